@@ -15,10 +15,10 @@ from threefs.wire import manager_pb2
 from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.lease.delegation import Creator
 from threefs_meta.lease.logical_clock import LogicalClock
-from threefs_meta.listing_cache import Contents
+from threefs_meta.listing_cache import ListingCache
 from threefs_meta.quota.limits import Quotas
 from threefs_meta.statistics import Statistics
-from threefs_meta.store.inode_numbers import Allocator
+from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace
 
 #: How long an operation may wait for chunks. The caller's own deadline cuts it off earlier.
@@ -41,17 +41,17 @@ class FileChunks(Protocol):
 class Context:
     engine: Engine
     chunks: FileChunks
-    allocator: Allocator
-    ticks: LogicalClock
+    allocator: InodeAllocator
+    logical_clock: LogicalClock
     routing: Callable[[], Routing]  # the newest snapshot
     status: Callable[[], Awaitable[manager_pb2.GetStatusReply]]  # of the cluster, from the manager
     clock: Clock
     random: Random
     quotas: Quotas = field(default_factory=Quotas)
-    figures: Statistics = field(default_factory=Statistics)
-    contents: Contents = field(default_factory=Contents)
-    began: float = 0.0  # by the clock's monotonic reading
+    statistics: Statistics = field(default_factory=Statistics)
+    listing_cache: ListingCache = field(default_factory=ListingCache)
+    started_at: float = 0.0  # by the clock's monotonic reading
 
-    def names(self, tx: Transaction, known: TxnMemo | None = None, adder: Creator | None = None) -> Namespace:
+    def namespace(self, tx: Transaction, memo: TxnMemo | None = None, creator: Creator | None = None) -> Namespace:
         """For a transaction that changes something, or one step of it."""
-        return Namespace(tx, self.ticks.stamp(), self.random, self.quotas, known, adder)
+        return Namespace(tx, self.logical_clock.stamp(), self.random, self.quotas, memo, creator)

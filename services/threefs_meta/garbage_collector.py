@@ -26,7 +26,7 @@ from threefs_meta import transactions
 from threefs_meta.access import xattrs
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
-from threefs_meta.file.length import sweep
+from threefs_meta.file.length import remove_chunks
 from threefs_meta.lease import fencing
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.counters import read_counter, write_counter
@@ -39,15 +39,15 @@ FILES_AT_ONCE = 16
 ENTRIES_PER_TRANSACTION = 128
 _REPLAY_PAGES = 64  # per round
 #: Ticks for which something is put off that could not be freed: so many at first, then twice as many each time.
-_FIRST_SETBACK, _LONGEST_SETBACK = 1, 8
-_MOST_SETBACKS = 65_536  # that are remembered
+_FIRST_BACKOFF_TICKS, _LONGEST_BACKOFF_TICKS = 1, 8
+_MOST_BACKOFFS = 65_536  # that are remembered
 _IDLE_S = 0.5
 
 _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class _Removed:
+class _Removal:
     """A removal in the queue."""
 
     key: bytes
@@ -57,13 +57,12 @@ class _Removed:
 class GarbageCollector:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._expiry = TrashReaper(context)
-        self._removals = b""  # where the next round begins
-        self._replays = b""
-        self._setbacks = BoundedDict[int, int](
-            _MOST_SETBACKS
-        )  # ticks by which inodes that could not be freed are put off
-        self._damaged: dict[int, bytes] = {}  # directories: how far they were gone through, past damaged entries
+        self._trash_reaper = TrashReaper(context)
+        self._removal_cursor = b""  # where the next round begins
+        self._replay_cursor = b""
+        #: Inodes that could not be freed: for how many ticks they are put off.
+        self._backoff_ticks = BoundedDict[int, int](_MOST_BACKOFFS)
+        self._damaged_until: dict[int, bytes] = {}  # directories: how far they were gone through, past damaged entries
         self._slots = asyncio.Semaphore(FILES_AT_ONCE)
         self._background = BackgroundTasks()
 
@@ -76,7 +75,11 @@ class GarbageCollector:
     async def _run(self) -> None:
         while True:
             busy = 0
-            for work in (self.collect, self._expiry.expire, self.forget):  # one that fails does not stop the others
+            for work in (
+                self.collect,
+                self._trash_reaper.expire,
+                self.expire_replays,
+            ):  # one that fails does not stop the others
                 try:
                     busy += await work()
                 except ThreefsError as error:
@@ -89,19 +92,19 @@ class GarbageCollector:
     async def collect(self) -> int:
         """One round over the next few removals that are due; how many inodes and entries were freed or put off."""
         page = await run_readonly(self._context, self._page)
-        if not page and self._removals:
-            self._removals = b""
+        if not page and self._removal_cursor:
+            self._removal_cursor = b""
             page = await run_readonly(self._context, self._page)
-        self._removals = page[-1] + b"\0" if len(page) == PAGE else b""
-        items, waiting = await run_readonly(self._context, lambda names: self._sorted(names, page))
-        freed = await self._put_off(waiting) if waiting else 0
-        files: list[_Removed] = []
-        stuck: list[_Removed] = []
+        self._removal_cursor = page[-1] + b"\0" if len(page) == PAGE else b""
+        items, waiting = await run_readonly(self._context, lambda ns: self._partition(ns, page))
+        freed = await self._defer_open(waiting) if waiting else 0
+        files: list[_Removal] = []
+        stuck: list[_Removal] = []
         for item in items:
             if item.inode.type != pb.DIRECTORY:
-                (files if self._can_reach(item.inode) else stuck).append(item)
+                (files if self._is_served(item.inode) else stuck).append(item)
                 continue
-            taken = await self._drain(item)
+            taken = await self._drain_directory(item)
             freed += taken or 0
             if taken is None:
                 stuck.append(item)
@@ -111,37 +114,37 @@ class GarbageCollector:
             if isinstance(failed, BaseException):
                 raise failed
         stuck += [item for item, is_free in zip(files, done, strict=True) if not is_free]
-        await self._set_back(stuck)
-        return freed + await self._forget_files([item for item, is_free in zip(files, done, strict=True) if is_free])
+        await self._defer_stuck(stuck)
+        return freed + await self._clear_files([item for item, is_free in zip(files, done, strict=True) if is_free])
 
-    def _can_reach(self, inode: pb.Inode) -> bool:
+    def _is_served(self, inode: pb.Inode) -> bool:
         """Else it would only wait for chains that nobody serves."""
         return inode.type != pb.FILE or layout_policy.is_served(
             self._context.routing(), from_wire(inode.layout), inode.chains_used
         )
 
-    async def _page(self, names: Namespace) -> list[bytes]:
-        begin, end = keys.removals(self._context.ticks.number)
-        pairs = await names.tx.get_range(self._removals or begin, end, limit=PAGE)
+    async def _page(self, ns: Namespace) -> list[bytes]:
+        begin, end = keys.removals(self._context.logical_clock.number)
+        pairs = await ns.tx.get_range(self._removal_cursor or begin, end, limit=PAGE)
         return [key for key, _ in pairs]
 
-    async def _sorted(self, names: Namespace, page: list[bytes]) -> tuple[list[_Removed], list[_Removed]]:
+    async def _partition(self, ns: Namespace, page: list[bytes]) -> tuple[list[_Removal], list[_Removal]]:
         """Those that can be freed, and those that somebody has open. Without a name nobody opens a file any more, so
         one that can be freed stays so."""
-        ready: list[_Removed] = []
-        waiting: list[_Removed] = []
+        ready: list[_Removal] = []
+        waiting: list[_Removal] = []
         for key in page:
             number = keys.removed_inode(key)
             try:
-                inode = await names.inode(number)
+                inode = await ns.inode(number)
             except Corrupt as error:  # it must not hold up the others
                 _LOG.error("a removed inode cannot be read; see `threefs fsck`", inode=number, error=str(error))
                 continue
             if inode is not None:
-                (waiting if await names.is_open(number) else ready).append(_Removed(key, inode))
+                (waiting if await ns.is_open(number) else ready).append(_Removal(key, inode))
         return ready, waiting
 
-    async def _put_off(self, waiting: list[_Removed]) -> int:
+    async def _defer_open(self, waiting: list[_Removal]) -> int:
         """Look at them again in another tick, so that those behind have their turn."""
 
         async def move(tx: Transaction) -> int:
@@ -149,12 +152,12 @@ class GarbageCollector:
                 value = await tx.get(item.key)
                 if value is not None:
                     tx.clear(item.key)
-                    tx.set(keys.removal(self._context.ticks.stamp(), item.inode.inode), value)
+                    tx.set(keys.removal(self._context.logical_clock.stamp(), item.inode.inode), value)
             return len(waiting)
 
-        return await self._change(move)
+        return await self._run_transaction(move)
 
-    async def _set_back(self, stuck: list[_Removed]) -> None:
+    async def _defer_stuck(self, stuck: list[_Removal]) -> None:
         """Look at each of them again after a while, which is longer each time."""
         if not stuck:
             return
@@ -163,32 +166,36 @@ class GarbageCollector:
             for item in stuck:
                 value = await tx.get(item.key)
                 if value is not None:
-                    due = self._context.ticks.stamp() + self._setbacks.get(item.inode.inode, _FIRST_SETBACK)
+                    due = self._context.logical_clock.stamp() + self._backoff_ticks.get(
+                        item.inode.inode, _FIRST_BACKOFF_TICKS
+                    )
                     tx.clear(item.key)
                     tx.set(keys.removal(due, item.inode.inode), value)
             return len(stuck)
 
-        await self._change(move)
+        await self._run_transaction(move)
         for item in stuck:
-            ticks = self._setbacks.get(item.inode.inode, _FIRST_SETBACK)
-            self._setbacks.put(item.inode.inode, min(2 * ticks, _LONGEST_SETBACK))
+            ticks = self._backoff_ticks.get(item.inode.inode, _FIRST_BACKOFF_TICKS)
+            self._backoff_ticks.put(item.inode.inode, min(2 * ticks, _LONGEST_BACKOFF_TICKS))
 
-    async def _free(self, item: _Removed) -> bool:
+    async def _free(self, item: _Removal) -> bool:
         """What a file has besides its record."""
         inode = item.inode
         async with self._slots:
             try:
-                await self._forget_attributes(inode)
+                await self._clear_xattrs(inode)
                 if inode.type == pb.FILE:
-                    await sweep(self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), inode.chains_used)
+                    await remove_chunks(
+                        self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), inode.chains_used
+                    )
                     await fencing.remove(self._context, inode)
             except ThreefsError as error:
                 _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
                 return False
-        self._setbacks.pop(inode.inode, None)
+        self._backoff_ticks.pop(inode.inode, None)
         return True
 
-    async def _forget_attributes(self, inode: pb.Inode) -> None:
+    async def _clear_xattrs(self, inode: pb.Inode) -> None:
         """In a transaction of their own: together with other files' they might be too many."""
 
         async def clear(tx: Transaction) -> int:
@@ -196,34 +203,34 @@ class GarbageCollector:
             return 0
 
         if inode.xattr_bytes:
-            await self._change(clear)
+            await self._run_transaction(clear)
 
-    async def _forget_files(self, files: list[_Removed]) -> int:
+    async def _clear_files(self, files: list[_Removal]) -> int:
         async def clear(tx: Transaction) -> int:
-            names = self._context.names(tx)
+            ns = self._context.namespace(tx)
             left = [item for item in files if await tx.get(item.key) is not None]
             for item in left:
-                self._clear(names, item)
-            await _count(tx, len(left))
+                self._clear(ns, item)
+            await _count_removed(tx, len(left))
             return len(files)  # also when an earlier try, of which nothing was known, had cleared them
 
-        return await self._change(clear) if files else 0
+        return await self._run_transaction(clear) if files else 0
 
-    async def _drain(self, item: _Removed) -> int | None:
+    async def _drain_directory(self, item: _Removal) -> int | None:
         """Take some entries out of a directory without a name; once it is empty, the directory itself. None: it is not,
         but what is left in it cannot be taken out."""
         directory = item.inode.inode
-        after = self._damaged.get(directory, b"")
+        after = self._damaged_until.get(directory, b"")
 
         async def drain(tx: Transaction) -> tuple[int | None, bytes]:
-            names = self._context.names(tx)
-            if await names.inode(directory) is None:
+            ns = self._context.namespace(tx)
+            if await ns.inode(directory) is None:
                 return 1, b""  # done by an earlier try of which nothing was known, or by another service
             rows = await tx.get_range(*keys.entries(directory, after), limit=ENTRIES_PER_TRANSACTION)
             damaged = after
             for key, value in rows:
                 try:
-                    await self._take_out(names, key, value)
+                    await self._unlink_child(ns, key, value)
                 except Corrupt as error:
                     damaged = keys.entry_of(key)[1]
                     _LOG.error(
@@ -236,53 +243,55 @@ class GarbageCollector:
                 return len(rows), damaged
             if damaged:
                 return None, b""  # from the start, the next time: somebody may have mended it
-            await xattrs.clear(names, item.inode)
-            self._clear(names, item)
-            await _count(tx, 1)
+            await xattrs.clear(ns, item.inode)
+            self._clear(ns, item)
+            await _count_removed(tx, 1)
             return len(rows) + 1, b""
 
         context = self._context
         done, damaged = await retry.run(
             context.engine, drain, clock=context.clock, random=context.random, replayable=True
         )
-        self._damaged.pop(directory, None)
+        self._damaged_until.pop(directory, None)
         if damaged:
-            self._damaged[directory] = damaged
+            self._damaged_until[directory] = damaged
         return done
 
-    async def _take_out(self, names: Namespace, key: bytes, value: bytes) -> None:
+    async def _unlink_child(self, ns: Namespace, key: bytes, value: bytes) -> None:
         """Raises Corrupt, and then nothing has changed."""
         directory, name = keys.entry_of(key)
         entry = entry_codec.decode(value, key)
-        inode = await names.inode(entry.inode)
+        inode = await ns.inode(entry.inode)
         now_ns = self._context.clock.wall_ns()
         if inode is None:
             _LOG.error("an entry of a removed directory names nothing", directory=directory, name=name)
-        names.clear_entry(directory, name, entry, now_ns)
+        ns.clear_entry(directory, name, entry, now_ns)
         if inode is not None:
-            names.unlink(inode, now_ns)
+            ns.unlink(inode, now_ns)
 
-    def _clear(self, names: Namespace, item: _Removed) -> None:
-        names.clear_inode(item.inode)
-        names.tx.clear(item.key)
+    def _clear(self, ns: Namespace, item: _Removal) -> None:
+        ns.clear_inode(item.inode)
+        ns.tx.clear(item.key)
 
-    async def _change(self, function: Callable[[Transaction], Awaitable[int]]) -> int:
+    async def _run_transaction(self, function: Callable[[Transaction], Awaitable[int]]) -> int:
         context = self._context
         return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
 
     # ---- replays ----
 
-    async def forget(self) -> int:
+    async def expire_replays(self) -> int:
         """Look at some clients' replay records. Ticks decide, which outlive a restart and no clock can set back."""
-        ticks = self._context.ticks
+        ticks = self._context.logical_clock
         before_tick = ticks.number - math.ceil(REPLAYS_KEPT_S / ticks.tick_s)
         for _ in range(_REPLAY_PAGES):
-            self._replays = await transactions.forget_old(self._context.engine, self._replays, before_tick)
-            if not self._replays:
+            self._replay_cursor = await transactions.expire_replays(
+                self._context.engine, self._replay_cursor, before_tick
+            )
+            if not self._replay_cursor:
                 break
         return 0
 
 
-async def _count(tx: Transaction, removed: int) -> None:
+async def _count_removed(tx: Transaction, removed: int) -> None:
     if removed:
         write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + removed)

@@ -11,7 +11,7 @@ MOST_BYTES = 16 << 20
 _OVERHEAD_BYTES = 512  # of each directory
 
 
-class Contents:
+class ListingCache:
     def __init__(self) -> None:
         self.size = 0
         self._known: dict[int, tuple[int, Columns]] = {}  # token and entries; the one that was found last at the end

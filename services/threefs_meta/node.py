@@ -37,7 +37,7 @@ from threefs_meta.service import bind
 from threefs_meta.settings import Settings
 from threefs_meta.statistics import SAMPLE_S
 from threefs_meta.store.identity import StoreIdentity
-from threefs_meta.store.inode_numbers import Allocator
+from threefs_meta.store.inode_numbers import InodeAllocator
 
 _GRACE_S = 2.0
 _START_S = 30.0
@@ -88,20 +88,20 @@ class MetaNode:
         context = Context(
             engine=engine,
             chunks=ChunkClient(self._peers, self._cluster, client, clock=clock, random=random),
-            allocator=Allocator(engine),
-            ticks=LogicalClock(engine, lambda: self._cluster.routing.lease_s, clock=clock, random=random),
+            allocator=InodeAllocator(engine),
+            logical_clock=LogicalClock(engine, lambda: self._cluster.routing.lease_s, clock=clock, random=random),
             routing=lambda: self._cluster.routing,
             status=self._status,
             clock=clock,
             random=random,
-            began=clock.monotonic(),
+            started_at=clock.monotonic(),
         )
         self._context = context
         self._backup = BackupSource(engine, clock=clock, random=random)
-        self._collector = GarbageCollector(context)
-        self._sweeper = LeaseReaper(context)
-        self._bookkeeper = UsageAggregator(context)
-        self._metrics = MetricsPort(net, self._measured)
+        self._garbage_collector = GarbageCollector(context)
+        self._lease_reaper = LeaseReaper(context)
+        self._usage_aggregator = UsageAggregator(context)
+        self._metrics = MetricsPort(net, self._collect_metrics)
         self._background = BackgroundTasks()
 
     @property
@@ -112,12 +112,12 @@ class MetaNode:
     async def _status(self) -> manager_pb2.GetStatusReply:
         return await self._managers.call(GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=_STATUS_S)
 
-    async def _measured(self) -> Iterable[Metric]:
+    async def _collect_metrics(self) -> Iterable[Metric]:
         return metrics(await statistics(self._context, pb.StatisticsRequest()))
 
     async def _sample(self) -> None:
         while True:
-            self._context.figures.sample(self._clock.monotonic(), self._engine.tally)
+            self._context.statistics.sample(self._clock.monotonic(), self._engine.tally)
             await self._clock.sleep(SAMPLE_S)
 
     async def start(self) -> None:
@@ -127,15 +127,15 @@ class MetaNode:
         self._server.join(self._registration.cluster_id)
         await self._identity.admit()  # before anything is read that would be believed
         await self._cluster.start(_START_S)
-        await self._context.ticks.look()  # nothing can be stamped before
+        await self._context.logical_clock.look()  # nothing can be stamped before
         await self._context.quotas.load(self._engine.begin())
         self._backup.bind(self._server)
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
         self._background.start("sampler of figures", self._sample())
         self._background.start("identity of the store", self._identity.run())
-        self._sweeper.start()
-        self._bookkeeper.start()
-        self._collector.start()
+        self._lease_reaper.start()
+        self._usage_aggregator.start()
+        self._garbage_collector.start()
         if self._settings.metrics_port:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
@@ -153,9 +153,9 @@ class MetaNode:
         await self._registration.stop()
         await self._server.stop(_GRACE_S)
         await self._backup.close()
-        await self._collector.stop()
-        await self._sweeper.stop()
-        await self._bookkeeper.stop()
+        await self._garbage_collector.stop()
+        await self._lease_reaper.stop()
+        await self._usage_aggregator.stop()
         await self._close_allocator()
         await self._cluster.close()
         await self._peers.close()

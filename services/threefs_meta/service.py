@@ -8,7 +8,7 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.preencoded import Answer
 from threefs_meta.access.credentials import NOBODY
-from threefs_meta.batch.engine import change_many
+from threefs_meta.batch.engine import run_batch
 from threefs_meta.context import Context
 from threefs_meta.ops.access import access
 from threefs_meta.ops.batch_stat import batch_stat
@@ -92,7 +92,7 @@ def bind(server: Serves, context: Context) -> None:
         operation: Callable[[Context, Req], Awaitable[Answer[Rep]]],
         names: Callable[[Req], int] = lambda request: 1,
     ) -> None:
-        figures, monotonic = context.figures.of(method.name), context.clock.monotonic
+        calls, monotonic = context.statistics.of(method.name), context.clock.monotonic
         for_somebody = "caller" in method.request.DESCRIPTOR.fields_by_name
 
         async def counted(request: Any) -> Answer[Rep]:
@@ -102,17 +102,17 @@ def bind(server: Serves, context: Context) -> None:
             try:
                 return await operation(context, request)
             except ThreefsError as error:
-                figures.error(error)
+                calls.record_error(error)
                 raise
             finally:
-                figures.ended(names(request), monotonic() - began)
+                calls.record(names(request), monotonic() - began)
 
         server.serve(method, counted, quick=context.engine.quick and method in _QUICK)
 
     add(methods.CREATE, create)
     add(methods.OPEN, open_inode)
     add(methods.CLOSE, close)
-    add(methods.BATCH, change_many, lambda request: len(request.changes))
+    add(methods.BATCH, run_batch, lambda request: len(request.changes))
     add(methods.SYNC, sync)
     add(methods.STAT, stat)
     add(methods.BATCH_STAT, batch_stat, lambda request: len(request.places) + len(request.paths))

@@ -20,12 +20,12 @@ class Calls:
     failed: int = 0
     seconds: float = 0.0
 
-    def ended(self, names: int, seconds: float) -> None:
+    def record(self, names: int, seconds: float) -> None:
         self.calls += 1
         self.names += names
         self.seconds += seconds
 
-    def error(self, error: ThreefsError) -> None:
+    def record_error(self, error: ThreefsError) -> None:
         """It ended so: with an answer like "no such file", or without one."""
         if error.retry is Retry.NEVER:
             self.refused += 1
@@ -39,7 +39,7 @@ class Rates:
 
     names: float
     transactions: float
-    again: float
+    retried: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Sample:
     at: float
     names: int
     transactions: int
-    again: int
+    retried: int
 
 
 class Statistics:
@@ -60,11 +60,11 @@ class Statistics:
 
     def sample(self, now: float, tally: Tally) -> None:
         """To be called once in SAMPLE_S."""
-        self._samples.append(self._now(now, tally))
+        self._samples.append(self._take_sample(now, tally))
 
     def rates(self, now: float, tally: Tally) -> Rates:
         """Since the oldest sample."""
-        seen = self._now(now, tally)
+        seen = self._take_sample(now, tally)
         since = self._samples[0] if self._samples else seen
         seconds = now - since.at
         if seconds <= 0:
@@ -72,8 +72,8 @@ class Statistics:
         return Rates(
             (seen.names - since.names) / seconds,
             (seen.transactions - since.transactions) / seconds,
-            (seen.again - since.again) / seconds,
+            (seen.retried - since.retried) / seconds,
         )
 
-    def _now(self, now: float, tally: Tally) -> _Sample:
+    def _take_sample(self, now: float, tally: Tally) -> _Sample:
         return _Sample(now, sum(one.names for one in self.calls.values()), tally.done, tally.again.total())

@@ -68,12 +68,14 @@ async def run_mutation(
         value = await tx.get(key)
         if value is not None:
             return _first_reply(method, records.decode(value, Replay, key))
-        names = context.names(tx, adder=Creator(mutation.client, mutation.request, places))
-        reply = await work(names)
+        ns = context.namespace(tx, creator=Creator(mutation.client, mutation.request, places))
+        reply = await work(ns)
         if not isinstance(reply, NeedsChunkIo):
-            replay = Replay(method=method.number, tick=names.stamp, reply=reply.SerializeToString())
+            replay = Replay(method=method.number, tick=ns.stamp, reply=reply.SerializeToString())
             tx.set(key, records.encode(replay))
-            reply.MergeFromString(names.told())  # not kept: a repeated answer is about a time that has passed
+            reply.MergeFromString(
+                ns.take_delegation_reply()
+            )  # not kept: a repeated answer is about a time that has passed
         return reply
 
     return await run_with_chunk_io(context, attempt)
@@ -110,7 +112,7 @@ def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:
     return method.reply.FromString(replay.reply)
 
 
-async def forget_old(engine: Engine, cursor: bytes, before_tick: int) -> bytes:
+async def expire_replays(engine: Engine, cursor: bytes, before_tick: int) -> bytes:
     """Remove a page of records from before that tick, from `cursor` on; where to go on, or b"" at the end.
 
     Requests of a client are numbered upwards, so behind its first young record it has none that is old.

@@ -10,7 +10,7 @@ import pytest
 from threefs_meta.context import Context
 from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.service import bind
-from threefs_meta.store.inode_numbers import Allocator
+from threefs_meta.store.inode_numbers import InodeAllocator
 
 from tests.harness.cluster import LocalCluster
 from tests.harness.meta_harness import MetaBench, run
@@ -47,8 +47,8 @@ async def another(bench: MetaBench) -> Service:
     context = Context(
         engine=bench.engine,
         chunks=bench.chunks,
-        allocator=Allocator(bench.engine, clock=clock, random=random),
-        ticks=ticks,
+        allocator=InodeAllocator(bench.engine, clock=clock, random=random),
+        logical_clock=ticks,
         routing=bench.context.routing,
         status=bench.context.status,
         clock=clock,

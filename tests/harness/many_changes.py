@@ -1,6 +1,6 @@
 """Many changes in one call, and what they leave behind."""
 
-from threefs_meta.batch.engine import change_many
+from threefs_meta.batch.engine import run_batch
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, MetaBench, at
@@ -26,7 +26,7 @@ def rename_of(
 
 
 async def answered(fs: MetaBench, request: pb.BatchRequest) -> pb.BatchReply:
-    return (await change_many(fs.context, request)).parsed()
+    return (await run_batch(fs.context, request)).parsed()
 
 
 async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | None = None) -> list[int]:

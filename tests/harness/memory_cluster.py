@@ -10,8 +10,8 @@ from threefs_client.context import ClientContext, atime_reporter_of, lease_of, s
 from threefs_client.data.reads import Reader
 from threefs_client.metadata.meta_calls import MetaCalls
 from threefs_client.options import Options
-from threefs_meta.file.length import end_appends, place_append
-from threefs_meta.file.truncation import cut_appends
+from threefs_meta.file.length import finish_appends, reserve_append
+from threefs_meta.file.truncation import truncate_appends
 
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from tests.harness.virtual_time import LOOP_CLOCK
@@ -91,7 +91,7 @@ class MemoryMeta:
         if request.exact or (request.written and not same_content):
             inode.length = await self._exact(inode)
         inode.change += request.written
-        end_appends(inode, request.session, getattr(request, "appends_end", None))
+        finish_appends(inode, request.session, getattr(request, "appends_end", None))
         return pb.InodeReply(inode=inode, over_quota=self.over_quota)
 
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
@@ -127,7 +127,7 @@ class MemoryMeta:
     async def _reserve(self, request: pb.ReserveRequest) -> pb.ReserveReply:
         inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
         if not request.end:
-            return pb.ReserveReply(offset=place_append(inode, request.session, request.length), inode=inode)
+            return pb.ReserveReply(offset=reserve_append(inode, request.session, request.length), inode=inode)
         inode.length = max(inode.length, request.end)
         return pb.ReserveReply(offset=inode.length, inode=inode)
 
@@ -167,7 +167,7 @@ class MemoryMeta:
         if count:
             within = length - (count - 1) * layout.chunk_bytes
             await self.chunks.truncate(layout, number, count - 1, within, timeout_s=5)
-        cut_appends(inode, length)
+        truncate_appends(inode, length)
         inode.length = length
         inode.truncate_version += 1
         inode.change += 1

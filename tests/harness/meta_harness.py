@@ -31,7 +31,7 @@ from threefs_meta.ops.stat import stat
 from threefs_meta.ops.symlink import symlink
 from threefs_meta.ops.truncate import truncate
 from threefs_meta.quota.aggregator import UsageAggregator
-from threefs_meta.store.inode_numbers import Allocator
+from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import make_root
 
 from tests.harness.clocks import SteppedClock
@@ -69,8 +69,8 @@ class MetaBench:
         self.context = Context(
             engine=self.engine,
             chunks=self.chunks,
-            allocator=Allocator(self.engine, clock=self.clock, random=self.random),
-            ticks=LogicalClock(self.engine, lambda: 0.0, clock=self.clock, random=self.random),
+            allocator=InodeAllocator(self.engine, clock=self.clock, random=self.random),
+            logical_clock=LogicalClock(self.engine, lambda: 0.0, clock=self.clock, random=self.random),
             routing=lambda: self.cluster.routing,
             status=self._status,
             clock=self.clock,
@@ -90,7 +90,7 @@ class MetaBench:
             random=self.random,
             replayable=True,
         )
-        await self.context.ticks.look()
+        await self.context.logical_clock.look()
         return self
 
     async def _status(self) -> manager_pb2.GetStatusReply:
@@ -333,8 +333,8 @@ class MetaBench:
 
     async def pass_ticks(self, count: int) -> None:
         for _ in range(count):
-            self.clock.advance(self.context.ticks.tick_s)
-            while not await self.context.ticks.look():
+            self.clock.advance(self.context.logical_clock.tick_s)
+            while not await self.context.logical_clock.look():
                 self.clock.advance(0.1)
 
     async def collect_all(self) -> None:

@@ -82,7 +82,7 @@ def is_visible(actor: Credentials, name: bytes) -> bool:
     return actor.is_super or not name.startswith(b"trusted.")
 
 
-async def get(names: Namespace, inode: pb.Inode, name: bytes) -> bytes | None:
+async def get(ns: Namespace, inode: pb.Inode, name: bytes) -> bytes | None:
     if name == acls.ACCESS:
         return acls.pack(acls.whole(inode)) if inode.HasField("access_acl") else None
     if name == acls.DEFAULT:
@@ -90,14 +90,14 @@ async def get(names: Namespace, inode: pb.Inode, name: bytes) -> bytes | None:
     if not inode.xattr_bytes:
         return None
     key = keys.xattr(inode.inode, name)
-    value = await names.tx.get(key)
+    value = await ns.tx.get(key)
     return None if value is None else records.decode(value, XattrRecord, key).value
 
 
-async def listing(names: Namespace, inode: pb.Inode) -> list[bytes]:
+async def listing(ns: Namespace, inode: pb.Inode) -> list[bytes]:
     found = []
     if inode.xattr_bytes:
-        found = [keys.xattr_of(key)[1] for key, _ in await names.tx.get_range(*keys.xattrs(inode.inode))]
+        found = [keys.xattr_of(key)[1] for key, _ in await ns.tx.get_range(*keys.xattrs(inode.inode))]
     if inode.HasField("access_acl"):
         found.append(acls.ACCESS)
     if inode.HasField("default_acl"):
@@ -105,29 +105,29 @@ async def listing(names: Namespace, inode: pb.Inode) -> list[bytes]:
     return found
 
 
-def put(names: Namespace, inode: pb.Inode, name: bytes, value: bytes, old: bytes | None) -> None:
+def put(ns: Namespace, inode: pb.Inode, name: bytes, value: bytes, old: bytes | None) -> None:
     """`old`: what it replaces. Changes the record of the inode too, which is to be stored. Raises NoSpace."""
     total = inode.xattr_bytes + _cost(name, value) - (0 if old is None else _cost(name, old))
     if total > MAX_TOTAL_BYTES and (old is None or len(value) > len(old)):
         raise NoSpace(f"the attributes of inode {inode.inode} would take {total} bytes, more than {MAX_TOTAL_BYTES}")
     inode.xattr_bytes = total
-    names.tx.set(keys.xattr(inode.inode, name), records.encode(XattrRecord(value=value)))
+    ns.tx.set(keys.xattr(inode.inode, name), records.encode(XattrRecord(value=value)))
 
 
-def remove(names: Namespace, inode: pb.Inode, name: bytes, old: bytes) -> None:
+def remove(ns: Namespace, inode: pb.Inode, name: bytes, old: bytes) -> None:
     inode.xattr_bytes -= _cost(name, old)
-    names.tx.clear(keys.xattr(inode.inode, name))
+    ns.tx.clear(keys.xattr(inode.inode, name))
 
 
 def _cost(name: bytes, value: bytes) -> int:
     return COST_BYTES + len(name) + len(value)
 
 
-async def clear(names: Namespace, inode: pb.Inode) -> None:
+async def clear(ns: Namespace, inode: pb.Inode) -> None:
     """All of them, when the inode is freed."""
     if inode.xattr_bytes:
         most = MAX_TOTAL_BYTES // COST_BYTES
-        assert await names.tx.clear_range(*keys.xattrs(inode.inode), max_keys=most), "their total is bounded"
+        assert await ns.tx.clear_range(*keys.xattrs(inode.inode), max_keys=most), "their total is bounded"
 
 
 def _absent(name: bytes, shown: str) -> NoAttribute:

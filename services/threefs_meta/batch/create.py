@@ -42,7 +42,7 @@ async def draft(context: Context, request: pb.CreateRequest, maker: Credentials,
 
 async def reply(
     context: Context,
-    names: Namespace,
+    ns: Namespace,
     request: pb.CreateRequest,
     inode: pb.Inode,
     body: bytes,
@@ -53,36 +53,36 @@ async def reply(
     """With the client's lease, if it wants a session. `body` is the inode once more."""
     lease = 0
     if request.session:
-        lease = await names.open_session(inode.inode, request.session, client, context.clock.wall_ns())
-    more = _more(created, lease, context.quotas.is_over(inode))
+        lease = await ns.open_session(inode.inode, request.session, client, context.clock.wall_ns())
+    more = _reply_tail(created, lease, context.quotas.is_over(inode))
     return Serialized(pb.CreateReply, (head(_INODE_TAG, len(body)), body, more))
 
 
 @lru_cache(maxsize=256)
-def _more(created: bool, lease: int, over_quota: bool) -> bytes:
+def _reply_tail(created: bool, lease: int, over_quota: bool) -> bytes:
     """What a reply has besides the inode: the same for all that a client makes."""
     return pb.CreateReply(created=created, lease=lease, over_quota=over_quota).SerializeToString()
 
 
-async def make_together(
-    context: Context, names: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials, adder: Creator
+async def create_files(
+    context: Context, ns: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials, creator: Creator
 ) -> list[tuple[Reply, bytes]]:
     """Make the first of these, as many as are new files in directories that exist: per file the reply, and what the
-    adder is told of a claim.
+    creator is delegation_reply of a claim.
 
     It comes out as if each were made by itself. But each step is made for all of them before the next one: the
     processor has the code of one step at hand, and not that of all, which makes it twice as quick. Raises what any of
     them would; then what was written is to be taken back.
     """
-    plans = await _plans(names, requests, actor)
-    inodes = await _drafts(context, plans)
+    plans = await _plans(ns, requests, actor)
+    inodes = await _draft_all(context, plans)
     bodies: list[tuple[bytes, bytes]] = []
     for inode, plan in zip(inodes, plans, strict=True):
-        adder.places = (plan.request.place,)
-        bodies.append((await names.add(plan.parent, plan.name, inode), names.told()))
+        creator.places = (plan.request.place,)
+        bodies.append((await ns.add(plan.parent, plan.name, inode), ns.take_delegation_reply()))
     return [
-        (await reply(context, names, plan.request, inode, body, adder.client, created=True), told)
-        for inode, (body, told), plan in zip(inodes, bodies, plans, strict=True)
+        (await reply(context, ns, plan.request, inode, body, creator.client, created=True), delegation_reply)
+        for inode, (body, delegation_reply), plan in zip(inodes, bodies, plans, strict=True)
     ]
 
 
@@ -93,7 +93,7 @@ class _Plan(NamedTuple):
     parent: int  # its number
     name: bytes
 
-    def is_like(self, other: "_Plan") -> bool:
+    def is_alike(self, other: "_Plan") -> bool:
         """But for the name and what is drawn for it, the same file."""
         mine, its = self.request, other.request
         return (
@@ -106,7 +106,7 @@ class _Plan(NamedTuple):
         )
 
 
-async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials) -> Sequence[_Plan]:
+async def _plans(ns: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials) -> Sequence[_Plan]:
     """Of the first that are such files. Writes nothing."""
     plans: dict[bytes, _Plan] = {}  # by the keys of the entries
     directories: dict[tuple[int, bytes], tuple[pb.Inode, int]] = {}  # that were walked to
@@ -116,10 +116,10 @@ async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: 
             above, _, name = place.path.rpartition(b"/")
             found = directories.get((place.base, above))
             if found is None or not paths.is_plain(name) or len(place.path) > paths.MAX_PATH_BYTES:
-                spot = await resolve(names, place, maker, follow=not request.exclusive)
+                spot = await resolve(ns, place, maker, follow=not request.exclusive)
                 if spot.entry is not None or spot.rest:
                     break
-                found = await parent_of(names, spot, maker), spot.parent
+                found = await parent_of(ns, spot, maker), spot.parent
                 if spot.name == name:
                     directories[place.base, above] = found
                 name = spot.name
@@ -129,7 +129,7 @@ async def _plans(names: Namespace, requests: Iterable[pb.CreateRequest], actor: 
             plans[row] = _Plan(request, maker, *found, name)
     except ThreefsError:
         pass  # whoever makes that one by itself will meet it again
-    there = await names.tx.get_many(list(plans))
+    there = await ns.tx.get_many(list(plans))
     return [plan for plan, _ in zip(plans.values(), takewhile(_is_none, there), strict=False)]
 
 
@@ -137,18 +137,18 @@ def _is_none(value: bytes | None) -> bool:
     return value is None
 
 
-async def _drafts(context: Context, plans: Iterable[_Plan]) -> list[pb.Inode]:
+async def _draft_all(context: Context, plans: Iterable[_Plan]) -> list[pb.Inode]:
     """Mostly they are alike, and to copy one is three times as quick as to make one."""
     drafts: list[pb.Inode] = []
     like: _Plan | None = None
     for plan in plans:
-        if like is None or not plan.is_like(like):
+        if like is None or not plan.is_alike(like):
             like = plan
             drafts.append(await draft(context, plan.request, plan.maker, plan.directory))
             continue
         inode = pb.Inode()
         inode.CopyFrom(drafts[-1])
-        inode.inode = await context.allocator.take()
-        layout_policy.draw(inode.layout, context.routing(), context.random)
+        inode.inode = await context.allocator.allocate()
+        layout_policy.draw_placement(inode.layout, context.routing(), context.random)
         drafts.append(inode)
     return drafts

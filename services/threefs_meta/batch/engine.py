@@ -31,8 +31,8 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.batch import outcomes
-from threefs_meta.batch.create import make_together
-from threefs_meta.batch.prefetch_reads import look_ahead
+from threefs_meta.batch.create import create_files
+from threefs_meta.batch.prefetch_reads import prefetch
 from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation_recall
@@ -57,19 +57,19 @@ Reply = Serialized[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]
 
 
-async def change_many(context: Context, request: pb.BatchRequest) -> Serialized[pb.BatchReply]:
+async def run_batch(context: Context, request: pb.BatchRequest) -> Serialized[pb.BatchReply]:
     count = len(request.changes)
     mutation = request.mutation
     if count > MOST_CHANGES:
         raise InvalidArgument(f"a call has at most {MOST_CHANGES} changes, not {count}")
     if len(mutation.client) != keys.CLIENT_BYTES or mutation.request + count >= 1 << 64:
         raise InvalidArgument(f"changes need the identity of their client in {keys.CLIENT_BYTES} bytes, and numbers")
-    many = _Many(context, request)
-    await many.settle(0, count)
-    return Serialized(pb.BatchReply, many.results)
+    batch = _Batch(context, request)
+    await batch.run(0, count)
+    return Serialized(pb.BatchReply, batch.results)
 
 
-class _Many:
+class _Batch:
     """All changes of a request. Results are pieces as of `outcomes`; None: there is none yet."""
 
     def __init__(self, context: Context, request: pb.BatchRequest) -> None:
@@ -85,12 +85,12 @@ class _Many:
     def results(self) -> list[bytes]:
         return [result for result in self._results if result is not None]
 
-    async def settle(self, start: int, end: int) -> None:
+    async def run(self, start: int, end: int) -> None:
         """Find or make the results of these changes."""
         if start == end:
             return
         try:
-            await self._run(start, end, _TOGETHER_S if end - start > 1 else _ALONE_S)
+            await self._run_transaction(start, end, _TOGETHER_S if end - start > 1 else _ALONE_S)
         except (Conflict, TooOld, Throttled, MaybeCommitted, TooLarge) as error:
             if end - start == 1:
                 if error.retry is not Retry.NEVER:
@@ -98,10 +98,10 @@ class _Many:
                 self._results[start] = outcomes.failed(error)
                 return
             middle = (start + end) // 2
-            await self.settle(start, middle)
-            await self.settle(middle, end)
+            await self.run(start, middle)
+            await self.run(middle, end)
 
-    async def _run(self, start: int, end: int, timeout_s: float) -> None:
+    async def _run_transaction(self, start: int, end: int, timeout_s: float) -> None:
         context = self.context
         for _ in range(_MOST_RECALLS):
             try:
@@ -114,135 +114,135 @@ class _Many:
                     replayable=True,
                 )
                 return
-            except DelegationHeld as claimed:  # the others wait too, mostly for some milliseconds
-                found = claimed
+            except DelegationHeld as error:  # the others wait too, mostly for some milliseconds
+                held = error
             await asyncio.sleep(0)
-            await delegation_recall.wait(context, found)
+            await delegation_recall.wait(context, held)
         raise Conflict("others keep claiming the directory; try again")
 
     async def _attempt(self, start: int, end: int, tx: Transaction) -> list[bytes | None]:
-        attempt = _Attempt(self, tx, await self._kept(tx))
+        transaction = _BatchTransaction(self, tx, await self._replayed(tx))
         if not self.context.engine.quick and end - start > 1:
-            await look_ahead(attempt.names, self.actor, self.changes[start:end])
-        for some in range(start, end, _BREATH):
-            if some > start:
+            await prefetch(transaction.ns, self.actor, self.changes[start:end])
+        for batch_start in range(start, end, _BREATH):
+            if batch_start > start:
                 await asyncio.sleep(0)
-            await attempt.make(some, min(some + _BREATH, end))
-        attempt.keep()
-        return attempt.results[start:end]
+            await transaction.run(batch_start, min(batch_start + _BREATH, end))
+        transaction.store_results()
+        return transaction.results[start:end]
 
-    async def _kept(self, tx: Transaction) -> list[bytes | None]:
+    async def _replayed(self, tx: Transaction) -> list[bytes | None]:
         """Results of changes that were made before."""
         results: list[bytes | None] = [None] * len(self.changes)
         first = self.first
-        some = keys.replay(self.client, first), keys.replay(self.client, first + len(results))
-        for key, value in await tx.get_range(*some):
+        begin, end = keys.replay(self.client, first), keys.replay(self.client, first + len(results))
+        for key, value in await tx.get_range(begin, end):
             replay = records.decode(value, Replay, key)
             if replay.method != methods.BATCH.number:
                 raise InvalidArgument("the identity of this request was used for another method before")
             for result in pb.BatchReply.FromString(replay.reply).results:
                 if first <= result.request < first + len(results):
-                    results[result.request - first] = outcomes.kept(result)
+                    results[result.request - first] = outcomes.serialized(result)
         return results
 
 
-class _Attempt:
+class _BatchTransaction:
     """One transaction of some of the changes. Those that have results were made before."""
 
-    def __init__(self, many: _Many, tx: Transaction, results: list[bytes | None]) -> None:
+    def __init__(self, batch: _Batch, tx: Transaction, results: list[bytes | None]) -> None:
         self.results = results
-        self._many = many
+        self._batch = batch
         self._tx = tx
-        self._known = TxnMemo()
-        self._adder = Creator(many.client, many.first)
-        self._record: dict[int, bytes] = {}  # what is kept, by the identities
-        self._one_by_one = 0  # up to this change
-        self.names = self._fresh()
+        self._memo = TxnMemo()
+        self._creator = Creator(batch.client, batch.first)
+        self._to_keep: dict[int, bytes] = {}  # what is kept, by the identities
+        self._singly_until = 0  # up to this change
+        self.ns = self._new_namespace()
 
-    def _fresh(self) -> Namespace:
-        return self._many.context.names(self._tx, self._known, self._adder)
+    def _new_namespace(self) -> Namespace:
+        return self._batch.context.namespace(self._tx, self._memo, self._creator)
 
-    async def make(self, start: int, end: int) -> None:
+    async def run(self, start: int, end: int) -> None:
         number = start
         while number < end:
-            number += await self._make_together(number, end)
+            number += await self._run_together(number, end)
             if number < end:
-                await self._make_one(number)
+                await self._run_one(number)
                 number += 1
 
-    async def _make_together(self, start: int, end: int) -> int:
+    async def _run_together(self, start: int, end: int) -> int:
         """Changes of one kind next to each other, which many changes mostly are; how many were made."""
-        if start < self._one_by_one or start + 1 == end:
+        if start < self._singly_until or start + 1 == end:
             return 0
         self._tx.savepoint()
         try:
             made = await self._together(start, end)
         except ThreefsError:  # whoever makes that one by itself will meet it again
-            self._take_back()
-            self._one_by_one = end
+            self._rollback()
+            self._singly_until = end
             return 0
         for number, (reply, claim) in enumerate(made, start):
-            self._made(number, reply.SerializeToString(), claim)
-        self._known.step_made()
+            self._succeeded(number, reply.SerializeToString(), claim)
+        self._memo.commit_step()
         return len(made)
 
     async def _together(self, start: int, end: int) -> Sequence[tuple[Reply, bytes]]:
         """With each reply what is told of claims."""
-        context, actor = self._many.context, self._many.actor
-        alike = self._alike(start, end)
-        match self._many.kinds[start]:
+        context, actor = self._batch.context, self._batch.actor
+        same_kind = self._same_kind(start, end)
+        match self._batch.kinds[start]:
             case "create":
-                creates = (change.create for change in alike)
-                return await make_together(context, self.names, creates, actor, self._adder)
+                creates = (change.create for change in same_kind)
+                return await create_files(context, self.ns, creates, actor, self._creator)
             case "remove":
-                return await remove_together(context, self.names, (change.remove for change in alike), actor)
+                return await remove_together(context, self.ns, (change.remove for change in same_kind), actor)
             case "close":
-                return await close_together(context, self.names, (change.close for change in alike), actor)
+                return await close_together(context, self.ns, (change.close for change in same_kind), actor)
         return ()
 
-    def _alike(self, start: int, end: int) -> Iterator[pb.Change]:
+    def _same_kind(self, start: int, end: int) -> Iterator[pb.Change]:
         """Those of one kind, which have no results."""
-        kinds, changes = self._many.kinds, self._many.changes
+        kinds, changes = self._batch.kinds, self._batch.changes
         for number in range(start, end):
             if kinds[number] != kinds[start] or self.results[number] is not None:
                 return
             yield changes[number]
 
-    async def _make_one(self, number: int) -> None:
+    async def _run_one(self, number: int) -> None:
         if self.results[number] is not None:
             return
         self._tx.savepoint()
-        self._adder.places = self._expected(number)
+        self._creator.places = self._expected_places(number)
         done = await self._change(number)
         if not isinstance(done, ThreefsError | NeedsChunkIo):
-            self._made(number, done.SerializeToString(), self.names.told())
-            self._known.step_made()
+            self._succeeded(number, done.SerializeToString(), self.ns.take_delegation_reply())
+            self._memo.commit_step()
             return
         if isinstance(done, ThreefsError):
             self.results[number] = outcomes.failed(done)
         else:
-            identity = self._many.first + number
-            self.results[number] = self._record[identity] = outcomes.left_alone(identity)
-        self._take_back()
+            identity = self._batch.first + number
+            self.results[number] = self._to_keep[identity] = outcomes.retry_alone(identity)
+        self._rollback()
 
-    def _made(self, number: int, reply: bytes, told: bytes) -> None:
+    def _succeeded(self, number: int, reply: bytes, told: bytes) -> None:
         """`told`: what is said of claims now, and never again."""
-        kind, identity = self._many.kinds[number], self._many.first + number
+        kind, identity = self._batch.kinds[number], self._batch.first + number
         assert kind is not None, "nothing is made of no kind"
-        self.results[number] = self._record[identity] = outcomes.made(kind, identity, reply)
+        self.results[number] = self._to_keep[identity] = outcomes.succeeded(kind, identity, reply)
         if told:
-            self.results[number] = outcomes.made(kind, identity, reply + told)
+            self.results[number] = outcomes.succeeded(kind, identity, reply + told)
 
-    def _take_back(self) -> None:
+    def _rollback(self) -> None:
         """What the last step has written, and counted."""
         self._tx.rollback()
-        self._known.step_failed()
-        self.names = self._fresh()
+        self._memo.rollback_step()
+        self.ns = self._new_namespace()
 
     async def _change(self, number: int) -> Reply | NeedsChunkIo | ThreefsError:
         """Raises what is not of this change but of the whole transaction."""
         try:
-            return await self._work(number)(self.names)
+            return await self._work(number)(self.ns)
         except (Conflict, TooOld, Throttled, MaybeCommitted):
             raise
         except ThreefsError as error:
@@ -250,11 +250,11 @@ class _Attempt:
 
     def _work(self, number: int) -> Work:
         """Raises InvalidArgument."""
-        many = self._many
-        context, actor, change = many.context, many.actor, many.changes[number]
-        match many.kinds[number]:
+        batch = self._batch
+        context, actor, change = batch.context, batch.actor, batch.changes[number]
+        match batch.kinds[number]:
             case "create":
-                return creation(context, change.create, actor, many.client)
+                return creation(context, change.create, actor, batch.client)
             case "remove":
                 return removal(context, change.remove, actor)
             case "rename":
@@ -265,19 +265,19 @@ class _Attempt:
                 return syncing(context, change.sync, actor)
         raise InvalidArgument("a change of no known kind")
 
-    def _expected(self, number: int) -> tuple[pb.Place, ...]:
+    def _expected_places(self, number: int) -> tuple[pb.Place, ...]:
         """Where the client expects a name to appear."""
-        change = self._many.changes[number]
-        if self._many.kinds[number] == "rename":
+        change = self._batch.changes[number]
+        if self._batch.kinds[number] == "rename":
             return change.rename.source, change.rename.destination
         return (change.create.place,)
 
-    def keep(self) -> None:
+    def store_results(self) -> None:
         """What is written once for all."""
-        for directory, now_ns in self._known.touched.items():
-            self.names.set_times(directory, now_ns, now_ns)
-        if self._record:
-            key = keys.replay(self._many.client, next(iter(self._record)))
-            tick = self._many.context.ticks.stamp()
-            reply = b"".join(self._record.values())
+        for directory, now_ns in self._memo.changed.items():
+            self.ns.set_times(directory, now_ns, now_ns)
+        if self._to_keep:
+            key = keys.replay(self._batch.client, next(iter(self._to_keep)))
+            tick = self._batch.context.logical_clock.stamp()
+            reply = b"".join(self._to_keep.values())
             self._tx.set(key, records.encode(Replay(method=methods.BATCH.number, tick=tick, reply=reply)))

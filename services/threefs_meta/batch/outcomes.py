@@ -12,21 +12,21 @@ _RESULT_TAG, _REQUEST_TAG = b"\x0a", b"\x20"
 _REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a", "rename": b"\x32", "close": b"\x32", "sync": b"\x32"}
 
 
-def made(kind: str, request: int, reply: bytes) -> bytes:
+def succeeded(kind: str, request: int, reply: bytes) -> bytes:
     """`kind` is that of the change, `reply` what it was answered with, `request` the number of its identity."""
     inner = head(_REPLY_TAGS[kind], len(reply)) + reply + number(_REQUEST_TAG, request)
     return head(_RESULT_TAG, len(inner)) + inner
 
 
-def left_alone(request: int) -> bytes:
-    return kept(pb.Changed(retry_alone=True, request=request))
+def retry_alone(request: int) -> bytes:
+    return serialized(pb.Changed(retry_alone=True, request=request))
 
 
 def failed(error: ThreefsError) -> bytes:
-    return kept(pb.Changed(code=error.code, message=error.message[:_MOST_MESSAGE_CHARS]))
+    return serialized(pb.Changed(code=error.code, message=error.message[:_MOST_MESSAGE_CHARS]))
 
 
-def kept(result: pb.Changed) -> bytes:
+def serialized(result: pb.Changed) -> bytes:
     """One that was made before."""
     body = result.SerializeToString()
     return head(_RESULT_TAG, len(body)) + body

@@ -14,7 +14,7 @@ from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.namespace import Namespace
 
 
-async def look_ahead(names: Namespace, actor: Credentials, changes: Sequence[pb.Change]) -> None:
+async def prefetch(ns: Namespace, actor: Credentials, changes: Sequence[pb.Change]) -> None:
     """`names` remembers the directories that were walked to."""
     entry_rows: list[bytes] = []
     inode_rows: list[bytes] = []
@@ -25,21 +25,21 @@ async def look_ahead(names: Namespace, actor: Credentials, changes: Sequence[pb.
             inode_rows += [keys.inode(change.close.inode), keys.session(change.close.inode, change.close.session)]
         elif kind == "sync":
             inode_rows.append(keys.inode(change.sync.inode))
-        for place in _places(change):
+        for place in _places_of(change):
             above, _, name = place.path.rpartition(b"/")
             if (place.base, above) not in tried:
                 tried.add((place.base, above))
-                await _walk(names, actor, place)
-            directory = names.known.places.get((place.base, above)) if names.known is not None else None
+                await _resolve(ns, actor, place)
+            directory = ns.memo.directory_numbers.get((place.base, above)) if ns.memo is not None else None
             if directory is not None and paths.is_plain(name):
                 entry_rows.append(keys.entry(directory, name))
-    for key, value in zip(entry_rows, await names.tx.get_many(entry_rows), strict=True):
+    for key, value in zip(entry_rows, await ns.tx.get_many(entry_rows), strict=True):
         if value is not None:
-            inode_rows.append(_named(value, key))
-    await names.tx.get_many(inode_rows)
+            inode_rows.append(_inode_key(value, key))
+    await ns.tx.get_many(inode_rows)
 
 
-def _places(change: pb.Change) -> Sequence[pb.Place]:
+def _places_of(change: pb.Change) -> Sequence[pb.Place]:
     match change.WhichOneof("kind"):
         case "create":
             return (change.create.place,)
@@ -50,16 +50,16 @@ def _places(change: pb.Change) -> Sequence[pb.Place]:
     return ()
 
 
-async def _walk(names: Namespace, actor: Credentials, place: pb.Place) -> None:
+async def _resolve(ns: Namespace, actor: Credentials, place: pb.Place) -> None:
     try:
-        await resolve(names, place, actor, follow=False)
+        await resolve(ns, place, actor, follow=False)
     except (Conflict, TooOld, Throttled):
         raise
     except ThreefsError:
         pass  # the change will say so
 
 
-def _named(value: bytes, key: bytes) -> bytes:
+def _inode_key(value: bytes, key: bytes) -> bytes:
     try:
         return keys.inode(entry_codec.decode(value, key).inode)
     except Corrupt:

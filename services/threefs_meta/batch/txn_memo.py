@@ -12,26 +12,28 @@ from threefs.wire import meta_pb2 as pb
 
 @dataclass(slots=True)
 class TxnMemo:
-    places: dict[tuple[int, bytes], int] = field(default_factory=dict)  # (base, path) -> directory it may search
+    directory_numbers: dict[tuple[int, bytes], int] = field(
+        default_factory=dict
+    )  # (base, path) -> directory it may search
     directories: dict[int, pb.Inode] = field(default_factory=dict)  # as stored, not to be changed
-    touched: dict[int, int] = field(default_factory=dict)  # directories: when an entry was last changed
-    touching: dict[int, int | None] = field(default_factory=dict)  # by the step that is being made; None: removed
+    changed: dict[int, int] = field(default_factory=dict)  # directories: when an entry was last changed
+    step_changes: dict[int, int | None] = field(default_factory=dict)  # by the step that is being made; None: removed
     lease: int = 0  # the number of the client's, who is the same for all steps; 0: nobody has asked for it
 
-    def forget(self) -> None:
-        self.places.clear()
+    def invalidate_paths(self) -> None:
+        self.directory_numbers.clear()
         self.directories.clear()
 
-    def step_made(self) -> None:
-        for directory, now_ns in self.touching.items():
+    def commit_step(self) -> None:
+        for directory, now_ns in self.step_changes.items():
             if now_ns is not None:
-                self.touched[directory] = now_ns
+                self.changed[directory] = now_ns
             else:
-                self.touched.pop(directory, None)
-        self.touching.clear()
+                self.changed.pop(directory, None)
+        self.step_changes.clear()
 
-    def step_failed(self) -> None:
+    def rollback_step(self) -> None:
         """Nothing of it is left, and what it has found may have been its own."""
-        self.touching.clear()
+        self.step_changes.clear()
         self.lease = 0
-        self.forget()
+        self.invalidate_paths()

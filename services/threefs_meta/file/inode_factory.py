@@ -25,22 +25,22 @@ class InodeSpec:
     umask: int = 0
 
 
-async def new_inode(context: Context, parent: pb.Inode, birth: InodeSpec) -> pb.Inode:
+async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.Inode:
     """It belongs to its maker, but in a set-group-id directory to that one's group."""
     now_ns = context.clock.wall_ns()
-    inherits = parent.HasField("default_acl") and birth.kind != pb.SYMLINK
-    maker, mode, gid = birth.maker, birth.mode, birth.maker.gid
+    inherits = parent.HasField("default_acl") and spec.kind != pb.SYMLINK
+    maker, mode, gid = spec.maker, spec.mode, spec.maker.gid
     if not inherits:
-        mode &= ~birth.umask
+        mode &= ~spec.umask
     if parent.mode & stat.S_ISGID:
         gid = parent.gid
-        if birth.kind == pb.DIRECTORY:
+        if spec.kind == pb.DIRECTORY:
             mode |= stat.S_ISGID
         elif mode & stat.S_IXGRP and not maker.is_super and not maker.in_group(gid):
             mode &= ~stat.S_ISGID  # or everybody could make programs that run as this group
     inode = pb.Inode(
-        inode=await context.allocator.take(),
-        type=birth.kind,
+        inode=await context.allocator.allocate(),
+        type=spec.kind,
         mode=mode,
         uid=maker.uid,
         gid=gid,
@@ -55,45 +55,45 @@ async def new_inode(context: Context, parent: pb.Inode, birth: InodeSpec) -> pb.
     return inode
 
 
-async def parent_of(names: Namespace, spot: Resolution, maker: Credentials) -> pb.Inode:
+async def parent_of(ns: Namespace, spot: Resolution, maker: Credentials) -> pb.Inode:
     """The directory that gets a new entry. It is read, so that its removal is a conflict, but never written.
 
     Raises AccessDenied, and NotFound when it has been removed.
     """
-    parent = await names.directory(spot.parent)
-    await check_parent(names, spot.parent, parent, maker)
+    parent = await ns.directory(spot.parent)
+    await check_parent(ns, spot.parent, parent, maker)
     return parent
 
 
-async def check_parent(names: Namespace, number: int, directory: pb.Inode, actor: Credentials) -> None:
+async def check_parent(ns: Namespace, number: int, directory: pb.Inode, actor: Credentials) -> None:
     """Raise AccessDenied, which names the directory, unless entries of it may be made and removed."""
     if not permissions.permits(directory, actor, WRITE | SEARCH):
-        permissions.check_parent(directory, actor, await directory_path.shown(names.tx, number))
+        permissions.check_parent(directory, actor, await directory_path.shown(ns.tx, number))
 
 
-async def add_directory(context: Context, names: Namespace, spot: Resolution, birth: InodeSpec) -> pb.Inode:
+async def add_directory(context: Context, ns: Namespace, spot: Resolution, spec: InodeSpec) -> pb.Inode:
     """Make the directory that is missing at `spot`. It inherits its parent's layout."""
-    parent = await parent_of(names, spot, birth.maker)
-    inode = await new_inode(context, parent, birth)
+    parent = await parent_of(ns, spot, spec.maker)
+    inode = await new_inode(context, parent, spec)
     inode.parent = spot.parent
     inode.name = spot.name
     if parent.HasField("layout"):
         inode.layout.CopyFrom(parent.layout)
-    await names.add(spot.parent, spot.name, inode)
+    await ns.add(spot.parent, spot.name, inode)
     return inode
 
 
-async def add_parents(context: Context, names: Namespace, spot: Resolution, birth: InodeSpec) -> Resolution:
+async def add_parents(context: Context, ns: Namespace, spot: Resolution, spec: InodeSpec) -> Resolution:
     """Make the directories that are missing above the last component; where that one belongs."""
     rest = spot.rest
     while rest:
-        made = await add_directory(context, names, Resolution(spot.parent, spot.name, None), birth)
+        made = await add_directory(context, ns, Resolution(spot.parent, spot.name, None), spec)
         spot = Resolution(made.inode, rest[0], None)
         rest = rest[1:]
     return spot
 
 
-def vacant(spot: Resolution, place: pb.Place) -> None:
+def check_vacant(spot: Resolution, place: pb.Place) -> None:
     """Raise NotFound unless a new entry could be made right here."""
     if spot.rest:
         raise not_found(place)

@@ -42,11 +42,11 @@ def of_file(routing: Routing, random: Random, wanted: pb.Layout, inherited: pb.L
         table_id=table_id or DEFAULT_TABLE,
         stripe=wanted.stripe or inherited.stripe or min(len(_table(routing, table_id)), DEFAULT_STRIPE),
     )
-    draw(layout, routing, random)
+    draw_placement(layout, routing, random)
     return layout
 
 
-def draw(layout: pb.Layout, routing: Routing, random: Random) -> None:
+def draw_placement(layout: pb.Layout, routing: Routing, random: Random) -> None:
     """Where in its table a file lies."""
     layout.table_offset = random.below(len(_table(routing, layout.table_id)))
     layout.seed = random.below(1 << 64)

@@ -22,7 +22,7 @@ _MOST_APPENDS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LengthReport:
     """What a writer says about the length."""
 
     end: int
@@ -38,15 +38,15 @@ class Report:
         return chains_reached(layout, max(self.end, self.attempted_end))
 
 
-class LengthReport:
+class LengthUpdate:
     """Settles a report; keeps what the chains said between two runs of the transaction."""
 
-    def __init__(self, context: Context, report: Report) -> None:
+    def __init__(self, context: Context, report: LengthReport) -> None:
         self.report = report
         self._context = context
         self._measured: tuple[int, int] | None = None  # truncate version, end
 
-    def settle(self, inode: pb.Inode) -> bool | NeedsChunkIo:
+    def apply(self, inode: pb.Inode) -> bool | NeedsChunkIo:
         """Change the record; True if it is to be stored. Raises FileTooLarge."""
         report = self.report
         check_length(inode, report.end)
@@ -71,7 +71,7 @@ class LengthReport:
         self._measured = truncate_version, end
 
 
-def place_append(inode: pb.Inode, session: bytes, length: int) -> int:
+def reserve_append(inode: pb.Inode, session: bytes, length: int) -> int:
     """Where so many bytes go that the session is about to append: behind all that have a place. The length stays, as
     nobody must see them before they are there."""
     offset = max(inode.length, inode.append_end)
@@ -82,7 +82,7 @@ def place_append(inode: pb.Inode, session: bytes, length: int) -> int:
     return offset
 
 
-def end_appends(inode: pb.Inode, session: bytes, end: int | None = None) -> bool:
+def finish_appends(inode: pb.Inode, session: bytes, end: int | None = None) -> bool:
     """What the session has appended up to `end` (None: all of it) is there, or will never be. True if there was any."""
     if not inode.appends or not session:
         return False
@@ -95,13 +95,13 @@ def end_appends(inode: pb.Inode, session: bytes, end: int | None = None) -> bool
     return ended
 
 
-def widen(inode: pb.Inode, report: Report) -> None:
+def widen_chains_used(inode: pb.Inode, report: LengthReport) -> None:
     """A write session ends: what was written under it may lie on more chains than was known."""
     chains = report.chains(from_wire(inode.layout))
     inode.chains_used = max(inode.chains_used, chains) if chains and inode.chains_used else 0
 
 
-async def sweep(chunks: FileChunks, layout: FileLayout, inode: InodeId, chains: int = 0) -> int:
+async def remove_chunks(chunks: FileChunks, layout: FileLayout, inode: InodeId, chains: int = 0) -> int:
     """Remove all chunks of a file that nobody can open any more, from the first `chains` of its stripe (0: all of it).
     Returns how many there were."""
     removed = 0

@@ -44,46 +44,46 @@ class Truncation:
     def __init__(self, context: Context, length: int) -> None:
         self._context = context
         self._length = length
-        self._swept: bytes | None = None
+        self._removed_for: bytes | None = None
 
-    def settle(self, names: Namespace, inode: pb.Inode, chains: int = 0) -> NeedsChunkIo | None:
+    def apply(self, ns: Namespace, inode: pb.Inode, chains: int = 0) -> NeedsChunkIo | None:
         """Change the record, which is then to be stored, or say what has to be done first. Raises FileTooLarge.
 
         The file lies on the first `chains` of its stripe (0: on any), see `Namespace.chains_used`.
         """
         check_length(inode, self._length)
         record = inode.SerializeToString()
-        if record != self._swept:
-            return NeedsChunkIo(lambda: self._sweep(from_wire(inode.layout), inode.inode, chains, record))
+        if record != self._removed_for:
+            return NeedsChunkIo(lambda: self._remove_bytes(from_wire(inode.layout), inode.inode, chains, record))
         self._context.quotas.check_longer(inode, self._length - inode.length)
         if inode.cutting == self._length + 1:
             inode.cutting = 0
-            names.tx.clear(keys.cut(inode.inode))
-        cut_appends(inode, self._length)
+            ns.tx.clear(keys.truncation_mark(inode.inode))
+        truncate_appends(inode, self._length)
         inode.length = self._length
         inode.truncate_version += 1
         inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
         return None
 
-    async def _sweep(self, layout: FileLayout, inode: int, chains: int, record: bytes) -> None:
-        marked, removes = self._marked(record), False
+    async def _remove_bytes(self, layout: FileLayout, inode: int, chains: int, record: bytes) -> None:
+        marked, removes = self._with_mark(record), False
 
         async def may_remove() -> bool:
             nonlocal removes
             context = self._context
             removes = await retry.run(
                 context.engine,
-                lambda tx: _mark(context.names(tx), inode, record, marked),
+                lambda tx: _mark(context.namespace(tx), inode, record, marked),
                 clock=context.clock,
                 random=context.random,
                 replayable=True,
             )
             return removes
 
-        if await cut(self._context.chunks, layout, InodeId(inode), self._length, chains, may_remove):
-            self._swept = marked if removes else record
+        if await truncate_chunks(self._context.chunks, layout, InodeId(inode), self._length, chains, may_remove):
+            self._removed_for = marked if removes else record
 
-    def _marked(self, record: bytes) -> bytes:
+    def _with_mark(self, record: bytes) -> bytes:
         """Nobody has to know of it if nothing goes that can be seen, or others cut as much and more."""
         inode = pb.Inode.FromString(record)
         if self._length < inode.length and not 0 < inode.cutting <= self._length + 1:
@@ -91,18 +91,18 @@ class Truncation:
         return inode.SerializeToString()
 
 
-async def _mark(names: Namespace, number: int, record: bytes, marked: bytes) -> bool:
+async def _mark(ns: Namespace, number: int, record: bytes, marked: bytes) -> bool:
     """Before bytes are removed. False if the inode is not what it was when they were listed."""
-    inode = await names.inode(number)
+    inode = await ns.inode(number)
     found = None if inode is None else inode.SerializeToString()
     if found == record != marked:
-        names.put_inode_unseen(pb.Inode.FromString(marked))
-        names.tx.set(keys.cut(number), records.encode(CutMark(stamp=names.stamp)))
+        ns.put_inode_unseen(pb.Inode.FromString(marked))
+        ns.tx.set(keys.truncation_mark(number), records.encode(CutMark(stamp=ns.stamp)))
         return True
     return found == marked
 
 
-def cut_appends(inode: pb.Inode, length: int) -> None:
+def truncate_appends(inode: pb.Inode, length: int) -> None:
     """The next append goes behind the new end. One that has its place behind it comes before the cut."""
     inode.append_end = 0
     left = [one for one in inode.appends if one.end <= length]
@@ -110,7 +110,7 @@ def cut_appends(inode: pb.Inode, length: int) -> None:
     inode.appends.extend(left)
 
 
-async def cut(
+async def truncate_chunks(
     chunks: FileChunks,
     layout: FileLayout,
     inode: InodeId,
@@ -124,7 +124,7 @@ async def cut(
     for _ in range(_MOST_PASSES):
         refused = False
         async for chain, page in chunks.listing(layout, inode, first, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
-            updates = _cuts(layout, inode, length, chain, page)
+            updates = _truncations(layout, inode, length, chain, page)
             if not updates:
                 continue
             if not await may_remove():
@@ -138,7 +138,9 @@ async def cut(
     return False
 
 
-def _cuts(layout: FileLayout, inode: InodeId, length: int, chain: ChainId, page: Sequence[Listed]) -> list[ChunkUpdate]:
+def _truncations(
+    layout: FileLayout, inode: InodeId, length: int, chain: ChainId, page: Sequence[Listed]
+) -> list[ChunkUpdate]:
     last, within = divmod(length, layout.chunk_bytes)
     updates = []
     for row in page:

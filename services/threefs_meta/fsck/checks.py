@@ -29,8 +29,8 @@ _MOST_LEVELS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One thing that is wrong, with all that is needed to mend it."""
+class Problem:
+    """One thing that is wrong, with all that is needed to repair it."""
 
     kind: pb.FsckKind
     detail: str
@@ -44,40 +44,40 @@ class Verdict:
     missing: Cost = FREE  # in the sum of the account
 
 
-async def judge(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+async def check_subject(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
     if subject.key:
-        return await judge_record(names, subject.key)
+        return await check_record(ns, subject.key)
     if subject.HasField("kept"):
-        return await _judge_usage(names, subject)
+        return await _check_usage(ns, subject)
     if subject.loop:
-        return await judge_way_up(names, subject.inode)
+        return await check_no_loop(ns, subject.inode)
     if subject.end:
-        return await _judge_length(names, subject)
-    return await judge_inode(names, subject)
+        return await _check_length(ns, subject)
+    return await check_inode(ns, subject)
 
 
 # ---- single records ----
 
 
-async def judge_record(names: Namespace, key: bytes) -> list[Verdict]:
+async def check_record(ns: Namespace, key: bytes) -> list[Problem]:
     """Of any table; what does not exist (any more) is not wrong."""
-    if key == keys.inode(ROOT) and await names.tx.get(key) is None:
-        return [Verdict(pb.ROOT_MISSING, "the root directory does not exist", key, ROOT)]
+    if key == keys.inode(ROOT) and await ns.tx.get(key) is None:
+        return [Problem(pb.ROOT_MISSING, "the root directory does not exist", key, ROOT)]
     if keys.ENTRIES[0] <= key < keys.ENTRIES[1]:
-        return await _judge_entry(names, key)
+        return await _check_entry(ns, key)
     if keys.INODES[0] <= key < keys.INODES[1]:
-        return await _judge_inode_record(names, key)
+        return await _check_inode_record(ns, key)
     if keys.REMOVALS[0] <= key < keys.REMOVALS[1]:
-        return await _judge_removal(names, key)
+        return await _check_removal(ns, key)
     if keys.TRASH[0] <= key < keys.TRASH[1]:
-        return await _judge_trashed(names, key)
+        return await _check_trash_record(ns, key)
     if any(begin <= key < end for begin, end in keys.ATTACHED):
-        return await _judge_attached(names, key)
+        return await _check_attached(ns, key)
     return []
 
 
-async def _judge_entry(names: Namespace, key: bytes) -> list[Verdict]:
-    value = await names.tx.get(key)
+async def _check_entry(ns: Namespace, key: bytes) -> list[Problem]:
+    value = await ns.tx.get(key)
     if value is None:
         return []
     parent, name = keys.entry_of(key)
@@ -85,62 +85,62 @@ async def _judge_entry(names: Namespace, key: bytes) -> list[Verdict]:
     try:
         entry = records.decode(value, EntryRecord, key)
     except Corrupt as error:
-        return [Verdict(pb.UNREADABLE_RECORD, str(error), key, parent=parent, name=name)]
+        return [Problem(pb.UNREADABLE_RECORD, str(error), key, parent=parent, name=name)]
 
-    def verdict(kind: pb.FsckKind, detail: str) -> Verdict:
-        return Verdict(kind, f"{shown} {detail}", key, entry.inode, parent, name)
+    def problem(kind: pb.FsckKind, detail: str) -> Problem:
+        return Problem(kind, f"{shown} {detail}", key, entry.inode, parent, name)
 
-    directory = await stored_inode(names, parent)
+    directory = await read_inode(ns, parent)
     if directory is None or (isinstance(directory, pb.Inode) and directory.type != pb.DIRECTORY):
-        return [verdict(pb.LOST_ENTRY, "is in something that is no directory")]
-    inode = await stored_inode(names, entry.inode)
+        return [problem(pb.LOST_ENTRY, "is in something that is no directory")]
+    inode = await read_inode(ns, entry.inode)
     if inode is None:
-        return [verdict(pb.DANGLING_ENTRY, f"names inode {entry.inode}, which does not exist")]
+        return [problem(pb.DANGLING_ENTRY, f"names inode {entry.inode}, which does not exist")]
     if isinstance(inode, Corrupt):
         return []  # told of the inode itself
     if inode.type != entry.type:
-        return [verdict(pb.WRONG_TYPE, f"has another type than inode {entry.inode}")]
+        return [problem(pb.WRONG_TYPE, f"has another type than inode {entry.inode}")]
     if inode.type != pb.DIRECTORY or (inode.parent, inode.name) == (parent, name):
         return []
-    if await leads_to(names, inode.parent, inode.name, inode.inode):
-        return [verdict(pb.EXTRA_NAME, f"names directory {entry.inode}, whose place is in {inode.parent}")]
-    return [verdict(pb.WRONG_PARENT, f"is not where directory {entry.inode} says that it is")]
+    if await entry_names_inode(ns, inode.parent, inode.name, inode.inode):
+        return [problem(pb.EXTRA_NAME, f"names directory {entry.inode}, whose place is in {inode.parent}")]
+    return [problem(pb.WRONG_PARENT, f"is not where directory {entry.inode} says that it is")]
 
 
-async def _judge_inode_record(names: Namespace, key: bytes) -> list[Verdict]:
+async def _check_inode_record(ns: Namespace, key: bytes) -> list[Problem]:
     number = keys.inode_of(key)
-    inode = await stored_inode(names, number)
+    inode = await read_inode(ns, number)
     if isinstance(inode, Corrupt):
-        return [Verdict(pb.UNREADABLE_RECORD, str(inode), key, number)]
-    if inode is not None and number > ROOT and number >= await read_counter(names.tx, keys.NEXT_INODE):
-        return [Verdict(pb.FREE_NUMBER, f"inode {number} has a number that would be given out again", key, number)]
+        return [Problem(pb.UNREADABLE_RECORD, str(inode), key, number)]
+    if inode is not None and number > ROOT and number >= await read_counter(ns.tx, keys.NEXT_INODE):
+        return [Problem(pb.FREE_NUMBER, f"inode {number} has a number that would be given out again", key, number)]
     return []
 
 
-async def _judge_removal(names: Namespace, key: bytes) -> list[Verdict]:
+async def _check_removal(ns: Namespace, key: bytes) -> list[Problem]:
     number = keys.removed_inode(key)
-    if await names.tx.get(key) is None or await stored_inode(names, number) is not None:
+    if await ns.tx.get(key) is None or await read_inode(ns, number) is not None:
         return []
-    return [Verdict(pb.QUEUED_NOTHING, f"inode {number} is to be freed, but does not exist", key, number)]
+    return [Problem(pb.QUEUED_NOTHING, f"inode {number} is to be freed, but does not exist", key, number)]
 
 
-async def _judge_trashed(names: Namespace, key: bytes) -> list[Verdict]:
+async def _check_trash_record(ns: Namespace, key: bytes) -> list[Problem]:
     """That it matches nothing any more is not wrong: it goes when it is due. It must be read for that."""
-    value = await names.tx.get(key)
+    value = await ns.tx.get(key)
     try:
         if value is not None:
             records.decode(value, Trashed, key)
     except Corrupt as error:
-        return [Verdict(pb.UNREADABLE_RECORD, str(error), key)]
+        return [Problem(pb.UNREADABLE_RECORD, str(error), key)]
     return []
 
 
-async def _judge_attached(names: Namespace, key: bytes) -> list[Verdict]:
+async def _check_attached(ns: Namespace, key: bytes) -> list[Problem]:
     if keys.TIMES[0] <= key < keys.TIMES[1] and keys.is_subdirectory(key):
-        return await _judge_count(names, key)
+        return await _check_subdir_link(ns, key)
     number = keys.inode_of(key)
-    inode = await stored_inode(names, number)
-    value = await names.tx.get(key)
+    inode = await read_inode(ns, number)
+    value = await ns.tx.get(key)
     if value is None or isinstance(inode, Corrupt):
         return []
     kind = key[:4].decode("ascii", "replace")
@@ -149,54 +149,54 @@ async def _judge_attached(names: Namespace, key: bytes) -> list[Verdict]:
     times = key.startswith(keys.TIMES[0])
     if (inode is None and needed) or (inode is not None and times and inode.type != pb.DIRECTORY):
         detail = f"a {kind} record belongs to inode {number}, which has none"
-        return [Verdict(pb.ATTACHED_TO_NOTHING, detail, key, number)]
+        return [Problem(pb.ATTACHED_TO_NOTHING, detail, key, number)]
     try:
-        if times or key.startswith(keys.XATTRS[0]) or await _is_leased(names, key, value):
+        if times or key.startswith(keys.XATTRS[0]) or await _is_leased(ns, key, value):
             return []
     except Corrupt as error:
-        return [Verdict(pb.UNREADABLE_RECORD, str(error), key, number)]
-    return [Verdict(pb.HELD_BY_NOBODY, f"a {kind} record of inode {number} is of no client that is known", key, number)]
+        return [Problem(pb.UNREADABLE_RECORD, str(error), key, number)]
+    return [Problem(pb.HELD_BY_NOBODY, f"a {kind} record of inode {number} is of no client that is known", key, number)]
 
 
-async def _judge_count(names: Namespace, key: bytes) -> list[Verdict]:
-    """Each subdirectory has its key, and each key its subdirectory. In a damaged tree other verdicts come first."""
+async def _check_subdir_link(ns: Namespace, key: bytes) -> list[Problem]:
+    """Each subdirectory has its key, and each key its subdirectory. In a damaged tree other problems come first."""
     parent, number = keys.subdirectory_of(key)
-    child = await stored_inode(names, number)
+    child = await read_inode(ns, number)
     if isinstance(child, Corrupt):
         return []
-    counted = await names.tx.get(key) is not None
+    counted = await ns.tx.get(key) is not None
     there = False
     if isinstance(child, pb.Inode) and child.type == pb.DIRECTORY and child.nlink:
-        if not await leads_to(names, child.parent, child.name, number):
+        if not await entry_names_inode(ns, child.parent, child.name, number):
             return []  # told of the directory itself
         there = child.parent == parent
     if counted and not there:
         detail = f"directory {parent} counts {number} among its links, which is no directory in it"
-        return [Verdict(pb.ATTACHED_TO_NOTHING, detail, key, parent)]
+        return [Problem(pb.ATTACHED_TO_NOTHING, detail, key, parent)]
     if there and not counted:
-        return [Verdict(pb.NOT_COUNTED, f"directory {parent} does not count {number} among its links", key, parent)]
+        return [Problem(pb.NOT_COUNTED, f"directory {parent} does not count {number} among its links", key, parent)]
     return []
 
 
-async def _is_leased(names: Namespace, key: bytes, value: bytes) -> bool:
+async def _is_leased(ns: Namespace, key: bytes, value: bytes) -> bool:
     """Whether the lease under which something is held lives, or is about to be wound up."""
     if key.startswith(keys.HOLDS[0]):
         client, lease = key[-keys.CLIENT_BYTES :], records.decode(value, ReadHold, key).lease
     elif key.startswith(keys.LOCKS[0]):
-        client, lease = keys.locker(key), records.decode(value, ClientLocks, key).lease
+        client, lease = keys.client_of_lock(key), records.decode(value, ClientLocks, key).lease
     else:
         session = records.decode(value, WriteSession, key)
         client, lease = session.client, session.lease
-    return lease == await leases.number(names.tx, client) or await names.tx.get(keys.ended(lease)) is not None
+    return lease == await leases.number(ns.tx, client) or await ns.tx.get(keys.ended(lease)) is not None
 
 
 # ---- inodes ----
 
 
-async def judge_inode(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+async def check_inode(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
     """Whether it has as many names as it says, and is in the queue when it has none."""
     number = subject.inode
-    inode = await stored_inode(names, number)
+    inode = await read_inode(ns, number)
     if inode is None or isinstance(inode, Corrupt) or number == ROOT:
         return []
     if subject.ctime_ns and subject.ctime_ns != inode.ctime_ns:
@@ -204,39 +204,39 @@ async def judge_inode(names: Namespace, subject: pb.FsckSubject) -> list[Verdict
     places = {(name.parent, name.name) for name in subject.names}
     if inode.type == pb.DIRECTORY:
         places.add((inode.parent, inode.name))
-    found = tuple(sorted([place for place in places if await leads_to(names, *place, number)]))
-    queued = tuple([key for key in subject.queued if await names.tx.get(key) is not None])
+    found = tuple(sorted([place for place in places if await entry_names_inode(ns, *place, number)]))
+    queued = tuple([key for key in subject.queued if await ns.tx.get(key) is not None])
 
-    def verdict(kind: pb.FsckKind, detail: str) -> list[Verdict]:
-        return [Verdict(kind, f"inode {number} {detail}", keys.inode(number), number, names=found, queued=queued)]
+    def problem(kind: pb.FsckKind, detail: str) -> list[Problem]:
+        return [Problem(kind, f"inode {number} {detail}", keys.inode(number), number, names=found, queued=queued)]
 
     directory = inode.type == pb.DIRECTORY
     right = bool(inode.nlink) == bool(found) if directory else inode.nlink == len(found)
-    if not found and not inode.nlink and not queued and not (inode.unnamed and await names.is_open(number)):
-        return verdict(pb.NOT_QUEUED, "has no name, and is not in the queue of what is to be freed")
+    if not found and not inode.nlink and not queued and not (inode.unnamed and await ns.is_open(number)):
+        return problem(pb.NOT_QUEUED, "has no name, and is not in the queue of what is to be freed")
     if not found and inode.nlink:
-        return verdict(pb.ORPHAN, "has no name")
+        return problem(pb.ORPHAN, "has no name")
     if not right:
-        return verdict(pb.WRONG_LINKS, f"has {len(found)} names, but nlink is {inode.nlink}")
+        return problem(pb.WRONG_LINKS, f"has {len(found)} names, but nlink is {inode.nlink}")
     if found and queued:
-        return verdict(pb.QUEUED_NAMED, "is to be freed, but has a name")
+        return problem(pb.QUEUED_NAMED, "is to be freed, but has a name")
     return []
 
 
-async def _judge_length(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+async def _check_length(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
     """Who has it open will still say how long it is."""
-    inode = await stored_inode(names, subject.inode)
+    inode = await read_inode(ns, subject.inode)
     if not isinstance(inode, pb.Inode) or inode.type != pb.FILE or inode.length >= subject.end:
         return []
-    if await names.is_open(subject.inode):
+    if await ns.is_open(subject.inode):
         return []
     detail = f"inode {subject.inode} has {inode.length} bytes, but a chunk of it ends at {subject.end}"
-    return [Verdict(pb.WRONG_LENGTH, detail, keys.inode(subject.inode), subject.inode)]
+    return [Problem(pb.WRONG_LENGTH, detail, keys.inode(subject.inode), subject.inode)]
 
 
-async def _judge_usage(names: Namespace, subject: pb.FsckSubject) -> list[Verdict]:
+async def _check_usage(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
     account, counted = subject.kept.account, subject.counted
-    missing = await usage.difference(names.tx, subject.kept, counted)
+    missing = await usage.difference(ns.tx, subject.kept, counted)
     if missing == FREE:
         return []
     who = f"the tree of directory {number_of(account)}" if is_tree(account) else f"user {number_of(account)}"
@@ -244,31 +244,31 @@ async def _judge_usage(names: Namespace, subject: pb.FsckSubject) -> list[Verdic
         f"{who} has {counted.bytes} bytes and {counted.inodes} inodes, "
         f"but {subject.kept.bytes} bytes and {subject.kept.inodes} inodes are on its account"
     )
-    return [Verdict(pb.WRONG_USAGE, detail, keys.usage(account), account=account, missing=missing)]
+    return [Problem(pb.WRONG_USAGE, detail, keys.usage(account), account=account, missing=missing)]
 
 
-async def judge_way_up(names: Namespace, number: int) -> list[Verdict]:
+async def check_no_loop(ns: Namespace, number: int) -> list[Problem]:
     """Whether the way from a directory to the root ends. A way that ends elsewhere is told of where it ends."""
     seen: set[int] = set()
     at = number
     while at != ROOT and len(seen) < _MOST_LEVELS:
         if at in seen:
-            return [Verdict(pb.LOOP, f"directory {at} lies below itself", keys.inode(at), at)]
+            return [Problem(pb.LOOP, f"directory {at} lies below itself", keys.inode(at), at)]
         seen.add(at)
-        inode = await stored_inode(names, at)
-        if not isinstance(inode, pb.Inode) or not await leads_to(names, inode.parent, inode.name, at):
+        inode = await read_inode(ns, at)
+        if not isinstance(inode, pb.Inode) or not await entry_names_inode(ns, inode.parent, inode.name, at):
             return []
         at = inode.parent
     return []
 
 
-async def leads_to(names: Namespace, parent: int, name: bytes, number: int) -> bool:
+async def entry_names_inode(ns: Namespace, parent: int, name: bytes, number: int) -> bool:
     """Whether the entry names that inode.
 
     Not noted as a conflict: who adds or takes a name writes the inode, and a move keeps the number of names.
     """
     key = keys.entry(parent, name)
-    value = await names.tx.get(key, snapshot=True)
+    value = await ns.tx.get(key, snapshot=True)
     if value is None:
         return False
     try:
@@ -278,10 +278,10 @@ async def leads_to(names: Namespace, parent: int, name: bytes, number: int) -> b
     return entry.inode == number
 
 
-async def stored_inode(names: Namespace, number: int) -> pb.Inode | Corrupt | None:
+async def read_inode(ns: Namespace, number: int) -> pb.Inode | Corrupt | None:
     """None: there is none. Corrupt: something is there that cannot be read as this inode."""
     try:
-        inode = await names.inode(number)
+        inode = await ns.inode(number)
     except Corrupt as error:
         return error
     if inode is not None and inode.inode != number:

@@ -7,7 +7,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import TRUSTED
 from threefs_meta.context import Context
 from threefs_meta.file.inode_factory import InodeSpec, new_inode
-from threefs_meta.fsck.checks import Verdict, stored_inode
+from threefs_meta.fsck.checks import Problem, read_inode
 from threefs_meta.quota import accounting
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.counters import write_counter
@@ -21,104 +21,104 @@ _TOKEN_BYTES = 16
 _MOST_TRIES = 16
 
 
-async def mend(context: Context, names: Namespace, verdict: Verdict) -> bool:
+async def repair(context: Context, ns: Namespace, problem: Problem) -> bool:
     """Whether it could be mended."""
     now_ns = context.clock.wall_ns()
-    match verdict.kind:
+    match problem.kind:
         case pb.ROOT_MISSING:
-            await make_root(names.tx, now_ns)
+            await make_root(ns.tx, now_ns)
         case pb.DANGLING_ENTRY | pb.EXTRA_NAME:
-            entry = Entry(verdict.inode, pb.INODE_TYPE_UNSPECIFIED)  # a count that remains is a finding of its own
-            names.clear_entry(verdict.parent, verdict.name, entry, now_ns)
+            entry = Entry(problem.inode, pb.INODE_TYPE_UNSPECIFIED)  # a count that remains is a finding of its own
+            ns.clear_entry(problem.parent, problem.name, entry, now_ns)
         case pb.NOT_COUNTED:
-            names.count(*keys.subdirectory_of(verdict.key))
+            ns.add_subdir_link(*keys.subdirectory_of(problem.key))
         case pb.QUEUED_NOTHING | pb.ATTACHED_TO_NOTHING | pb.HELD_BY_NOBODY:
-            names.tx.clear(verdict.key)
+            ns.tx.clear(problem.key)
         case pb.FREE_NUMBER:
-            write_counter(names.tx, keys.NEXT_INODE, verdict.inode + BLOCK)
+            write_counter(ns.tx, keys.NEXT_INODE, problem.inode + BLOCK)
         case pb.WRONG_USAGE:
-            delta = accounting.to_record({verdict.account: verdict.missing})
-            names.tx.set(keys.delta(context.random.token(_TOKEN_BYTES)), records.encode(delta))
+            delta = accounting.to_record({problem.account: problem.missing})
+            ns.tx.set(keys.delta(context.random.token(_TOKEN_BYTES)), records.encode(delta))
         case pb.UNREADABLE_RECORD:
             return False  # what it said is not known
         case pb.WRONG_LENGTH:
             return False  # the chains must be asked: whoever looks calls Sync
         case _:
-            return await _mend_inode(context, names, verdict, now_ns)
+            return await _repair_inode(context, ns, problem, now_ns)
     return True
 
 
-async def _mend_inode(context: Context, names: Namespace, verdict: Verdict, now_ns: int) -> bool:
-    inode = await stored_inode(names, verdict.inode)
-    if verdict.kind == pb.LOST_ENTRY:
-        return await _rescue(context, names, verdict, inode, now_ns)
+async def _repair_inode(context: Context, ns: Namespace, problem: Problem, now_ns: int) -> bool:
+    inode = await read_inode(ns, problem.inode)
+    if problem.kind == pb.LOST_ENTRY:
+        return await _reconnect_lost_entry(context, ns, problem, inode, now_ns)
     if not isinstance(inode, pb.Inode):
         return False
-    match verdict.kind:
+    match problem.kind:
         case pb.WRONG_TYPE:
-            names.tx.set(verdict.key, entry_codec.encode(Entry(inode.inode, inode.type)))
-            names.touch(verdict.parent, now_ns)
+            ns.tx.set(problem.key, entry_codec.encode(Entry(inode.inode, inode.type)))
+            ns.mark_changed(problem.parent, now_ns)
         case pb.WRONG_PARENT:
-            _place(names, inode, verdict.parent, verdict.name)
+            _set_parent(ns, inode, problem.parent, problem.name)
         case pb.WRONG_LINKS:
-            _unqueue(names, verdict)
-            inode.nlink = 1 if inode.type == pb.DIRECTORY else len(verdict.names)
+            _dequeue(ns, problem)
+            inode.nlink = 1 if inode.type == pb.DIRECTORY else len(problem.names)
             inode.ctime_ns = now_ns
             if inode.type == pb.DIRECTORY:
-                _place(names, inode, *verdict.names[0])
-            names.put_inode(inode)
+                _set_parent(ns, inode, *problem.names[0])
+            ns.put_inode(inode)
         case pb.QUEUED_NAMED:
-            _unqueue(names, verdict)
+            _dequeue(ns, problem)
         case pb.NOT_QUEUED:
             inode.unnamed = False
-            names.put_inode(inode)
-            names.queue(inode, now_ns)
+            ns.put_inode(inode)
+            ns.queue_removal(inode, now_ns)
         case pb.ORPHAN:
-            _unqueue(names, verdict)
-            await _find_home(context, names, inode, now_ns)
+            _dequeue(ns, problem)
+            await _reconnect(context, ns, inode, now_ns)
         case pb.LOOP:
-            names.clear_entry(inode.parent, inode.name, inode, now_ns)
-            await _find_home(context, names, inode, now_ns)
+            ns.clear_entry(inode.parent, inode.name, inode, now_ns)
+            await _reconnect(context, ns, inode, now_ns)
         case _:
             return False
     return True
 
 
-async def _rescue(
-    context: Context, names: Namespace, verdict: Verdict, inode: pb.Inode | Corrupt | None, now_ns: int
+async def _reconnect_lost_entry(
+    context: Context, ns: Namespace, problem: Problem, inode: pb.Inode | Corrupt | None, now_ns: int
 ) -> bool:
     """The directory is gone, the entry goes to /lost+found, if it names anything. A directory may have its place."""
-    names.tx.clear(verdict.key)  # without times: there is no directory that could have them
+    ns.tx.clear(problem.key)  # without times: there is no directory that could have them
     if not isinstance(inode, pb.Inode):
         return True
-    if inode.type == pb.DIRECTORY and (inode.parent, inode.name) != (verdict.parent, verdict.name):
+    if inode.type == pb.DIRECTORY and (inode.parent, inode.name) != (problem.parent, problem.name):
         return True
     nlink = inode.nlink
-    await _find_home(context, names, inode, now_ns)
+    await _reconnect(context, ns, inode, now_ns)
     if inode.type != pb.DIRECTORY:
         inode.nlink = nlink
-        names.put_inode(inode)
+        ns.put_inode(inode)
     return True
 
 
-def _unqueue(names: Namespace, verdict: Verdict) -> None:
-    for key in verdict.queued:
-        names.tx.clear(key)
+def _dequeue(ns: Namespace, problem: Problem) -> None:
+    for key in problem.queued:
+        ns.tx.clear(key)
 
 
-def _place(names: Namespace, directory: pb.Inode, parent: int, name: bytes) -> None:
-    names.discount(directory.parent, directory.inode)
-    names.count(parent, directory.inode)
+def _set_parent(ns: Namespace, directory: pb.Inode, parent: int, name: bytes) -> None:
+    ns.remove_subdir_link(directory.parent, directory.inode)
+    ns.add_subdir_link(parent, directory.inode)
     directory.parent, directory.name = parent, name
-    names.put_inode(directory)
+    ns.put_inode(directory)
 
 
-async def _find_home(context: Context, names: Namespace, inode: pb.Inode, now_ns: int) -> None:
+async def _reconnect(context: Context, ns: Namespace, inode: pb.Inode, now_ns: int) -> None:
     """A name in /lost+found, made of its number. Raises NotADirectory, AlreadyExists when that is not possible."""
-    directory = await _lost_and_found(context, names)
+    directory = await _lost_and_found(context, ns)
     name = b"#%d" % inode.inode
     for number in range(1, _MOST_TRIES):
-        if await names.tx.get(keys.entry(directory, name)) is None:
+        if await ns.tx.get(keys.entry(directory, name)) is None:
             break
         name = b"#%d.%d" % (inode.inode, number)
     else:
@@ -126,18 +126,18 @@ async def _find_home(context: Context, names: Namespace, inode: pb.Inode, now_ns
     inode.nlink = 1
     inode.ctime_ns = now_ns
     if inode.type == pb.DIRECTORY:
-        _place(names, inode, directory, name)
-    names.put_inode(inode)
-    await names.put_entry(directory, name, inode, now_ns)
+        _set_parent(ns, inode, directory, name)
+    ns.put_inode(inode)
+    await ns.put_entry(directory, name, inode, now_ns)
 
 
-async def _lost_and_found(context: Context, names: Namespace) -> int:
-    entry = await names.entry(ROOT, LOST_AND_FOUND)
+async def _lost_and_found(context: Context, ns: Namespace) -> int:
+    entry = await ns.entry(ROOT, LOST_AND_FOUND)
     if entry is not None:
         if entry.type != pb.DIRECTORY:
             raise NotADirectory("/lost+found is not a directory: move it away, so that lost files find a place")
         return entry.inode
     inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, _MODE))
     inode.parent, inode.name = ROOT, LOST_AND_FOUND
-    await names.add(ROOT, LOST_AND_FOUND, inode)
+    await ns.add(ROOT, LOST_AND_FOUND, inode)
     return inode.inode

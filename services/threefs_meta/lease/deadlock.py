@@ -23,48 +23,48 @@ MOST_LOOKED_AT = 64
 STALE_TICKS = 3
 
 
-async def closes_circle(names: Namespace, me: Owner, inode: int, wanted: pb.FileLock, tick: int) -> bool:
+async def closes_circle(ns: Namespace, me: Owner, inode: int, wanted: pb.FileLock, tick: int) -> bool:
     """Whether somebody in the way of `me` waits, maybe through others, for `me`."""
     todo: list[tuple[Owner, int, pb.FileLock]] = [(me, inode, wanted)]
     seen: set[Owner] = set()
     while todo and len(seen) < MOST_LOOKED_AT:
         waiting, number, lock = todo.pop()
-        for holder in await _in_the_way(names, waiting, number, lock):
+        for holder in await _in_the_way(ns, waiting, number, lock):
             if holder == me:
                 return True
             if holder in seen:
                 continue
             seen.add(holder)
-            wait = await _of(names, holder)
+            wait = await _of(ns, holder)
             if wait is not None and wait.stamp + STALE_TICKS > tick:
                 todo.append((holder, wait.inode, wait.lock))
     return False
 
 
-async def _in_the_way(names: Namespace, waiting: Owner, inode: int, wanted: pb.FileLock) -> list[Owner]:
+async def _in_the_way(ns: Namespace, waiting: Owner, inode: int, wanted: pb.FileLock) -> list[Owner]:
     found: list[Owner] = []
-    for key, value in await names.tx.get_range(*keys.locks(inode)):
-        client = keys.locker(key)
+    for key, value in await ns.tx.get_range(*keys.locks(inode)):
+        client = keys.client_of_lock(key)
         excluding = [held for held in records.decode(value, ClientLocks, key).locks if locks.exclude(held, wanted)]
         found += [(client, held.owner) for held in excluding if (client, held.owner) != waiting]
     return found
 
 
-async def note(names: Namespace, who: Owner, inode: int, wanted: pb.FileLock, lease: int, stamp: int) -> bool:
+async def note(ns: Namespace, who: Owner, inode: int, wanted: pb.FileLock, lease: int, stamp: int) -> bool:
     """Leave a record of the wait; False if there is one that will do."""
-    wait = await _of(names, who)
+    wait = await _of(ns, who)
     if wait is not None and (wait.inode, wait.lock, wait.lease) == (inode, wanted, lease) and wait.stamp >= stamp - 1:
         return False
     record = LockWait(inode=inode, lock=wanted, lease=lease, stamp=stamp)
-    names.tx.set(keys.wait(*who), records.encode(record))
+    ns.tx.set(keys.wait(*who), records.encode(record))
     return True
 
 
-def forget(names: Namespace, who: Owner) -> None:
-    names.tx.clear(keys.wait(*who))
+def forget(ns: Namespace, who: Owner) -> None:
+    ns.tx.clear(keys.wait(*who))
 
 
-async def _of(names: Namespace, who: Owner) -> LockWait | None:
+async def _of(ns: Namespace, who: Owner) -> LockWait | None:
     key = keys.wait(*who)
-    value = await names.tx.get(key)
+    value = await ns.tx.get(key)
     return None if value is None else records.decode(value, LockWait, key)

@@ -33,16 +33,16 @@ async def _step(context: Context, claimed: DelegationHeld, seen_s: float | None)
     """Recall it, or end it when it is time; whether it stands."""
 
     async def attempt(tx: Transaction) -> bool:
-        names = context.names(tx)
-        inode = await names.inode(claimed.directory)
+        ns = context.namespace(tx)
+        inode = await ns.inode(claimed.directory)
         if inode is None or not inode.HasField("delegation") or not claimed.is_of(inode.delegation):
             return False
         if not inode.delegation.recalled:
-            delegation.recall(inode.delegation, names.stamp)
-            names.put_inode_unseen(inode)
+            delegation.recall(inode.delegation, ns.stamp)
+            ns.put_inode_unseen(inode)
         elif seen_s is not None and delegation.may_end(inode.delegation, seen_s, context.clock.monotonic()):
             delegation.end(inode)
-            names.put_inode_unseen(inode)
+            ns.put_inode_unseen(inode)
             return False
         return True
 

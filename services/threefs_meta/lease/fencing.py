@@ -69,14 +69,14 @@ async def _raise_number(context: Context, tx: Transaction, key: bytes, ended: En
         return None
     if not any(lock.type == pb.EXCLUSIVE for lock in records.decode(value, ClientLocks, key).locks):
         return None  # under a shared lock nobody writes
-    names = context.names(tx)
-    inode = await names.inode(keys.inode_of(key))
+    ns = context.namespace(tx)
+    inode = await ns.inode(keys.inode_of(key))
     if inode is None or inode.type != pb.FILE:
         return None
     if not layout_policy.is_served(context.routing(), from_wire(inode.layout)):
         raise NotServing(f"a chain of inode {inode.inode} is not served by anybody: its locks stay")
     inode.fence += 1
-    names.put_inode_unseen(inode)
+    ns.put_inode_unseen(inode)
     return inode
 
 

@@ -25,7 +25,7 @@ from threefs_meta.access import permissions
 from threefs_meta.access.credentials import Credentials
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
-from threefs_meta.file.length import LengthReport, Report, end_appends, widen
+from threefs_meta.file.length import LengthReport, LengthUpdate, finish_appends, widen_chains_used
 from threefs_meta.lease import fencing, leases
 from threefs_meta.store import keys
 from threefs_meta.transactions import NeedsChunkIo
@@ -63,7 +63,7 @@ class LeaseReaper:
         self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._background.start("ticks", self._context.ticks.run(self._wake.set))
+        self._background.start("ticks", self._context.logical_clock.run(self._wake.set))
         self._background.start("sweeper", self._run())
 
     async def stop(self) -> None:
@@ -89,7 +89,7 @@ class LeaseReaper:
             await self._change(lambda tx: _clear(tx, [key for key, _ in ended]))
 
     async def _end_silent(self) -> None:
-        tick = self._context.ticks.number
+        tick = self._context.logical_clock.number
         after = b""
         while page := await self._page(keys.RENEWALS, after):
             for key, value in page:
@@ -111,21 +111,21 @@ class LeaseReaper:
     async def _end_cuts(self) -> None:
         """Readers wait for files that are being cut, but not for somebody who has died over that."""
         after = b""
-        while page := await self._page(keys.CUTS, after):
+        while page := await self._page(keys.TRUNCATION_MARKS, after):
             for key, value in page:
-                if _is_left(key, value, self._context.ticks.number):
+                if _is_left(key, value, self._context.logical_clock.number):
                     await self._change(lambda tx, key=key, value=value: self._end_cut(tx, key, value))  # type: ignore[misc]
             after = page[-1][0] + b"\0"
 
     async def _end_cut(self, tx: Transaction, key: bytes, seen: bytes) -> None:
         if await tx.get(key) != seen:
             return  # somebody cuts it anew
-        names = self._context.names(tx)
-        inode = await names.inode(keys.inode_of(key))
+        ns = self._context.namespace(tx)
+        inode = await ns.inode(keys.inode_of(key))
         if inode is not None and inode.cutting:
             inode.cutting = 0
             inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
-            names.put_inode(inode)
+            ns.put_inode(inode)
             _LOG.warning("a file was not cut to its end: a part of it may be zeros now", inode=inode.inode)
         tx.clear(key)
 
@@ -152,7 +152,7 @@ class LeaseReaper:
 
     async def _page(self, of: tuple[bytes, bytes], after: bytes) -> list[Pair]:
         return await transactions.run_readonly(
-            self._context, lambda names: names.tx.get_range(after or of[0], of[1], limit=_PAGE, snapshot=True)
+            self._context, lambda ns: ns.tx.get_range(after or of[0], of[1], limit=_PAGE, snapshot=True)
         )
 
     async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -200,25 +200,25 @@ async def end_session(context: Context, key: bytes, ended: Ended) -> None:
     Nor does anybody know whether it has written at all. So the file counts as changed: else readers that keep its old
     bytes would keep them for ever.
     """
-    report = Report(end=0, truncate_version=0, exact=True, written=True)
-    growth = LengthReport(context, report)
+    report = LengthReport(end=0, truncate_version=0, exact=True, written=True)
+    length_update = LengthUpdate(context, report)
 
     async def attempt(tx: Transaction) -> NeedsChunkIo | None:
         if not ended(await tx.get(key)):
             return None
-        names = context.names(tx)
-        inode = await names.inode(keys.inode_of(key))
+        ns = context.namespace(tx)
+        inode = await ns.inode(keys.inode_of(key))
         if inode is not None and inode.type == pb.FILE:
-            changed = growth.settle(inode)
+            changed = length_update.apply(inode)
             if isinstance(changed, NeedsChunkIo):
                 if not layout_policy.is_served(context.routing(), from_wire(inode.layout)):
                     raise NotServing(f"a chain of inode {inode.inode} is not served by anybody")
                 return changed
-            widen(inode, report)
-            end_appends(inode, keys.session_of(key))
+            widen_chains_used(inode, report)
+            finish_appends(inode, keys.session_of(key))
             permissions.written_by(inode, _NOBODY)
-            names.put_inode(inode)
-            await names.close_session(inode, keys.session_of(key), context.clock.wall_ns())
+            ns.put_inode(inode)
+            await ns.close_session(inode, keys.session_of(key), context.clock.wall_ns())
         tx.clear(key)
         return None
 

@@ -15,9 +15,9 @@ async def access(context: Context, request: pb.AccessRequest) -> pb.InodeReply:
     check_access(request.wanted)
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply:
-        _, inode = await find(names, request.place, actor, follow=request.follow)
+    async def work(ns: Namespace) -> pb.InodeReply:
+        _, inode = await find(ns, request.place, actor, follow=request.follow)
         permissions.check(inode, actor, request.wanted, paths.shown_place(request.place))
-        return pb.InodeReply(inode=await names.shown(inode))
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_readonly(context, work)

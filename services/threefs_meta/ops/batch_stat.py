@@ -26,9 +26,9 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serializ
         raise InvalidArgument(f"a batch has at most {MOST_PLACES} paths, not {count}")
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> Serialized[pb.BatchStatReply]:
+    async def work(ns: Namespace) -> Serialized[pb.BatchStatReply]:
         pieces: list[bytes] = []
-        finder = BatchResolver(names, actor, follow=request.follow)
+        finder = BatchResolver(ns, actor, follow=request.follow)
         for start in range(0, len(places), _BREATH):
             _put_results(pieces, await finder.find_places(places[start : start + _BREATH]))
             if count > _BREATH:

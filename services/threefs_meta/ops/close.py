@@ -8,7 +8,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
 from threefs_meta.access.credentials import Credentials, actor_of
 from threefs_meta.context import Context
-from threefs_meta.file.length import LengthReport, Report, end_appends, widen
+from threefs_meta.file.length import LengthReport, LengthUpdate, finish_appends, widen_chains_used
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
@@ -23,67 +23,67 @@ def closing(
     context: Context, request: pb.CloseRequest, actor: Credentials
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction. Raises InvalidArgument."""
-    growth = _growth(context, request)
+    length_update = _length_update(context, request)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        inode = await names.inode(request.inode)
-        if inode is None or (request.session and not await names.has_session(request.inode, request.session)):
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        inode = await ns.inode(request.inode)
+        if inode is None or (request.session and not await ns.has_session(request.inode, request.session)):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
-        put = _settle(request, growth, inode, actor, names)
+        put = _settle(request, length_update, inode, actor, ns)
         if isinstance(put, NeedsChunkIo):
             return put
         if put is not None:
             put(inode)
         if request.session:
-            await names.close_session(inode, request.session, context.clock.wall_ns())
+            await ns.close_session(inode, request.session, context.clock.wall_ns())
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
     return work
 
 
-def _growth(context: Context, request: pb.CloseRequest) -> LengthReport:
+def _length_update(context: Context, request: pb.CloseRequest) -> LengthUpdate:
     """Raises InvalidArgument."""
     check_session(request.session)
-    report = Report(
+    report = LengthReport(
         request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
     )
-    return LengthReport(context, report)
+    return LengthUpdate(context, report)
 
 
 def _settle(
-    request: pb.CloseRequest, growth: LengthReport, inode: pb.Inode, actor: Credentials, names: Namespace
+    request: pb.CloseRequest, length_update: LengthUpdate, inode: pb.Inode, actor: Credentials, ns: Namespace
 ) -> Callable[[pb.Inode], bytes] | NeedsChunkIo | None:
     """Change the record; how it is to be stored, if it is. Raises FileTooLarge."""
-    changed = growth.settle(inode)
+    changed = length_update.apply(inode)
     if isinstance(changed, NeedsChunkIo):
         return changed
     before = inode.chains_used
-    ended = end_appends(inode, request.session)
+    ended = finish_appends(inode, request.session)
     if request.session:
-        widen(inode, growth.report)
+        widen_chains_used(inode, length_update.report)
     if changed:
         permissions.written_by(inode, actor)
-        return names.put_inode
-    return names.put_inode_unseen if ended or inode.chains_used != before else None
+        return ns.put_inode
+    return ns.put_inode_unseen if ended or inode.chains_used != before else None
 
 
 async def close_together(
-    context: Context, names: Namespace, requests: Iterable[pb.CloseRequest], actor: Credentials
+    context: Context, ns: Namespace, requests: Iterable[pb.CloseRequest], actor: Credentials
 ) -> list[tuple[pb.InodeReply, bytes]]:
     """Close the first of these, as many as are different files and have nothing to ask of chunks: see
-    `new_files.make_together`."""
+    `new_files.create_files`."""
     closed = {}
     for request in requests:
         if request.inode in closed:
             break
-        closed[request.inode] = request, _growth(context, request)
-    inodes = await names.inodes(list(closed))
-    sessions = await names.tx.get_many([keys.session(one.inode, one.session) for one, _ in closed.values()])
+        closed[request.inode] = request, _length_update(context, request)
+    inodes = await ns.inodes(list(closed))
+    sessions = await ns.tx.get_many([keys.session(one.inode, one.session) for one, _ in closed.values()])
     works = []
-    for inode, session, (request, growth) in zip(inodes, sessions, closed.values(), strict=True):
+    for inode, session, (request, length_update) in zip(inodes, sessions, closed.values(), strict=True):
         if inode is None or session is None:
             break
-        put = _settle(request, growth, inode, actor, names)
+        put = _settle(request, length_update, inode, actor, ns)
         if isinstance(put, NeedsChunkIo):
             break
         works.append((request, inode, put))
@@ -92,6 +92,6 @@ async def close_together(
             put(inode)
     now_ns = context.clock.wall_ns()
     for request, inode, _ in works:
-        await names.close_session(inode, request.session, now_ns)
+        await ns.close_session(inode, request.session, now_ns)
     is_over = context.quotas.is_over
     return [(pb.InodeReply(inode=inode, over_quota=is_over(inode)), b"") for _, inode, _ in works]

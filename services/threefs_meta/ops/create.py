@@ -29,8 +29,8 @@ _OWN_WAY = 0o300  # the maker must be able to go on below
 async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
     creates = creation(context, request, actor_of(request), request.mutation.client)
 
-    async def work(names: Namespace) -> pb.CreateReply | NeedsChunkIo:
-        made = await creates(names)
+    async def work(ns: Namespace) -> pb.CreateReply | NeedsChunkIo:
+        made = await creates(ns)
         return made if isinstance(made, NeedsChunkIo) else made.parsed()
 
     return await run_mutation(context, methods.CREATE, request.mutation, work, request.place)
@@ -41,38 +41,38 @@ def creation(
 ) -> Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]:
     """The transaction, for a client that may want a session. Raises InvalidArgument."""
     maker = maker_of(request, actor)
-    cut = Truncation(context, 0) if request.truncate else None
+    truncation = Truncation(context, 0) if request.truncate else None
 
-    async def work(names: Namespace) -> Reply | NeedsChunkIo:
+    async def work(ns: Namespace) -> Reply | NeedsChunkIo:
         if request.unnamed:
-            inode, body = await _unnamed(context, names, request, maker)
-            return await reply(context, names, request, inode, body, client, created=True)
-        spot = await resolve(names, request.place, maker, follow=not request.exclusive)
+            inode, body = await _unnamed(context, ns, request, maker)
+            return await reply(context, ns, request, inode, body, client, created=True)
+        spot = await resolve(ns, request.place, maker, follow=not request.exclusive)
         if spot.entry is not None:
-            existing = await _existing(names, request, actor, spot, cut)
+            existing = await _existing(ns, request, actor, spot, truncation)
             if isinstance(existing, NeedsChunkIo):
                 return existing
-            return await reply(context, names, request, existing, existing.SerializeToString(), client)
+            return await reply(context, ns, request, existing, existing.SerializeToString(), client)
         if spot.rest and not request.parents:
             raise not_found(request.place)
         if spot.rest:
             above = InodeSpec(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
-            spot = await add_parents(context, names, spot, above)
-        inode = await draft(context, request, maker, await parent_of(names, spot, maker))
-        body = await names.add(spot.parent, spot.name, inode)
-        return await reply(context, names, request, inode, body, client, created=True)
+            spot = await add_parents(context, ns, spot, above)
+        inode = await draft(context, request, maker, await parent_of(ns, spot, maker))
+        body = await ns.add(spot.parent, spot.name, inode)
+        return await reply(context, ns, request, inode, body, client, created=True)
 
     return work
 
 
 async def _unnamed(
-    context: Context, names: Namespace, request: pb.CreateRequest, maker: Credentials
+    context: Context, ns: Namespace, request: pb.CreateRequest, maker: Credentials
 ) -> tuple[pb.Inode, bytes]:
     """In no directory, though it inherits from one as if it were."""
     shown = paths.shown_place(request.place)
     if not request.session:
         raise InvalidArgument("a file without a name is kept by the session that it is made with")
-    _, directory = await find(names, request.place, maker, follow=True)
+    _, directory = await find(ns, request.place, maker, follow=True)
     if directory.type != pb.DIRECTORY:
         raise NotADirectory(f"{shown} is not a directory")
     if not directory.nlink:
@@ -81,23 +81,23 @@ async def _unnamed(
     inode = await draft(context, request, maker, directory)
     inode.nlink, inode.unnamed = 0, True
     inherit(inode, directory)
-    return inode, names.put_inode(inode)
+    return inode, ns.put_inode(inode)
 
 
 async def _existing(
-    names: Namespace, request: pb.CreateRequest, actor: Credentials, spot: Resolution, cut: Truncation | None
+    ns: Namespace, request: pb.CreateRequest, actor: Credentials, spot: Resolution, truncation: Truncation | None
 ) -> pb.Inode | NeedsChunkIo:
     assert spot.entry is not None, "the caller has found it"
     if request.exclusive:
         raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
     if spot.entry.type == pb.DIRECTORY:
         raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
-    inode = await names.named(spot.entry.inode)
+    inode = await ns.require_inode(spot.entry.inode)
     check_open(inode, actor, request, paths.shown_place(request.place))
-    if cut is not None:
-        first = cut.settle(names, inode, await names.chains_used(inode))
+    if truncation is not None:
+        first = truncation.apply(ns, inode, await ns.chains_used(inode))
         if first is not None:
             return first
         permissions.written_by(inode, actor)
-        names.put_inode(inode)
+        ns.put_inode(inode)
     return inode

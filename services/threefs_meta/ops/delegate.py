@@ -12,14 +12,14 @@ async def claim(context: Context, request: pb.DelegateRequest) -> pb.DelegateRep
     """Asked again, it says no: the claim of the first answer may have been recalled since."""
     mutation = request.mutation
 
-    async def work(names: Namespace) -> pb.DelegateReply:
-        await names.directory(request.directory)
-        inode = await names.named(request.directory)
+    async def work(ns: Namespace) -> pb.DelegateReply:
+        await ns.directory(request.directory)
+        inode = await ns.require_inode(request.directory)
         client, number = mutation.client, mutation.request
-        if delegation.may_take(inode.delegation, client, number, names.stamp) and not inode.trash:
+        if delegation.may_take(inode.delegation, client, number, ns.stamp) and not inode.trash:
             inode.delegation.CopyFrom(delegation.taken(client, number, request.oldest))
-            names.put_inode_unseen(inode)
-            names.claim = number
+            ns.put_inode_unseen(inode)
+            ns.delegation_number = number
         return pb.DelegateReply()
 
     return await run_mutation(context, methods.DELEGATE, mutation, work)

@@ -6,8 +6,8 @@ from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
-from threefs_meta.fsck.checks import Verdict, judge
-from threefs_meta.fsck.repair import mend
+from threefs_meta.fsck.checks import Problem, check_subject
+from threefs_meta.fsck.repair import repair
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
 
@@ -21,11 +21,11 @@ async def examine(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRe
     if sum(len(subject.names) for subject in request.subjects) > MOST_NAMES:
         raise InvalidArgument(f"at most {MOST_NAMES} names are looked at at once")
 
-    async def work(names: Namespace) -> pb.FsckRecheckReply | NeedsChunkIo:
+    async def work(ns: Namespace) -> pb.FsckRecheckReply | NeedsChunkIo:
         reply = pb.FsckRecheckReply()
         for number, subject in enumerate(request.subjects):
-            for verdict in await judge(names, subject):
-                await _tell(context, names, request, reply, number, verdict)
+            for problem in await check_subject(ns, subject):
+                await _tell(context, ns, request, reply, number, problem)
             await asyncio.sleep(0)  # others have their turn
         return reply
 
@@ -38,22 +38,22 @@ async def examine(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRe
 
 async def _tell(
     context: Context,
-    names: Namespace,
+    ns: Namespace,
     request: pb.FsckRecheckRequest,
     reply: pb.FsckRecheckReply,
     number: int,
-    verdict: Verdict,
+    problem: Problem,
 ) -> None:
     finding = reply.findings.add(
-        kind=verdict.kind,
-        inode=verdict.inode,
-        parent=verdict.parent,
-        name=verdict.name,
-        detail=verdict.detail,
+        kind=problem.kind,
+        inode=problem.inode,
+        parent=problem.parent,
+        name=problem.name,
+        detail=problem.detail,
         subject=number,
     )
     if request.repair:
         try:
-            finding.repaired = await mend(context, names, verdict)
+            finding.repaired = await repair(context, ns, problem)
         except (NotADirectory, AlreadyExists) as error:
             finding.detail += f"; {error}"

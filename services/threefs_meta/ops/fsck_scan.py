@@ -13,7 +13,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import EntryRecord
 from threefs_meta.context import Context
 from threefs_meta.fsck import usage
-from threefs_meta.fsck.checks import judge_record, leads_to
+from threefs_meta.fsck.checks import check_record, entry_names_inode
 from threefs_meta.quota import accounting
 from threefs_meta.quota.accounting import Account, Cost
 from threefs_meta.store import keys
@@ -34,7 +34,7 @@ _RANGES = {
 
 async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanReply:
     if request.table == pb.FSCK_USAGE:
-        return await run_readonly(context, lambda names: _usage_page(names, request))
+        return await run_readonly(context, lambda ns: _usage_page(ns, request))
     if request.table not in _RANGES:
         raise InvalidArgument(f"there is no table {request.table} to check")
     if len(request.wanted) > MOST_WANTED:
@@ -42,14 +42,14 @@ async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanRepl
     limit = min(request.limit or MOST_ROWS, MOST_ROWS)
     wanted = frozenset(request.wanted)
 
-    async def work(names: Namespace) -> pb.FsckScanReply:
-        pairs = await _pairs(names, request, limit + 1)
+    async def work(ns: Namespace) -> pb.FsckScanReply:
+        pairs = await _pairs(ns, request, limit + 1)
         reply = pb.FsckScanReply(more=len(pairs) > limit, rows=min(len(pairs), limit))
         costs: dict[Account, Cost] = {}
         if request.table == pb.FSCK_INODES and not request.after:
-            await _suspect(names, reply, keys.inode(ROOT))
+            await _suspect(ns, reply, keys.inode(ROOT))
         for count, (key, value) in enumerate(pairs[:limit], 1):
-            await _row(names, request.table, reply, key, value, wanted, costs)
+            await _row(ns, request.table, reply, key, value, wanted, costs)
             reply.after = key
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
@@ -60,24 +60,24 @@ async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanRepl
     return await run_readonly(context, work)
 
 
-async def _usage_page(names: Namespace, request: pb.FsckScanRequest) -> pb.FsckScanReply:
+async def _usage_page(ns: Namespace, request: pb.FsckScanRequest) -> pb.FsckScanReply:
     limit = min(request.limit or MOST_ROWS, MOST_ROWS)
-    found, after = await usage.page(names.tx, request.after, limit)
+    found, after = await usage.page(ns.tx, request.after, limit)
     return pb.FsckScanReply(usage=found, rows=len(found), after=after, more=bool(after))
 
 
-async def _pairs(names: Namespace, request: pb.FsckScanRequest, limit: int) -> list[Pair]:
+async def _pairs(ns: Namespace, request: pb.FsckScanRequest, limit: int) -> list[Pair]:
     """One range after the other."""
     pairs: list[Pair] = []
     for begin, end in _RANGES[request.table]:
         start = max(begin, request.after + b"\0") if request.after else begin
         if start < end and len(pairs) < limit:
-            pairs += await names.tx.get_range(start, end, limit=limit - len(pairs), snapshot=True)
+            pairs += await ns.tx.get_range(start, end, limit=limit - len(pairs), snapshot=True)
     return pairs
 
 
 async def _row(
-    names: Namespace,
+    ns: Namespace,
     table: pb.FsckTable,
     reply: pb.FsckScanReply,
     key: bytes,
@@ -86,22 +86,22 @@ async def _row(
     costs: dict[Account, Cost],
 ) -> None:
     if table == pb.FSCK_QUEUE and key < keys.REMOVALS[1]:
-        await _queue_row(names, reply, key, wanted)
+        await _queue_row(ns, reply, key, wanted)
         return
-    await _suspect(names, reply, key)
+    await _suspect(ns, reply, key)
     try:
         if table == pb.FSCK_ENTRIES:
             _entry_row(reply, key, records.decode(value, EntryRecord, key), wanted)
         elif table == pb.FSCK_INODES:
             inode = records.decode(value, pb.Inode, key)
             accounting.add(costs, accounting.charges_of(inode), 1)
-            await _inode_row(names, reply, key, inode)
+            await _inode_row(ns, reply, key, inode)
     except Corrupt:
         pass  # suspected already
 
 
-async def _suspect(names: Namespace, reply: pb.FsckScanReply, key: bytes) -> None:
-    if await judge_record(names, key):
+async def _suspect(ns: Namespace, reply: pb.FsckScanReply, key: bytes) -> None:
+    if await check_record(ns, key):
         reply.suspects.add(key=key)
 
 
@@ -112,7 +112,7 @@ def _entry_row(reply: pb.FsckScanReply, key: bytes, entry: EntryRecord, wanted: 
         reply.names.add(inode=entry.inode, parent=parent, name=name)
 
 
-async def _inode_row(names: Namespace, reply: pb.FsckScanReply, key: bytes, inode: pb.Inode) -> None:
+async def _inode_row(ns: Namespace, reply: pb.FsckScanReply, key: bytes, inode: pb.Inode) -> None:
     number = keys.inode_of(key)
     directory = inode.type == pb.DIRECTORY
     reply.inode.append(number)
@@ -121,16 +121,16 @@ async def _inode_row(names: Namespace, reply: pb.FsckScanReply, key: bytes, inod
     reply.parent.append(inode.parent if directory else 0)
     if not directory or number == ROOT or not inode.nlink:
         return
-    if not await leads_to(names, inode.parent, inode.name, number):
+    if not await entry_names_inode(ns, inode.parent, inode.name, number):
         reply.suspects.add(inode=number)
     else:
-        await _suspect(names, reply, keys.subdirectory(inode.parent, number))
+        await _suspect(ns, reply, keys.subdirectory(inode.parent, number))
 
 
-async def _queue_row(names: Namespace, reply: pb.FsckScanReply, key: bytes, wanted: frozenset[int]) -> None:
+async def _queue_row(ns: Namespace, reply: pb.FsckScanReply, key: bytes, wanted: frozenset[int]) -> None:
     number = keys.removed_inode(key)
     reply.inode.append(number)
-    value = await names.tx.get(keys.inode(number), snapshot=True)
+    value = await ns.tx.get(keys.inode(number), snapshot=True)
     try:
         inode = None if value is None else records.decode(value, pb.Inode, keys.inode(number))
     except Corrupt:

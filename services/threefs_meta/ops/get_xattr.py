@@ -14,10 +14,10 @@ async def get_xattr(context: Context, request: pb.GetXattrRequest) -> pb.GetXatt
     xattrs.check_name(request.name)
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.GetXattrReply:
-        _, inode = await find(names, request.place, actor, follow=request.follow)
+    async def work(ns: Namespace) -> pb.GetXattrReply:
+        _, inode = await find(ns, request.place, actor, follow=request.follow)
         xattrs.check_read(inode, actor, request.name, paths.shown_place(request.place))
-        value = await xattrs.get(names, inode, request.name)
+        value = await xattrs.get(ns, inode, request.name)
         if value is None:
             raise xattrs.absent(request.name, request.place)
         return pb.GetXattrReply(value=value)

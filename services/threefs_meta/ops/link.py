@@ -5,7 +5,7 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import parent_of, vacant
+from threefs_meta.file.inode_factory import check_vacant, parent_of
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find, not_found, resolve
 from threefs_meta.store.namespace import Namespace
@@ -17,26 +17,26 @@ MOST_LINKS = 65_000
 async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        _, inode = await find(names, request.source, actor, follow=False)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        _, inode = await find(ns, request.source, actor, follow=False)
         if inode.type == pb.DIRECTORY:
             raise PermissionDenied(f"{paths.shown_place(request.source)} is a directory, which has only one name")
         if not inode.nlink and not inode.unnamed:
             raise not_found(request.source)
         if inode.nlink >= MOST_LINKS:
             raise TooManyLinks(f"{paths.shown_place(request.source)} has {MOST_LINKS} names already")
-        spot = await resolve(names, request.destination, actor, follow=False)
+        spot = await resolve(ns, request.destination, actor, follow=False)
         if spot.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
-        vacant(spot, request.destination)
-        directory = await parent_of(names, spot, actor)
+        check_vacant(spot, request.destination)
+        directory = await parent_of(ns, spot, actor)
         if inode.unnamed:
-            names.give_name(inode, directory)
+            ns.link_unnamed(inode, directory)
         now_ns = context.clock.wall_ns()
         inode.nlink += 1
         inode.ctime_ns = now_ns
-        names.put_inode(inode)
-        await names.put_entry(spot.parent, spot.name, inode, now_ns)
+        ns.put_inode(inode)
+        await ns.put_entry(spot.parent, spot.name, inode, now_ns)
         return pb.InodeReply(inode=inode)
 
     return await run_mutation(context, methods.LINK, request.mutation, work, request.destination)

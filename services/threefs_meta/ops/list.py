@@ -37,16 +37,16 @@ async def list_entries(context: Context, request: pb.ListRequest) -> Serialized[
 
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> Serialized[pb.ListReply]:
-        _, directory = await find(names, request.place, actor, follow=True)
+    async def work(ns: Namespace) -> Serialized[pb.ListReply]:
+        _, directory = await find(ns, request.place, actor, follow=True)
         if directory.type != pb.DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
         permissions.check(directory, actor, READ, paths.shown_place(request.place))
-        found = await names.entries(directory.inode, request.after, limit + 1)
+        found = await ns.entries(directory.inode, request.after, limit + 1)
         more = len(found) > limit
         pieces: list[bytes] = []
         if request.attributes and permissions.permits(directory, actor, SEARCH):
-            count = await _put_with_attributes(pieces, names, found[:limit])
+            count = await _put_with_attributes(pieces, ns, found[:limit])
             more = more or count < len(found)
         else:
             for name, entry in found[:limit]:
@@ -58,15 +58,15 @@ async def list_entries(context: Context, request: pb.ListRequest) -> Serialized[
     return await run_readonly(context, work)
 
 
-async def _put_with_attributes(pieces: list[bytes], names: Namespace, found: Sequence[tuple[bytes, Entry]]) -> int:
+async def _put_with_attributes(pieces: list[bytes], ns: Namespace, found: Sequence[tuple[bytes, Entry]]) -> int:
     """How many there was room for."""
-    stored = await inode_codec.stored(names, [entry.inode for _, entry in found])
+    stored = await inode_codec.read_many(ns, [entry.inode for _, entry in found])
     size = 0
     for count, (name, entry) in enumerate(found, 1):
         inode, kind = entry
         body = stored[inode]
         if kind == pb.DIRECTORY:
-            body = await inode_codec.shown(names, body, keys.inode(inode))
+            body = await inode_codec.with_times(ns, body, keys.inode(inode))
         _put(pieces, name, entry, head(_ATTRIBUTES_TAG, len(body)) + body)
         size += len(body)
         if size > _MOST_BYTES:

@@ -24,47 +24,45 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
     number, actor = request.directory, actor_of(request)
     most = 0 if request.after else min(request.attributes_up_to, MOST_WITH_ATTRIBUTES)
 
-    async def work(names: Namespace) -> pb.ListNamesReply:
-        directory = await names.inode(number)
+    async def work(ns: Namespace) -> pb.ListNamesReply:
+        directory = await ns.inode(number)
         if directory is None:
             raise NotFound(f"inode {number} does not exist")
         if directory.type != pb.DIRECTORY:
             raise NotADirectory(f"inode {number} is not a directory")
         permissions.check(directory, actor, READ, f"inode {number}")
-        token = await names.token(number)
+        token = await ns.directory_token(number)
         reply = pb.ListNamesReply(token=token, unchanged=token != 0 and token == request.known)
         if reply.unchanged and not most:
             return reply
-        found, more = await _entries(context, names, request, token)
+        found, more = await _entries(context, ns, request, token)
         if not reply.unchanged:
             reply.names, reply.inodes, reply.types = found
             reply.more = more
         if not more and len(found.types) <= most and permissions.permits(directory, actor, SEARCH):
-            reply.attributes.extend(await _attributes(names, entry_columns.numbers(found.inodes), found.types))
+            reply.attributes.extend(await _attributes(ns, entry_columns.numbers(found.inodes), found.types))
         return reply
 
     return await run_readonly(context, work)
 
 
-async def _entries(
-    context: Context, names: Namespace, request: pb.ListNamesRequest, token: int
-) -> tuple[Columns, bool]:
+async def _entries(context: Context, ns: Namespace, request: pb.ListNamesRequest, token: int) -> tuple[Columns, bool]:
     """And whether there are more."""
     number, limit = request.directory, min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
     lasting = token != 0 and not request.after
-    known = context.contents.get(number, token) if lasting else None
+    known = context.listing_cache.get(number, token) if lasting else None
     if known is not None and len(known.types) <= limit:
         return known, False
-    pairs = await names.tx.get_range(*keys.entries(number, request.after), limit=limit + 1)
+    pairs = await ns.tx.get_range(*keys.entries(number, request.after), limit=limit + 1)
     found, more = entry_columns.of_entries(pairs[:limit]), len(pairs) > limit
     if lasting and not more and len(pairs) <= MOST_WITH_ATTRIBUTES:
-        context.contents.put(number, token, found)
+        context.listing_cache.put(number, token, found)
     return found, more
 
 
-async def _attributes(names: Namespace, inodes: Sequence[int], types: bytes) -> Iterable[bytes]:
-    stored = await inode_codec.stored(names, inodes)
+async def _attributes(ns: Namespace, inodes: Sequence[int], types: bytes) -> Iterable[bytes]:
+    stored = await inode_codec.read_many(ns, inodes)
     for number, kind in zip(inodes, types, strict=True):
         if kind == pb.DIRECTORY:
-            stored[number] = await inode_codec.shown(names, stored[number], keys.inode(number))
+            stored[number] = await inode_codec.with_times(ns, stored[number], keys.inode(number))
     return map(stored.__getitem__, inodes)

@@ -21,30 +21,30 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
         raise InvalidArgument("the name to continue behind is longer than any name")
     limit = min(request.limit or MOST_ITEMS, MOST_ITEMS)
     actor = actor_of(request)
-    ticks = context.ticks
+    ticks = context.logical_clock
 
-    async def work(names: Namespace) -> pb.ListTrashReply:
-        _, directory = await find(names, request.place, actor, follow=True)
+    async def work(ns: Namespace) -> pb.ListTrashReply:
+        _, directory = await find(ns, request.place, actor, follow=True)
         shown = paths.shown_place(request.place)
         if not directory.trash:
             raise InvalidArgument(f"{shown} is not a directory of the trash; `threefs trash list` shows what is in it")
         permissions.check(directory, actor, READ, shown)
-        found = await _entries(names, directory.inode, request, limit + 1)
+        found = await _entries(ns, directory.inode, request, limit + 1)
         reply = pb.ListTrashReply(more=len(found) > limit)
         for name, entry in found[:limit]:
             reply.next = name
-            record = await kept.record_of(names, directory.inode, name, entry.inode)
+            record = await kept.record_of(ns, directory.inode, name, entry.inode)
             due = kept.due_of(name)
             if record is None or due is None:
                 continue  # it came there by other means, and stays
-            inode = await names.named(entry.inode)
+            inode = await ns.require_inode(entry.inode)
             reply.items.add(
                 name=name,
                 path=record.path,
                 removed_ns=record.removed_ns,
                 uid=record.uid,
                 left_s=max(0, int((due - ticks.number) * ticks.tick_s)),
-                inode=await names.shown(inode),
+                inode=await ns.with_times(inode),
             )
         return reply
 
@@ -52,9 +52,9 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
 
 
 async def _entries(
-    names: Namespace, directory: int, request: pb.ListTrashRequest, limit: int
+    ns: Namespace, directory: int, request: pb.ListTrashRequest, limit: int
 ) -> list[tuple[bytes, Entry]]:
     if not request.only:
-        return await names.entries(directory, request.after, limit)
-    entry = await names.entry(directory, request.only)
+        return await ns.entries(directory, request.after, limit)
+    entry = await ns.entry(directory, request.only)
     return [] if entry is None else [(request.only, entry)]

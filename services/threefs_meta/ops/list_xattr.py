@@ -12,9 +12,9 @@ from threefs_meta.transactions import run_readonly
 async def list_xattr(context: Context, request: pb.ListXattrRequest) -> pb.ListXattrReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.ListXattrReply:
-        _, inode = await find(names, request.place, actor, follow=request.follow)
-        found = await xattrs.listing(names, inode)
+    async def work(ns: Namespace) -> pb.ListXattrReply:
+        _, inode = await find(ns, request.place, actor, follow=request.follow)
+        found = await xattrs.listing(ns, inode)
         return pb.ListXattrReply(names=[name for name in found if xattrs.is_visible(actor, name)])
 
     return await run_readonly(context, work)

@@ -25,36 +25,36 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
     if request.wait and wanted.kind != pb.RECORD_LOCK:
         raise InvalidArgument("waits are noted for locks of ranges only")
 
-    async def work(names: Namespace) -> pb.LockReply | NeedsChunkIo:
-        if wanted.type != pb.UNLOCK and await names.inode(request.inode) is None:
+    async def work(ns: Namespace) -> pb.LockReply | NeedsChunkIo:
+        if wanted.type != pb.UNLOCK and await ns.inode(request.inode) is None:
             raise NotFound(f"inode {request.inode} does not exist")
-        mine, others = await held(names, request.inode, client)
-        lease = await leases.number(names.tx, client)
+        mine, others = await held(ns, request.inode, client)
+        lease = await leases.number(ns.tx, client)
         if mine.locks and mine.lease != lease:  # they are lost, and must not go without a fence
             key = keys.lock(request.inode, client)
             return NeedsChunkIo(partial(fencing.take_away, context, key, _is_under(key, mine.lease)))
         kept = [one for one in mine.locks if not locks.same_owner(one, wanted)]
         own = [one for one in mine.locks if locks.same_owner(one, wanted)]
         if request.end_wait:
-            deadlock.forget(names, who)
+            deadlock.forget(ns, who)
             return pb.LockReply(lease=lease, held=len(own))
         found = locks.first_conflict([*kept, *others], wanted)
         if found is not None:
-            if request.wait and await _note_wait(context, names, request, who):
-                lease = await leases.join(names.tx, client, context.ticks.stamp())
+            if request.wait and await _note_wait(context, ns, request, who):
+                lease = await leases.join(ns.tx, client, context.logical_clock.stamp())
                 return pb.LockReply(lease=lease, held=len(own), blocked=True)
             raise Locked(f"inode {request.inode} is locked from byte {found.start} on")
         if request.wait:
-            deadlock.forget(names, who)
+            deadlock.forget(ns, who)
         own = locks.changed(own, wanted)
         if len(kept) + len(own) > locks.MOST_LOCKS:
             raise TooManyLocks(f"a client has at most {locks.MOST_LOCKS} locks on a file")
         if kept or own:
-            lease = await leases.join(names.tx, client, context.ticks.stamp())
+            lease = await leases.join(ns.tx, client, context.logical_clock.stamp())
             record = ClientLocks(lease=lease, locks=[*kept, *own])
-            names.tx.set(keys.lock(request.inode, client), records.encode(record))
+            ns.tx.set(keys.lock(request.inode, client), records.encode(record))
             return pb.LockReply(lease=lease, held=len(own))
-        names.tx.clear(keys.lock(request.inode, client))
+        ns.tx.clear(keys.lock(request.inode, client))
         return pb.LockReply()
 
     return await run_mutation(context, methods.LOCK, request.mutation, work)
@@ -67,22 +67,22 @@ def _is_under(key: bytes, lease: int) -> fencing.Ended:
     return is_under
 
 
-async def _note_wait(context: Context, names: Namespace, request: pb.LockRequest, who: deadlock.Owner) -> bool:
+async def _note_wait(context: Context, ns: Namespace, request: pb.LockRequest, who: deadlock.Owner) -> bool:
     """False if it is noted already. Raises Deadlock."""
-    if await deadlock.closes_circle(names, who, request.inode, request.lock, context.ticks.number):
+    if await deadlock.closes_circle(ns, who, request.inode, request.lock, context.logical_clock.number):
         raise Deadlock(f"whoever has locked inode {request.inode} waits for a lock that is held by who asks")
-    stamp = context.ticks.stamp()
-    lease = await leases.join(names.tx, who[0], stamp)
-    return await deadlock.note(names, who, request.inode, request.lock, lease, stamp)
+    stamp = context.logical_clock.stamp()
+    lease = await leases.join(ns.tx, who[0], stamp)
+    return await deadlock.note(ns, who, request.inode, request.lock, lease, stamp)
 
 
-async def held(names: Namespace, inode: int, client: bytes) -> tuple[ClientLocks, list[pb.FileLock]]:
+async def held(ns: Namespace, inode: int, client: bytes) -> tuple[ClientLocks, list[pb.FileLock]]:
     """What this client has, and what all others have."""
     mine = ClientLocks()
     others: list[pb.FileLock] = []
-    for key, value in await names.tx.get_range(*keys.locks(inode)):
+    for key, value in await ns.tx.get_range(*keys.locks(inode)):
         record = records.decode(value, ClientLocks, key)
-        if keys.locker(key) == client:
+        if keys.client_of_lock(key) == client:
             mine = record
         else:
             others += record.locks

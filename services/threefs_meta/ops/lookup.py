@@ -15,20 +15,20 @@ async def lookup(context: Context, request: pb.LookupRequest) -> pb.InodeReply:
 
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply:
-        if not actor.is_super and not permits(await names.directory(request.parent), actor, SEARCH):
+    async def work(ns: Namespace) -> pb.InodeReply:
+        if not actor.is_super and not permits(await ns.directory(request.parent), actor, SEARCH):
             raise AccessDenied(f"user {actor.uid} may not search the directory inode {request.parent}")
-        entry = await names.entry(request.parent, request.name)
+        entry = await ns.entry(request.parent, request.name)
         if entry is None:
-            raise await _absence(names, request)
-        inode = await names.named(entry.inode)
-        return pb.InodeReply(inode=await names.shown(inode))
+            raise await _absence(ns, request)
+        inode = await ns.require_inode(entry.inode)
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_readonly(context, work)
 
 
-async def _absence(names: Namespace, request: pb.LookupRequest) -> NotFound | NotADirectory:
-    parent = await names.stored(request.parent)
+async def _absence(ns: Namespace, request: pb.LookupRequest) -> NotFound | NotADirectory:
+    parent = await ns.read_shared(request.parent)
     if parent is not None and parent.type != pb.DIRECTORY:
         return NotADirectory(f"inode {request.parent} is not a directory")
     return NotFound(f"inode {request.parent} has no entry {paths.shown(request.name)}")

@@ -25,20 +25,20 @@ async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
     birth = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE, request.umask)
     above = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE | _OWN_WAY, request.umask & ~_OWN_WAY)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         # With `parents` an existing directory will do, and so will a link to one.
-        spot = await resolve(names, request.place, maker, follow=request.parents)
+        spot = await resolve(ns, request.place, maker, follow=request.parents)
         if spot.entry is not None:
             if not request.parents or spot.entry.type != pb.DIRECTORY:
                 raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
-            return pb.InodeReply(inode=await names.shown(await names.named(spot.entry.inode)))
+            return pb.InodeReply(inode=await ns.with_times(await ns.require_inode(spot.entry.inode)))
         if spot.rest and not request.parents:
             raise not_found(request.place)
-        spot = await add_parents(context, names, spot, above)
-        inode = await add_directory(context, names, spot, birth)
+        spot = await add_parents(context, ns, spot, above)
+        inode = await add_directory(context, ns, spot, birth)
         if request.HasField("layout"):
             inode.layout.CopyFrom(layout_policy.of_directory(context.routing(), request.layout, inode.layout))
-            names.put_inode(inode)
-        return pb.InodeReply(inode=await names.shown(inode))
+            ns.put_inode(inode)
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_mutation(context, methods.MKDIR, request.mutation, work, request.place)

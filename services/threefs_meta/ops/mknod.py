@@ -5,7 +5,7 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import maker_of
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import InodeSpec, new_inode, parent_of, set_file_layout, vacant
+from threefs_meta.file.inode_factory import InodeSpec, check_vacant, new_inode, parent_of, set_file_layout
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import resolve
 from threefs_meta.store.namespace import Namespace
@@ -22,13 +22,13 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
     if request.type not in _TYPES:
         raise InvalidArgument(f"an inode of type {request.type} is not made like this")
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        spot = await resolve(names, request.place, maker, follow=False)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        spot = await resolve(ns, request.place, maker, follow=False)
         shown = paths.shown_place(request.place)
         if spot.entry is not None:
             raise AlreadyExists(f"{shown} exists already")
-        vacant(spot, request.place)
-        parent = await parent_of(names, spot, maker)
+        check_vacant(spot, request.place)
+        parent = await parent_of(ns, spot, maker)
         if request.type in _DEVICES and not maker.is_super:
             raise PermissionDenied(f"{shown}: only the super-user makes devices")
         inode = await new_inode(context, parent, InodeSpec(request.type, maker, request.mode, request.umask))
@@ -36,7 +36,7 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
             inode.rdev = request.rdev
         elif request.type == pb.FILE:
             set_file_layout(context, inode, pb.Layout(), parent)
-        await names.add(spot.parent, spot.name, inode)
+        await ns.add(spot.parent, spot.name, inode)
         return pb.InodeReply(inode=inode)
 
     return await run_mutation(context, methods.MKNOD, request.mutation, work, request.place)

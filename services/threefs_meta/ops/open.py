@@ -20,30 +20,30 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
     check_access(request.access)
     actor = actor_of(request)
     shown = paths.shown_place(request.place)
-    cut = Truncation(context, 0) if request.truncate else None
+    truncation = Truncation(context, 0) if request.truncate else None
 
-    async def read(names: Namespace) -> pb.OpenReply:
-        _, inode = await find(names, request.place, actor, follow=True)
+    async def read(ns: Namespace) -> pb.OpenReply:
+        _, inode = await find(ns, request.place, actor, follow=True)
         check_open(inode, actor, request, shown)
-        return pb.OpenReply(inode=await names.shown(inode))
+        return pb.OpenReply(inode=await ns.with_times(inode))
 
-    async def write(names: Namespace) -> pb.OpenReply | NeedsChunkIo:
-        _, inode = await find(names, request.place, actor, follow=True)
+    async def write(ns: Namespace) -> pb.OpenReply | NeedsChunkIo:
+        _, inode = await find(ns, request.place, actor, follow=True)
         if inode.type == pb.DIRECTORY:
             raise IsADirectory(f"{shown} is a directory")
         check_open(inode, actor, request, shown)
         if not inode.nlink:  # the collector relies on it: without a name there are no new sessions
             raise not_found(request.place)
-        if cut is not None:
-            first = cut.settle(names, inode, await names.chains_used(inode))
+        if truncation is not None:
+            first = truncation.apply(ns, inode, await ns.chains_used(inode))
             if first is not None:
                 return first
             permissions.written_by(inode, actor)
-            names.put_inode(inode)
+            ns.put_inode(inode)
         lease = 0
         if request.session:
             client = request.mutation.client
-            lease = await names.open_session(inode.inode, request.session, client, context.clock.wall_ns())
+            lease = await ns.open_session(inode.inode, request.session, client, context.clock.wall_ns())
         return pb.OpenReply(inode=inode, lease=lease, over_quota=context.quotas.is_over(inode))
 
     if request.session or request.truncate:

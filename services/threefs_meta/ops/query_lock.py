@@ -11,8 +11,8 @@ from threefs_meta.transactions import run_readonly
 async def find_lock(context: Context, request: pb.QueryLockRequest) -> pb.QueryLockReply:
     locks.check(request.lock)
 
-    async def work(names: Namespace) -> pb.QueryLockReply:
-        mine, others = await held(names, request.inode, request.client)
+    async def work(ns: Namespace) -> pb.QueryLockReply:
+        mine, others = await held(ns, request.inode, request.client)
         own = [one for one in mine.locks if not locks.same_owner(one, request.lock)]
         found = locks.first_conflict(own, request.lock)
         if found is not None:

@@ -30,11 +30,11 @@ def removal(
 ) -> Callable[[Namespace], Awaitable[pb.RemoveReply | NeedsChunkIo]]:
     """The transaction."""
 
-    async def work(names: Namespace) -> pb.RemoveReply | NeedsChunkIo:
-        spot, inode = await find(names, request.place, actor, follow=False)
+    async def work(ns: Namespace) -> pb.RemoveReply | NeedsChunkIo:
+        spot, inode = await find(ns, request.place, actor, follow=False)
         if not spot.name:
             raise InvalidArgument(f"{paths.shown_place(request.place)} cannot be removed: it does not name an entry")
-        await check_removable(names, spot, inode, actor, request.place)
+        await check_removable(ns, spot, inode, actor, request.place)
         now_ns = context.clock.wall_ns()
         if inode.type == pb.DIRECTORY:
             shown = paths.shown_place(request.place)
@@ -42,14 +42,14 @@ def removal(
                 raise IsADirectory(f"{shown} is a directory")
             # Taking out a tree would need permissions everywhere in it: users take it out piece by piece.
             recursive = request.recursive and actor.is_super
-            if not await _keep(context, names, spot, inode, actor, recursive=recursive):
-                await remove_directory(names, inode, shown, recursive, now_ns)
+            if not await _keep(context, ns, spot, inode, actor, recursive=recursive):
+                await remove_directory(ns, inode, shown, recursive, now_ns)
         elif request.kind == pb.ONLY_DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
-        elif not await _keep(context, names, spot, inode, actor):
-            names.unlink(inode, now_ns)
-        names.clear_entry(spot.parent, spot.name, inode, now_ns)
-        kept.forget(names, spot.parent, spot.name)
+        elif not await _keep(context, ns, spot, inode, actor):
+            ns.unlink(inode, now_ns)
+        ns.clear_entry(spot.parent, spot.name, inode, now_ns)
+        kept.forget(ns, spot.parent, spot.name)
         inode.ClearField("delegation")
         return pb.RemoveReply(directory=inode if inode.type == pb.DIRECTORY else None, changed_ns=now_ns)
 
@@ -57,37 +57,37 @@ def removal(
 
 
 async def remove_together(
-    context: Context, names: Namespace, requests: Iterable[pb.RemoveRequest], actor: Credentials
+    context: Context, ns: Namespace, requests: Iterable[pb.RemoveRequest], actor: Credentials
 ) -> list[tuple[pb.RemoveReply, bytes]]:
-    """Remove what the first of these name, as many as are files, each under one name: see `new_files.make_together`."""
+    """Remove what the first of these name, as many as are files, each under one name: see `new_files.create_files`."""
     spots: dict[
         int, tuple[Resolution, pb.Place]
     ] = {}  # by inode: a second name of one counts what is left after the first
-    if await kept.is_used(names):
+    if await kept.is_used(ns):
         return []
     for request in requests:
-        spot = await resolve(names, request.place, actor, follow=False)
+        spot = await resolve(ns, request.place, actor, follow=False)
         entry = spot.entry
         if entry is None or not spot.name or entry.type == pb.DIRECTORY or request.kind == pb.ONLY_DIRECTORY:
             break
         if entry.inode in spots:
             break
         spots[entry.inode] = spot, request.place
-    inodes = await names.named_by(list(spots))
+    inodes = await ns.require_inodes(list(spots))
     for (spot, place), inode in zip(spots.values(), inodes, strict=True):
-        await check_removable(names, spot, inode, actor, place)
+        await check_removable(ns, spot, inode, actor, place)
     now_ns = context.clock.wall_ns()
     for inode in inodes:
-        names.unlink(inode, now_ns)
+        ns.unlink(inode, now_ns)
     for (spot, _), inode in zip(spots.values(), inodes, strict=True):
-        names.clear_entry(spot.parent, spot.name, inode, now_ns)
+        ns.clear_entry(spot.parent, spot.name, inode, now_ns)
     reply = pb.RemoveReply(changed_ns=now_ns)
     return [(reply, b"")] * len(inodes)
 
 
 async def _keep(
     context: Context,
-    names: Namespace,
+    ns: Namespace,
     spot: Resolution,
     inode: pb.Inode,
     actor: Credentials,
@@ -95,30 +95,30 @@ async def _keep(
     recursive: bool = False,
 ) -> bool:
     """Put it into the trash, if there is one for it. An empty directory has nothing to lose."""
-    if inode.type == pb.DIRECTORY and (not recursive or inode.trash or await names.is_empty(inode.inode)):
+    if inode.type == pb.DIRECTORY and (not recursive or inode.trash or await ns.is_empty(inode.inode)):
         return False
-    keep_s = await kept.time_s(names, spot.parent)
+    keep_s = await kept.time_s(ns, spot.parent)
     if keep_s:
-        await kept.keep(context, names, spot.parent, spot.name, inode, actor.uid, keep_s)
+        await kept.keep(context, ns, spot.parent, spot.name, inode, actor.uid, keep_s)
     return bool(keep_s)
 
 
 async def check_removable(
-    names: Namespace, spot: Resolution, inode: pb.Inode, actor: Credentials, place: pb.Place
+    ns: Namespace, spot: Resolution, inode: pb.Inode, actor: Credentials, place: pb.Place
 ) -> None:
     """Raises AccessDenied, PermissionDenied."""
     if not actor.is_super:
-        parent = await names.directory(spot.parent)
-        await check_parent(names, spot.parent, parent, actor)
+        parent = await ns.directory(spot.parent)
+        await check_parent(ns, spot.parent, parent, actor)
         permissions.check_sticky(parent, inode, actor, paths.shown_place(place))
 
 
-async def remove_directory(names: Namespace, inode: pb.Inode, shown: str, recursive: bool, now_ns: int) -> None:
+async def remove_directory(ns: Namespace, inode: pb.Inode, shown: str, recursive: bool, now_ns: int) -> None:
     """Take away the inode (an empty one at once, others through the queue). Raises NotEmpty."""
-    empty = await names.is_empty(inode.inode)
+    empty = await ns.is_empty(inode.inode)
     if empty and not inode.xattr_bytes:
-        names.clear_inode(inode)
+        ns.clear_inode(inode)
     elif empty or recursive:
-        names.unlink(inode, now_ns)
+        ns.unlink(inode, now_ns)
     else:
         raise NotEmpty(f"the directory {shown} is not empty")

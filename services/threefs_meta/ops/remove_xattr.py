@@ -18,21 +18,21 @@ async def remove_xattr(context: Context, request: pb.RemoveXattrRequest) -> pb.I
     xattrs.check_name(request.name)
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        _, inode = await find(names, request.place, actor, follow=request.follow)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        _, inode = await find(ns, request.place, actor, follow=request.follow)
         shown = paths.shown_place(request.place)
         if request.name == acls.DEFAULT and inode.type not in (pb.DIRECTORY, pb.SYMLINK):
-            return pb.InodeReply(inode=await names.shown(inode))
+            return pb.InodeReply(inode=await ns.with_times(inode))
         xattrs.check_write(inode, actor, request.name, shown)
-        old = await xattrs.get(names, inode, request.name)
+        old = await xattrs.get(ns, inode, request.name)
         if request.name in (acls.ACCESS, acls.DEFAULT):
             inode.ClearField("access_acl" if request.name == acls.ACCESS else "default_acl")
         elif old is None:
             raise xattrs.absent(request.name, request.place)
         else:
-            xattrs.remove(names, inode, request.name, old)
+            xattrs.remove(ns, inode, request.name, old)
         inode.ctime_ns = context.clock.wall_ns()
-        names.put_inode(inode)
-        return pb.InodeReply(inode=await names.shown(inode))
+        ns.put_inode(inode)
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_mutation(context, methods.REMOVE_XATTR, request.mutation, work)

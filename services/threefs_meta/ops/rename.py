@@ -10,7 +10,7 @@ from threefs_meta.access import permissions
 from threefs_meta.access.credentials import Credentials, actor_of
 from threefs_meta.access.permissions import WRITE
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import InodeSpec, check_new_name, new_inode, parent_of, vacant
+from threefs_meta.file.inode_factory import InodeSpec, check_new_name, check_vacant, new_inode, parent_of
 from threefs_meta.ops.remove import check_removable, remove_directory
 from threefs_meta.quota.attribution import adopt
 from threefs_meta.resolve import paths
@@ -31,90 +31,90 @@ def renaming(
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction. Among other changes of one transaction directories stay where they are."""
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        source, inode = await find(names, request.source, actor, follow=False)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        source, inode = await find(ns, request.source, actor, follow=False)
         if among_others and (inode.type == pb.DIRECTORY or request.exchange or request.whiteout):
             return RETRY_ALONE
-        target = await resolve(names, request.destination, actor, follow=False)
+        target = await resolve(ns, request.destination, actor, follow=False)
         check_new_name(source, request.source)
         check_new_name(target, request.destination)
-        vacant(target, request.destination)
+        check_vacant(target, request.destination)
         if inode.type == pb.DIRECTORY and source.parent != target.parent:
-            await _check_no_loop(names, inode.inode, target.parent, request)
+            await _check_no_loop(ns, inode.inode, target.parent, request)
         if target.entry is not None:
             if request.no_replace:
                 raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
             if target.entry.inode == inode.inode:  # the same entry, or two names of one file: POSIX does nothing
-                return pb.InodeReply(inode=await names.shown(inode))
+                return pb.InodeReply(inode=await ns.with_times(inode))
         elif request.exchange:
             raise not_found(request.destination)
-        await _check_movable(names, source, inode, target, actor, request.source)
-        old = await _check_target(names, target, inode, actor, request)
+        await _check_movable(ns, source, inode, target, actor, request.source)
+        old = await _check_target(ns, target, inode, actor, request)
         now_ns = context.clock.wall_ns()
         replaced = None
         if old is not None and request.exchange:
-            await _check_exchange(names, source, old, target, actor, request)
+            await _check_exchange(ns, source, old, target, actor, request)
         elif old is not None:
-            await _remove(names, old, paths.shown_place(request.destination), now_ns)
+            await _remove(ns, old, paths.shown_place(request.destination), now_ns)
             replaced = old if old.type == pb.DIRECTORY else None
             old.ClearField("delegation")
-        names.clear_entry(source.parent, source.name, inode, now_ns)
+        ns.clear_entry(source.parent, source.name, inode, now_ns)
         if old is not None:
-            names.clear_entry(target.parent, target.name, old, now_ns)
+            ns.clear_entry(target.parent, target.name, old, now_ns)
             if request.exchange:
-                await adopt(names, old, await names.directory(source.parent))
-                await _put(names, old, source, now_ns)
-        await adopt(names, inode, await names.directory(target.parent))
-        await _put(names, inode, target, now_ns)
+                await adopt(ns, old, await ns.directory(source.parent))
+                await _put(ns, old, source, now_ns)
+        await adopt(ns, inode, await ns.directory(target.parent))
+        await _put(ns, inode, target, now_ns)
         if request.whiteout:
-            await _leave_whiteout(context, names, source, actor)
-        return pb.InodeReply(inode=await names.shown(inode), replaced=replaced)
+            await _leave_whiteout(context, ns, source, actor)
+        return pb.InodeReply(inode=await ns.with_times(inode), replaced=replaced)
 
     return work
 
 
-async def _put(names: Namespace, inode: pb.Inode, spot: Resolution, now_ns: int) -> None:
-    await names.put_entry(spot.parent, spot.name, inode, now_ns)
+async def _put(ns: Namespace, inode: pb.Inode, spot: Resolution, now_ns: int) -> None:
+    await ns.put_entry(spot.parent, spot.name, inode, now_ns)
     if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
         inode.parent, inode.name = spot.parent, spot.name
     inode.moves += 1
     inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking
-    names.put_inode(inode)
+    ns.put_inode(inode)
 
 
-async def _leave_whiteout(context: Context, names: Namespace, spot: Resolution, maker: Credentials) -> None:
+async def _leave_whiteout(context: Context, ns: Namespace, spot: Resolution, maker: Credentials) -> None:
     """What overlay file systems take for the absence of a name below. It opens no device, so anybody may make it."""
-    parent = await names.directory(spot.parent)
-    await names.add(spot.parent, spot.name, await new_inode(context, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0)))
+    parent = await ns.directory(spot.parent)
+    await ns.add(spot.parent, spot.name, await new_inode(context, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0)))
 
 
-async def _check_no_loop(names: Namespace, moved: int, into: int, request: pb.RenameRequest) -> None:
+async def _check_no_loop(ns: Namespace, moved: int, into: int, request: pb.RenameRequest) -> None:
     """Every directory above the new place is read: another rename that moves one of them is a conflict."""
     at = into
     while at != ROOT:
         if at == moved:
             shown = paths.shown_place(request.source)
             raise InvalidArgument(f"{shown} cannot be moved below itself, to {paths.shown_place(request.destination)}")
-        at = (await names.directory(at)).parent
+        at = (await ns.directory(at)).parent
 
 
 async def _check_movable(
-    names: Namespace, source: Resolution, inode: pb.Inode, target: Resolution, actor: Credentials, place: pb.Place
+    ns: Namespace, source: Resolution, inode: pb.Inode, target: Resolution, actor: Credentials, place: pb.Place
 ) -> None:
-    await check_removable(names, source, inode, actor, place)
+    await check_removable(ns, source, inode, actor, place)
     if inode.type == pb.DIRECTORY and source.parent != target.parent:
         permissions.check(inode, actor, WRITE, paths.shown_place(place))  # what '..' in it means changes
 
 
 async def _check_target(
-    names: Namespace, target: Resolution, inode: pb.Inode, actor: Credentials, request: pb.RenameRequest
+    ns: Namespace, target: Resolution, inode: pb.Inode, actor: Credentials, request: pb.RenameRequest
 ) -> pb.Inode | None:
     """What is there, if it may be replaced or exchanged."""
-    await parent_of(names, target, actor)  # its removal is a conflict
+    await parent_of(ns, target, actor)  # its removal is a conflict
     if target.entry is None:
         return None
-    old = await names.named(target.entry.inode)
-    await check_removable(names, target, old, actor, request.destination)
+    old = await ns.require_inode(target.entry.inode)
+    await check_removable(ns, target, old, actor, request.destination)
     if request.exchange:
         return old
     if inode.type == pb.DIRECTORY and old.type != pb.DIRECTORY:
@@ -125,7 +125,7 @@ async def _check_target(
 
 
 async def _check_exchange(
-    names: Namespace,
+    ns: Namespace,
     source: Resolution,
     old: pb.Inode,
     target: Resolution,
@@ -134,12 +134,12 @@ async def _check_exchange(
 ) -> None:
     """What goes the other way is a move as well."""
     if old.type == pb.DIRECTORY and source.parent != target.parent:
-        await _check_no_loop(names, old.inode, source.parent, request)
+        await _check_no_loop(ns, old.inode, source.parent, request)
         permissions.check(old, actor, WRITE, paths.shown_place(request.destination))
 
 
-async def _remove(names: Namespace, old: pb.Inode, shown: str, now_ns: int) -> None:
+async def _remove(ns: Namespace, old: pb.Inode, shown: str, now_ns: int) -> None:
     if old.type == pb.DIRECTORY:
-        await remove_directory(names, old, shown, False, now_ns)
+        await remove_directory(ns, old, shown, False, now_ns)
     else:
-        names.unlink(old, now_ns)
+        ns.unlink(old, now_ns)

@@ -1,6 +1,6 @@
 """Renew the lease of a client, and note which files it has open for reading.
 
-Opening a file for reading writes nothing. A removed file is kept for the length of a lease (`Namespace.queue`), and
+Opening a file for reading writes nothing. A removed file is kept for the length of a lease (`Namespace.queue_removal`), and
 within that time the clients that still have it open say so here, for many files at once. Most files are closed before.
 A request that comes late, after a newer one of the same client, changes nothing: it may name as closed what has been
 opened again.
@@ -28,7 +28,7 @@ async def renew(context: Context, request: pb.RenewLeaseRequest) -> pb.RenewLeas
             return pb.RenewLeaseReply()
         if request.number < await leases.last_number(tx, request.client):
             return pb.RenewLeaseReply(lease=await leases.number(tx, request.client))
-        stamp = context.ticks.stamp()
+        stamp = context.logical_clock.stamp()
         lease = await leases.join(tx, request.client, stamp)
         leases.renew(tx, request.client, stamp, request.number)
         there = await tx.get_many([keys.inode(number) for number in request.hold], snapshot=True)

@@ -19,13 +19,13 @@ async def accessed(context: Context, request: pb.ReportAtimeRequest) -> pb.Repor
     now_ns = context.clock.wall_ns()
 
     async def attempt(tx: Transaction) -> None:
-        names = context.names(tx)
-        found = await names.inodes(request.inode)
+        ns = context.namespace(tx)
+        found = await ns.inodes(request.inode)
         for inode, ago_ms in zip(found, request.ago_ms, strict=True):
             at_ns = now_ns - ago_ms * 10**6
             if inode is not None and inode.type == pb.FILE and inode.nlink and at_ns >= max(due_ns(inode), 1):
                 inode.atime_ns = max(inode.atime_ns, at_ns)
-                names.put_inode_unseen(inode)
+                ns.put_inode_unseen(inode)
 
     await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
     return pb.ReportAtimeReply()

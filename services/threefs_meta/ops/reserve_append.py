@@ -13,7 +13,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.context import Context
-from threefs_meta.file.length import check_length, place_append
+from threefs_meta.file.length import check_length, reserve_append
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
 from threefs_meta.validation import check_session
@@ -25,9 +25,9 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         raise InvalidArgument("either an append of at least one byte, or an end that the file shall have")
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.ReserveReply | NeedsChunkIo:
-        inode = await names.inode(request.inode)
-        if inode is None or not await names.has_session(request.inode, request.session):
+    async def work(ns: Namespace) -> pb.ReserveReply | NeedsChunkIo:
+        inode = await ns.inode(request.inode)
+        if inode is None or not await ns.has_session(request.inode, request.session):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
         offset = inode.length if request.end else max(inode.length, inode.append_end)
         length = max(offset, request.end) if request.end else offset + request.length
@@ -38,10 +38,10 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         if request.end:
             inode.length = length
             inode.mtime_ns = inode.ctime_ns = context.clock.wall_ns()
-            names.put_inode(inode)
+            ns.put_inode(inode)
             return pb.ReserveReply(offset=offset, inode=inode)
-        place_append(inode, request.session, request.length)
-        put = names.put_inode if inode.mode != mode else names.put_inode_unseen
+        reserve_append(inode, request.session, request.length)
+        put = ns.put_inode if inode.mode != mode else ns.put_inode_unseen
         put(inode)
         return pb.ReserveReply(offset=offset, inode=inode)
 

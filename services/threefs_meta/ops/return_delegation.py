@@ -15,12 +15,12 @@ async def unclaim(context: Context, request: pb.ReturnDelegationRequest) -> pb.R
         raise InvalidArgument(f"at most {MOST} directories, with a number each")
 
     async def attempt(tx: Transaction) -> pb.ReturnDelegationReply:
-        names = context.names(tx)
+        ns = context.namespace(tx)
         for directory, number in zip(request.directories, request.numbers, strict=True):
-            inode = await names.inode(directory)
+            inode = await ns.inode(directory)
             if inode is not None and delegation.is_claim(inode.delegation, request.client, number):
                 delegation.end(inode)
-                names.put_inode_unseen(inode)
+                ns.put_inode_unseen(inode)
         return pb.ReturnDelegationReply()
 
     return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)

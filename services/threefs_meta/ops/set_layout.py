@@ -16,14 +16,14 @@ from threefs_meta.transactions import NeedsChunkIo, run_mutation
 async def set_layout(context: Context, request: pb.SetLayoutRequest) -> pb.InodeReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        _, inode = await find(names, request.place, actor, follow=True)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        _, inode = await find(ns, request.place, actor, follow=True)
         if inode.type != pb.DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory; a file's layout never changes")
         permissions.check_owner(inode, actor, paths.shown_place(request.place))
         inode.layout.CopyFrom(layout_policy.of_directory(context.routing(), request.layout, inode.layout))
         inode.ctime_ns = context.clock.wall_ns()
-        names.put_inode(inode)
-        return pb.InodeReply(inode=await names.shown(inode))
+        ns.put_inode(inode)
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_mutation(context, methods.SET_LAYOUT, request.mutation, work)

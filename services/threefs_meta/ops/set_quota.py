@@ -24,47 +24,47 @@ from threefs_meta.transactions import NeedsChunkIo, run_mutation
 async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.QuotaReply | NeedsChunkIo:
-        permissions.check_administrator(await names.named(ROOT), actor, "quotas are set")
+    async def work(ns: Namespace) -> pb.QuotaReply | NeedsChunkIo:
+        permissions.check_administrator(await ns.require_inode(ROOT), actor, "quotas are set")
         limits = QuotaLimits(bytes=request.limit_bytes, inodes=request.limit_inodes)
         if request.HasField("uid"):
             account = accounting.user_account(request.uid)
-            await _count_users(names)
+            await _count_users(ns)
             quota = pb.Quota(uid=request.uid)
         else:
-            _, directory = await find(names, request.place, follow=True)
+            _, directory = await find(ns, request.place, follow=True)
             if directory.type != pb.DIRECTORY:
                 raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
             account = accounting.tree_account(directory.inode)
-            limits.parent = await _mark(names, directory, not request.clear)
+            limits.parent = await _mark(ns, directory, not request.clear)
             quota = pb.Quota(tree=directory.inode)
         if request.clear:
-            names.tx.clear(keys.limits(account))
+            ns.tx.clear(keys.limits(account))
             return pb.QuotaReply()
-        names.tx.set(keys.limits(account), records.encode(limits))
+        ns.tx.set(keys.limits(account), records.encode(limits))
         quota.limit_bytes, quota.limit_inodes, quota.counting = limits.bytes, limits.inodes, True
         return pb.QuotaReply(quota=quota)
 
     return await run_mutation(context, methods.SET_QUOTA, request.mutation, work)
 
 
-async def _mark(names: Namespace, directory: pb.Inode, own: bool) -> int:
+async def _mark(ns: Namespace, directory: pb.Inode, own: bool) -> int:
     """Give the tree an account of its own, or that of the one above; which tree it lies in."""
     above = 0
     if directory.inode != ROOT:
-        above = (await names.directory(directory.parent)).tree
+        above = (await ns.directory(directory.parent)).tree
     tree = directory.inode if own else above
     if directory.tree != tree:
         directory.tree = tree
-        names.put_inode_unseen(directory)
-        attribution.note(names.tx, directory.inode)
+        ns.put_inode_unseen(directory)
+        attribution.note(ns.tx, directory.inode)
     return above
 
 
-async def _count_users(names: Namespace) -> None:
+async def _count_users(ns: Namespace) -> None:
     """From the first quota of a user on, everything counts for its owner."""
-    root = await names.named(ROOT)
+    root = await ns.require_inode(ROOT)
     if not root.by_user:
         root.by_user = True
-        names.put_inode_unseen(root)
-        attribution.note(names.tx, ROOT)
+        ns.put_inode_unseen(root)
+        attribution.note(ns.tx, ROOT)

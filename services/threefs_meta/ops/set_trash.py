@@ -20,8 +20,8 @@ async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeRe
         raise InvalidArgument(f"what is removed is kept for at most {LONGEST_S} seconds, not {request.trash_s}")
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        _, inode = await find(names, request.place, actor, follow=True)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        _, inode = await find(ns, request.place, actor, follow=True)
         shown = paths.shown_place(request.place)
         if inode.type != pb.DIRECTORY:
             raise NotADirectory(f"{shown} is not a directory")
@@ -30,12 +30,12 @@ async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeRe
         permissions.check_owner(inode, actor, shown)
         if request.HasField("trash_s"):
             if request.trash_s:
-                await kept.begin(context, names)
+                await kept.begin(context, ns)
             inode.trash_s = request.trash_s
         else:
             inode.ClearField("trash_s")
         inode.ctime_ns = context.clock.wall_ns()
-        names.put_inode(inode)
-        return pb.InodeReply(inode=await names.shown(inode))
+        ns.put_inode(inode)
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_mutation(context, methods.SET_TRASH, request.mutation, work)

@@ -21,13 +21,13 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
         raise InvalidArgument("to create an attribute and to replace one exclude each other")
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        _, inode = await find(names, request.place, actor, follow=request.follow)
-        if not inode.nlink and not await names.is_open_for_writing(inode.inode):
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        _, inode = await find(ns, request.place, actor, follow=request.follow)
+        if not inode.nlink and not await ns.is_open_for_writing(inode.inode):
             # The collector relies on it: what it may free gets no new ones, and nobody opens again what has no name.
             raise not_found(request.place)
         xattrs.check_write(inode, actor, request.name, paths.shown_place(request.place))
-        old = await xattrs.get(names, inode, request.name)
+        old = await xattrs.get(ns, inode, request.name)
         if old is None and request.replace:
             raise xattrs.absent(request.name, request.place)
         if old is not None and request.create:
@@ -38,10 +38,10 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
         elif request.name == acls.DEFAULT:
             inode.default_acl.CopyFrom(acls.parse(request.value))
         else:
-            xattrs.put(names, inode, request.name, request.value, old)
+            xattrs.put(ns, inode, request.name, request.value, old)
         inode.ctime_ns = context.clock.wall_ns()
-        names.put_inode(inode)
-        return pb.InodeReply(inode=await names.shown(inode))
+        ns.put_inode(inode)
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_mutation(context, methods.SET_XATTR, request.mutation, work)
 

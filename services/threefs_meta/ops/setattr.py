@@ -20,8 +20,8 @@ async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.Ino
     check_mode(request.mode)
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        _, inode = await find(names, request.place, actor, follow=request.follow)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        _, inode = await find(ns, request.place, actor, follow=request.follow)
         shown = paths.shown_place(request.place)
         now_ns = context.clock.wall_ns()
         changes = [
@@ -32,10 +32,10 @@ async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.Ino
         ]
         if any(changes):  # to set nothing is permitted to everybody, and changes not even the time
             inode.ctime_ns = now_ns
-            names.put_inode(inode)
+            ns.put_inode(inode)
             if inode.type == pb.DIRECTORY and _sets_mtime(request):
-                names.set_times(inode.inode, inode.mtime_ns, now_ns)
-        return pb.InodeReply(inode=await names.shown(inode))
+                ns.set_times(inode.inode, inode.mtime_ns, now_ns)
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_mutation(context, methods.SET_ATTR, request.mutation, work)
 

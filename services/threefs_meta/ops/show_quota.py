@@ -21,18 +21,18 @@ _PAGE = 256
 async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.QuotaReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.QuotaReply:
+    async def work(ns: Namespace) -> pb.QuotaReply:
         if request.HasField("uid"):
             if actor.uid != request.uid:
-                permissions.check_administrator(await names.named(ROOT), actor, "quotas of others are shown")
+                permissions.check_administrator(await ns.require_inode(ROOT), actor, "quotas of others are shown")
             account = accounting.user_account(request.uid)
         else:
-            _, inode = await find(names, request.place, actor, follow=True)
+            _, inode = await find(ns, request.place, actor, follow=True)
             account = accounting.tree_account(inode.tree)
         quotas = Quotas()
-        await quotas.load(names.tx)
+        await quotas.load(ns.tx)
         standing = quotas.standing(account)
-        return pb.QuotaReply(quota=None if standing is None else await _quota(names, account, standing))
+        return pb.QuotaReply(quota=None if standing is None else await _quota(ns, account, standing))
 
     return await run_readonly(context, work)
 
@@ -40,12 +40,12 @@ async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.Quota
 async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.ListQuotasReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.ListQuotasReply:
-        permissions.check_administrator(await names.named(ROOT), actor, "all quotas are listed")
+    async def work(ns: Namespace) -> pb.ListQuotasReply:
+        permissions.check_administrator(await ns.require_inode(ROOT), actor, "all quotas are listed")
         quotas = Quotas()
-        await quotas.load(names.tx)
+        await quotas.load(ns.tx)
         page = quotas.standings(request.after, _PAGE)
-        reply = pb.ListQuotasReply(quotas=[await _quota(names, account, standing) for account, standing in page])
+        reply = pb.ListQuotasReply(quotas=[await _quota(ns, account, standing) for account, standing in page])
         if len(page) == _PAGE:
             reply.next = page[-1][0]
         return reply
@@ -53,17 +53,17 @@ async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.Lis
     return await run_readonly(context, work)
 
 
-async def _quota(names: Namespace, account: Account, standing: Standing) -> pb.Quota:
+async def _quota(ns: Namespace, account: Account, standing: Standing) -> pb.Quota:
     quota = pb.Quota(
         limit_bytes=standing.limits.bytes,
         limit_inodes=standing.limits.inodes,
         used_bytes=max(0, standing.used.bytes),
         used_inodes=max(0, standing.used.inodes),
-        counting=await _is_counting(names.tx),
+        counting=await _is_counting(ns.tx),
     )
     if accounting.is_tree(account):
         quota.tree = accounting.number_of(account)
-        quota.path = await path_of(names.tx, quota.tree)
+        quota.path = await path_of(ns.tx, quota.tree)
     else:
         quota.uid = accounting.number_of(account)
     return quota

@@ -11,8 +11,8 @@ from threefs_meta.transactions import run_readonly
 async def stat(context: Context, request: pb.StatRequest) -> pb.InodeReply:
     actor = actor_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply:
-        _, inode = await find(names, request.place, actor, follow=request.follow)
-        return pb.InodeReply(inode=await names.shown(inode))
+    async def work(ns: Namespace) -> pb.InodeReply:
+        _, inode = await find(ns, request.place, actor, follow=request.follow)
+        return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_readonly(context, work)

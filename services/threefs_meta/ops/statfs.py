@@ -14,10 +14,10 @@ async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:
     status = await context.status()
     reply = space(status)
 
-    async def work(names: Namespace) -> int:
+    async def work(ns: Namespace) -> int:
         # What another service has reserved, or one that crashed has left of a block, is counted too.
-        given = await read_counter(names.tx, keys.NEXT_INODE) - ROOT - context.allocator.left
-        return given - await read_counter(names.tx, keys.REMOVED_INODES)
+        given = await read_counter(ns.tx, keys.NEXT_INODE) - ROOT - context.allocator.left
+        return given - await read_counter(ns.tx, keys.REMOVED_INODES)
 
     reply.inodes = max(1, await run_readonly(context, work))
     return reply

@@ -17,17 +17,17 @@ _WAITING = {
 
 
 async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.StatisticsReply:
-    tally, figures, now = context.engine.tally, context.figures, context.clock.monotonic()
-    rates = figures.rates(now, tally)
+    tally, totals, now = context.engine.tally, context.statistics, context.clock.monotonic()
+    rates = totals.rates(now, tally)
     reply = pb.StatisticsReply(
-        uptime_ms=int((now - context.began) * 1000),
+        uptime_ms=int((now - context.started_at) * 1000),
         transactions=tally.done,
         again=tally.again,
         names_per_s=rates.names,
         transactions_per_s=rates.transactions,
-        again_per_s=rates.again,
+        again_per_s=rates.retried,
     )
-    for method, calls in sorted(figures.calls.items()):
+    for method, calls in sorted(totals.calls.items()):
         if calls.calls:
             reply.calls.add(
                 method=method,
@@ -38,9 +38,9 @@ async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.Stat
                 seconds=calls.seconds,
             )
 
-    async def waiting(names: Namespace) -> None:
+    async def waiting(ns: Namespace) -> None:
         for field, (begin, end) in _WAITING.items():
-            setattr(reply, field, len(await names.tx.get_range(begin, end, limit=MOST_COUNTED, snapshot=True)))
+            setattr(reply, field, len(await ns.tx.get_range(begin, end, limit=MOST_COUNTED, snapshot=True)))
 
     await run_readonly(context, waiting)
     for account, standing in context.quotas.standings(b"", MOST_QUOTAS):

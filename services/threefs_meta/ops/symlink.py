@@ -5,7 +5,7 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import maker_of
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import InodeSpec, new_inode, parent_of, vacant
+from threefs_meta.file.inode_factory import InodeSpec, check_vacant, new_inode, parent_of
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import resolve
 from threefs_meta.store.namespace import Namespace
@@ -18,16 +18,16 @@ async def symlink(context: Context, request: pb.SymlinkRequest) -> pb.InodeReply
     paths.check_target(request.target)
     maker = maker_of(request)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        spot = await resolve(names, request.place, maker, follow=False)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        spot = await resolve(ns, request.place, maker, follow=False)
         if spot.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
-        vacant(spot, request.place)
-        parent = await parent_of(names, spot, maker)
+        check_vacant(spot, request.place)
+        parent = await parent_of(ns, spot, maker)
         inode = await new_inode(context, parent, InodeSpec(pb.SYMLINK, maker, _MODE))
         inode.target = request.target
         inode.length = len(request.target)
-        await names.add(spot.parent, spot.name, inode)
+        await ns.add(spot.parent, spot.name, inode)
         return pb.InodeReply(inode=inode)
 
     return await run_mutation(context, methods.SYMLINK, request.mutation, work, request.place)

@@ -22,28 +22,28 @@ from threefs_meta.validation import check_session
 async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeReply:
     check_session(request.session)
     actor = actor_of(request)
-    cut = Truncation(context, request.length)
+    truncation = Truncation(context, request.length)
 
-    async def work(names: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        _, inode = await find(names, request.place, actor, follow=True)
+    async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
+        _, inode = await find(ns, request.place, actor, follow=True)
         if request.session:  # its locks may be somebody else's by now, so permission is not enough
-            await _check_session(names, inode.inode, request)
+            await _check_session(ns, inode.inode, request)
         else:
             permissions.check(inode, actor, WRITE, paths.shown_place(request.place))
-        first = cut.settle(names, inode, await names.chains_used(inode))
+        first = truncation.apply(ns, inode, await ns.chains_used(inode))
         if first is not None:
             return first
         permissions.written_by(inode, actor)
-        names.put_inode(inode)
+        ns.put_inode(inode)
         return pb.InodeReply(inode=inode)
 
     return await run_mutation(context, methods.TRUNCATE, request.mutation, work)
 
 
-async def _check_session(names: Namespace, inode: int, request: pb.TruncateRequest) -> None:
+async def _check_session(ns: Namespace, inode: int, request: pb.TruncateRequest) -> None:
     """Raises SessionLost, also if only the client's lease has ended yet."""
     key = keys.session(inode, request.session)
-    value = await names.tx.get(key)
+    value = await ns.tx.get(key)
     lease = 0 if value is None else records.decode(value, WriteSession, key).lease
-    if not lease or lease != await leases.number(names.tx, request.mutation.client):
+    if not lease or lease != await leases.number(ns.tx, request.mutation.client):
         raise SessionLost(f"{paths.shown_place(request.place)} is not open under this write session; open it again")

@@ -84,8 +84,8 @@ class UsageAggregator:
         value = await tx.get(key)
         if value is None:
             return 1
-        names = self._context.names(tx)
-        directory = await names.inode(keys.inode_of(key))
+        ns = self._context.namespace(tx)
+        directory = await ns.inode(keys.inode_of(key))
         if directory is None or not directory.nlink:
             tx.clear(key)
             return 1
@@ -93,7 +93,7 @@ class UsageAggregator:
         rows = await tx.get_range(*keys.entries(directory.inode, after), limit=ENTRIES_PER_TRANSACTION)
         for row, named in rows:
             try:
-                await count_below(names, entry_codec.decode(named, row).inode, directory)
+                await count_below(ns, entry_codec.decode(named, row).inode, directory)
             except Corrupt as error:  # it is left to `threefs fsck`, and must not hold up the others
                 _LOG.error("an entry cannot be counted for its quota", key=row.hex(), error=str(error))
         if len(rows) < ENTRIES_PER_TRANSACTION:

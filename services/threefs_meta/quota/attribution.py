@@ -9,22 +9,22 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
 
-async def adopt(names: Namespace, inode: pb.Inode, parent: pb.Inode) -> None:
+async def adopt(ns: Namespace, inode: pb.Inode, parent: pb.Inode) -> None:
     """An inode has come into a directory: it counts for whom that counts, and so will what is in it, bit by bit. The
     caller stores the inode."""
     if accounting.is_root(inode):
-        await put_below(names.tx, inode.inode, parent.tree)
+        await put_below(ns.tx, inode.inode, parent.tree)
     if accounting.inherit(inode, parent) and inode.type == pb.DIRECTORY:
-        note(names.tx, inode.inode)
+        note(ns.tx, inode.inode)
 
 
-async def count_below(names: Namespace, number: int, directory: pb.Inode) -> None:
+async def count_below(ns: Namespace, number: int, directory: pb.Inode) -> None:
     """An inode that is named in a directory which counts for somebody else now."""
-    child = await names.named(number)
+    child = await ns.require_inode(number)
     before = child.tree, child.by_user
-    await adopt(names, child, directory)
+    await adopt(ns, child, directory)
     if before != (child.tree, child.by_user):
-        names.put_inode_unseen(child)
+        ns.put_inode_unseen(child)
 
 
 def note(tx: Transaction, directory: int) -> None:

@@ -26,50 +26,51 @@ _LONGEST_DIRECTORY_BYTES = paths.MAX_PATH_BYTES - paths.MAX_NAME_BYTES - 1
 class _Search:
     """What is known of the places of one call."""
 
-    __slots__ = ("found", "inodes", "numbers", "others")
+    __slots__ = ("found", "inodes", "numbers", "to_complete")
 
     def __init__(self, places: int) -> None:
         self.found: list[Found | None] = [None] * places
         self.numbers: list[int] = []  # of places whose inode is known, and is shown as it is stored
         self.inodes: list[int] = []
-        self.others: list[tuple[int, int]] = []  # (number of the place, its inode) of the rest that is known
+        self.to_complete: list[tuple[int, int]] = []  # (number of the place, its inode) of the rest that is known
 
 
 class BatchResolver:
-    def __init__(self, names: Namespace, actor: Credentials, *, follow: bool) -> None:
-        self._names = names
+    def __init__(self, ns: Namespace, actor: Credentials, *, follow: bool) -> None:
+        self._ns = ns
         self._actor = actor
         self._follow = follow
         #: By base and path: what the keys of a directory's entries begin with; empty if that has to be walked to.
-        self._directories: dict[int, dict[bytes, bytes]] = {}
+        self._prefixes: dict[int, dict[bytes, bytes]] = {}
 
     async def find(self, base: int, wanted: Sequence[bytes]) -> list[Found]:
         """The inode of each path below `base` as it is shown, or why there is none."""
         search = _Search(len(wanted))
         if base:
-            await self._places(search, [(number, base, path) for number, path in enumerate(wanted)])
+            await self._group_by_base(search, [(number, base, path) for number, path in enumerate(wanted)])
         else:
-            await self._entries(search, 0, range(len(wanted)), wanted)
-        await self._inodes(search)
+            await self._read_entries(search, 0, range(len(wanted)), wanted)
+        await self._read_inodes(search)
         return [
-            await self._walk(pb.Place(base=base, path=path)) if one is None else one
+            await self._resolve_one(pb.Place(base=base, path=path)) if one is None else one
             for path, one in zip(wanted, search.found, strict=True)
         ]
 
     async def find_places(self, places: Sequence[pb.Place]) -> list[Found]:
         """The same for places that may lie below different inodes."""
         search = _Search(len(places))
-        await self._places(search, [(number, place.base, place.path) for number, place in enumerate(places)])
-        await self._inodes(search)
+        await self._group_by_base(search, [(number, place.base, place.path) for number, place in enumerate(places)])
+        await self._read_inodes(search)
         return [
-            await self._walk(place) if one is None else one for place, one in zip(places, search.found, strict=True)
+            await self._resolve_one(place) if one is None else one
+            for place, one in zip(places, search.found, strict=True)
         ]
 
-    async def _places(self, search: "_Search", places: Iterable[tuple[int, int, bytes]]) -> None:
+    async def _group_by_base(self, search: "_Search", places: Iterable[tuple[int, int, bytes]]) -> None:
         below: dict[int, tuple[list[int], list[bytes]]] = {}
         for number, base, path in places:
             if base and not path:
-                search.others.append((number, base))
+                search.to_complete.append((number, base))
                 continue
             if base not in below:
                 below[base] = [], []
@@ -77,27 +78,29 @@ class BatchResolver:
             numbers.append(number)
             wanted.append(path)
         for base, (numbers, wanted) in below.items():
-            await self._entries(search, base, numbers, wanted)
+            await self._read_entries(search, base, numbers, wanted)
 
-    async def _entries(self, search: "_Search", base: int, numbers: Sequence[int], wanted: Sequence[bytes]) -> None:
+    async def _read_entries(
+        self, search: "_Search", base: int, numbers: Sequence[int], wanted: Sequence[bytes]
+    ) -> None:
         """What an entry that can be looked up says."""
         parts = [path.rpartition(b"/") for path in wanted]
-        prefixes = self._directories.setdefault(base, {})
+        prefixes = self._prefixes.setdefault(base, {})
         for above in dict.fromkeys([above for above, _, _ in parts]):
             if above not in prefixes:
-                prefixes[above] = await self._directory(base, above)
+                prefixes[above] = await self._directory_prefix(base, above)
         rows = [prefixes[above] + name for above, _, name in parts]
         if not all(prefixes.values()) or max(map(len, rows), default=0) > _LONGEST_KEY_BYTES:
             some = [at for at, (above, _, name) in enumerate(parts) if prefixes[above] and paths.is_plain(name)]
             rows = [rows[at] for at in some]
             numbers, wanted = [numbers[at] for at in some], [wanted[at] for at in some]
-        values = await self._names.tx.get_many(rows)
+        values = await self._ns.tx.get_many(rows)
         found, follow = search.found, self._follow
         for number, path, entry in zip(numbers, wanted, entry_codec.decode_many(values, rows), strict=True):
             if type(entry) is Entry:
                 inode, kind = entry
                 if kind == pb.DIRECTORY:
-                    search.others.append((number, inode))
+                    search.to_complete.append((number, inode))
                 elif kind != pb.SYMLINK or not follow:
                     search.numbers.append(number)
                     search.inodes.append(inode)
@@ -106,47 +109,47 @@ class BatchResolver:
             elif paths.is_plain(path.rpartition(b"/")[2]):
                 found[number] = not_found(pb.Place(base=base, path=path))
 
-    async def _inodes(self, search: "_Search") -> None:
+    async def _read_inodes(self, search: "_Search") -> None:
         """Where there is none, the walk says what that means."""
         found, numbers = search.found, search.numbers
-        rows = keys.inodes(search.inodes + [inode for _, inode in search.others])
-        stored = records.bodies(await self._names.tx.get_many(rows), rows)
+        rows = keys.inodes(search.inodes + [inode for _, inode in search.to_complete])
+        stored = records.bodies(await self._ns.tx.get_many(rows), rows)
         for number, body in zip(numbers, stored, strict=False):
             found[number] = body
         behind = len(numbers)
         shown: dict[int, Found | None] = {}  # many programs look at the same directory when they begin
-        for (number, inode), key, body in zip(search.others, rows[behind:], stored[behind:], strict=True):
+        for (number, inode), key, body in zip(search.to_complete, rows[behind:], stored[behind:], strict=True):
             if inode not in shown:
-                shown[inode] = await self._shown(body, key) if isinstance(body, bytes) else body
+                shown[inode] = await self._serialized(body, key) if isinstance(body, bytes) else body
             found[number] = shown[inode]
 
-    async def _shown(self, body: bytes, key: bytes) -> Found:
+    async def _serialized(self, body: bytes, key: bytes) -> Found:
         try:
-            return await inode_codec.shown(self._names, body, key)
+            return await inode_codec.with_times(self._ns, body, key)
         except Corrupt as error:
             return error
 
-    async def _directory(self, base: int, path: bytes) -> bytes:
+    async def _directory_prefix(self, base: int, path: bytes) -> bytes:
         """What the keys of its entries begin with, if it is a directory that the actor may search."""
         number = 0
         if len(path) > _LONGEST_DIRECTORY_BYTES:
             return b""
         try:
-            spot = await resolve(self._names, pb.Place(base=base, path=path), self._actor, follow=True)
+            spot = await resolve(self._ns, pb.Place(base=base, path=path), self._actor, follow=True)
             if spot.entry is not None and spot.entry.type == pb.DIRECTORY:
                 number = spot.entry.inode
             if number and not self._actor.is_super:
-                number *= permits(await self._names.directory(number), self._actor, SEARCH)
+                number *= permits(await self._ns.directory(number), self._actor, SEARCH)
         except (Conflict, TooOld, Throttled):
             raise
         except ThreefsError:
             number = 0
         return keys.entry(number, b"") if number else b""
 
-    async def _walk(self, place: pb.Place) -> Found:
+    async def _resolve_one(self, place: pb.Place) -> Found:
         try:
-            _, inode = await find(self._names, place, self._actor, follow=self._follow)
-            return (await self._names.shown(inode)).SerializeToString()
+            _, inode = await find(self._ns, place, self._actor, follow=self._follow)
+            return (await self._ns.with_times(inode)).SerializeToString()
         except (Conflict, TooOld, Throttled):
             raise
         except ThreefsError as error:

@@ -24,29 +24,29 @@ class Resolution(NamedTuple):
     rest: tuple[bytes, ...] = ()  # components behind a missing one
 
 
-async def resolve(names: Namespace, place: pb.Place, actor: Credentials = TRUSTED, *, follow: bool) -> Resolution:
+async def resolve(ns: Namespace, place: pb.Place, actor: Credentials = TRUSTED, *, follow: bool) -> Resolution:
     """Go to `place`. `follow`: also through a symbolic link in the last component.
 
     A missing entry is no error, unless '..' comes behind it. Raises NotFound, NotADirectory, TooManySymlinks,
     NameTooLong, InvalidArgument, and AccessDenied where the actor may not search a directory on the way.
     """
-    known = names.known
+    memo = ns.memo
     if place.base:
-        spot = await _child(names, place.base, place.path, actor, follow)
+        spot = await _resolve_child(ns, place.base, place.path, actor, follow)
         if spot is not None:
             return spot
-    if known is not None:
-        spot = await _known(names, place, follow)
+    if memo is not None:
+        spot = await _resolve_memoized(ns, place, follow)
         if spot is not None:
             return spot
     rest = paths.split(place.path)
     at = place.base or ROOT
     if at != ROOT:
-        base = await names.stored(at)
+        base = await ns.read_shared(at)
         if base is None:
             raise NotFound(f"inode {at} does not exist")
         if not rest:
-            return _itself(at, base.type)
+            return _at_inode(at, base.type)
         if base.type != pb.DIRECTORY:
             raise NotADirectory(f"inode {at} is not a directory")
     rest.reverse()
@@ -55,98 +55,98 @@ async def resolve(names: Namespace, place: pb.Place, actor: Credentials = TRUSTE
         if TURNS.due():
             await TURNS.give()
         name = rest.pop()
-        if not actor.is_super and not permits(await names.directory(at), actor, SEARCH):
+        if not actor.is_super and not permits(await ns.directory(at), actor, SEARCH):
             raise AccessDenied(f"user {actor.uid} may not search a directory on the way to {_shown(place)}")
-        if not rest and known is not None:
-            _remember(known, place, at)
-            known = None  # what comes after is behind a link in the last component
+        if not rest and memo is not None:
+            _memoize(memo, place, at)
+            memo = None  # what comes after is behind a link in the last component
         if name == b"..":
-            at = (await names.directory(at)).parent
+            at = (await ns.directory(at)).parent
         elif name != b".":
-            entry = await names.entry(at, name)
+            entry = await ns.entry(at, name)
             if entry is None:
-                return _missing(place, at, name, rest)
+                return _absent(place, at, name, rest)
             if entry.type == pb.SYMLINK and (follow or rest):
                 links += 1
-                at = await _through(names, place, entry, at, rest, links)
+                at = await _follow_symlink(ns, place, entry, at, rest, links)
                 continue
             if not rest:
                 return Resolution(at, name, entry)
             if entry.type != pb.DIRECTORY:
                 raise NotADirectory(f"{paths.shown(name)} in {_shown(place)} is not a directory")
             at = entry.inode
-    return _itself(at, pb.DIRECTORY)
+    return _at_inode(at, pb.DIRECTORY)
 
 
-async def _child(names: Namespace, base: int, name: bytes, actor: Credentials, follow: bool) -> Resolution | None:
+async def _resolve_child(ns: Namespace, base: int, name: bytes, actor: Credentials, follow: bool) -> Resolution | None:
     """The end of a walk of one step, as mounts ask for nearly always; None: it has to be walked, and may fail."""
     if b"/" in name or not paths.is_plain(name):
         return None
     if base != ROOT:
-        directory = await names.stored(base)
+        directory = await ns.read_shared(base)
         if directory is None or directory.type != pb.DIRECTORY:
             return None
-    if not actor.is_super and not permits(await names.directory(base), actor, SEARCH):
+    if not actor.is_super and not permits(await ns.directory(base), actor, SEARCH):
         return None
-    entry = await names.entry(base, name)
+    entry = await ns.entry(base, name)
     if follow and entry is not None and entry.type == pb.SYMLINK:
         return None
     return Resolution(base, name, entry)
 
 
-async def _known(names: Namespace, place: pb.Place, follow: bool) -> Resolution | None:
+async def _resolve_memoized(ns: Namespace, place: pb.Place, follow: bool) -> Resolution | None:
     """The end of a walk through directories that an earlier one has gone through; None: it has to be walked."""
-    assert names.known is not None
+    assert ns.memo is not None
     path = place.path
     above, _, name = path.rpartition(b"/")
-    at = names.known.places.get((place.base, above))
+    at = ns.memo.directory_numbers.get((place.base, above))
     if at is None or not paths.is_plain(name) or len(path) > paths.MAX_PATH_BYTES:
         return None
-    entry = await names.entry(at, name)
+    entry = await ns.entry(at, name)
     if entry is not None and entry.type == pb.SYMLINK and follow:
         return None
     return Resolution(at, name, entry)
 
 
-def _remember(known: TxnMemo, place: pb.Place, at: int) -> None:
+def _memoize(memo: TxnMemo, place: pb.Place, at: int) -> None:
     """`at` is where the last component of the path is looked for."""
     above, _, name = place.path.rpartition(b"/")
     if paths.is_plain(name):
-        known.places[place.base, above] = at
+        memo.directory_numbers[place.base, above] = at
 
 
-async def _through(names: Namespace, place: pb.Place, entry: Entry, at: int, rest: list[bytes], links: int) -> int:
+async def _follow_symlink(ns: Namespace, place: pb.Place, entry: Entry, at: int, rest: list[bytes], links: int) -> int:
     """Put the target of a symbolic link in front of the rest; where to go on from."""
     if links > paths.MAX_SYMLINKS:
         raise TooManySymlinks(f"{_shown(place)} leads through more than {paths.MAX_SYMLINKS} links")
-    target = (await names.named(entry.inode)).target
+    target = (await ns.require_inode(entry.inode)).target
     rest.extend(reversed(paths.split(target)))
     if len(rest) > paths.MAX_PARTS:
         raise NameTooLong(f"{_shown(place)} leads through more than {paths.MAX_PARTS} components")
     return ROOT if target.startswith(b"/") else at
 
 
-def _missing(place: pb.Place, at: int, name: bytes, rest: list[bytes]) -> Resolution:
+def _absent(place: pb.Place, at: int, name: bytes, rest: list[bytes]) -> Resolution:
     behind = tuple(part for part in reversed(rest) if part != b".")
     if b".." in behind:
         raise not_found(place)
     return Resolution(at, name, None, behind)
 
 
-def _itself(inode: int, kind: pb.InodeType) -> Resolution:
+def _at_inode(inode: int, kind: pb.InodeType) -> Resolution:
     return Resolution(inode, b"", Entry(inode, kind))
 
 
 async def find(
-    names: Namespace, place: pb.Place, actor: Credentials = TRUSTED, *, follow: bool
+    ns: Namespace, place: pb.Place, actor: Credentials = TRUSTED, *, follow: bool
 ) -> tuple[Resolution, pb.Inode]:
     """The inode at a place. Raises NotFound."""
-    spot = await resolve(names, place, actor, follow=follow)
+    spot = await resolve(ns, place, actor, follow=follow)
     if spot.entry is None:
         raise not_found(place)
     if spot.name:
-        return spot, await names.named(spot.entry.inode)
-    inode = await names.inode(spot.entry.inode)
+        return spot, await ns.require_inode(spot.entry.inode)
+    inode = await ns.inode(spot.entry.inode)
     if inode is None or _has_lost_name(place, inode):  # '..' or a base of which the record is gone
         raise not_found(place)
     return spot, inode

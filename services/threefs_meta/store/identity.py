@@ -36,7 +36,7 @@ REPORT_S = 5.0
 _START_S = 30.0
 _CALL_S = 5.0
 _PAUSE_S = 0.2
-_LOOKS = 5
+_MOST_ATTEMPTS = 5
 _ID_BYTES = 16
 _PAGE = 200
 
@@ -69,19 +69,19 @@ class StoreIdentity:
 
     async def admit(self) -> None:
         """Make the store if the cluster has none, and have it admitted. Raises StrangeStore."""
-        if await self._run(_is_empty):
+        if await self._transaction(_is_empty):
             try:
-                await self._ask(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
+                await self._ask_manager(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
             except StrangeStore:  # or another service has made it since, and has told the manager
-                if await self._run(_is_empty):
+                if await self._transaction(_is_empty):
                     raise
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
         now_ns = self._clock.wall_ns()
-        record, mark = await self._run(lambda tx: _identify(tx, fresh, now_ns, self._owner))
-        epoch = await self._admitted(restored=mark is not None)
-        while mark is not None and await self._run(_end_leases):
+        record, mark = await self._transaction(lambda tx: _identify(tx, fresh, now_ns, self._owner))
+        epoch = await self._report(restored=mark is not None)
+        while mark is not None and await self._transaction(_end_leases):
             pass
-        self.record = await self._run(lambda tx: _settle(tx, epoch))
+        self.record = await self._transaction(lambda tx: _finish_restore(tx, epoch))
         if mark is not None:
             _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
 
@@ -90,43 +90,43 @@ class StoreIdentity:
         while True:
             await self._clock.sleep(REPORT_S)
             try:
-                await self._admitted(restored=False)
+                await self._report(restored=False)
             except StrangeStore:
                 raise
             except ThreefsError as error:
                 _LOG.info("the manager could not be told of the store", error=str(error))
 
-    async def _admitted(self, *, restored: bool) -> int:
+    async def _report(self, *, restored: bool) -> int:
         """The epoch that the manager says. Another service may have told of a later tick of the same store before this
         one's message arrived, so what is refused is looked at again."""
-        looks = 0
+        attempts = 0
         while True:
-            request = await self._run(_look)
+            request = await self._transaction(_admission_request)
             request.restored = restored
-            looks += 1
+            attempts += 1
             try:
-                return (await self._ask(request)).epoch
+                return (await self._ask_manager(request)).epoch
             except StrangeStore:
-                if looks == _LOOKS:
+                if attempts == _MOST_ATTEMPTS:
                     raise
 
-    async def _run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+    async def _transaction(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         return await retry.run(
             self._engine, function, clock=self._clock, random=self._random, timeout_s=_START_S, replayable=True
         )
 
-    async def _ask(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
+    async def _ask_manager(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """Wait for the manager as long as it takes."""
-        said = ""
+        last_error = ""
         while True:
             try:
                 return await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)
             except ThreefsError as error:
                 if error.retry is Retry.NEVER:
                     raise
-                if str(error) != said:
-                    said = str(error)
-                    _LOG.info("waiting for the manager to admit the store", error=said)
+                if str(error) != last_error:
+                    last_error = str(error)
+                    _LOG.info("waiting for the manager to admit the store", error=last_error)
             await self._clock.sleep(_PAUSE_S)
 
 
@@ -134,7 +134,7 @@ async def _is_empty(tx: Transaction) -> bool:
     return not await tx.get_range(b"", KEYS_END, limit=1)
 
 
-async def _read(tx: Transaction) -> StoreRecord | None:
+async def _read_record(tx: Transaction) -> StoreRecord | None:
     value = await tx.get(keys.STORE)
     return None if value is None else records.decode(value, StoreRecord, keys.STORE)
 
@@ -145,7 +145,7 @@ async def _identify(
     """The identity, and the mark of a restore that is not settled. A store without an identity gets `fresh`: it is new,
     or was made by a version that drew none."""
     mark = await restore_mark.read_mark(tx)
-    record = await _read(tx)
+    record = await _read_record(tx)
     if record is None:
         record = fresh
         tx.set(keys.STORE, records.encode(record))
@@ -153,8 +153,8 @@ async def _identify(
     return record, mark
 
 
-async def _look(tx: Transaction) -> pb.AdmitStoreRequest:
-    record = await _read(tx)
+async def _admission_request(tx: Transaction) -> pb.AdmitStoreRequest:
+    record = await _read_record(tx)
     if record is None:
         raise StrangeStore("the identity of the metadata store is gone: something else writes to it")
     return pb.AdmitStoreRequest(
@@ -176,8 +176,8 @@ async def _end_leases(tx: Transaction) -> bool:
     return bool(page)
 
 
-async def _settle(tx: Transaction, epoch: int) -> StoreRecord:
-    record = await _read(tx)
+async def _finish_restore(tx: Transaction, epoch: int) -> StoreRecord:
+    record = await _read_record(tx)
     assert record is not None, "it has been identified"
     if epoch > record.epoch:
         record.epoch = epoch

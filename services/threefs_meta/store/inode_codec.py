@@ -17,13 +17,13 @@ _TYPE_AT = 10
 _INODE_TAG, _TYPE_TAG_AT, _TYPE_TAG = 0x09, 9, 0x10
 
 
-async def stored(names: Namespace, inodes: Iterable[int]) -> dict[int, bytes]:
+async def read_many(ns: Namespace, inodes: Iterable[int]) -> dict[int, bytes]:
     """Of inodes that entries name. Raises Corrupt."""
     # In the order in which they lie: for the store that is a step from one to the next, or nearly so.
     numbers = sorted(inodes)
     rows = keys.inodes(numbers)
     found: dict[int, bytes] = {}
-    for number, body in zip(numbers, records.bodies(await names.tx.get_many(rows), rows), strict=True):
+    for number, body in zip(numbers, records.bodies(await ns.tx.get_many(rows), rows), strict=True):
         if body is None:
             raise Corrupt(f"an entry names inode {number}, which does not exist")
         if isinstance(body, Corrupt):
@@ -32,11 +32,11 @@ async def stored(names: Namespace, inodes: Iterable[int]) -> dict[int, bytes]:
     return found
 
 
-async def shown(names: Namespace, body: bytes, key: bytes) -> bytes:
+async def with_times(ns: Namespace, body: bytes, key: bytes) -> bytes:
     """Of what is stored as `body`. Raises Corrupt."""
     if is_plain(body):
         return body
-    return (await names.shown(records.parsed(body, pb.Inode, key))).SerializeToString()
+    return (await ns.with_times(records.parsed(body, pb.Inode, key))).SerializeToString()
 
 
 def is_plain(body: bytes) -> bool:

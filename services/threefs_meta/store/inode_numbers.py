@@ -13,20 +13,20 @@ from threefs_meta.store.counters import read_counter, write_counter
 BLOCK = 4096
 
 
-class Allocator:
+class InodeAllocator:
     def __init__(self, engine: Engine, *, clock: Clock = CLOCK, random: Random = RANDOM) -> None:
         self._engine = engine
         self._clock = clock
         self._random = random
         self._next = self._end = 0
-        self._filling = asyncio.Lock()
+        self._refilling = asyncio.Lock()
 
-    async def take(self) -> int:
+    async def allocate(self) -> int:
         """A number that no inode has or ever had."""
         while self._next == self._end:
-            async with self._filling:
+            async with self._refilling:
                 if self._next == self._end:
-                    await self._fill()
+                    await self._refill()
         number = self._next
         self._next += 1
         return number
@@ -46,7 +46,7 @@ class Allocator:
         if left:
             await retry.run(self._engine, work, clock=self._clock, random=self._random)
 
-    async def _fill(self) -> None:
+    async def _refill(self) -> None:
         async def reserve(tx: Transaction) -> int:
             first = max(await read_counter(tx, keys.NEXT_INODE), ROOT + 1)
             write_counter(tx, keys.NEXT_INODE, first + BLOCK)

@@ -24,7 +24,7 @@ RETAGS = (b"QTAG|", b"QTAG}")
 LOCKS = (b"LOCK|", b"LOCK}")
 TRASH = (b"TRSH|", b"TRSH}")
 WAITS = (b"WAIT|", b"WAIT}")
-CUTS = (b"CUTS|", b"CUTS}")
+TRUNCATION_MARKS = (b"CUTS|", b"CUTS}")
 #: Tables of what belongs to an inode, whose number comes first in their keys.
 ATTACHED = (HOLDS, LOCKS, SESSIONS, TIMES, XATTRS)
 
@@ -76,7 +76,7 @@ def times(directory: int) -> bytes:
     return _ONE.pack(b"TIME|", directory)
 
 
-def facts(directory: int) -> tuple[bytes, bytes]:
+def directory_facts(directory: int) -> tuple[bytes, bytes]:
     """The range of what is known of a directory apart from its inode: its times, then one key per subdirectory."""
     return times(directory), times(directory + 1)
 
@@ -149,7 +149,7 @@ def locks(inode: int) -> tuple[bytes, bytes]:
     return _ONE.pack(b"LOCK|", inode), _ONE.pack(b"LOCK|", inode + 1)
 
 
-def locker(lock_key: bytes) -> bytes:
+def client_of_lock(lock_key: bytes) -> bytes:
     """The client."""
     return lock_key[_ONE.size :]
 
@@ -159,7 +159,7 @@ def wait(client_id: bytes, owner: int) -> bytes:
     return WAITS[0] + client_id + owner.to_bytes(8, "big")
 
 
-def cut(inode: int) -> bytes:
+def truncation_mark(inode: int) -> bytes:
     """The file is being cut."""
     return _ONE.pack(b"CUTS|", inode)
 

@@ -49,23 +49,25 @@ class Namespace:
         stamp: int | None = None,
         random: Random | None = None,
         quotas: Quotas | None = None,
-        known: TxnMemo | None = None,
-        adder: Creator | None = None,
+        memo: TxnMemo | None = None,
+        creator: Creator | None = None,
     ) -> None:
         """`stamp` is the tick that what is removed here is stamped with. Who only reads needs no more than `tx`."""
         self.tx = tx
-        self.known = known
-        self.adder = adder  # None: a service, not a client
-        self.claim = self.recalled = 0  # of the adder on the directory that has got a name, by its number
+        self.memo = memo
+        self.creator = creator  # None: a service, not a client
+        self.delegation_number = self.recalled_number = (
+            0  # of the adder on the directory that has got a name, by its number
+        )
         self._stamp = stamp
         self._random = random
         self._quotas = quotas
-        self._stored: dict[int, pb.Inode | None] = {}  # what `stored` has found
-        self._marks: dict[int, tuple[int, bool]] = {}  # for whom directories count, where they do for somebody
-        self._charged: dict[int, Charges] = {}  # what inodes cost, as far as seen and put here
+        self._shared: dict[int, pb.Inode | None] = {}  # what `read_shared` has found
+        self._quota_marks: dict[int, tuple[int, bool]] = {}  # for whom directories count, where they do for somebody
+        self._charges: dict[int, Charges] = {}  # what inodes cost, as far as seen and put here
         self._delta: dict[Account, Cost] = {}  # what has changed of that
         self._delta_key = b""
-        self._touched = (0, 0)  # the directory that was touched last, and when
+        self._last_changed = (0, 0)  # the directory that was touched last, and when
 
     @property
     def stamp(self) -> int:
@@ -75,67 +77,67 @@ class Namespace:
     # ---- inodes ----
 
     async def inode(self, number: int) -> pb.Inode | None:
-        """The record as stored; a directory's times are in another one, see `shown`."""
+        """The record as stored; a directory's times are in another one, see `with_times`."""
         key = keys.inode(number)
-        return self._decoded(key, await self.tx.get(key))
+        return self._decode(key, await self.tx.get(key))
 
-    async def stored(self, number: int) -> pb.Inode | None:
+    async def read_shared(self, number: int) -> pb.Inode | None:
         """The same, not to be changed: a directory is asked for several times, and read once."""
-        if number not in self._stored:
-            self._stored[number] = await self.inode(number)
-        return self._stored[number]
+        if number not in self._shared:
+            self._shared[number] = await self.inode(number)
+        return self._shared[number]
 
     async def inodes(self, numbers: Sequence[int]) -> list[pb.Inode | None]:
         """Many at once."""
         rows = [keys.inode(number) for number in numbers]
         values = await self.tx.get_many(rows)
-        return [self._decoded(key, value) for key, value in zip(rows, values, strict=True)]
+        return [self._decode(key, value) for key, value in zip(rows, values, strict=True)]
 
-    def _decoded(self, key: bytes, value: bytes | None) -> pb.Inode | None:
+    def _decode(self, key: bytes, value: bytes | None) -> pb.Inode | None:
         if value is None:
             return None
         inode = records.decode(value, pb.Inode, key)
         if inode.tree or inode.by_user:
-            self._charges_seen(inode)
+            self._note_charges(inode)
         return inode
 
-    def _charges_seen(self, inode: pb.Inode) -> None:
-        self._charged.setdefault(inode.inode, charges_of(inode))
-        self._marks[inode.inode] = inode.tree, inode.by_user
+    def _note_charges(self, inode: pb.Inode) -> None:
+        self._charges.setdefault(inode.inode, charges_of(inode))
+        self._quota_marks[inode.inode] = inode.tree, inode.by_user
 
-    async def named(self, number: int) -> pb.Inode:
+    async def require_inode(self, number: int) -> pb.Inode:
         """The inode that an entry names."""
         inode = await self.inode(number)
         if inode is None:
             raise Corrupt(f"an entry names inode {number}, which does not exist")
         return inode
 
-    async def named_by(self, entries: Sequence[int]) -> list[pb.Inode]:
+    async def require_inodes(self, entries: Sequence[int]) -> list[pb.Inode]:
         """The same for many."""
         found = await self.inodes(entries)
-        return [inode or await self.named(number) for number, inode in zip(entries, found, strict=True)]
+        return [inode or await self.require_inode(number) for number, inode in zip(entries, found, strict=True)]
 
     async def directory(self, number: int) -> pb.Inode:
         """A directory that entries may be put into, as stored, not to be changed.
 
         Raises NotFound when it has been removed, NotADirectory.
         """
-        if self.known is not None:
-            found = self.known.directories.get(number)
+        if self.memo is not None:
+            found = self.memo.directories.get(number)
             if found is not None:
                 if found.tree or found.by_user:
-                    self._charges_seen(found)
+                    self._note_charges(found)
                 return found
-        inode = await self.stored(number)
+        inode = await self.read_shared(number)
         if inode is None or not inode.nlink:
             raise NotFound(f"directory inode {number} does not exist any more")
         if inode.type != pb.DIRECTORY:
             raise NotADirectory(f"inode {number} is not a directory")
-        if self.known is not None:
-            self.known.directories[number] = inode
+        if self.memo is not None:
+            self.memo.directories[number] = inode
         return inode
 
-    async def shown(self, inode: pb.Inode) -> pb.Inode:
+    async def with_times(self, inode: pb.Inode) -> pb.Inode:
         """Complete what is shown of a directory: its times, and a link count of 2 and one per subdirectory.
 
         Not to be stored. Beyond MOST_COUNTED subdirectories the count is 1, which tells programs not to rely on it.
@@ -145,7 +147,7 @@ class Namespace:
         if inode.type != pb.DIRECTORY:
             return inode
         inode.ClearField("delegation")
-        facts = await self.tx.get_range(*keys.facts(inode.inode), limit=MOST_COUNTED + 2, snapshot=True)
+        facts = await self.tx.get_range(*keys.directory_facts(inode.inode), limit=MOST_COUNTED + 2, snapshot=True)
         if facts and not keys.is_subdirectory(facts[0][0]):
             key, value = facts.pop(0)
             times = records.decode(value, DirectoryTimes, key)
@@ -164,40 +166,40 @@ class Namespace:
         """The same for a change that no reader could see, or an access time: what readers keep of it stays good."""
         number = inode.inode
         if inode.tree or inode.by_user:
-            self._marks[number] = inode.tree, inode.by_user
+            self._quota_marks[number] = inode.tree, inode.by_user
             self._charge(number, charges_of(inode))
-        elif number in self._charged:
+        elif number in self._charges:
             self._charge(number, NOTHING)
-        self._changes(inode.type)
-        self._stored.pop(number, None)
+        self._invalidate_paths(inode.type)
+        self._shared.pop(number, None)
         body = inode.SerializeToString()
         self.tx.set(keys.inode(number), records.encode_body(body))
         return body
 
     def clear_inode(self, inode: pb.Inode) -> None:
         self._charge(inode.inode, NOTHING)
-        self._changes(inode.type)
-        self._stored.pop(inode.inode, None)
+        self._invalidate_paths(inode.type)
+        self._shared.pop(inode.inode, None)
         self.tx.clear(keys.inode(inode.inode))
         if inode.type == pb.DIRECTORY:
-            self._touched = (0, 0)
+            self._last_changed = (0, 0)
             self.tx.clear(keys.times(inode.inode))
             if is_root(inode):
                 self.tx.clear(keys.limits(tree_account(inode.inode)))
-            if self.known is not None:
-                self.known.touching[inode.inode] = None
+            if self.memo is not None:
+                self.memo.step_changes[inode.inode] = None
 
-    def _changes(self, kind: pb.InodeType) -> None:
+    def _invalidate_paths(self, kind: pb.InodeType) -> None:
         """Where paths lead may be different from now on."""
-        if self.known is not None and kind != pb.FILE:
-            self.known.forget()
+        if self.memo is not None and kind != pb.FILE:
+            self.memo.invalidate_paths()
 
     def _charge(self, number: int, after: Charges) -> None:
         """Note what the change of an inode costs, or gives back. Written unseen, to be added up later."""
-        before = self._charged.get(number, NOTHING)
+        before = self._charges.get(number, NOTHING)
         if before == after:
             return
-        self._charged[number] = after
+        self._charges[number] = after
         add(self._delta, before, -1)
         add(self._delta, after, 1)
         if not self._delta_key:
@@ -224,76 +226,76 @@ class Namespace:
 
     async def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
         """Every name that comes into a directory comes through here. Raises Claimed."""
-        directory = self._stored.get(parent) or await self.stored(parent)
+        directory = self._shared.get(parent) or await self.read_shared(parent)
         if directory is not None and directory.HasField("delegation"):
-            self._pass_claim(directory.delegation, parent, name)
-        self._changes(inode.type)
+            self._check_delegation(directory.delegation, parent, name)
+        self._invalidate_paths(inode.type)
         self.tx.set(keys.entry(parent, name), entry_codec.encode(Entry(inode.inode, inode.type)))
         if inode.type == pb.DIRECTORY:
-            self.count(parent, inode.inode)
-        self.touch(parent, now_ns)
+            self.add_subdir_link(parent, inode.inode)
+        self.mark_changed(parent, now_ns)
 
-    def _pass_claim(self, claim: pb.Delegation, parent: int, name: bytes) -> None:
-        standing = delegation.standing(claim, self.adder, parent, name)
+    def _check_delegation(self, held: pb.Delegation, parent: int, name: bytes) -> None:
+        standing = delegation.standing(held, self.creator, parent, name)
         if standing is delegation.Standing.THEIRS:
-            raise DelegationHeld(parent, claim.client, claim.number)
+            raise DelegationHeld(parent, held.client, held.number)
         if standing is delegation.Standing.OURS:
-            self.claim, self.recalled = (0, claim.number) if claim.recalled else (claim.number, 0)
+            self.delegation_number, self.recalled_number = (0, held.number) if held.recalled else (held.number, 0)
 
-    def told(self) -> bytes:
+    def take_delegation_reply(self) -> bytes:
         """What the adder is told of the claim that its name has come under, serialized: to be put behind a reply, which
         has the same numbers for that in all kinds. Now, and never again."""
-        if not self.claim and not self.recalled:
+        if not self.delegation_number and not self.recalled_number:
             return b""
-        told = pb.InodeReply(claim=self.claim, recalled=self.recalled).SerializeToString()
-        self.claim = self.recalled = 0
+        told = pb.InodeReply(claim=self.delegation_number, recalled=self.recalled_number).SerializeToString()
+        self.delegation_number = self.recalled_number = 0
         return told
 
-    def count(self, parent: int, directory: int) -> None:
+    def add_subdir_link(self, parent: int, directory: int) -> None:
         """Among the links of its parent."""
         self.tx.set(keys.subdirectory(parent, directory), _PRESENT)
 
-    def discount(self, parent: int, directory: int) -> None:
+    def remove_subdir_link(self, parent: int, directory: int) -> None:
         self.tx.clear(keys.subdirectory(parent, directory))
 
     def clear_entry(self, parent: int, name: bytes, entry: Entry | pb.Inode, now_ns: int) -> None:
         """`entry`: what it names."""
         self.tx.clear(keys.entry(parent, name))
-        self._changes(entry.type)
+        self._invalidate_paths(entry.type)
         if entry.type == pb.DIRECTORY:
-            self.discount(parent, entry.inode)
-        self.touch(parent, now_ns)
+            self.remove_subdir_link(parent, entry.inode)
+        self.mark_changed(parent, now_ns)
 
     async def add(self, parent: int, name: bytes, inode: pb.Inode) -> bytes:
         """A new inode under its first name; the message as it is stored. It counts for whom its directory does.
 
         Raises QuotaExceeded, Claimed.
         """
-        if parent in self._marks:
-            inode.tree, inode.by_user = self._marks[parent]
+        if parent in self._quota_marks:
+            inode.tree, inode.by_user = self._quota_marks[parent]
             if self._quotas is not None:
                 self._quotas.check_new(inode)
         body = self.put_inode(inode)
         await self.put_entry(parent, name, inode, inode.birth_ns)
         return body
 
-    def touch(self, directory: int, now_ns: int) -> None:
+    def mark_changed(self, directory: int, now_ns: int) -> None:
         """Something in the directory has changed."""
-        if self.known is not None:
-            self.known.touching[directory] = now_ns  # written once, after the last step
+        if self.memo is not None:
+            self.memo.step_changes[directory] = now_ns  # written once, after the last step
             return
-        if self._touched != (directory, now_ns):  # a rename touches its directory twice
+        if self._last_changed != (directory, now_ns):  # a rename touches its directory twice
             self.set_times(directory, now_ns, now_ns)
-            self._touched = directory, now_ns
+            self._last_changed = directory, now_ns
 
     def set_times(self, directory: int, mtime_ns: int, ctime_ns: int) -> None:
-        self._touched = (0, 0)
+        self._last_changed = (0, 0)
         assert self._random is not None, "who changes entries has a source of tokens"
         token = int.from_bytes(self._random.token(_TOKEN_BYTES), "big")
         times = DirectoryTimes(mtime_ns=mtime_ns, ctime_ns=ctime_ns, token=token)
         self.tx.set(keys.times(directory), records.encode(times))
 
-    async def token(self, directory: int) -> int:
+    async def directory_token(self, directory: int) -> int:
         """As long as it is the same, the directory has the same entries. 0: nothing is known of that."""
         key = keys.times(directory)
         value = await self.tx.get(key)
@@ -325,11 +327,11 @@ class Namespace:
 
     async def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> int:
         """The number of the client's lease, with which the session ends."""
-        lease = 0 if self.known is None else self.known.lease
+        lease = 0 if self.memo is None else self.memo.lease
         if not lease:
             lease = await leases.join(self.tx, client, self.stamp)
-            if self.known is not None:
-                self.known.lease = lease
+            if self.memo is not None:
+                self.memo.lease = lease
         record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
         self.tx.set(keys.session(inode, session), records.encode(record))
         return lease
@@ -342,9 +344,9 @@ class Namespace:
             inode.unnamed = False
             inode.ctime_ns = now_ns  # also tells a check of the queue that it has come into it meanwhile
             self.put_inode(inode)
-            self.queue(inode, now_ns)
+            self.queue_removal(inode, now_ns)
 
-    def give_name(self, inode: pb.Inode, directory: pb.Inode) -> None:
+    def link_unnamed(self, inode: pb.Inode, directory: pb.Inode) -> None:
         """The first name of a file that was made without one. Raises QuotaExceeded.
 
         As long as it is marked, a session keeps it: it is in no queue, and nobody frees it.
@@ -368,9 +370,9 @@ class Namespace:
             return
         self.put_inode(inode)
         if not inode.nlink:
-            self.queue(inode, now_ns)
+            self.queue_removal(inode, now_ns)
 
-    def queue(self, inode: pb.Inode, now_ns: int) -> None:
+    def queue_removal(self, inode: pb.Inode, now_ns: int) -> None:
         """To be freed. A file not before everybody who was reading it has had the time to say so (`leases`)."""
         due = self.stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
         record = Removal(type=inode.type, removed_ns=now_ns)
@@ -379,12 +381,12 @@ class Namespace:
 
 async def make_root(tx: Transaction, now_ns: int, uid: int = 0, gid: int = 0) -> None:
     """The directory that everything hangs from, if there is none yet."""
-    names = Namespace(tx)
-    root = await names.inode(ROOT)
+    ns = Namespace(tx)
+    root = await ns.inode(ROOT)
     if root is None:
         root = pb.Inode(inode=ROOT, type=pb.DIRECTORY, mode=0o755, nlink=1, parent=ROOT, uid=uid, gid=gid)
         root.atime_ns = root.mtime_ns = root.ctime_ns = root.birth_ns = now_ns
-        names.put_inode(root)
+        ns.put_inode(root)
     elif uid and not (root.uid or root.gid):  # made when nobody was told apart
         root.uid, root.gid = uid, gid
-        names.put_inode(root)
+        ns.put_inode(root)

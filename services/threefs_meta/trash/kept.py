@@ -38,16 +38,16 @@ def due_of(name: bytes) -> int | None:
     return int(found[1], 16) if found else None
 
 
-async def is_used(names: Namespace) -> bool:
+async def is_used(ns: Namespace) -> bool:
     """Whether any directory has ever had a trash time."""
-    return await names.tx.get(keys.TRASH_USED) is not None
+    return await ns.tx.get(keys.TRASH_USED) is not None
 
 
-async def time_s(names: Namespace, directory: int) -> int:
+async def time_s(ns: Namespace, directory: int) -> int:
     """How long to keep what is removed from the directory; 0: not at all, as in a trash."""
-    if not await is_used(names):
+    if not await is_used(ns):
         return 0
-    for inode in await _way_up(names, directory):
+    for inode in await _way_up(ns, directory):
         if inode.trash:
             return 0
         if inode.HasField("trash_s"):
@@ -55,12 +55,12 @@ async def time_s(names: Namespace, directory: int) -> int:
     return 0
 
 
-async def _way_up(names: Namespace, directory: int) -> list[pb.Inode]:
+async def _way_up(ns: Namespace, directory: int) -> list[pb.Inode]:
     """The directory and all above it up to the root; nothing, if the way does not lead there."""
     way: list[pb.Inode] = []
     at = directory
     while len(way) < _MOST_LEVELS:
-        inode = await names.inode(at)
+        inode = await ns.inode(at)
         if inode is None:
             break
         way.append(inode)
@@ -71,67 +71,67 @@ async def _way_up(names: Namespace, directory: int) -> list[pb.Inode]:
 
 
 async def keep(
-    context: Context, names: Namespace, parent: int, name: bytes, inode: pb.Inode, who: int, keep_s: int
+    context: Context, ns: Namespace, parent: int, name: bytes, inode: pb.Inode, who: int, keep_s: int
 ) -> None:
     """Move it to its owner's trash. The caller has checked that it may be removed, and clears the entry."""
     now_ns = context.clock.wall_ns()
-    directory = await _of_owner(context, names, inode.uid)
-    ticks = context.ticks
+    directory = await _of_owner(context, ns, inode.uid)
+    ticks = context.logical_clock
     due = ticks.stamp() + math.ceil(keep_s / ticks.tick_s)
     tail = b"~%x-%s" % (due, context.random.token(4).hex().encode())
     kept = name[: paths.MAX_NAME_BYTES - len(tail)] + tail
-    above = [each.name for each in await _way_up(names, parent)]
+    above = [each.name for each in await _way_up(ns, parent)]
     path = b"/".join([*reversed(above), name]) if above else b""
     record = Trashed(inode=inode.inode, path=path[: paths.MAX_PATH_BYTES], removed_ns=now_ns, uid=who)
-    names.tx.set(keys.trashed(due, directory, kept), records.encode(record))
-    await names.put_entry(directory, kept, inode, now_ns)
+    ns.tx.set(keys.trashed(due, directory, kept), records.encode(record))
+    await ns.put_entry(directory, kept, inode, now_ns)
     if inode.type == pb.DIRECTORY:
         inode.parent, inode.name = directory, kept
     inode.ctime_ns = now_ns
     inode.moves += 1
-    names.put_inode(inode)  # it goes on counting for the same quotas
+    ns.put_inode(inode)  # it goes on counting for the same quotas
 
 
-def forget(names: Namespace, parent: int, name: bytes) -> None:
+def forget(ns: Namespace, parent: int, name: bytes) -> None:
     """Something is removed for good: if it was in a trash, nobody has to remember it."""
     due = due_of(name)
     if due is not None:
-        names.tx.clear(keys.trashed(due, parent, name))
+        ns.tx.clear(keys.trashed(due, parent, name))
 
 
-async def record_of(names: Namespace, parent: int, name: bytes, inode: int) -> Trashed | None:
+async def record_of(ns: Namespace, parent: int, name: bytes, inode: int) -> Trashed | None:
     """Of something in a trash, unless it came there by other means."""
     due = due_of(name)
     if due is None:
         return None
     key = keys.trashed(due, parent, name)
-    value = await names.tx.get(key)
+    value = await ns.tx.get(key)
     record = None if value is None else records.decode(value, Trashed, key)
     return record if record is not None and record.inode == inode else None
 
 
-async def begin(context: Context, names: Namespace) -> int:
+async def begin(context: Context, ns: Namespace) -> int:
     """Some directory has a trash time from now on; the directory /.trash."""
-    if not await read_counter(names.tx, keys.TRASH_USED):
-        write_counter(names.tx, keys.TRASH_USED, 1)
-    return await _directory(context, names, ROOT, NAME, 0, _MODE)
+    if not await read_counter(ns.tx, keys.TRASH_USED):
+        write_counter(ns.tx, keys.TRASH_USED, 1)
+    return await _directory(context, ns, ROOT, NAME, 0, _MODE)
 
 
-async def _of_owner(context: Context, names: Namespace, uid: int) -> int:
-    top = await _directory(context, names, ROOT, NAME, 0, _MODE)
-    return await _directory(context, names, top, b"%d" % uid, uid, _OWNERS_MODE)
+async def _of_owner(context: Context, ns: Namespace, uid: int) -> int:
+    top = await _directory(context, ns, ROOT, NAME, 0, _MODE)
+    return await _directory(context, ns, top, b"%d" % uid, uid, _OWNERS_MODE)
 
 
-async def _directory(context: Context, names: Namespace, parent: int, name: bytes, uid: int, mode: int) -> int:
+async def _directory(context: Context, ns: Namespace, parent: int, name: bytes, uid: int, mode: int) -> int:
     """Found or made. Its removal is a conflict."""
-    entry = await names.entry(parent, name)
+    entry = await ns.entry(parent, name)
     if entry is None:
         inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, mode))
         inode.uid, inode.parent, inode.name, inode.trash = uid, parent, name, True
-        await names.add(parent, name, inode)
+        await ns.add(parent, name, inode)
         return inode.inode
     if entry.type != pb.DIRECTORY:
         raise NotADirectory(f"{paths.shown(name)} is where the trash has to be, and is not a directory")
-    if not (await names.directory(entry.inode)).trash:
+    if not (await ns.directory(entry.inode)).trash:
         raise AlreadyExists(f"the directory {paths.shown(name)} is where the trash has to be: move it away")
     return entry.inode

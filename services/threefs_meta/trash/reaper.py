@@ -23,10 +23,10 @@ class TrashReaper:
 
     async def expire(self) -> int:
         """One round; how many records were dealt with. What cannot be read does not hold up the others."""
-        page = await run_readonly(self._context, lambda names: self._page(names.tx))
+        page = await run_readonly(self._context, lambda ns: self._page(ns.tx))
         if not page and self._next:
             self._next = b""
-            page = await run_readonly(self._context, lambda names: self._page(names.tx))
+            page = await run_readonly(self._context, lambda ns: self._page(ns.tx))
         self._next = page[-1] + b"\0" if len(page) == PAGE else b""
         context = self._context
         done = 0
@@ -45,7 +45,7 @@ class TrashReaper:
         return done
 
     async def _page(self, tx: Transaction) -> list[bytes]:
-        begin, end = keys.trashed_until(self._context.ticks.number)
+        begin, end = keys.trashed_until(self._context.logical_clock.number)
         return [key for key, _ in await tx.get_range(self._next or begin, end, limit=PAGE, snapshot=True)]
 
     async def _remove(self, tx: Transaction, key: bytes) -> None:
@@ -53,15 +53,15 @@ class TrashReaper:
         if value is None:
             return
         record = records.decode(value, Trashed, key)
-        names = self._context.names(tx)
+        ns = self._context.namespace(tx)
         _, directory, name = keys.trashed_at(key)
-        entry = await names.entry(directory, name)
+        entry = await ns.entry(directory, name)
         if entry is not None and entry.inode == record.inode:
             now_ns = self._context.clock.wall_ns()
-            inode = await names.named(entry.inode)
-            if inode.type == pb.DIRECTORY and await names.is_empty(inode.inode) and not inode.xattr_bytes:
-                names.clear_inode(inode)
+            inode = await ns.require_inode(entry.inode)
+            if inode.type == pb.DIRECTORY and await ns.is_empty(inode.inode) and not inode.xattr_bytes:
+                ns.clear_inode(inode)
             else:
-                names.unlink(inode, now_ns)
-            names.clear_entry(directory, name, entry, now_ns)
+                ns.unlink(inode, now_ns)
+            ns.clear_entry(directory, name, entry, now_ns)
         tx.clear(key)

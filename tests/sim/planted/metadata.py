@@ -8,13 +8,13 @@ from threefs_client.metadata.lease import Lease
 from threefs_client.metadata.meta_calls import MetaCalls
 from threefs_meta import transactions
 from threefs_meta.file import truncation
-from threefs_meta.file.length import LengthReport
+from threefs_meta.file.length import LengthUpdate
 from threefs_meta.garbage_collector import GarbageCollector
 from threefs_meta.lease import leases, locks
 from threefs_meta.ops import lock as lock_module
 from threefs_meta.ops import rename as rename_module
 from threefs_meta.store import keys
-from threefs_meta.store.inode_numbers import Allocator
+from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace
 
 from tests.sim.kv import SimKv
@@ -71,19 +71,19 @@ def every_attempt_is_another_mutation() -> None:
 @plant
 def inode_numbers_are_given_twice() -> None:
     """Two inodes get one number, and so the same chunks."""
-    take = Allocator.take
+    take = InodeAllocator.allocate
 
-    async def again(self: Allocator) -> int:
+    async def again(self: InodeAllocator) -> int:
         number = await take(self)
         return number - number % 3 if number % 3 == 1 and number > 12 else number
 
-    put(Allocator, "take", again)
+    put(InodeAllocator, "allocate", again)
 
 
 @plant
 def removed_names_leave_their_inode() -> None:
     """I10: the last name of a file goes, and its inode stays where nobody finds it."""
-    put(Namespace, "queue", lambda self, inode, now_ns: None)
+    put(Namespace, "queue_removal", lambda self, inode, now_ns: None)
 
 
 @plant
@@ -104,11 +104,11 @@ def chunks_of_another_file_are_collected() -> None:
 def length_is_the_last_report() -> None:
     """I11: the length of a file is what the last writer has said, not the most that anybody has."""
 
-    def settle(self: LengthReport, inode: pb.Inode) -> bool:
+    def apply(self: LengthUpdate, inode: pb.Inode) -> bool:
         inode.length = self.report.end
         return True
 
-    put(LengthReport, "settle", settle)
+    put(LengthUpdate, "apply", apply)
 
 
 @plant
@@ -131,21 +131,21 @@ def old_bytes_behind_a_cut() -> None:
     async def nothing(*args: Any) -> bool:
         return True
 
-    put(truncation, "cut", nothing)
+    put(truncation, "truncate_chunks", nothing)
 
 
 @plant
 def rename_leaves_the_old_name() -> None:
     """I10: a file that was moved has both names."""
 
-    async def put_only(names: Namespace, inode: pb.Inode, spot: Any, now_ns: int) -> None:
-        clear = names.clear_entry
-        names.clear_entry = lambda *args: None  # type: ignore[method-assign]
+    async def put_only(ns: Namespace, inode: pb.Inode, spot: Any, now_ns: int) -> None:
+        clear = ns.clear_entry
+        ns.clear_entry = lambda *args: None  # type: ignore[method-assign]
         try:
-            await original(names, inode, spot, now_ns)
-            await names.put_entry(spot.parent, spot.name + b"~", inode, now_ns)
+            await original(ns, inode, spot, now_ns)
+            await ns.put_entry(spot.parent, spot.name + b"~", inode, now_ns)
         finally:
-            names.clear_entry = clear  # type: ignore[method-assign]
+            ns.clear_entry = clear  # type: ignore[method-assign]
 
     original = rename_module._put
     put(rename_module, "_put", put_only)
@@ -162,10 +162,10 @@ def lock_is_judged_by_a_snapshot() -> None:
     """I18: locks of others that come at the same moment are no conflict."""
     held = lock_module.held
 
-    async def blind(names: Namespace, inode: int, client: bytes) -> Any:
-        reads: Any = names.tx.reads  # type: ignore[attr-defined]
+    async def blind(ns: Namespace, inode: int, client: bytes) -> Any:
+        reads: Any = ns.tx.reads  # type: ignore[attr-defined]
         ranges, points = list(reads.ranges), set(reads.points)
-        found = await held(names, inode, client)
+        found = await held(ns, inode, client)
         reads.ranges[:], reads.points = ranges, points
         return found
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from threefs_manager import metadata_store
 from threefs_meta.file import layout_policy, length, truncation
-from threefs_meta.file.length import Report
+from threefs_meta.file.length import LengthReport
 from threefs_meta.file.truncation import Truncation
 from threefs_meta.lease import fencing, leases, reaper
 from threefs_meta.ops import reserve_append as reserve_module
@@ -72,7 +72,7 @@ def half_a_backup_is_served() -> None:
 @plant_for("unit/services/threefs_meta/file/test_truncation.py::test_readers_are_told_while_bytes_go_that_they_can_see")
 def cut_sets_no_mark() -> None:
     """Readers see zeros in place of bytes that are about to go."""
-    put(Truncation, "_marked", lambda self, record: record)
+    put(Truncation, "_with_mark", lambda self, record: record)
 
 
 @plant_for(
@@ -80,12 +80,12 @@ def cut_sets_no_mark() -> None:
 )
 def cut_removes_what_came_later() -> None:
     """A service that hung cuts off what was written since."""
-    cuts = truncation._cuts
+    cuts = truncation._truncations
 
     def any_version(*args: Any) -> Any:
         return [dataclasses.replace(update, only_version=0) for update in cuts(*args)]
 
-    put(truncation, "_cuts", any_version)
+    put(truncation, "_truncations", any_version)
 
 
 @plant_for(
@@ -94,25 +94,25 @@ def cut_removes_what_came_later() -> None:
 )
 def appended_bytes_are_seen_before_they_are_there() -> None:
     """Who follows an append sees zeros in place of bytes that are still to come."""
-    place_append = length.place_append
+    reserve_append = length.reserve_append
 
     def hasty(inode: Any, session: bytes, length: int) -> int:
-        offset = place_append(inode, session, length)
+        offset = reserve_append(inode, session, length)
         inode.length = inode.append_end
         del inode.appends[:]
         return offset
 
-    put(reserve_module, "place_append", hasty)
+    put(reserve_module, "reserve_append", hasty)
 
 
 @plant_for(f"{_SWEEPER}::test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed")
 def forced_end_is_no_change() -> None:
     """I17: a session that ends with its client leaves the change counter, whatever it has written."""
 
-    def report(**more: Any) -> Report:
-        return Report(**(more | {"written": False}))
+    def report(**more: Any) -> LengthReport:
+        return LengthReport(**(more | {"written": False}))
 
-    put(reaper, "Report", report)
+    put(reaper, "LengthReport", report)
 
 
 @plant_for(

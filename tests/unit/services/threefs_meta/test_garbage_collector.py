@@ -270,7 +270,7 @@ def test_one_kind_of_work_that_fails_does_not_stop_the_others() -> None:
         fs.collector.collect = fails  # type: ignore[method-assign]
         await fs.mkdir("/d")
         fs.collector.start()
-        await fs.pass_ticks(math.ceil(REPLAYS_KEPT_S / fs.context.ticks.tick_s) + 2)
+        await fs.pass_ticks(math.ceil(REPLAYS_KEPT_S / fs.context.logical_clock.tick_s) + 2)
         deadline = asyncio.get_running_loop().time() + 20
         while await left(fs, keys.REPLAYS):
             assert asyncio.get_running_loop().time() < deadline
@@ -300,6 +300,6 @@ def test_what_cannot_be_freed_is_tried_ever_less_often() -> None:
         assert 3 <= tries <= 7
         fs.storage.down.clear()
         await _collect(fs)
-        assert fs.chunk_numbers(file) == [] and not fs.collector._setbacks
+        assert fs.chunk_numbers(file) == [] and not fs.collector._backoff_ticks
 
     run(test)

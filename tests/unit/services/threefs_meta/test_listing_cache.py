@@ -1,6 +1,6 @@
 import pytest
 from threefs_meta import listing_cache as module
-from threefs_meta.listing_cache import Contents
+from threefs_meta.listing_cache import ListingCache
 from threefs_meta.store.entry_columns import Columns
 
 
@@ -9,21 +9,21 @@ def columns(name: bytes) -> Columns:
 
 
 def test_only_under_the_token_it_was_found_with() -> None:
-    contents = Contents()
-    contents.put(7, 1, columns(b"a"))
-    assert contents.get(7, 1) == columns(b"a") and contents.get(7, 2) is None and contents.get(8, 1) is None
-    contents.put(7, 2, columns(b"b"))
-    assert contents.get(7, 2) == columns(b"b") and contents.get(7, 1) is None
+    cache = ListingCache()
+    cache.put(7, 1, columns(b"a"))
+    assert cache.get(7, 1) == columns(b"a") and cache.get(7, 2) is None and cache.get(8, 1) is None
+    cache.put(7, 2, columns(b"b"))
+    assert cache.get(7, 2) == columns(b"b") and cache.get(7, 1) is None
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    contents = Contents()
-    contents.put(0, 1, columns(b"a"))
-    one = contents.size
-    contents.put(0, 2, columns(b"b"))
-    assert contents.size == one
+    cache = ListingCache()
+    cache.put(0, 1, columns(b"a"))
+    one = cache.size
+    cache.put(0, 2, columns(b"b"))
+    assert cache.size == one
     monkeypatch.setattr(module, "MOST_BYTES", 10 * one)
     for directory in range(20):
-        contents.put(directory, 3, columns(b"c"))
-        assert contents.size <= 10 * one
-    assert [directory for directory in range(20) if contents.get(directory, 3) is not None] == list(range(10, 20))
+        cache.put(directory, 3, columns(b"c"))
+        assert cache.size <= 10 * one
+    assert [directory for directory in range(20) if cache.get(directory, 3) is not None] == list(range(10, 20))

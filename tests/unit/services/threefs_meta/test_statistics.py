@@ -6,9 +6,9 @@ from threefs.kv.engine_api import Tally
 
 def test_answers_and_failures_are_told_apart() -> None:
     calls = Calls()
-    calls.error(NotFound())
-    calls.error(Conflict())
-    calls.ended(5, 0.25)
+    calls.record_error(NotFound())
+    calls.record_error(Conflict())
+    calls.record(5, 0.25)
     assert calls == Calls(calls=1, names=5, refused=1, failed=1, seconds=0.25)
 
 
@@ -17,7 +17,7 @@ def test_rates_are_those_of_the_last_minute() -> None:
     assert figures.rates(0.0, tally) == Rates(0.0, 0.0, 0.0)
     for at in range(0, 200, 10):
         figures.sample(float(at), tally)
-        figures.of("Stat").ended(30 if at < 100 else 50, 0.1)
+        figures.of("Stat").record(30 if at < 100 else 50, 0.1)
         tally.done += 20
         tally.again["Conflict"] += 10
     assert figures.rates(200.0, tally) == Rates(5.0, 2.0, 1.0)

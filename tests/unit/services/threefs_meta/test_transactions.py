@@ -147,17 +147,17 @@ def test_old_memories_go_and_young_ones_stay() -> None:
             await make(fs, CLIENT, request + 1000)
         for client in others:
             await make(fs, client, 1)
-        keep = math.ceil(REPLAYS_KEPT_S / fs.context.ticks.tick_s)
+        keep = math.ceil(REPLAYS_KEPT_S / fs.context.logical_clock.tick_s)
         await fs.pass_ticks(keep)
         await make(fs, CLIENT, 5000)
         await make(fs, others[1], 2)
         fs.clock.advance(10 * REPLAYS_KEPT_S)  # a clock alone, which may be wrong, does not count
         for _ in range(3):
-            await fs.collector.forget()
+            await fs.collector.expire_replays()
         assert len(await memories(fs)) == 305, "half an hour is not over"
         await fs.pass_ticks(2)
         for _ in range(3):
-            await fs.collector.forget()
+            await fs.collector.expire_replays()
         assert await memories(fs) == sorted([keys.replay(CLIENT, 5000), keys.replay(others[1], 2)])
 
     async def make(fs: MetaBench, client: bytes, request: int) -> None:

@@ -111,7 +111,7 @@ class Scene:
 
     async def claimed(self) -> bytes:
         """By whom."""
-        return (await self.fs.context.names(self.fs.engine.begin()).named(self.directory)).delegation.client
+        return (await self.fs.context.namespace(self.fs.engine.begin()).require_inode(self.directory)).delegation.client
 
     async def hold(self, name: str = "first") -> None:
         """The mount here claims the directory."""

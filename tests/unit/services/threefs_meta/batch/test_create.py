@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_meta.access.credentials import TRUSTED, Credentials
-from threefs_meta.batch.create import make_together
+from threefs_meta.batch.create import create_files
 from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.lease.delegation import Creator
 from threefs_meta.ops.create import create
@@ -19,8 +19,8 @@ from threefs.wire import meta_pb2 as pb
 
 async def made(fs: MetaBench, *requests: pb.CreateRequest, actor: Credentials = TRUSTED) -> list[pb.CreateReply]:
     tx = fs.engine.begin()
-    names = fs.context.names(tx, TxnMemo(), Creator(CLIENT, 1))
-    replies = await make_together(fs.context, names, requests, actor, Creator(CLIENT, 1))
+    ns = fs.context.namespace(tx, TxnMemo(), Creator(CLIENT, 1))
+    replies = await create_files(fs.context, ns, requests, actor, Creator(CLIENT, 1))
     assert not any(told for _, told in replies), "nobody has claimed anything"
     await tx.commit()
     return [reply.parsed() for reply, _ in replies]

@@ -11,12 +11,12 @@ def test_they_are_pieces_of_the_reply() -> None:
     file = pb.InodeReply(inode=pb.Inode(inode=6))
     told = pb.InodeReply(claim=8).SerializeToString()
     pieces = [
-        outcomes.made("create", 1 << 40, create.SerializeToString() + told),
-        *(outcomes.made(kind, 7, file.SerializeToString()) for kind in ("rename", "close", "sync")),
-        outcomes.made("remove", 0, pb.RemoveReply(changed_ns=9).SerializeToString()),
-        outcomes.left_alone(10),
+        outcomes.succeeded("create", 1 << 40, create.SerializeToString() + told),
+        *(outcomes.succeeded(kind, 7, file.SerializeToString()) for kind in ("rename", "close", "sync")),
+        outcomes.succeeded("remove", 0, pb.RemoveReply(changed_ns=9).SerializeToString()),
+        outcomes.retry_alone(10),
         outcomes.failed(NotFound("x" * 3000)),
-        outcomes.kept(pb.Changed(file=file, request=11)),
+        outcomes.serialized(pb.Changed(file=file, request=11)),
     ]
     create.claim = 8
     assert pb.BatchReply.FromString(b"".join(pieces)) == pb.BatchReply(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from threefs_meta.access.credentials import TRUSTED
-from threefs_meta.batch.prefetch_reads import look_ahead
+from threefs_meta.batch.prefetch_reads import prefetch
 from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.ops.close import closing
 from threefs_meta.ops.create import creation
@@ -49,20 +49,20 @@ def test_the_store_is_asked_for_all_at_once() -> None:
         changes += [pb.Change(remove=pb.RemoveRequest(place=place)) for place in odd]
         shelf = Shelf(await fs.engine.begin().get_range(b"", b"\xff"))
         tx = RemoteTransaction(shelf, shelf, fs.clock)
-        names = fs.context.names(tx, TxnMemo())
-        await look_ahead(names, TRUSTED, changes)
+        ns = fs.context.namespace(tx, TxnMemo())
+        await prefetch(ns, TRUSTED, changes)
         seen = shelf.asked
         assert seen < 20
         for change in changes[:-6]:
-            await work(fs, names, change)
+            await work(fs, ns, change)
         assert shelf.asked - seen < 10
 
-    async def work(fs: MetaBench, names: Namespace, change: pb.Change) -> None:
+    async def work(fs: MetaBench, ns: Namespace, change: pb.Change) -> None:
         if change.HasField("create"):
-            await creation(fs.context, change.create, TRUSTED, CLIENT)(names)
+            await creation(fs.context, change.create, TRUSTED, CLIENT)(ns)
         elif change.HasField("remove"):
-            await removal(fs.context, change.remove, TRUSTED)(names)
+            await removal(fs.context, change.remove, TRUSTED)(ns)
         else:
-            await closing(fs.context, change.close, TRUSTED)(names)
+            await closing(fs.context, change.close, TRUSTED)(ns)
 
     run(test)

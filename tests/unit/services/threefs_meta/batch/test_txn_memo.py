@@ -23,9 +23,9 @@ place = st.builds(pb.Place, base=st.integers(0, 9), path=path)
 def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> None:
     actor = TRUSTED if trusted else Credentials(7, 7, frozenset(), False)
 
-    async def one(names: Namespace, wanted: pb.Place) -> Resolution | int:
+    async def one(ns: Namespace, wanted: pb.Place) -> Resolution | int:
         try:
-            return await resolve(names, wanted, actor, follow=follow)
+            return await resolve(ns, wanted, actor, follow=follow)
         except ThreefsError as error:
             return error.code
 
@@ -37,10 +37,10 @@ def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> N
         await bench.symlink("/a/b", "/a/link")
         await bench.symlink("../a", "/a/up")
 
-        async def work(names: Namespace) -> None:
-            known = TxnMemo()
-            found = [await one(Namespace(names.tx, known=known), wanted) for wanted in places]
-            assert found == [await one(names, wanted) for wanted in places]
+        async def work(ns: Namespace) -> None:
+            memo = TxnMemo()
+            found = [await one(Namespace(ns.tx, memo=memo), wanted) for wanted in places]
+            assert found == [await one(ns, wanted) for wanted in places]
 
         await run_readonly(bench.context, work)
 
@@ -52,25 +52,25 @@ def test_directories_that_change_are_not_known_any_more() -> None:
         await bench.mkdir("/a/b", parents=True)
         await bench.create("/a/b/f")
         context = bench.context
-        known = TxnMemo()
+        memo = TxnMemo()
         tx = context.engine.begin()
-        spot = await resolve(context.names(tx, known), pb.Place(path=b"a/b/f"), follow=True)
-        assert known.places == {(0, b"a/b"): spot.parent}
-        directory = await context.names(tx, known).directory(spot.parent)
-        assert known.directories == {spot.parent: directory}
-        await context.names(tx, known).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
-        assert known.places and known.directories
-        await context.names(tx, known).put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
-        assert not known.places and not known.directories
+        spot = await resolve(context.namespace(tx, memo), pb.Place(path=b"a/b/f"), follow=True)
+        assert memo.directory_numbers == {(0, b"a/b"): spot.parent}
+        directory = await context.namespace(tx, memo).directory(spot.parent)
+        assert memo.directories == {spot.parent: directory}
+        await context.namespace(tx, memo).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
+        assert memo.directory_numbers and memo.directories
+        await context.namespace(tx, memo).put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
+        assert not memo.directory_numbers and not memo.directories
         changes: list[Callable[[Namespace], object]] = [
-            lambda names: names.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
-            lambda names: names.put_inode(directory),
-            lambda names: names.clear_inode(directory),
+            lambda ns: ns.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
+            lambda ns: ns.put_inode(directory),
+            lambda ns: ns.clear_inode(directory),
         ]
         for change in changes:
-            known.places[0, b"a/b"] = spot.parent
-            known.directories[spot.parent] = directory
-            change(context.names(tx, known))
-            assert not known.places and not known.directories
+            memo.directory_numbers[0, b"a/b"] = spot.parent
+            memo.directories[spot.parent] = directory
+            change(context.namespace(tx, memo))
+            assert not memo.directory_numbers and not memo.directories
 
     run(test)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from threefs_meta.access.credentials import Credentials
-from threefs_meta.file.inode_factory import InodeSpec, check_new_name, new_inode, vacant
+from threefs_meta.file.inode_factory import InodeSpec, check_new_name, check_vacant, new_inode
 from threefs_meta.ops.create import create
 from threefs_meta.ops.link import link
 from threefs_meta.ops.mkdir import mkdir
@@ -29,9 +29,9 @@ def test_a_new_inode_has_one_name_and_one_time() -> None:
 
 
 def test_where_nothing_can_be_made() -> None:
-    vacant(Resolution(1, b"a", None), at("/a"))
+    check_vacant(Resolution(1, b"a", None), at("/a"))
     with pytest.raises(NotFound):
-        vacant(Resolution(1, b"a", None, (b"b",)), at("/a/b"))
+        check_vacant(Resolution(1, b"a", None, (b"b",)), at("/a/b"))
     check_new_name(Resolution(1, b"a", None), at("/a"))
     with pytest.raises(InvalidArgument):
         check_new_name(Resolution(1, b"", None), at("/"))

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from threefs_meta.file.truncation import cut
+from threefs_meta.file.truncation import truncate_chunks
 from threefs_meta.ops.sync import sync
 from threefs_meta.ops.truncate import truncate
 
@@ -50,7 +50,7 @@ async def cut_to(fs: MetaBench, inode: pb.Inode, length: int, unchanged: bool = 
     async def answer() -> bool:
         return unchanged
 
-    return await cut(fs.chunks, from_wire(inode.layout), InodeId(inode.inode), length, 0, answer)
+    return await truncate_chunks(fs.chunks, from_wire(inode.layout), InodeId(inode.inode), length, 0, answer)
 
 
 def once_swept(fs: MetaBench, action: Callable[[], Awaitable[object]]) -> list[int]:

@@ -26,7 +26,7 @@ def test_readers_are_told_while_bytes_go_that_they_can_see() -> None:
         after = await fs.truncate("/f", CHUNK + 5)
         assert seen and set(seen) == {(3 * CHUNK, CHUNK + 6, inode.change)}
         assert not after.cutting and after.change == inode.change + 1
-        assert not await fs.engine.begin().get_range(*keys.CUTS)
+        assert not await fs.engine.begin().get_range(*keys.TRUNCATION_MARKS)
 
     run(test)
 
@@ -57,7 +57,7 @@ def test_two_who_cut_a_file_leave_no_mark(seed: int) -> None:
         await report(fs, inode, 3 * CHUNK)
         await asyncio.gather(*(fs.truncate("/f", length) for length in (0, CHUNK, 0, 10)), return_exceptions=True)
         found = await fs.stat("/f")
-        assert not found.cutting and not await fs.engine.begin().get_range(*keys.CUTS)
+        assert not found.cutting and not await fs.engine.begin().get_range(*keys.TRUNCATION_MARKS)
         assert content(fs, found, found.length) == b"x" * found.length if found.length != 10 else True
 
     run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
@@ -84,7 +84,7 @@ def test_nobody_waits_for_a_service_that_died_over_a_cut() -> None:
         await fs.sweeper.sweep()
         after = await fs.stat("/f")
         assert (after.length, after.cutting, after.change) == (1000, 0, inode.change + 1)
-        assert not await fs.engine.begin().get_range(*keys.CUTS)
+        assert not await fs.engine.begin().get_range(*keys.TRUNCATION_MARKS)
         assert (await fs.truncate("/f", 10)).length == 10
 
     run(test)

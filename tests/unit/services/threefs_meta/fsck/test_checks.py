@@ -12,7 +12,7 @@ from threefs.wire import meta_pb2 as pb
 
 async def kinds(bench: MetaBench, **subject: object) -> list[int]:
     asked = pb.FsckSubject(**subject)  # type: ignore[arg-type]
-    return [verdict.kind for verdict in await run_readonly(bench.context, lambda names: checks.judge(names, asked))]
+    return [problem.kind for problem in await run_readonly(bench.context, lambda ns: checks.check_subject(ns, asked))]
 
 
 def test_what_does_not_exist_is_not_wrong() -> None:

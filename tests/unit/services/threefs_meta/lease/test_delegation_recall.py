@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 import pytest
-from threefs_meta.batch.engine import change_many
+from threefs_meta.batch.engine import run_batch
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation_recall
 from threefs_meta.lease.delegation import DelegationHeld
@@ -88,9 +88,9 @@ def test_what_services_add_waits() -> None:
         await fs.remove("/kept/g")
         assert fs.clock.monotonic() == began_s  # /.trash is there
         inode = (await fs.create("/kept/lost")).inode
-        names = fs.context.names(fs.engine.begin())
-        names.clear_entry((await fs.stat("/kept")).inode, b"lost", inode, 1)
-        await names.tx.commit()
+        ns = fs.context.namespace(fs.engine.begin())
+        ns.clear_entry((await fs.stat("/kept")).inode, b"lost", inode, 1)
+        await ns.tx.commit()
         subject = pb.FsckSubject(inode=inode.inode)
         request = pb.FsckRecheckRequest(mutation=fs.mutation(), subjects=[subject], repair=True)
         assert [one.repaired for one in (await examine(fs.context, request)).findings] == [True]
@@ -142,7 +142,7 @@ def test_many_changes_wait_together_and_are_told() -> None:
         request = pb.BatchRequest(mutation=mutation, changes=changes)
         assert await claimed(fs, directory, OTHER)
         began_s = fs.clock.monotonic()
-        done = (await change_many(fs.context, request)).parsed()
+        done = (await run_batch(fs.context, request)).parsed()
         assert fs.clock.monotonic() - began_s >= RECALL_S
         assert not any(one.code or one.retry_alone or one.create.claim for one in done.results)
         await fs.pass_ticks(6)
@@ -151,9 +151,9 @@ def test_many_changes_wait_together_and_are_told() -> None:
             change.create.place.path += b"!"
         request = pb.BatchRequest(mutation=fs.mutation(), changes=changes[:5])
         fs._request += 5
-        done = (await change_many(fs.context, request)).parsed()
+        done = (await run_batch(fs.context, request)).parsed()
         assert [one.create.claim for one in done.results] == [number] * 4 + [0]
-        assert [one.create.claim for one in (await change_many(fs.context, request)).parsed().results] == [0] * 5
+        assert [one.create.claim for one in (await run_batch(fs.context, request)).parsed().results] == [0] * 5
 
     run(test)
 

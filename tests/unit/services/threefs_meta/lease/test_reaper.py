@@ -52,8 +52,8 @@ def test_nothing_is_given_up_before_the_lease_has_run_out() -> None:
     async def test(fs: MetaBench) -> None:
         file = await written_by(fs, DEAD, "/a", SESSION)
         for _ in range(6):
-            fs.clock.advance(fs.context.ticks.tick_s)
-            await fs.context.ticks.look()
+            fs.clock.advance(fs.context.logical_clock.tick_s)
+            await fs.context.logical_clock.look()
             await fs.sweeper.sweep()
         assert (await fs.close(file, SESSION, length_hint=2, written=True)).length == 2
 

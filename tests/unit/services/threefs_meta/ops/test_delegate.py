@@ -24,7 +24,7 @@ async def claimed(fs: MetaBench, directory: int, client: bytes = CLIENT) -> int:
 
 
 async def stored(fs: MetaBench, directory: int) -> pb.Delegation:
-    found = await fs.context.names(fs.engine.begin()).named(directory)
+    found = await fs.context.namespace(fs.engine.begin()).require_inode(directory)
     return found.delegation
 
 

@@ -18,8 +18,8 @@ def test_a_lease_keeps_its_number_as_long_as_it_is_renewed() -> None:
         for _ in range(3):
             await fs.renew()
             for _ in range(5):
-                fs.clock.advance(fs.context.ticks.tick_s)
-                await fs.context.ticks.look()
+                fs.clock.advance(fs.context.logical_clock.tick_s)
+                await fs.context.logical_clock.look()
             await fs.sweeper.sweep()
         assert (await fs.renew()).lease == made.lease
         await fs.pass_lease()

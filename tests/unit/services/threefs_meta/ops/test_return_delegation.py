@@ -14,7 +14,7 @@ def test_each_gives_up_its_own() -> None:
         request = pb.ReturnDelegationRequest(client=CLIENT, directories=[a, b, c, 999], numbers=[*numbers, 1])
         await unclaim(fs.context, request)
         assert [(await stored(fs, one)).client for one in (a, b, c)] == [b"", OTHER, CLIENT]
-        assert not (await fs.context.names(fs.engine.begin()).named(a)).HasField("delegation")
+        assert not (await fs.context.namespace(fs.engine.begin()).require_inode(a)).HasField("delegation")
         await unclaim(fs.context, request)
 
     run(test)

@@ -52,6 +52,6 @@ def test_what_has_no_name_gets_attributes_only_while_it_is_open() -> None:
             await set_on_inode(b"user.b")
         await fs.collect_all()
         begin, end = keys.xattrs(made.inode)
-        assert await run_readonly(fs.context, lambda names: names.tx.get_range(begin, end)) == []
+        assert await run_readonly(fs.context, lambda ns: ns.tx.get_range(begin, end)) == []
 
     run(test)

@@ -29,10 +29,10 @@ def shown(found: Found) -> pb.Inode | int:
 def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, trusted: bool) -> None:
     actor = TRUSTED if trusted else Credentials(7, 7, frozenset(), False)
 
-    async def one(names: Namespace, wanted: pb.Place) -> pb.Inode | int:
+    async def one(ns: Namespace, wanted: pb.Place) -> pb.Inode | int:
         try:
-            _, inode = await find(names, wanted, actor, follow=follow)
-            return await names.shown(inode)
+            _, inode = await find(ns, wanted, actor, follow=follow)
+            return await ns.with_times(inode)
         except ThreefsError as error:
             return error.code
 
@@ -47,23 +47,23 @@ def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, truste
         closed = await bench.stat("/closed")
         await close(bench, closed)
 
-        async def work(names: Namespace) -> None:
-            finder = BatchResolver(names, actor, follow=follow)
+        async def work(ns: Namespace) -> None:
+            finder = BatchResolver(ns, actor, follow=follow)
             half = len(places) // 2
             found = [*await finder.find_places(places[:half]), *await finder.find_places(places[half:])]
-            assert [shown(one) for one in found] == [await one(names, wanted) for wanted in places]
+            assert [shown(one) for one in found] == [await one(ns, wanted) for wanted in places]
             below = [pb.Place(base=base, path=place.path) for place in places]
             found = await finder.find(base, [place.path for place in below])
-            assert [shown(one) for one in found] == [await one(names, wanted) for wanted in below]
+            assert [shown(one) for one in found] == [await one(ns, wanted) for wanted in below]
 
         await run_readonly(bench.context, work)
 
     async def close(bench: MetaBench, inode: pb.Inode) -> None:
         tx = bench.engine.begin()
-        names = Namespace(tx)
-        stored = await names.named(inode.inode)
+        ns = Namespace(tx)
+        stored = await ns.require_inode(inode.inode)
         stored.mode = 0o700
-        names.put_inode(stored)
+        ns.put_inode(stored)
         await tx.commit()
 
     run(test)

@@ -102,9 +102,9 @@ def test_places_below_an_inode() -> None:
 
 
 def test_one_step_ends_where_the_long_way_ends() -> None:
-    async def end(names: Namespace, place: pb.Place, actor: Credentials, follow: bool) -> object:
+    async def end(ns: Namespace, place: pb.Place, actor: Credentials, follow: bool) -> object:
         try:
-            return await resolve(names, place, actor, follow=follow)
+            return await resolve(ns, place, actor, follow=follow)
         except ThreefsError as error:
             return type(error)
 
@@ -120,9 +120,9 @@ def test_one_step_ends_where_the_long_way_ends() -> None:
         steps = [b"f", b"b", b"link", b"down", b"dangling", b"none", b".", b"..", b"b/.", b"f/x", b"n\0", b"n" * 256]
         seen = set()
         for base, step, follow, uid in itertools.product(bases, steps, (False, True), (0, 7)):
-            names, actor = Namespace(fs.engine.begin()), Credentials(uid, uid, is_super=not uid)
-            short = await end(names, pb.Place(base=base, path=step), actor, follow)
-            assert short == await end(names, pb.Place(base=base, path=b"./" + step), actor, follow), (base, step, uid)
+            ns, actor = Namespace(fs.engine.begin()), Credentials(uid, uid, is_super=not uid)
+            short = await end(ns, pb.Place(base=base, path=step), actor, follow)
+            assert short == await end(ns, pb.Place(base=base, path=b"./" + step), actor, follow), (base, step, uid)
             seen.add(short if isinstance(short, type) else Resolution)
         assert seen == {Resolution, AccessDenied, NotADirectory, NotFound, InvalidArgument, NameTooLong}
 

@@ -10,8 +10,8 @@ from threefs_manager.metadata_store import admit
 from threefs_meta.lease.leases import join
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter, write_counter
-from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _look
-from threefs_meta.store.inode_numbers import Allocator
+from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _admission_request
+from threefs_meta.store.inode_numbers import InodeAllocator
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
@@ -153,9 +153,9 @@ def test_an_older_copy_is_refused_and_the_newest_one_is_not() -> None:
 async def check_epochs(world: World) -> None:
     engine = MemoryEngine()
     await world.service(engine).admit()
-    low = await Allocator(engine).take()
+    low = await InodeAllocator(engine).allocate()
     backup = await copied(engine)
-    lost = [await Allocator(engine).take() for _ in range(3)]  # as the backup does not know
+    lost = [await InodeAllocator(engine).allocate() for _ in range(3)]  # as the backup does not know
     await tick(engine, 9)
     await world.service(engine).admit()
     seen = {low, *lost}
@@ -164,11 +164,11 @@ async def check_epochs(world: World) -> None:
         service = world.service(again)
         await service.admit()
         assert service.record.epoch == number
-        inode = await Allocator(again).take()
+        inode = await InodeAllocator(again).allocate()
         assert inode >> EPOCH_BITS == number and inode not in seen
         seen.add(inode)
         await world.service(again).admit()  # a later start changes nothing
-        assert (await Allocator(again).take()) >> EPOCH_BITS == number
+        assert (await InodeAllocator(again).allocate()) >> EPOCH_BITS == number
         assert await read_counter(again.begin(), keys.TICK) == 0
     with pytest.raises(StrangeStore, match="older copy"):
         await world.service(engine).admit()
@@ -226,7 +226,7 @@ async def check_two_services(world: World) -> None:
     engine = MemoryEngine()
     await world.service(engine).admit()
     await tick(engine, 3)
-    late = await retry.run(engine, _look)
+    late = await retry.run(engine, _admission_request)
     await tick(engine, 4)
     await world.service(engine).admit()
     with pytest.raises(StrangeStore):

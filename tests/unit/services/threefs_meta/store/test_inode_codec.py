@@ -17,15 +17,15 @@ def test_as_a_look_shows_them() -> None:
         await fs.symlink("x" * 4000, "/link")
         await fs.create("/file")
 
-        async def work(names: Namespace) -> None:
+        async def work(ns: Namespace) -> None:
             for path in ("/d", "/link", "/file", "/"):
                 wanted = await fs.stat(path, follow=False)
                 key = keys.inode(wanted.inode)
-                value = await names.tx.get(key)
+                value = await ns.tx.get(key)
                 assert value is not None
                 body = records.body(value, key)
                 assert inode_codec.is_plain(body) == (wanted.type != pb.DIRECTORY)
-                assert pb.Inode.FromString(await inode_codec.shown(names, body, key)) == wanted
+                assert pb.Inode.FromString(await inode_codec.with_times(ns, body, key)) == wanted
 
         await run_readonly(fs.context, work)
 
@@ -34,13 +34,13 @@ def test_as_a_look_shows_them() -> None:
 
 def test_what_is_no_inode_is_corrupt_and_what_is_written_otherwise_is_taken_apart() -> None:
     async def test(fs: MetaBench) -> None:
-        names = Namespace(fs.engine.begin())
+        ns = Namespace(fs.engine.begin())
         assert not inode_codec.is_plain(b"")
         with pytest.raises(Corrupt, match="the-key"):
-            await inode_codec.shown(names, b"\x08", b"the-key")
+            await inode_codec.with_times(ns, b"\x08", b"the-key")
         swapped = pb.Inode(type=pb.FILE).SerializeToString() + pb.Inode(inode=5).SerializeToString()
         assert not inode_codec.is_plain(swapped)
-        assert pb.Inode.FromString(await inode_codec.shown(names, swapped, b"k")) == pb.Inode(inode=5, type=pb.FILE)
+        assert pb.Inode.FromString(await inode_codec.with_times(ns, swapped, b"k")) == pb.Inode(inode=5, type=pb.FILE)
 
     run(test)
 
@@ -48,22 +48,22 @@ def test_what_is_no_inode_is_corrupt_and_what_is_written_otherwise_is_taken_apar
 def test_what_entries_name_is_there_and_not_damaged() -> None:
     async def test(fs: MetaBench) -> None:
         found = [(await fs.create(f"/{name}")).inode for name in "ab"]
-        names = Namespace(fs.engine.begin())
-        stored = await inode_codec.stored(names, [inode.inode for inode in found])
+        ns = Namespace(fs.engine.begin())
+        stored = await inode_codec.read_many(ns, [inode.inode for inode in found])
         assert [pb.Inode.FromString(stored[inode.inode]) for inode in found] == [
             await fs.stat("/a"),
             await fs.stat("/b"),
         ]
         key = keys.inode(found[0].inode)
-        value = await names.tx.get(key)
+        value = await ns.tx.get(key)
         assert value is not None
         for damaged, reason in ((value[:-1] + b"\xff", "checksum"), (None, "does not exist")):
-            names = Namespace(fs.engine.begin())
+            ns = Namespace(fs.engine.begin())
             if damaged is None:
-                names.tx.clear(key)
+                ns.tx.clear(key)
             else:
-                names.tx.set(key, damaged)
+                ns.tx.set(key, damaged)
             with pytest.raises(Corrupt, match=reason):
-                await inode_codec.stored(names, [inode.inode for inode in found])
+                await inode_codec.read_many(ns, [inode.inode for inode in found])
 
     run(test)

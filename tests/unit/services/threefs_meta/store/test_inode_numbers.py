@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from threefs_meta.store.inode_numbers import BLOCK, Allocator
+from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
@@ -15,8 +15,8 @@ def test_no_number_twice_even_with_two_services_and_a_bad_store(seed: int) -> No
     async def test() -> None:
         clock, random = SteppedClock(), SeededRandom(seed)
         engine = MemoryEngine(random=random, conflict_rate=0.3, unknown_rate=0.3, clock=clock)
-        both = [Allocator(engine, clock=clock, random=random) for _ in range(2)]
-        takes = [allocator.take() for _ in range(BLOCK + 10) for allocator in both]
+        both = [InodeAllocator(engine, clock=clock, random=random) for _ in range(2)]
+        takes = [allocator.allocate() for _ in range(BLOCK + 10) for allocator in both]
         numbers = await asyncio.gather(*takes)
         assert len(set(numbers)) == len(numbers)
         assert min(numbers) > 1, "1 is the root"
@@ -27,8 +27,8 @@ def test_no_number_twice_even_with_two_services_and_a_bad_store(seed: int) -> No
 def test_a_restart_goes_on_behind_the_block() -> None:
     async def test() -> None:
         engine = MemoryEngine()
-        assert await Allocator(engine).take() == 2
-        assert await Allocator(engine).take() == 2 + BLOCK
+        assert await InodeAllocator(engine).allocate() == 2
+        assert await InodeAllocator(engine).allocate() == 2 + BLOCK
 
     asyncio.run(test())
 
@@ -36,8 +36,8 @@ def test_a_restart_goes_on_behind_the_block() -> None:
 def test_one_transaction_per_block() -> None:
     async def test() -> None:
         engine = MemoryEngine()
-        allocator = Allocator(engine)
-        await asyncio.gather(*(allocator.take() for _ in range(BLOCK)))
+        allocator = InodeAllocator(engine)
+        await asyncio.gather(*(allocator.allocate() for _ in range(BLOCK)))
         assert engine._history.version == 1
 
     asyncio.run(test())

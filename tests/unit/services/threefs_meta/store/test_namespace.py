@@ -220,17 +220,17 @@ def test_a_directory_is_read_once_until_it_is_changed() -> None:
     async def test(fs: MetaBench) -> None:
         made = await fs.mkdir("/d")
         tx = fs.engine.begin()
-        names = fs.context.names(tx)
-        first = await names.directory(made.inode)
-        assert await names.stored(made.inode) is first
-        assert await names.inode(made.inode) is not first, "who changes it has one of its own"
-        changed = await names.named(made.inode)
+        ns = fs.context.namespace(tx)
+        first = await ns.directory(made.inode)
+        assert await ns.read_shared(made.inode) is first
+        assert await ns.inode(made.inode) is not first, "who changes it has one of its own"
+        changed = await ns.require_inode(made.inode)
         changed.mode = 0o700
-        names.put_inode(changed)
-        assert (await names.directory(made.inode)).mode == 0o700
-        names.clear_inode(changed)
+        ns.put_inode(changed)
+        assert (await ns.directory(made.inode)).mode == 0o700
+        ns.clear_inode(changed)
         with pytest.raises(NotFound):
-            await names.directory(made.inode)
+            await ns.directory(made.inode)
 
     run(test)
 
@@ -238,21 +238,21 @@ def test_a_directory_is_read_once_until_it_is_changed() -> None:
 def test_a_directory_is_touched_once_at_a_time() -> None:
     async def test(fs: MetaBench) -> None:
         tx = fs.engine.begin()
-        names = fs.context.names(tx)
-        names.touch(5, 10)
-        first = await names.token(5)
-        names.touch(5, 10)
-        assert await names.token(5) == first
-        names.touch(5, 11)
-        second = await names.token(5)
+        ns = fs.context.namespace(tx)
+        ns.mark_changed(5, 10)
+        first = await ns.directory_token(5)
+        ns.mark_changed(5, 10)
+        assert await ns.directory_token(5) == first
+        ns.mark_changed(5, 11)
+        second = await ns.directory_token(5)
         assert second != first
-        names.set_times(5, 3, 11)
-        names.touch(5, 11)
+        ns.set_times(5, 3, 11)
+        ns.mark_changed(5, 11)
         assert records.decode(tx.writes[keys.times(5)] or b"", DirectoryTimes, b"").mtime_ns == 11
-        names.touch(6, 11)
-        names.clear_inode(pb.Inode(inode=6, type=pb.DIRECTORY))
-        names.touch(6, 11)
-        assert await names.token(6)
+        ns.mark_changed(6, 11)
+        ns.clear_inode(pb.Inode(inode=6, type=pb.DIRECTORY))
+        ns.mark_changed(6, 11)
+        assert await ns.directory_token(6)
 
     run(test)
 

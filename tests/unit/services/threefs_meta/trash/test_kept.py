@@ -48,7 +48,7 @@ def test_the_nearest_setting_above_counts() -> None:
 
         async def time_s(path: str) -> int:
             number = (await fs.stat(path)).inode
-            return await run_readonly(fs.context, lambda names: kept.time_s(names, number))
+            return await run_readonly(fs.context, lambda ns: kept.time_s(ns, number))
 
         assert await time_s("/a/b/c") == 0
         await fs.set_trash("/", 10)

@@ -20,7 +20,7 @@ async def expire_all(fs: MetaBench) -> int:
 @pytest.mark.parametrize("seed", range(3))
 def test_what_is_due_goes_and_nothing_else(seed: int) -> None:
     async def test(fs: MetaBench) -> None:
-        tick_s = int(fs.context.ticks.tick_s) + 1
+        tick_s = int(fs.context.logical_clock.tick_s) + 1
         await fs.mkdir("/long")
         await fs.set_trash("/", 3 * tick_s)
         await fs.set_trash("/long", 100 * tick_s)
