@@ -144,7 +144,7 @@ def test_nothing_is_freed_any_more_when_it_has_been_stopped(monkeypatch: pytest.
                 under_way -= 1
             return 0
 
-        monkeypatch.setattr(garbage_collector, "sweep", slow)
+        monkeypatch.setattr(garbage_collector, "remove_chunks", slow)
         work = asyncio.create_task(fs.collector.collect())
         while under_way < 4:
             await asyncio.sleep(0)
