@@ -124,7 +124,7 @@ class GarbageCollector:
         )
 
     async def _page(self, ns: Namespace) -> list[bytes]:
-        begin, end = keys.removals(self._context.logical_clock.number)
+        begin, end = keys.removals(self._context.logical_clock.tick)
         pairs = await ns.tx.get_range(self._removal_cursor or begin, end, limit=PAGE)
         return [key for key, _ in pairs]
 
@@ -188,7 +188,7 @@ class GarbageCollector:
                     await remove_chunks(
                         self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), inode.chains_used
                     )
-                    await fencing.remove(self._context, inode)
+                    await fencing.remove_fences(self._context, inode)
             except ThreefsError as error:
                 _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
                 return False
@@ -282,7 +282,7 @@ class GarbageCollector:
     async def expire_replays(self) -> int:
         """Look at some clients' replay records. Ticks decide, which outlive a restart and no clock can set back."""
         ticks = self._context.logical_clock
-        before_tick = ticks.number - math.ceil(REPLAYS_KEPT_S / ticks.tick_s)
+        before_tick = ticks.tick - math.ceil(REPLAYS_KEPT_S / ticks.tick_s)
         for _ in range(_REPLAY_PAGES):
             self._replay_cursor = await transactions.expire_replays(
                 self._context.engine, self._replay_cursor, before_tick

@@ -127,7 +127,7 @@ class MetaNode:
         self._server.join(self._registration.cluster_id)
         await self._identity.admit()  # before anything is read that would be believed
         await self._cluster.start(_START_S)
-        await self._context.logical_clock.look()  # nothing can be stamped before
+        await self._context.logical_clock.poll()  # nothing can be stamped before
         await self._context.quotas.load(self._engine.begin())
         self._backup.bind(self._server)
         bind(self._server, self._context)  # not before the chains are known: until then callers try again

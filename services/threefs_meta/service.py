@@ -14,9 +14,9 @@ from threefs_meta.ops.access import access
 from threefs_meta.ops.batch_stat import batch_stat
 from threefs_meta.ops.close import close
 from threefs_meta.ops.create import create
-from threefs_meta.ops.delegate import claim
-from threefs_meta.ops.fsck_recheck import examine
-from threefs_meta.ops.fsck_scan import scan
+from threefs_meta.ops.delegate import delegate
+from threefs_meta.ops.fsck_recheck import fsck_recheck
+from threefs_meta.ops.fsck_scan import fsck_scan
 from threefs_meta.ops.get_xattr import get_xattr
 from threefs_meta.ops.link import link
 from threefs_meta.ops.list import list_entries
@@ -28,14 +28,14 @@ from threefs_meta.ops.lookup import lookup
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.mknod import mknod
 from threefs_meta.ops.open import open_inode
-from threefs_meta.ops.query_lock import find_lock
+from threefs_meta.ops.query_lock import query_lock
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.remove_xattr import remove_xattr
 from threefs_meta.ops.rename import rename
-from threefs_meta.ops.renew_lease import renew
-from threefs_meta.ops.report_atime import accessed
+from threefs_meta.ops.renew_lease import renew_lease
+from threefs_meta.ops.report_atime import report_atime
 from threefs_meta.ops.reserve_append import reserve
-from threefs_meta.ops.return_delegation import unclaim
+from threefs_meta.ops.return_delegation import return_delegation
 from threefs_meta.ops.set_layout import set_layout
 from threefs_meta.ops.set_quota import set_quota
 from threefs_meta.ops.set_trash import set_trash
@@ -128,15 +128,15 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.TRUNCATE, truncate)
     add(methods.SET_LAYOUT, set_layout)
     add(methods.STAT_FS, statfs)
-    add(methods.RENEW_LEASE, renew)
+    add(methods.RENEW_LEASE, renew_lease)
     add(methods.SET_QUOTA, set_quota)
     add(methods.SHOW_QUOTA, show_quota)
     add(methods.LIST_QUOTAS, list_quotas)
-    add(methods.REPORT_ATIME, accessed)
+    add(methods.REPORT_ATIME, report_atime)
     add(methods.SET_TRASH, set_trash)
     add(methods.LIST_TRASH, list_trash)
-    add(methods.FSCK_SCAN, scan)
-    add(methods.FSCK_RECHECK, examine)
+    add(methods.FSCK_SCAN, fsck_scan)
+    add(methods.FSCK_RECHECK, fsck_recheck)
     add(methods.ACCESS, access)
     add(methods.MKNOD, mknod)
     add(methods.GET_XATTR, get_xattr)
@@ -145,7 +145,7 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.REMOVE_XATTR, remove_xattr)
     add(methods.LOCK, lock)
     add(methods.RESERVE, reserve)
-    add(methods.QUERY_LOCK, find_lock)
+    add(methods.QUERY_LOCK, query_lock)
     add(methods.STATISTICS, statistics)
-    add(methods.DELEGATE, claim)
-    add(methods.RETURN_DELEGATION, unclaim)
+    add(methods.DELEGATE, delegate)
+    add(methods.RETURN_DELEGATION, return_delegation)

@@ -90,7 +90,7 @@ async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], A
                 context.engine, attempt, clock=context.clock, random=context.random, replayable=True
             )
         except DelegationHeld as claimed:
-            outcome = NeedsChunkIo(partial(delegation_recall.wait, context, claimed))
+            outcome = NeedsChunkIo(partial(delegation_recall.wait_returned, context, claimed))
         if not isinstance(outcome, NeedsChunkIo):
             return outcome
         await asyncio.sleep(0)  # who has waited is in a task, and those who ask chunks need to be in one

@@ -2,7 +2,7 @@
 that makes it so is needed."""
 
 import pytest
-from threefs_meta.lease.delegation import Creator, Standing
+from threefs_meta.lease.delegation import Creator, Ownership
 from threefs_mount.cache.delegation import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
 
 from tests.harness.delegation_model import Plan, Service, explore
@@ -30,7 +30,7 @@ def test_nothing_that_is_there_is_said_to_be_absent(plan: Plan) -> None:
 
 class EndsWithoutWaiting(Service):
     @staticmethod
-    def may_end(claim: pb.Delegation, seen_s: float, now_s: float) -> bool:
+    def may_revoke(claim: pb.Delegation, seen_s: float, now_s: float) -> bool:
         return claim.recalled
 
 
@@ -55,7 +55,7 @@ class ForgetsRecalls(Service):
     """The client may take again what it is to give up."""
 
     @staticmethod
-    def may_take(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
+    def may_grant(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
         return not claim.client or claim.client == client
 
 
@@ -63,7 +63,7 @@ class TakesAll(Service):
     """Also what is another client's."""
 
     @staticmethod
-    def may_take(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
+    def may_grant(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
         return True
 
 
@@ -71,7 +71,7 @@ class TakesOldClaims(Service):
     """In place of newer ones."""
 
     @staticmethod
-    def may_take(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
+    def may_grant(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
         return not claim.client or (claim.client == client and not claim.recalled)
 
 
@@ -79,10 +79,10 @@ class KnowsOnlyClients(Service):
     """What a client asked for is its own, however long ago."""
 
     @staticmethod
-    def standing(claim: pb.Delegation, adder: Creator | None, directory: int, name: bytes) -> Standing:
+    def ownership(claim: pb.Delegation, adder: Creator | None, directory: int, name: bytes) -> Ownership:
         if not claim.client:
-            return Standing.FREE
-        return Standing.OURS if adder is not None and adder.client == claim.client else Standing.THEIRS
+            return Ownership.FREE
+        return Ownership.OURS if adder is not None and adder.client == claim.client else Ownership.THEIRS
 
 
 class CountsFromTheAnswer(DirectoryDelegations):

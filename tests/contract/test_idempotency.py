@@ -43,7 +43,7 @@ async def another(bench: MetaBench) -> Service:
     """A service that shares nothing with the first but the store; the same one after a restart is no different."""
     clock, random = bench.clock, bench.random
     ticks = LogicalClock(bench.engine, lambda: 0.0, clock=clock, random=random)
-    await ticks.look()
+    await ticks.poll()
     context = Context(
         engine=bench.engine,
         chunks=bench.chunks,

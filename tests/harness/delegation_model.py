@@ -11,7 +11,7 @@ from functools import partial
 from typing import Literal
 
 from threefs_meta.lease import delegation as rules
-from threefs_meta.lease.delegation import Creator, DelegationHeld, Standing
+from threefs_meta.lease.delegation import Creator, DelegationHeld, Ownership
 from threefs_mount.cache.delegation import Delegation, DirectoryDelegations, PendingCreate, PendingUnlink
 
 from threefs.wire import meta_pb2 as pb
@@ -53,9 +53,9 @@ class Plan:
 class Service:
     """What a meta service decides; tests take rules away."""
 
-    standing = staticmethod(rules.standing)
-    may_take = staticmethod(rules.may_take)
-    may_end = staticmethod(rules.may_end)
+    ownership = staticmethod(rules.ownership)
+    may_grant = staticmethod(rules.may_grant)
+    may_revoke = staticmethod(rules.may_revoke)
     frees_at_once = False  # when it answers a holder that the claim is recalled
     lists_at_once = False  # does not wait for the grant
 
@@ -251,27 +251,27 @@ class World:
         if message.kind == "add":
             return self._execute_add(message, client)
         if message.kind == "claim":
-            granted = self.service.may_take(self.claim, client, message.number, 1 + rules.QUIET_TICKS)
+            granted = self.service.may_grant(self.claim, client, message.number, 1 + rules.COOLDOWN_TICKS)
             if granted:
-                self.claim = rules.taken(client, message.number, message.oldest)
+                self.claim = rules.granted(client, message.number, message.oldest)
             return replace(message, answer=(message.number if granted else 0, 0))
         if message.kind == "list":
             return replace(message, answer=tuple(sorted(self.names)))
         if message.kind == "remove":
             self.names -= {message.name}
             return replace(message, answer=(0, 0))
-        if rules.is_claim(self.claim, client, message.number):
+        if rules.is_same(self.claim, client, message.number):
             self._end()
         return None
 
     def _execute_add(self, message: Message, client: bytes) -> Message | None:
         adder = Creator(client, message.number, (pb.Place(base=DIRECTORY, path=message.name),))
-        standing = self.service.standing(self.claim, adder, DIRECTORY, message.name)
-        if standing is Standing.THEIRS:
+        ownership = self.service.ownership(self.claim, adder, DIRECTORY, message.name)
+        if ownership is Ownership.THEIRS:
             return replace(message, in_the_way=(int(self.claim.client), self.claim.number))
         self.names |= {message.name}
         answer = (0, 0)
-        if standing is Standing.OURS:
+        if ownership is Ownership.OURS:
             answer = (0, self.claim.number) if self.claim.recalled else (self.claim.number, 0)
             if self.claim.recalled and self.service.frees_at_once:
                 self._end()
@@ -280,20 +280,20 @@ class World:
     def _wait(self, message: Message, claimed: DelegationHeld) -> Message:
         """As `recalls`: recalled by one transaction, looked at by others."""
         through = replace(message, in_the_way=None, seen_s=None)
-        if not claimed.is_of(self.claim):
+        if not claimed.matches(self.claim):
             return through
         if message.seen_s is None:
             seen_s = self.service.seen_s(self.claim, self.now_s)
             rules.recall(self.claim, 1)
             return replace(message, seen_s=seen_s)
-        if self.service.may_end(self.claim, message.seen_s, self.now_s):
+        if self.service.may_revoke(self.claim, message.seen_s, self.now_s):
             self._end()
             return through
         return message
 
     def _end(self) -> None:
         inode = pb.Inode(delegation=self.claim)
-        rules.end(inode)
+        rules.clear(inode)
         self.claim = inode.delegation
 
     # ---- answers

@@ -21,7 +21,7 @@ from threefs_meta.ops.open import open_inode
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.remove_xattr import remove_xattr
 from threefs_meta.ops.rename import rename
-from threefs_meta.ops.renew_lease import renew
+from threefs_meta.ops.renew_lease import renew_lease
 from threefs_meta.ops.set_quota import set_quota
 from threefs_meta.ops.set_trash import set_trash
 from threefs_meta.ops.set_xattr import set_xattr
@@ -77,7 +77,7 @@ class MetaBench:
             random=self.random,
         )
         self.collector = GarbageCollector(self.context)
-        self.sweeper = LeaseReaper(self.context)
+        self.lease_reaper = LeaseReaper(self.context)
         self.caller: pb.Caller | None = None  # for whom everything is asked
         self.bookkeeper = UsageAggregator(self.context)
         self._request = 0
@@ -90,7 +90,7 @@ class MetaBench:
             random=self.random,
             replayable=True,
         )
-        await self.context.logical_clock.look()
+        await self.context.logical_clock.poll()
         return self
 
     async def _status(self) -> manager_pb2.GetStatusReply:
@@ -199,13 +199,13 @@ class MetaBench:
 
     async def count_all(self) -> None:
         """Until usage is up to date, and this service has seen it."""
-        while await self.bookkeeper.round():
+        while await self.bookkeeper.run_once():
             pass
 
     async def renew(
         self, client: bytes = CLIENT, *, hold: Sequence[int] = (), drop: Sequence[int] = (), end: int = 0
     ) -> pb.RenewLeaseReply:
-        return await renew(self.context, pb.RenewLeaseRequest(client=client, hold=hold, drop=drop, end=end))
+        return await renew_lease(self.context, pb.RenewLeaseRequest(client=client, hold=hold, drop=drop, end=end))
 
     async def mkdir(
         self, path: str, *, parents: bool = False, layout: pb.Layout | None = None, mode: int = 0o755, umask: int = 0
@@ -334,7 +334,7 @@ class MetaBench:
     async def pass_ticks(self, count: int) -> None:
         for _ in range(count):
             self.clock.advance(self.context.logical_clock.tick_s)
-            while not await self.context.logical_clock.look():
+            while not await self.context.logical_clock.poll():
                 self.clock.advance(0.1)
 
     async def collect_all(self) -> None:

@@ -87,7 +87,7 @@ class Store:
                 usage = records.decode(value, Usage, key)
                 accounting.add(self.usage, {keys.account_of(key): accounting.Cost(usage.bytes, usage.inodes)}, 1)
             case b"QDLT|":
-                accounting.add(self.usage, accounting.of_record(records.decode(value, UsageDelta, key)), 1)
+                accounting.add(self.usage, accounting.from_record(records.decode(value, UsageDelta, key)), 1)
             case b"QLIM|":
                 records.decode(value, QuotaLimits, key)
             case b"CUTS|":
@@ -162,7 +162,7 @@ def check(store: Store) -> None:
     assert {number for number, _ in missing} <= freed, f"the sizes of attributes are wrong: {missing}"
     counted = {(parent, entry.inode) for (parent, _), entry in entries.items() if entry.type == pb.DIRECTORY}
     assert store.subdirectories == counted, f"counted subdirectories differ: {store.subdirectories ^ counted}"
-    used = {account: cost for account, cost in store.usage.items() if cost != accounting.FREE}
+    used = {account: cost for account, cost in store.usage.items() if cost != accounting.ZERO}
     due = accounting.total(map(accounting.charges_of, inodes.values()))
     assert used == due, f"usage is {used}, and should be {due}"
     _check_reachable(store)

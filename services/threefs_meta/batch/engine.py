@@ -37,11 +37,11 @@ from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation_recall
 from threefs_meta.lease.delegation import Creator, DelegationHeld
-from threefs_meta.ops.close import close_together, closing
-from threefs_meta.ops.create import creation
-from threefs_meta.ops.remove import removal, remove_together
-from threefs_meta.ops.rename import renaming
-from threefs_meta.ops.sync import syncing
+from threefs_meta.ops.close import close_batch, close_transaction
+from threefs_meta.ops.create import create_transaction
+from threefs_meta.ops.remove import remove_batch, remove_transaction
+from threefs_meta.ops.rename import rename_transaction
+from threefs_meta.ops.sync import sync_transaction
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import RETRY_ALONE, NeedsChunkIo
@@ -117,7 +117,7 @@ class _Batch:
             except DelegationHeld as error:  # the others wait too, mostly for some milliseconds
                 held = error
             await asyncio.sleep(0)
-            await delegation_recall.wait(context, held)
+            await delegation_recall.wait_returned(context, held)
         raise Conflict("others keep claiming the directory; try again")
 
     async def _attempt(self, start: int, end: int, tx: Transaction) -> list[bytes | None]:
@@ -195,9 +195,9 @@ class _BatchTransaction:
                 creates = (change.create for change in same_kind)
                 return await create_files(context, self.ns, creates, actor, self._creator)
             case "remove":
-                return await remove_together(context, self.ns, (change.remove for change in same_kind), actor)
+                return await remove_batch(context, self.ns, (change.remove for change in same_kind), actor)
             case "close":
-                return await close_together(context, self.ns, (change.close for change in same_kind), actor)
+                return await close_batch(context, self.ns, (change.close for change in same_kind), actor)
         return ()
 
     def _same_kind(self, start: int, end: int) -> Iterator[pb.Change]:
@@ -254,15 +254,15 @@ class _BatchTransaction:
         context, actor, change = batch.context, batch.actor, batch.changes[number]
         match batch.kinds[number]:
             case "create":
-                return creation(context, change.create, actor, batch.client)
+                return create_transaction(context, change.create, actor, batch.client)
             case "remove":
-                return removal(context, change.remove, actor)
+                return remove_transaction(context, change.remove, actor)
             case "rename":
-                return renaming(context, change.rename, actor, among_others=True)
+                return rename_transaction(context, change.rename, actor, in_batch=True)
             case "close":
-                return closing(context, change.close, actor)
+                return close_transaction(context, change.close, actor)
             case "sync":
-                return syncing(context, change.sync, actor)
+                return sync_transaction(context, change.sync, actor)
         raise InvalidArgument("a change of no known kind")
 
     def _expected_places(self, number: int) -> tuple[pb.Place, ...]:

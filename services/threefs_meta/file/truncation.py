@@ -55,7 +55,7 @@ class Truncation:
         record = inode.SerializeToString()
         if record != self._removed_for:
             return NeedsChunkIo(lambda: self._remove_bytes(from_wire(inode.layout), inode.inode, chains, record))
-        self._context.quotas.check_longer(inode, self._length - inode.length)
+        self._context.quotas.check_growth(inode, self._length - inode.length)
         if inode.cutting == self._length + 1:
             inode.cutting = 0
             ns.tx.clear(keys.truncation_mark(inode.inode))

@@ -17,7 +17,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, EntryRecord, ReadHold, Trashed, WriteSession
 from threefs_meta.fsck import usage
 from threefs_meta.lease import leases
-from threefs_meta.quota.accounting import FREE, Account, Cost, is_tree, number_of
+from threefs_meta.quota.accounting import ZERO, Account, Cost, is_tree, number_of
 from threefs_meta.resolve import paths
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter
@@ -41,7 +41,7 @@ class Problem:
     names: tuple[tuple[int, bytes], ...] = ()  # all that the inode has
     queued: tuple[bytes, ...] = ()  # its keys in the queue of removals
     account: Account = b""
-    missing: Cost = FREE  # in the sum of the account
+    missing: Cost = ZERO  # in the sum of the account
 
 
 async def check_subject(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
@@ -187,7 +187,7 @@ async def _is_leased(ns: Namespace, key: bytes, value: bytes) -> bool:
     else:
         session = records.decode(value, WriteSession, key)
         client, lease = session.client, session.lease
-    return lease == await leases.number(ns.tx, client) or await ns.tx.get(keys.ended(lease)) is not None
+    return lease == await leases.current(ns.tx, client) or await ns.tx.get(keys.ended(lease)) is not None
 
 
 # ---- inodes ----
@@ -237,7 +237,7 @@ async def _check_length(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]
 async def _check_usage(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
     account, counted = subject.kept.account, subject.counted
     missing = await usage.difference(ns.tx, subject.kept, counted)
-    if missing == FREE:
+    if missing == ZERO:
         return []
     who = f"the tree of directory {number_of(account)}" if is_tree(account) else f"user {number_of(account)}"
     detail = (

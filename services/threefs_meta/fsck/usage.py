@@ -12,7 +12,7 @@ from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Usage, UsageDelta
 from threefs_meta.quota import accounting
-from threefs_meta.quota.accounting import FREE, Account, Cost
+from threefs_meta.quota.accounting import ZERO, Account, Cost
 from threefs_meta.store import keys
 
 
@@ -36,7 +36,7 @@ async def difference(tx: Transaction, kept: pb.FsckUsage, counted: pb.FsckUsage)
     usage = Usage() if value is None else records.decode(value, Usage, key)
     now = _together(kept.account, usage, *await _waiting(tx))
     if now != kept:
-        return FREE
+        return ZERO
     return Cost(counted.bytes - kept.bytes, counted.inodes - kept.inodes)
 
 
@@ -45,14 +45,14 @@ async def _waiting(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Accoun
     sums: dict[Account, Cost] = {}
     changes: Counter[Account] = Counter()
     for key, value in await tx.get_range(*keys.DELTAS, snapshot=True):
-        delta = accounting.of_record(records.decode(value, UsageDelta, key))
+        delta = accounting.from_record(records.decode(value, UsageDelta, key))
         accounting.add(sums, delta, 1)
         changes.update(delta.keys())
     return sums, changes
 
 
 def _together(account: Account, usage: Usage, waiting: dict[Account, Cost], changes: Counter[Account]) -> pb.FsckUsage:
-    more = waiting.get(account, FREE)
+    more = waiting.get(account, ZERO)
     return pb.FsckUsage(
         account=account,
         bytes=usage.bytes + more.bytes,

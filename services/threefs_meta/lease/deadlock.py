@@ -16,55 +16,63 @@ from threefs_meta.lease import locks
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
-Owner = tuple[bytes, int]  # client, and owner within it
+LockOwner = tuple[bytes, int]  # client, and owner within it
 
-MOST_LOOKED_AT = 64
+MOST_VISITED = 64
 #: A record that was not renewed for so long is of somebody who does not ask any more.
 STALE_TICKS = 3
 
 
-async def closes_circle(ns: Namespace, me: Owner, inode: int, wanted: pb.FileLock, tick: int) -> bool:
+async def closes_cycle(ns: Namespace, owner: LockOwner, inode: int, requested: pb.FileLock, tick: int) -> bool:
     """Whether somebody in the way of `me` waits, maybe through others, for `me`."""
-    todo: list[tuple[Owner, int, pb.FileLock]] = [(me, inode, wanted)]
-    seen: set[Owner] = set()
-    while todo and len(seen) < MOST_LOOKED_AT:
-        waiting, number, lock = todo.pop()
-        for holder in await _in_the_way(ns, waiting, number, lock):
-            if holder == me:
+    stack: list[tuple[LockOwner, int, pb.FileLock]] = [(owner, inode, requested)]
+    seen: set[LockOwner] = set()
+    while stack and len(seen) < MOST_VISITED:
+        waiter, number, lock = stack.pop()
+        for holder in await _blockers(ns, waiter, number, lock):
+            if holder == owner:
                 return True
             if holder in seen:
                 continue
             seen.add(holder)
-            wait = await _of(ns, holder)
+            wait = await _wait_of(ns, holder)
             if wait is not None and wait.stamp + STALE_TICKS > tick:
-                todo.append((holder, wait.inode, wait.lock))
+                stack.append((holder, wait.inode, wait.lock))
     return False
 
 
-async def _in_the_way(ns: Namespace, waiting: Owner, inode: int, wanted: pb.FileLock) -> list[Owner]:
-    found: list[Owner] = []
+async def _blockers(ns: Namespace, waiter: LockOwner, inode: int, requested: pb.FileLock) -> list[LockOwner]:
+    found: list[LockOwner] = []
     for key, value in await ns.tx.get_range(*keys.locks(inode)):
         client = keys.client_of_lock(key)
-        excluding = [held for held in records.decode(value, ClientLocks, key).locks if locks.exclude(held, wanted)]
-        found += [(client, held.owner) for held in excluding if (client, held.owner) != waiting]
+        excluding = [
+            other for other in records.decode(value, ClientLocks, key).locks if locks.conflicts(other, requested)
+        ]
+        found += [(client, other.owner) for other in excluding if (client, other.owner) != waiter]
     return found
 
 
-async def note(ns: Namespace, who: Owner, inode: int, wanted: pb.FileLock, lease: int, stamp: int) -> bool:
+async def record_wait(
+    ns: Namespace, owner: LockOwner, inode: int, requested: pb.FileLock, lease: int, stamp: int
+) -> bool:
     """Leave a record of the wait; False if there is one that will do."""
-    wait = await _of(ns, who)
-    if wait is not None and (wait.inode, wait.lock, wait.lease) == (inode, wanted, lease) and wait.stamp >= stamp - 1:
+    wait = await _wait_of(ns, owner)
+    if (
+        wait is not None
+        and (wait.inode, wait.lock, wait.lease) == (inode, requested, lease)
+        and wait.stamp >= stamp - 1
+    ):
         return False
-    record = LockWait(inode=inode, lock=wanted, lease=lease, stamp=stamp)
-    ns.tx.set(keys.wait(*who), records.encode(record))
+    record = LockWait(inode=inode, lock=requested, lease=lease, stamp=stamp)
+    ns.tx.set(keys.wait(*owner), records.encode(record))
     return True
 
 
-def forget(ns: Namespace, who: Owner) -> None:
-    ns.tx.clear(keys.wait(*who))
+def clear_wait(ns: Namespace, owner: LockOwner) -> None:
+    ns.tx.clear(keys.wait(*owner))
 
 
-async def _of(ns: Namespace, who: Owner) -> LockWait | None:
-    key = keys.wait(*who)
+async def _wait_of(ns: Namespace, owner: LockOwner) -> LockWait | None:
+    key = keys.wait(*owner)
     value = await ns.tx.get(key)
     return None if value is None else records.decode(value, LockWait, key)

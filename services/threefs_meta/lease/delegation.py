@@ -11,7 +11,7 @@ from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 
 #: A directory in which a claim was recalled has names from several clients: for so many ticks nobody gets another one.
-QUIET_TICKS = 4
+COOLDOWN_TICKS = 4
 
 
 @dataclass(slots=True)
@@ -32,57 +32,57 @@ class DelegationHeld(Exception):
         self.client = client
         self.number = number
 
-    def is_of(self, claim: pb.Delegation) -> bool:
-        return is_claim(claim, self.client, self.number)
+    def matches(self, held: pb.Delegation) -> bool:
+        return is_same(held, self.client, self.number)
 
 
-def is_claim(claim: pb.Delegation, client: bytes, number: int) -> bool:
-    return claim.client == client and claim.number == number
+def is_same(held: pb.Delegation, client: bytes, number: int) -> bool:
+    return held.client == client and held.number == number
 
 
-class Standing(Enum):
+class Ownership(Enum):
     FREE = 1
     OURS = 2
     THEIRS = 3
 
 
-def standing(claim: pb.Delegation, adder: Creator | None, directory: int, name: bytes) -> Standing:
+def ownership(held: pb.Delegation, creator: Creator | None, directory: int, name: bytes) -> Ownership:
     """Whose claim it is, for who is about to add that name.
 
     A client knows what it has asked for since it began to claim, and under which names: what comes of anything else,
     through a link or by a service that was held up, surprises it, and so counts as somebody else's.
     """
-    if not claim.client:
-        return Standing.FREE
-    if adder is None or adder.client != claim.client or adder.request < claim.oldest:
-        return Standing.THEIRS
-    expected = any(place.path == name and (place.base or ROOT) == directory for place in adder.places)
-    return Standing.OURS if expected else Standing.THEIRS
+    if not held.client:
+        return Ownership.FREE
+    if creator is None or creator.client != held.client or creator.request < held.oldest:
+        return Ownership.THEIRS
+    expected = any(place.path == name and (place.base or ROOT) == directory for place in creator.places)
+    return Ownership.OURS if expected else Ownership.THEIRS
 
 
-def may_take(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
+def may_grant(held: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
     """Its own one a client may replace by a newer one: it asks only when it relies on none. An older one that was held
     up would be given back at once, and with it the one that the client relies on by now."""
-    if claim.client:
-        return claim.client == client and claim.number < number and not claim.recalled
-    return not claim.recalled_tick or tick >= claim.recalled_tick + QUIET_TICKS
+    if held.client:
+        return held.client == client and held.number < number and not held.recalled
+    return not held.recalled_tick or tick >= held.recalled_tick + COOLDOWN_TICKS
 
 
-def taken(client: bytes, number: int, oldest: int) -> pb.Delegation:
+def granted(client: bytes, number: int, oldest: int) -> pb.Delegation:
     return pb.Delegation(client=client, number=number, oldest=oldest)
 
 
-def recall(claim: pb.Delegation, tick: int) -> None:
-    claim.recalled = True
-    claim.recalled_tick = tick
+def recall(held: pb.Delegation, tick: int) -> None:
+    held.recalled = True
+    held.recalled_tick = tick
 
 
-def may_end(claim: pb.Delegation, seen_s: float, now_s: float) -> bool:
+def may_revoke(held: pb.Delegation, seen_s: float, now_s: float) -> bool:
     """Without its client, by who has seen it recalled at that time of the own clock."""
-    return claim.recalled and now_s - seen_s >= RECALL_S
+    return held.recalled and now_s - seen_s >= RECALL_S
 
 
-def end(inode: pb.Inode) -> None:
+def clear(inode: pb.Inode) -> None:
     """Nobody claims the directory any more."""
     tick = inode.delegation.recalled_tick
     inode.ClearField("delegation")

@@ -17,31 +17,31 @@ from threefs_meta.lease.delegation import DelegationHeld
 _BACKOFF = Backoff(0.001, 0.02)
 
 
-async def wait(context: Context, claimed: DelegationHeld) -> None:
+async def wait_returned(context: Context, conflict: DelegationHeld) -> None:
     """Returns when the claim has ended."""
     clock = context.clock
-    if not await _step(context, claimed, None):
+    if not await _recall_or_clear(context, conflict, None):
         return
     seen_s = clock.monotonic()  # not before: until it is committed the client may learn that all is well
     for attempt in itertools.count():
         await clock.sleep(_BACKOFF.limit_s(attempt))
-        if not await _step(context, claimed, seen_s):
+        if not await _recall_or_clear(context, conflict, seen_s):
             return
 
 
-async def _step(context: Context, claimed: DelegationHeld, seen_s: float | None) -> bool:
+async def _recall_or_clear(context: Context, conflict: DelegationHeld, seen_s: float | None) -> bool:
     """Recall it, or end it when it is time; whether it stands."""
 
     async def attempt(tx: Transaction) -> bool:
         ns = context.namespace(tx)
-        inode = await ns.inode(claimed.directory)
-        if inode is None or not inode.HasField("delegation") or not claimed.is_of(inode.delegation):
+        inode = await ns.inode(conflict.directory)
+        if inode is None or not inode.HasField("delegation") or not conflict.matches(inode.delegation):
             return False
         if not inode.delegation.recalled:
             delegation.recall(inode.delegation, ns.stamp)
             ns.put_inode_unseen(inode)
-        elif seen_s is not None and delegation.may_end(inode.delegation, seen_s, context.clock.monotonic()):
-            delegation.end(inode)
+        elif seen_s is not None and delegation.may_revoke(inode.delegation, seen_s, context.clock.monotonic()):
+            delegation.clear(inode)
             ns.put_inode_unseen(inode)
             return False
         return True

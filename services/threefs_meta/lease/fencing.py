@@ -27,18 +27,18 @@ from threefs_meta.store import keys
 T = TypeVar("T")
 
 #: Whether what is stored under a key was held under a lease that has ended.
-Ended = Callable[[bytes | None], bool]
+IsEnded = Callable[[bytes | None], bool]
 
 
-async def take_away(context: Context, key: bytes, ended: Ended) -> None:
+async def fence_and_release(context: Context, key: bytes, is_ended: IsEnded) -> None:
     """Give up the locks under this key, if what is stored there by then has `ended`.
 
     Raises NotServing if a chain of the file has nobody who serves it, and what its head refuses with.
     """
-    inode = await _change(context, lambda tx: _raise_number(context, tx, key, ended))
+    inode = await _change(context, lambda tx: _raise_fence(context, tx, key, is_ended))
     if inode is not None:
         await raise_on_chains(context, inode)
-    await _change(context, lambda tx: _clear(tx, key, ended))
+    await _change(context, lambda tx: _clear(tx, key, is_ended))
 
 
 async def raise_on_chains(context: Context, inode: pb.Inode) -> None:
@@ -48,7 +48,7 @@ async def raise_on_chains(context: Context, inode: pb.Inode) -> None:
     await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
 
 
-async def remove(context: Context, inode: pb.Inode) -> None:
+async def remove_fences(context: Context, inode: pb.Inode) -> None:
     """The file goes, and what it has of fences with it."""
     if inode.fence:
         layout = from_wire(inode.layout)
@@ -62,10 +62,10 @@ def _updates(context: Context, kind: storage_pb2.WriteKind, layout: FileLayout, 
     return [ChunkUpdate(chain, chunk, kind, MAX_CHUNK_BYTES, length=length) for chain in sorted(set(chains))]
 
 
-async def _raise_number(context: Context, tx: Transaction, key: bytes, ended: Ended) -> pb.Inode | None:
+async def _raise_fence(context: Context, tx: Transaction, key: bytes, is_ended: IsEnded) -> pb.Inode | None:
     """The inode with its new fence; None if nothing has to be fenced."""
     value = await tx.get(key)
-    if value is None or not ended(value):
+    if value is None or not is_ended(value):
         return None
     if not any(lock.type == pb.EXCLUSIVE for lock in records.decode(value, ClientLocks, key).locks):
         return None  # under a shared lock nobody writes
@@ -80,8 +80,8 @@ async def _raise_number(context: Context, tx: Transaction, key: bytes, ended: En
     return inode
 
 
-async def _clear(tx: Transaction, key: bytes, ended: Ended) -> None:
-    if ended(await tx.get(key)):
+async def _clear(tx: Transaction, key: bytes, is_ended: IsEnded) -> None:
+    if is_ended(await tx.get(key)):
         tx.clear(key)
 
 

@@ -14,18 +14,18 @@ from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter, write_counter
 
 
-async def number(tx: Transaction, client: bytes) -> int:
+async def current(tx: Transaction, client: bytes) -> int:
     """Of the lease that the client has; 0 if it has none. Its end is a conflict."""
     key = keys.client(client)
     value = await tx.get(key)
     return 0 if value is None else records.decode(value, ClientLease, key).lease
 
 
-async def join(tx: Transaction, client: bytes, stamp: int) -> int:
+async def ensure(tx: Transaction, client: bytes, stamp: int) -> int:
     """The number of the client's lease, which begins here if it has none."""
     if len(client) != keys.CLIENT_BYTES:
         raise InvalidArgument(f"a client is named by {keys.CLIENT_BYTES} bytes, not {len(client)}")
-    lease = await number(tx, client)
+    lease = await current(tx, client)
     if not lease:
         lease = await read_counter(tx, keys.LAST_LEASE) + 1
         write_counter(tx, keys.LAST_LEASE, lease)
@@ -39,7 +39,7 @@ def renew(tx: Transaction, client: bytes, stamp: int, number: int = 0) -> None:
     tx.set(keys.renewal(client), records.encode(Renewal(stamp=stamp, number=number)))
 
 
-async def last_number(tx: Transaction, client: bytes) -> int:
+async def last_renewal_number(tx: Transaction, client: bytes) -> int:
     """Of the last request to renew the client's lease; 0 if nothing is known of that."""
     key = keys.renewal(client)
     value = await tx.get(key)
@@ -51,7 +51,7 @@ async def last_number(tx: Transaction, client: bytes) -> int:
 
 async def end(tx: Transaction, client: bytes, lease: int) -> None:
     """What the client holds under that lease will be given up."""
-    if lease == await number(tx, client):
+    if lease == await current(tx, client):
         tx.set(keys.ended(lease), records.encode(EndedLease(client=client)))
         tx.clear(keys.client(client))
         tx.clear(keys.renewal(client))

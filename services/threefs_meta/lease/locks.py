@@ -25,39 +25,39 @@ def check(lock: pb.FileLock) -> None:
         raise InvalidArgument("a lock of this kind is of the whole file")
 
 
-def exclude(held: pb.FileLock, wanted: pb.FileLock) -> bool:
+def conflicts(held: pb.FileLock, requested: pb.FileLock) -> bool:
     """Whether two owners cannot have both at once."""
     return (
-        held.kind == wanted.kind
-        and pb.EXCLUSIVE in (held.type, wanted.type)
-        and pb.UNLOCK not in (held.type, wanted.type)
-        and held.start <= wanted.end
-        and wanted.start <= held.end
+        held.kind == requested.kind
+        and pb.EXCLUSIVE in (held.type, requested.type)
+        and pb.UNLOCK not in (held.type, requested.type)
+        and held.start <= requested.end
+        and requested.start <= held.end
     )
 
 
-def first_conflict(held: Iterable[pb.FileLock], wanted: pb.FileLock) -> pb.FileLock | None:
+def first_conflict(held: Iterable[pb.FileLock], requested: pb.FileLock) -> pb.FileLock | None:
     """The one that begins first."""
-    return min((lock for lock in held if exclude(lock, wanted)), key=lambda lock: lock.start, default=None)
+    return min((lock for lock in held if conflicts(lock, requested)), key=lambda lock: lock.start, default=None)
 
 
 def same_owner(one: pb.FileLock, other: pb.FileLock) -> bool:
     return one.kind == other.kind and one.owner == other.owner
 
 
-def changed(own: Sequence[pb.FileLock], wanted: pb.FileLock) -> list[pb.FileLock]:
+def after_request(own: Sequence[pb.FileLock], requested: pb.FileLock) -> list[pb.FileLock]:
     """What an owner has after `wanted`, of what it had: by start, none overlapping, neighbours joined."""
-    left = []
+    remaining = []
     for lock in own:
-        if lock.start < wanted.start:
-            left.append(_part(lock, lock.start, min(lock.end, wanted.start - 1)))
-        if lock.end > wanted.end:
-            left.append(_part(lock, max(lock.start, wanted.end + 1), lock.end))
-    if wanted.type != pb.UNLOCK:
-        left.append(wanted)
-    left.sort(key=lambda lock: lock.start)
+        if lock.start < requested.start:
+            remaining.append(_part(lock, lock.start, min(lock.end, requested.start - 1)))
+        if lock.end > requested.end:
+            remaining.append(_part(lock, max(lock.start, requested.end + 1), lock.end))
+    if requested.type != pb.UNLOCK:
+        remaining.append(requested)
+    remaining.sort(key=lambda lock: lock.start)
     joined: list[pb.FileLock] = []
-    for lock in left:
+    for lock in remaining:
         if joined and joined[-1].type == lock.type and joined[-1].end + 1 == lock.start:
             joined[-1] = _part(joined[-1], joined[-1].start, lock.end)
         else:

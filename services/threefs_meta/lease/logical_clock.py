@@ -21,7 +21,7 @@ from threefs.leases import TICKS_PER_LEASE, client_lease_s
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter, write_counter
 
-_LOOKS = 4  # per tick
+_POLLS_PER_TICK = 4  # per tick
 
 T = TypeVar("T")
 
@@ -31,12 +31,12 @@ _LOG = structlog.get_logger()
 class LogicalClock:
     def __init__(self, engine: Engine, lease_s: Callable[[], float], *, clock: Clock, random: Random) -> None:
         """`lease_s` is T, once it is known."""
-        self.number = 0  # as last seen; the true one may be higher
+        self.tick = 0  # as last seen; the true one may be higher
         self._engine = engine
         self._lease_s = lease_s
         self._clock = clock
         self._random = random
-        self._seen_at = self._asked_at = clock.monotonic()
+        self._tick_seen_at = self._polled_at = clock.monotonic()
 
     @property
     def tick_s(self) -> float:
@@ -45,26 +45,26 @@ class LogicalClock:
     def stamp(self) -> int:
         """A number that is not lower than the true one is now; without asking the store, as changes are stamped all the
         time. Needs one `look` before."""
-        return self.number + 1 + int((self._clock.monotonic() - self._asked_at) / self.tick_s)
+        return self.tick + 1 + int((self._clock.monotonic() - self._polled_at) / self.tick_s)
 
-    async def look(self) -> bool:
+    async def poll(self) -> bool:
         """See which tick it is, and end it if it has lasted long enough. True if it was this service that did so."""
-        asked_at = self._clock.monotonic()
+        polled_at = self._clock.monotonic()
         number = await self._run(lambda tx: read_counter(tx, keys.TICK))
         now = self._clock.monotonic()
-        self._asked_at = asked_at
-        if number != self.number:
-            self.number, self._seen_at = number, now
-        if now - self._seen_at < self.tick_s or not await self._run(self._raise):
+        self._polled_at = polled_at
+        if number != self.tick:
+            self.tick, self._tick_seen_at = number, now
+        if now - self._tick_seen_at < self.tick_s or not await self._run(self._raise_tick):
             return False
-        self.number += 1
-        self._seen_at = self._clock.monotonic()
+        self.tick += 1
+        self._tick_seen_at = self._clock.monotonic()
         return True
 
-    async def _raise(self, tx: Transaction) -> bool:
-        if await read_counter(tx, keys.TICK) != self.number:
+    async def _raise_tick(self, tx: Transaction) -> bool:
+        if await read_counter(tx, keys.TICK) != self.tick:
             return False  # another service did, or this one by an attempt of which nothing was known
-        write_counter(tx, keys.TICK, self.number + 1)
+        write_counter(tx, keys.TICK, self.tick + 1)
         return True
 
     async def _run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
@@ -73,9 +73,9 @@ class LogicalClock:
     async def run(self, on_tick: Callable[[], None]) -> None:
         """Count until cancelled; `on_tick` is called when this service has ended a tick."""
         while True:
-            await self._clock.sleep(self.tick_s / _LOOKS)
+            await self._clock.sleep(self.tick_s / _POLLS_PER_TICK)
             try:
-                if await self.look():
+                if await self.poll():
                     on_tick()
             except ThreefsError as error:
                 _LOG.info("the ticks cannot be counted now", error=str(error))

@@ -31,9 +31,9 @@ from threefs_meta.store import keys
 from threefs_meta.transactions import NeedsChunkIo
 
 _PAGE = 256
-_AT_ONCE = 16
+_CONCURRENCY = 16
 #: Whoever cuts a file for longer marks it again.
-_CUT_TICKS = 2
+_TRUNCATION_TICKS = 2
 #: Who has written is not known: what is taken from the mode then is what any user's write takes.
 _NOBODY = Credentials(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
 
@@ -43,17 +43,17 @@ _LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LeasedKind:
     """One kind of what is held under leases: a range of records, and how one of them is given up."""
 
     keys: tuple[bytes, bytes]
     lease_of: Callable[[bytes, bytes], int]  # of key and value
     #: Of a key, if the second says in the same transaction that it still is under a lease that has ended.
-    give_up: Callable[[Context, bytes, "Ended"], Awaitable[None]]
+    release: Callable[[Context, bytes, "IsEnded"], Awaitable[None]]
 
 
 #: Whether what is found under a key (None: nothing) is held under a lease that has ended.
-Ended = Callable[[bytes | None], bool]
+IsEnded = Callable[[bytes | None], bool]
 
 
 class LeaseReaper:
@@ -74,22 +74,22 @@ class LeaseReaper:
             await self._wake.wait()
             self._wake.clear()
             try:
-                await self.sweep()
+                await self.reap()
             except ThreefsError as error:
                 _LOG.warning("leases of clients cannot be looked after now", error=str(error))
 
-    async def sweep(self) -> None:
+    async def reap(self) -> None:
         await self._end_silent()
-        await self._end_cuts()
+        await self._end_truncations()
         ended = await self._page(keys.ENDED, b"")
         numbers = {keys.lease_of(key) for key, _ in ended}
         if not numbers:
             return
-        if all([await self._give_up(kind, numbers) for kind in HELD]):
+        if all([await self._release(kind, numbers) for kind in LEASED_KINDS]):
             await self._change(lambda tx: _clear(tx, [key for key, _ in ended]))
 
     async def _end_silent(self) -> None:
-        tick = self._context.logical_clock.number
+        tick = self._context.logical_clock.tick
         after = b""
         while page := await self._page(keys.RENEWALS, after):
             for key, value in page:
@@ -102,22 +102,22 @@ class LeaseReaper:
             if await tx.get(key) != seen:
                 return False  # renewed in the last moment
             client = keys.client_of(key)
-            await leases.end(tx, client, await leases.number(tx, client))
+            await leases.end(tx, client, await leases.current(tx, client))
             return True
 
         if await self._change(end):
             _LOG.warning("a client has fallen silent: what it held is given up", client=keys.client_of(key).hex())
 
-    async def _end_cuts(self) -> None:
+    async def _end_truncations(self) -> None:
         """Readers wait for files that are being cut, but not for somebody who has died over that."""
         after = b""
         while page := await self._page(keys.TRUNCATION_MARKS, after):
             for key, value in page:
-                if _is_left(key, value, self._context.logical_clock.number):
-                    await self._change(lambda tx, key=key, value=value: self._end_cut(tx, key, value))  # type: ignore[misc]
+                if _is_abandoned(key, value, self._context.logical_clock.tick):
+                    await self._change(lambda tx, key=key, value=value: self._end_truncation(tx, key, value))  # type: ignore[misc]
             after = page[-1][0] + b"\0"
 
-    async def _end_cut(self, tx: Transaction, key: bytes, seen: bytes) -> None:
+    async def _end_truncation(self, tx: Transaction, key: bytes, seen: bytes) -> None:
         if await tx.get(key) != seen:
             return  # somebody cuts it anew
         ns = self._context.namespace(tx)
@@ -129,17 +129,17 @@ class LeaseReaper:
             _LOG.warning("a file was not cut to its end: a part of it may be zeros now", inode=inode.inode)
         tx.clear(key)
 
-    async def _give_up(self, kind: Held, numbers: set[int]) -> bool:
+    async def _release(self, kind: LeasedKind, numbers: set[int]) -> bool:
         """All of one kind; False if something has to be tried again."""
         after = b""
         done = True
         while page := await self._page(kind.keys, after):
-            mine = [key for key, value in page if _is_under(kind, key, numbers)(value)]
-            for first in range(0, len(mine), _AT_ONCE):
+            mine = [key for key, value in page if _is_under_ended_lease(kind, key, numbers)(value)]
+            for first in range(0, len(mine), _CONCURRENCY):
                 results = await asyncio.gather(
                     *(
-                        kind.give_up(self._context, key, _is_under(kind, key, numbers))
-                        for key in mine[first : first + _AT_ONCE]
+                        kind.release(self._context, key, _is_under_ended_lease(kind, key, numbers))
+                        for key in mine[first : first + _CONCURRENCY]
                     ),
                     return_exceptions=True,
                 )
@@ -168,9 +168,9 @@ def _is_silent(key: bytes, value: bytes, tick: int) -> bool:
         return True
 
 
-def _is_left(key: bytes, value: bytes, tick: int) -> bool:
+def _is_abandoned(key: bytes, value: bytes, tick: int) -> bool:
     try:
-        return tick >= records.decode(value, CutMark, key).stamp + _CUT_TICKS
+        return tick >= records.decode(value, CutMark, key).stamp + _TRUNCATION_TICKS
     except Corrupt as error:
         _LOG.error("the mark of a file that is being cut cannot be read, and goes", key=key.hex(), error=str(error))
         return True
@@ -181,7 +181,7 @@ async def _clear(tx: Transaction, removed: list[bytes]) -> None:
         tx.clear(key)
 
 
-def _is_under(kind: Held, key: bytes, numbers: set[int]) -> Ended:
+def _is_under_ended_lease(kind: LeasedKind, key: bytes, numbers: set[int]) -> IsEnded:
     def is_ended(value: bytes | None) -> bool:
         if value is None:
             return False
@@ -194,7 +194,7 @@ def _is_under(kind: Held, key: bytes, numbers: set[int]) -> Ended:
     return is_ended
 
 
-async def end_session(context: Context, key: bytes, ended: Ended) -> None:
+async def end_session(context: Context, key: bytes, ended: IsEnded) -> None:
     """Close a write session in the name of its client. How much it has written only the chains know.
 
     Nor does anybody know whether it has written at all. So the file counts as changed: else readers that keep its old
@@ -225,7 +225,7 @@ async def end_session(context: Context, key: bytes, ended: Ended) -> None:
     await transactions.run_with_chunk_io(context, attempt)
 
 
-async def _drop(context: Context, key: bytes, ended: Ended) -> None:
+async def _clear_if_ended(context: Context, key: bytes, ended: IsEnded) -> None:
     """Under the same key there may be something by now that the client holds under a new lease."""
 
     async def drop(tx: Transaction) -> None:
@@ -236,9 +236,9 @@ async def _drop(context: Context, key: bytes, ended: Ended) -> None:
 
 
 #: Sessions come last: chains that are not there hold up their ends, and nothing else.
-HELD = (
-    Held(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _drop),
-    Held(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, fencing.take_away),
-    Held(keys.WAITS, lambda key, value: records.decode(value, LockWait, key).lease, _drop),
-    Held(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
+LEASED_KINDS = (
+    LeasedKind(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _clear_if_ended),
+    LeasedKind(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, fencing.fence_and_release),
+    LeasedKind(keys.WAITS, lambda key, value: records.decode(value, LockWait, key).lease, _clear_if_ended),
+    LeasedKind(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
 )

@@ -13,7 +13,7 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
 MOST_PLACES = 4096
-_BREATH = 1024  # places between two chances for other calls: some milliseconds
+_YIELD_EVERY = 1024  # places between two chances for other calls: some milliseconds
 
 #: Of BatchStatReply.results and of StatResult.inode, then of BatchStatReply.inodes, as protobuf writes them.
 _RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
@@ -29,13 +29,13 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serializ
     async def work(ns: Namespace) -> Serialized[pb.BatchStatReply]:
         pieces: list[bytes] = []
         finder = BatchResolver(ns, actor, follow=request.follow)
-        for start in range(0, len(places), _BREATH):
-            _put_results(pieces, await finder.find_places(places[start : start + _BREATH]))
-            if count > _BREATH:
+        for start in range(0, len(places), _YIELD_EVERY):
+            _put_results(pieces, await finder.find_places(places[start : start + _YIELD_EVERY]))
+            if count > _YIELD_EVERY:
                 await asyncio.sleep(0)
-        for start in range(0, len(wanted), _BREATH):
-            _put_inodes(pieces, start, await finder.find(request.base, wanted[start : start + _BREATH]))
-            if count > _BREATH:
+        for start in range(0, len(wanted), _YIELD_EVERY):
+            _put_inodes(pieces, start, await finder.find(request.base, wanted[start : start + _YIELD_EVERY]))
+            if count > _YIELD_EVERY:
                 await asyncio.sleep(0)
         return Serialized(pb.BatchStatReply, pieces)
 
@@ -49,7 +49,7 @@ def _put_results(pieces: list[bytes], results: Sequence[Found]) -> None:
             pieces += (head(_RESULT_TAG, len(inner) + len(found)), inner, found)
         else:
             reply = pb.BatchStatReply()
-            reply.results.add(code=_lasting(found).code, message=found.message)
+            reply.results.add(code=_require_permanent(found).code, message=found.message)
             pieces.append(reply.SerializeToString())
 
 
@@ -62,11 +62,11 @@ def _put_inodes(pieces: list[bytes], start: int, results: Sequence[Found]) -> No
             put(found)
         else:
             reply = pb.BatchStatReply(inodes=(pb.Inode(),))
-            reply.errors.add(number=number, code=_lasting(found).code, message=found.message)
+            reply.errors.add(number=number, code=_require_permanent(found).code, message=found.message)
             put(reply.SerializeToString())
 
 
-def _lasting(error: ThreefsError) -> ThreefsError:
+def _require_permanent(error: ThreefsError) -> ThreefsError:
     """One that will be the same when it is tried again. Others are raised: they are not of one path."""
     if error.retry is not Retry.NEVER:
         raise error

@@ -16,10 +16,12 @@ from threefs_meta.validation import check_session
 
 
 async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
-    return await run_mutation(context, methods.CLOSE, request.mutation, closing(context, request, actor_of(request)))
+    return await run_mutation(
+        context, methods.CLOSE, request.mutation, close_transaction(context, request, actor_of(request))
+    )
 
 
-def closing(
+def close_transaction(
     context: Context, request: pb.CloseRequest, actor: Credentials
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction. Raises InvalidArgument."""
@@ -29,7 +31,7 @@ def closing(
         inode = await ns.inode(request.inode)
         if inode is None or (request.session and not await ns.has_session(request.inode, request.session)):
             raise SessionLost(f"inode {request.inode} is not open under this write session")
-        put = _settle(request, length_update, inode, actor, ns)
+        put = _apply_report(request, length_update, inode, actor, ns)
         if isinstance(put, NeedsChunkIo):
             return put
         if put is not None:
@@ -50,7 +52,7 @@ def _length_update(context: Context, request: pb.CloseRequest) -> LengthUpdate:
     return LengthUpdate(context, report)
 
 
-def _settle(
+def _apply_report(
     request: pb.CloseRequest, length_update: LengthUpdate, inode: pb.Inode, actor: Credentials, ns: Namespace
 ) -> Callable[[pb.Inode], bytes] | NeedsChunkIo | None:
     """Change the record; how it is to be stored, if it is. Raises FileTooLarge."""
@@ -67,7 +69,7 @@ def _settle(
     return ns.put_inode_unseen if ended or inode.chains_used != before else None
 
 
-async def close_together(
+async def close_batch(
     context: Context, ns: Namespace, requests: Iterable[pb.CloseRequest], actor: Credentials
 ) -> list[tuple[pb.InodeReply, bytes]]:
     """Close the first of these, as many as are different files and have nothing to ask of chunks: see
@@ -83,7 +85,7 @@ async def close_together(
     for inode, session, (request, length_update) in zip(inodes, sessions, closed.values(), strict=True):
         if inode is None or session is None:
             break
-        put = _settle(request, length_update, inode, actor, ns)
+        put = _apply_report(request, length_update, inode, actor, ns)
         if isinstance(put, NeedsChunkIo):
             break
         works.append((request, inode, put))

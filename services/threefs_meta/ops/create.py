@@ -23,11 +23,11 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
 
 _PARENTS_MODE = 0o755
-_OWN_WAY = 0o300  # the maker must be able to go on below
+_MAKER_ACCESS = 0o300  # the maker must be able to go on below
 
 
 async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
-    creates = creation(context, request, actor_of(request), request.mutation.client)
+    creates = create_transaction(context, request, actor_of(request), request.mutation.client)
 
     async def work(ns: Namespace) -> pb.CreateReply | NeedsChunkIo:
         made = await creates(ns)
@@ -36,7 +36,7 @@ async def create(context: Context, request: pb.CreateRequest) -> pb.CreateReply:
     return await run_mutation(context, methods.CREATE, request.mutation, work, request.place)
 
 
-def creation(
+def create_transaction(
     context: Context, request: pb.CreateRequest, actor: Credentials, client: bytes
 ) -> Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]:
     """The transaction, for a client that may want a session. Raises InvalidArgument."""
@@ -47,19 +47,19 @@ def creation(
         if request.unnamed:
             inode, body = await _unnamed(context, ns, request, maker)
             return await reply(context, ns, request, inode, body, client, created=True)
-        spot = await resolve(ns, request.place, maker, follow=not request.exclusive)
-        if spot.entry is not None:
-            existing = await _existing(ns, request, actor, spot, truncation)
+        resolved = await resolve(ns, request.place, maker, follow=not request.exclusive)
+        if resolved.entry is not None:
+            existing = await _existing(ns, request, actor, resolved, truncation)
             if isinstance(existing, NeedsChunkIo):
                 return existing
             return await reply(context, ns, request, existing, existing.SerializeToString(), client)
-        if spot.rest and not request.parents:
+        if resolved.rest and not request.parents:
             raise not_found(request.place)
-        if spot.rest:
-            above = InodeSpec(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_OWN_WAY)
-            spot = await add_parents(context, ns, spot, above)
-        inode = await draft(context, request, maker, await parent_of(ns, spot, maker))
-        body = await ns.add(spot.parent, spot.name, inode)
+        if resolved.rest:
+            above = InodeSpec(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_MAKER_ACCESS)
+            resolved = await add_parents(context, ns, resolved, above)
+        inode = await draft(context, request, maker, await parent_of(ns, resolved, maker))
+        body = await ns.add(resolved.parent, resolved.name, inode)
         return await reply(context, ns, request, inode, body, client, created=True)
 
     return work
@@ -85,14 +85,14 @@ async def _unnamed(
 
 
 async def _existing(
-    ns: Namespace, request: pb.CreateRequest, actor: Credentials, spot: Resolution, truncation: Truncation | None
+    ns: Namespace, request: pb.CreateRequest, actor: Credentials, resolved: Resolution, truncation: Truncation | None
 ) -> pb.Inode | NeedsChunkIo:
-    assert spot.entry is not None, "the caller has found it"
+    assert resolved.entry is not None, "the caller has found it"
     if request.exclusive:
         raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
-    if spot.entry.type == pb.DIRECTORY:
+    if resolved.entry.type == pb.DIRECTORY:
         raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
-    inode = await ns.require_inode(spot.entry.inode)
+    inode = await ns.require_inode(resolved.entry.inode)
     check_open(inode, actor, request, paths.shown_place(request.place))
     if truncation is not None:
         first = truncation.apply(ns, inode, await ns.chains_used(inode))

@@ -8,7 +8,7 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_mutation
 
 
-async def claim(context: Context, request: pb.DelegateRequest) -> pb.DelegateReply:
+async def delegate(context: Context, request: pb.DelegateRequest) -> pb.DelegateReply:
     """Asked again, it says no: the claim of the first answer may have been recalled since."""
     mutation = request.mutation
 
@@ -16,8 +16,8 @@ async def claim(context: Context, request: pb.DelegateRequest) -> pb.DelegateRep
         await ns.directory(request.directory)
         inode = await ns.require_inode(request.directory)
         client, number = mutation.client, mutation.request
-        if delegation.may_take(inode.delegation, client, number, ns.stamp) and not inode.trash:
-            inode.delegation.CopyFrom(delegation.taken(client, number, request.oldest))
+        if delegation.may_grant(inode.delegation, client, number, ns.stamp) and not inode.trash:
+            inode.delegation.CopyFrom(delegation.granted(client, number, request.oldest))
             ns.put_inode_unseen(inode)
             ns.delegation_number = number
         return pb.DelegateReply()

@@ -15,7 +15,7 @@ MOST_SUBJECTS = 256
 MOST_NAMES = 70_000  # more than any file may have
 
 
-async def examine(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRecheckReply:
+async def fsck_recheck(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRecheckReply:
     if len(request.subjects) > MOST_SUBJECTS:
         raise InvalidArgument(f"at most {MOST_SUBJECTS} things are looked at at once, not {len(request.subjects)}")
     if sum(len(subject.names) for subject in request.subjects) > MOST_NAMES:
@@ -25,7 +25,7 @@ async def examine(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRe
         reply = pb.FsckRecheckReply()
         for number, subject in enumerate(request.subjects):
             for problem in await check_subject(ns, subject):
-                await _tell(context, ns, request, reply, number, problem)
+                await _add_finding(context, ns, request, reply, number, problem)
             await asyncio.sleep(0)  # others have their turn
         return reply
 
@@ -36,7 +36,7 @@ async def examine(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRe
     return found
 
 
-async def _tell(
+async def _add_finding(
     context: Context,
     ns: Namespace,
     request: pb.FsckRecheckRequest,

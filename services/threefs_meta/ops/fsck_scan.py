@@ -22,7 +22,7 @@ from threefs_meta.transactions import run_readonly
 
 MOST_ROWS = 4096
 MOST_WANTED = 4096
-_BREATH = 64  # rows between two chances for other calls
+_YIELD_EVERY = 64  # rows between two chances for other calls
 
 _RANGES = {
     pb.FSCK_ENTRIES: (keys.ENTRIES,),
@@ -32,7 +32,7 @@ _RANGES = {
 }
 
 
-async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanReply:
+async def fsck_scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanReply:
     if request.table == pb.FSCK_USAGE:
         return await run_readonly(context, lambda ns: _usage_page(ns, request))
     if request.table not in _RANGES:
@@ -51,7 +51,7 @@ async def scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckScanRepl
         for count, (key, value) in enumerate(pairs[:limit], 1):
             await _row(ns, request.table, reply, key, value, wanted, costs)
             reply.after = key
-            if count % _BREATH == 0:
+            if count % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
         for account, cost in costs.items():
             reply.usage.add(account=account, bytes=cost.bytes, inodes=cost.inodes)

@@ -25,18 +25,18 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
             raise not_found(request.source)
         if inode.nlink >= MOST_LINKS:
             raise TooManyLinks(f"{paths.shown_place(request.source)} has {MOST_LINKS} names already")
-        spot = await resolve(ns, request.destination, actor, follow=False)
-        if spot.entry is not None:
+        resolved = await resolve(ns, request.destination, actor, follow=False)
+        if resolved.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
-        check_vacant(spot, request.destination)
-        directory = await parent_of(ns, spot, actor)
+        check_vacant(resolved, request.destination)
+        directory = await parent_of(ns, resolved, actor)
         if inode.unnamed:
             ns.link_unnamed(inode, directory)
         now_ns = context.clock.wall_ns()
         inode.nlink += 1
         inode.ctime_ns = now_ns
         ns.put_inode(inode)
-        await ns.put_entry(spot.parent, spot.name, inode, now_ns)
+        await ns.put_entry(resolved.parent, resolved.name, inode, now_ns)
         return pb.InodeReply(inode=inode)
 
     return await run_mutation(context, methods.LINK, request.mutation, work, request.destination)

@@ -22,7 +22,7 @@ from threefs_meta.transactions import run_readonly
 MOST_ENTRIES = 4096
 #: Symbolic links may make attributes large; the reply stays well under the limit of a frame.
 _MOST_BYTES = 4 << 20
-_BREATH = 256  # entries between two chances for other calls
+_YIELD_EVERY = 256  # entries between two chances for other calls
 
 #: Of ListReply.entries and of the fields of Entry, as protobuf writes them.
 _ENTRY_TAG, _NAME_TAG, _ATTRIBUTES_TAG, _INODE_TAG = b"\x0a", b"\x0a", b"\x22", 0x11
@@ -71,7 +71,7 @@ async def _put_with_attributes(pieces: list[bytes], ns: Namespace, found: Sequen
         size += len(body)
         if size > _MOST_BYTES:
             return count
-        if count % _BREATH == 0:
+        if count % _YIELD_EVERY == 0:
             await asyncio.sleep(0)
     return len(found)
 

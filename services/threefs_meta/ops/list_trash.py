@@ -11,7 +11,7 @@ from threefs_meta.resolve.resolver import find
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
-from threefs_meta.trash import kept
+from threefs_meta.trash import retention
 
 MOST_ITEMS = 512
 
@@ -21,7 +21,7 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
         raise InvalidArgument("the name to continue behind is longer than any name")
     limit = min(request.limit or MOST_ITEMS, MOST_ITEMS)
     actor = actor_of(request)
-    ticks = context.logical_clock
+    clock = context.logical_clock
 
     async def work(ns: Namespace) -> pb.ListTrashReply:
         _, directory = await find(ns, request.place, actor, follow=True)
@@ -33,8 +33,8 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
         reply = pb.ListTrashReply(more=len(found) > limit)
         for name, entry in found[:limit]:
             reply.next = name
-            record = await kept.record_of(ns, directory.inode, name, entry.inode)
-            due = kept.due_of(name)
+            record = await retention.record_of(ns, directory.inode, name, entry.inode)
+            due = retention.due_of(name)
             if record is None or due is None:
                 continue  # it came there by other means, and stays
             inode = await ns.require_inode(entry.inode)
@@ -43,7 +43,7 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
                 path=record.path,
                 removed_ns=record.removed_ns,
                 uid=record.uid,
-                left_s=max(0, int((due - ticks.number) * ticks.tick_s)),
+                left_s=max(0, int((due - clock.tick) * clock.tick_s)),
                 inode=await ns.with_times(inode),
             )
         return reply

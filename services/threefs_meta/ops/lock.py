@@ -20,38 +20,38 @@ from threefs_meta.transactions import NeedsChunkIo, run_mutation
 
 async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
     locks.check(request.lock)
-    client, wanted = request.mutation.client, request.lock
-    who = client, wanted.owner
-    if request.wait and wanted.kind != pb.RECORD_LOCK:
+    client, requested = request.mutation.client, request.lock
+    owner = client, requested.owner
+    if request.wait and requested.kind != pb.RECORD_LOCK:
         raise InvalidArgument("waits are noted for locks of ranges only")
 
     async def work(ns: Namespace) -> pb.LockReply | NeedsChunkIo:
-        if wanted.type != pb.UNLOCK and await ns.inode(request.inode) is None:
+        if requested.type != pb.UNLOCK and await ns.inode(request.inode) is None:
             raise NotFound(f"inode {request.inode} does not exist")
-        mine, others = await held(ns, request.inode, client)
-        lease = await leases.number(ns.tx, client)
+        mine, others = await read_locks(ns, request.inode, client)
+        lease = await leases.current(ns.tx, client)
         if mine.locks and mine.lease != lease:  # they are lost, and must not go without a fence
             key = keys.lock(request.inode, client)
-            return NeedsChunkIo(partial(fencing.take_away, context, key, _is_under(key, mine.lease)))
-        kept = [one for one in mine.locks if not locks.same_owner(one, wanted)]
-        own = [one for one in mine.locks if locks.same_owner(one, wanted)]
+            return NeedsChunkIo(partial(fencing.fence_and_release, context, key, _is_under(key, mine.lease)))
+        of_other_owners = [one for one in mine.locks if not locks.same_owner(one, requested)]
+        own = [one for one in mine.locks if locks.same_owner(one, requested)]
         if request.end_wait:
-            deadlock.forget(ns, who)
+            deadlock.clear_wait(ns, owner)
             return pb.LockReply(lease=lease, held=len(own))
-        found = locks.first_conflict([*kept, *others], wanted)
-        if found is not None:
-            if request.wait and await _note_wait(context, ns, request, who):
-                lease = await leases.join(ns.tx, client, context.logical_clock.stamp())
+        conflict = locks.first_conflict([*of_other_owners, *others], requested)
+        if conflict is not None:
+            if request.wait and await _record_wait(context, ns, request, owner):
+                lease = await leases.ensure(ns.tx, client, context.logical_clock.stamp())
                 return pb.LockReply(lease=lease, held=len(own), blocked=True)
-            raise Locked(f"inode {request.inode} is locked from byte {found.start} on")
+            raise Locked(f"inode {request.inode} is locked from byte {conflict.start} on")
         if request.wait:
-            deadlock.forget(ns, who)
-        own = locks.changed(own, wanted)
-        if len(kept) + len(own) > locks.MOST_LOCKS:
+            deadlock.clear_wait(ns, owner)
+        own = locks.after_request(own, requested)
+        if len(of_other_owners) + len(own) > locks.MOST_LOCKS:
             raise TooManyLocks(f"a client has at most {locks.MOST_LOCKS} locks on a file")
-        if kept or own:
-            lease = await leases.join(ns.tx, client, context.logical_clock.stamp())
-            record = ClientLocks(lease=lease, locks=[*kept, *own])
+        if of_other_owners or own:
+            lease = await leases.ensure(ns.tx, client, context.logical_clock.stamp())
+            record = ClientLocks(lease=lease, locks=[*of_other_owners, *own])
             ns.tx.set(keys.lock(request.inode, client), records.encode(record))
             return pb.LockReply(lease=lease, held=len(own))
         ns.tx.clear(keys.lock(request.inode, client))
@@ -60,23 +60,23 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
     return await run_mutation(context, methods.LOCK, request.mutation, work)
 
 
-def _is_under(key: bytes, lease: int) -> fencing.Ended:
+def _is_under(key: bytes, lease: int) -> fencing.IsEnded:
     def is_under(value: bytes | None) -> bool:
         return value is not None and records.decode(value, ClientLocks, key).lease == lease
 
     return is_under
 
 
-async def _note_wait(context: Context, ns: Namespace, request: pb.LockRequest, who: deadlock.Owner) -> bool:
+async def _record_wait(context: Context, ns: Namespace, request: pb.LockRequest, owner: deadlock.LockOwner) -> bool:
     """False if it is noted already. Raises Deadlock."""
-    if await deadlock.closes_circle(ns, who, request.inode, request.lock, context.logical_clock.number):
+    if await deadlock.closes_cycle(ns, owner, request.inode, request.lock, context.logical_clock.tick):
         raise Deadlock(f"whoever has locked inode {request.inode} waits for a lock that is held by who asks")
     stamp = context.logical_clock.stamp()
-    lease = await leases.join(ns.tx, who[0], stamp)
-    return await deadlock.note(ns, who, request.inode, request.lock, lease, stamp)
+    lease = await leases.ensure(ns.tx, owner[0], stamp)
+    return await deadlock.record_wait(ns, owner, request.inode, request.lock, lease, stamp)
 
 
-async def held(ns: Namespace, inode: int, client: bytes) -> tuple[ClientLocks, list[pb.FileLock]]:
+async def read_locks(ns: Namespace, inode: int, client: bytes) -> tuple[ClientLocks, list[pb.FileLock]]:
     """What this client has, and what all others have."""
     mine = ClientLocks()
     others: list[pb.FileLock] = []

@@ -14,7 +14,7 @@ from threefs_meta.transactions import NeedsChunkIo, run_mutation
 from threefs_meta.validation import check_mode
 
 _MODE = 0o1777
-_OWN_WAY = 0o300  # above the new directory its maker must be able to go on
+_MAKER_ACCESS = 0o300  # above the new directory its maker must be able to go on
 
 
 async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
@@ -22,20 +22,20 @@ async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
 
     maker = maker_of(request)
     # Set-user-id and set-group-id are not for the maker to choose: the latter comes from the directory above.
-    birth = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE, request.umask)
-    above = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE | _OWN_WAY, request.umask & ~_OWN_WAY)
+    spec = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE, request.umask)
+    above = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE | _MAKER_ACCESS, request.umask & ~_MAKER_ACCESS)
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         # With `parents` an existing directory will do, and so will a link to one.
-        spot = await resolve(ns, request.place, maker, follow=request.parents)
-        if spot.entry is not None:
-            if not request.parents or spot.entry.type != pb.DIRECTORY:
+        resolved = await resolve(ns, request.place, maker, follow=request.parents)
+        if resolved.entry is not None:
+            if not request.parents or resolved.entry.type != pb.DIRECTORY:
                 raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
-            return pb.InodeReply(inode=await ns.with_times(await ns.require_inode(spot.entry.inode)))
-        if spot.rest and not request.parents:
+            return pb.InodeReply(inode=await ns.with_times(await ns.require_inode(resolved.entry.inode)))
+        if resolved.rest and not request.parents:
             raise not_found(request.place)
-        spot = await add_parents(context, ns, spot, above)
-        inode = await add_directory(context, ns, spot, birth)
+        resolved = await add_parents(context, ns, resolved, above)
+        inode = await add_directory(context, ns, resolved, spec)
         if request.HasField("layout"):
             inode.layout.CopyFrom(layout_policy.of_directory(context.routing(), request.layout, inode.layout))
             ns.put_inode(inode)

@@ -23,12 +23,12 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
         raise InvalidArgument(f"an inode of type {request.type} is not made like this")
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        spot = await resolve(ns, request.place, maker, follow=False)
+        resolved = await resolve(ns, request.place, maker, follow=False)
         shown = paths.shown_place(request.place)
-        if spot.entry is not None:
+        if resolved.entry is not None:
             raise AlreadyExists(f"{shown} exists already")
-        check_vacant(spot, request.place)
-        parent = await parent_of(ns, spot, maker)
+        check_vacant(resolved, request.place)
+        parent = await parent_of(ns, resolved, maker)
         if request.type in _DEVICES and not maker.is_super:
             raise PermissionDenied(f"{shown}: only the super-user makes devices")
         inode = await new_inode(context, parent, InodeSpec(request.type, maker, request.mode, request.umask))
@@ -36,7 +36,7 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
             inode.rdev = request.rdev
         elif request.type == pb.FILE:
             set_file_layout(context, inode, pb.Layout(), parent)
-        await ns.add(spot.parent, spot.name, inode)
+        await ns.add(resolved.parent, resolved.name, inode)
         return pb.InodeReply(inode=inode)
 
     return await run_mutation(context, methods.MKNOD, request.mutation, work, request.place)

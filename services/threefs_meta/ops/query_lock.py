@@ -3,20 +3,20 @@
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
 from threefs_meta.lease import locks
-from threefs_meta.ops.lock import held
+from threefs_meta.ops.lock import read_locks
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
 
-async def find_lock(context: Context, request: pb.QueryLockRequest) -> pb.QueryLockReply:
+async def query_lock(context: Context, request: pb.QueryLockRequest) -> pb.QueryLockReply:
     locks.check(request.lock)
 
     async def work(ns: Namespace) -> pb.QueryLockReply:
-        mine, others = await held(ns, request.inode, request.client)
+        mine, others = await read_locks(ns, request.inode, request.client)
         own = [one for one in mine.locks if not locks.same_owner(one, request.lock)]
-        found = locks.first_conflict(own, request.lock)
-        if found is not None:
-            return pb.QueryLockReply(conflict=found, same_client=True)
+        conflict = locks.first_conflict(own, request.lock)
+        if conflict is not None:
+            return pb.QueryLockReply(conflict=conflict, same_client=True)
         return pb.QueryLockReply(conflict=locks.first_conflict(others, request.lock))
 
     return await run_readonly(context, work)

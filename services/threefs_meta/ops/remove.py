@@ -17,24 +17,24 @@ from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, find, resolve
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
-from threefs_meta.trash import kept
+from threefs_meta.trash import retention
 
 
 async def remove(context: Context, request: pb.RemoveRequest) -> pb.RemoveReply:
-    work = removal(context, request, actor_of(request))
+    work = remove_transaction(context, request, actor_of(request))
     return await run_mutation(context, methods.REMOVE, request.mutation, work)
 
 
-def removal(
+def remove_transaction(
     context: Context, request: pb.RemoveRequest, actor: Credentials
 ) -> Callable[[Namespace], Awaitable[pb.RemoveReply | NeedsChunkIo]]:
     """The transaction."""
 
     async def work(ns: Namespace) -> pb.RemoveReply | NeedsChunkIo:
-        spot, inode = await find(ns, request.place, actor, follow=False)
-        if not spot.name:
+        resolved, inode = await find(ns, request.place, actor, follow=False)
+        if not resolved.name:
             raise InvalidArgument(f"{paths.shown_place(request.place)} cannot be removed: it does not name an entry")
-        await check_removable(ns, spot, inode, actor, request.place)
+        await check_removable(ns, resolved, inode, actor, request.place)
         now_ns = context.clock.wall_ns()
         if inode.type == pb.DIRECTORY:
             shown = paths.shown_place(request.place)
@@ -42,53 +42,53 @@ def removal(
                 raise IsADirectory(f"{shown} is a directory")
             # Taking out a tree would need permissions everywhere in it: users take it out piece by piece.
             recursive = request.recursive and actor.is_super
-            if not await _keep(context, ns, spot, inode, actor, recursive=recursive):
+            if not await _trash_if_kept(context, ns, resolved, inode, actor, recursive=recursive):
                 await remove_directory(ns, inode, shown, recursive, now_ns)
         elif request.kind == pb.ONLY_DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
-        elif not await _keep(context, ns, spot, inode, actor):
+        elif not await _trash_if_kept(context, ns, resolved, inode, actor):
             ns.unlink(inode, now_ns)
-        ns.clear_entry(spot.parent, spot.name, inode, now_ns)
-        kept.forget(ns, spot.parent, spot.name)
+        ns.clear_entry(resolved.parent, resolved.name, inode, now_ns)
+        retention.clear_record(ns, resolved.parent, resolved.name)
         inode.ClearField("delegation")
         return pb.RemoveReply(directory=inode if inode.type == pb.DIRECTORY else None, changed_ns=now_ns)
 
     return work
 
 
-async def remove_together(
+async def remove_batch(
     context: Context, ns: Namespace, requests: Iterable[pb.RemoveRequest], actor: Credentials
 ) -> list[tuple[pb.RemoveReply, bytes]]:
     """Remove what the first of these name, as many as are files, each under one name: see `new_files.create_files`."""
-    spots: dict[
+    resolutions: dict[
         int, tuple[Resolution, pb.Place]
     ] = {}  # by inode: a second name of one counts what is left after the first
-    if await kept.is_used(ns):
+    if await retention.is_used(ns):
         return []
     for request in requests:
-        spot = await resolve(ns, request.place, actor, follow=False)
-        entry = spot.entry
-        if entry is None or not spot.name or entry.type == pb.DIRECTORY or request.kind == pb.ONLY_DIRECTORY:
+        resolved = await resolve(ns, request.place, actor, follow=False)
+        entry = resolved.entry
+        if entry is None or not resolved.name or entry.type == pb.DIRECTORY or request.kind == pb.ONLY_DIRECTORY:
             break
-        if entry.inode in spots:
+        if entry.inode in resolutions:
             break
-        spots[entry.inode] = spot, request.place
-    inodes = await ns.require_inodes(list(spots))
-    for (spot, place), inode in zip(spots.values(), inodes, strict=True):
-        await check_removable(ns, spot, inode, actor, place)
+        resolutions[entry.inode] = resolved, request.place
+    inodes = await ns.require_inodes(list(resolutions))
+    for (resolved, place), inode in zip(resolutions.values(), inodes, strict=True):
+        await check_removable(ns, resolved, inode, actor, place)
     now_ns = context.clock.wall_ns()
     for inode in inodes:
         ns.unlink(inode, now_ns)
-    for (spot, _), inode in zip(spots.values(), inodes, strict=True):
-        ns.clear_entry(spot.parent, spot.name, inode, now_ns)
+    for (resolved, _), inode in zip(resolutions.values(), inodes, strict=True):
+        ns.clear_entry(resolved.parent, resolved.name, inode, now_ns)
     reply = pb.RemoveReply(changed_ns=now_ns)
     return [(reply, b"")] * len(inodes)
 
 
-async def _keep(
+async def _trash_if_kept(
     context: Context,
     ns: Namespace,
-    spot: Resolution,
+    resolved: Resolution,
     inode: pb.Inode,
     actor: Credentials,
     *,
@@ -97,19 +97,19 @@ async def _keep(
     """Put it into the trash, if there is one for it. An empty directory has nothing to lose."""
     if inode.type == pb.DIRECTORY and (not recursive or inode.trash or await ns.is_empty(inode.inode)):
         return False
-    keep_s = await kept.time_s(ns, spot.parent)
+    keep_s = await retention.retention_s(ns, resolved.parent)
     if keep_s:
-        await kept.keep(context, ns, spot.parent, spot.name, inode, actor.uid, keep_s)
+        await retention.move_to_trash(context, ns, resolved.parent, resolved.name, inode, actor.uid, keep_s)
     return bool(keep_s)
 
 
 async def check_removable(
-    ns: Namespace, spot: Resolution, inode: pb.Inode, actor: Credentials, place: pb.Place
+    ns: Namespace, resolved: Resolution, inode: pb.Inode, actor: Credentials, place: pb.Place
 ) -> None:
     """Raises AccessDenied, PermissionDenied."""
     if not actor.is_super:
-        parent = await ns.directory(spot.parent)
-        await check_parent(ns, spot.parent, parent, actor)
+        parent = await ns.directory(resolved.parent)
+        await check_parent(ns, resolved.parent, parent, actor)
         permissions.check_sticky(parent, inode, actor, paths.shown_place(place))
 
 

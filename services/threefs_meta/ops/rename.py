@@ -12,7 +12,7 @@ from threefs_meta.access.permissions import WRITE
 from threefs_meta.context import Context
 from threefs_meta.file.inode_factory import InodeSpec, check_new_name, check_vacant, new_inode, parent_of
 from threefs_meta.ops.remove import check_removable, remove_directory
-from threefs_meta.quota.attribution import adopt
+from threefs_meta.quota.attribution import inherit_quota
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, find, not_found, resolve
 from threefs_meta.store.namespace import Namespace
@@ -22,18 +22,18 @@ from threefs_meta.transactions import RETRY_ALONE, NeedsChunkIo, run_mutation
 async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
     if request.exchange and (request.no_replace or request.whiteout):
         raise InvalidArgument("to exchange two entries excludes to replace none, and to leave something behind")
-    work = renaming(context, request, actor_of(request))
+    work = rename_transaction(context, request, actor_of(request))
     return await run_mutation(context, methods.RENAME, request.mutation, work, request.source, request.destination)
 
 
-def renaming(
-    context: Context, request: pb.RenameRequest, actor: Credentials, *, among_others: bool = False
+def rename_transaction(
+    context: Context, request: pb.RenameRequest, actor: Credentials, *, in_batch: bool = False
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction. Among other changes of one transaction directories stay where they are."""
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         source, inode = await find(ns, request.source, actor, follow=False)
-        if among_others and (inode.type == pb.DIRECTORY or request.exchange or request.whiteout):
+        if in_batch and (inode.type == pb.DIRECTORY or request.exchange or request.whiteout):
             return RETRY_ALONE
         target = await resolve(ns, request.destination, actor, follow=False)
         check_new_name(source, request.source)
@@ -62,9 +62,9 @@ def renaming(
         if old is not None:
             ns.clear_entry(target.parent, target.name, old, now_ns)
             if request.exchange:
-                await adopt(ns, old, await ns.directory(source.parent))
+                await inherit_quota(ns, old, await ns.directory(source.parent))
                 await _put(ns, old, source, now_ns)
-        await adopt(ns, inode, await ns.directory(target.parent))
+        await inherit_quota(ns, inode, await ns.directory(target.parent))
         await _put(ns, inode, target, now_ns)
         if request.whiteout:
             await _leave_whiteout(context, ns, source, actor)
@@ -73,19 +73,21 @@ def renaming(
     return work
 
 
-async def _put(ns: Namespace, inode: pb.Inode, spot: Resolution, now_ns: int) -> None:
-    await ns.put_entry(spot.parent, spot.name, inode, now_ns)
+async def _put(ns: Namespace, inode: pb.Inode, resolved: Resolution, now_ns: int) -> None:
+    await ns.put_entry(resolved.parent, resolved.name, inode, now_ns)
     if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
-        inode.parent, inode.name = spot.parent, spot.name
+        inode.parent, inode.name = resolved.parent, resolved.name
     inode.moves += 1
     inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking
     ns.put_inode(inode)
 
 
-async def _leave_whiteout(context: Context, ns: Namespace, spot: Resolution, maker: Credentials) -> None:
+async def _leave_whiteout(context: Context, ns: Namespace, resolved: Resolution, maker: Credentials) -> None:
     """What overlay file systems take for the absence of a name below. It opens no device, so anybody may make it."""
-    parent = await ns.directory(spot.parent)
-    await ns.add(spot.parent, spot.name, await new_inode(context, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0)))
+    parent = await ns.directory(resolved.parent)
+    await ns.add(
+        resolved.parent, resolved.name, await new_inode(context, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0))
+    )
 
 
 async def _check_no_loop(ns: Namespace, moved: int, into: int, request: pb.RenameRequest) -> None:

@@ -1,9 +1,9 @@
-"""Renew the lease of a client, and note which files it has open for reading.
+"""Renew the lease of a client, and record which files it has open for reading.
 
-Opening a file for reading writes nothing. A removed file is kept for the length of a lease (`Namespace.queue_removal`), and
-within that time the clients that still have it open say so here, for many files at once. Most files are closed before.
-A request that comes late, after a newer one of the same client, changes nothing: it may name as closed what has been
-opened again.
+To open a file for reading writes nothing. A removed file is kept for the length of a lease
+(`Namespace.queue_removal`), and within that time each client that still has it open reports so here, many files in one
+request. Most files are closed before that. A request that a newer one of the same client has overtaken changes nothing:
+it could name as closed a file that has been opened again.
 """
 
 from threefs.errors import InvalidArgument
@@ -18,7 +18,7 @@ from threefs_meta.store import keys
 MOST_HOLDS = 1024  # in one request
 
 
-async def renew(context: Context, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
+async def renew_lease(context: Context, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
     if len(request.hold) > MOST_HOLDS or len(request.drop) > MOST_HOLDS:
         raise InvalidArgument(f"at most {MOST_HOLDS} files at a time")
 
@@ -26,13 +26,13 @@ async def renew(context: Context, request: pb.RenewLeaseRequest) -> pb.RenewLeas
         if request.end:
             await leases.end(tx, request.client, request.end)
             return pb.RenewLeaseReply()
-        if request.number < await leases.last_number(tx, request.client):
-            return pb.RenewLeaseReply(lease=await leases.number(tx, request.client))
+        if request.number < await leases.last_renewal_number(tx, request.client):
+            return pb.RenewLeaseReply(lease=await leases.current(tx, request.client))
         stamp = context.logical_clock.stamp()
-        lease = await leases.join(tx, request.client, stamp)
+        lease = await leases.ensure(tx, request.client, stamp)
         leases.renew(tx, request.client, stamp, request.number)
-        there = await tx.get_many([keys.inode(number) for number in request.hold], snapshot=True)
-        gone = [number for number, value in zip(request.hold, there, strict=True) if value is None]
+        stored = await tx.get_many([keys.inode(number) for number in request.hold], snapshot=True)
+        gone = [number for number, value in zip(request.hold, stored, strict=True) if value is None]
         hold = records.encode(ReadHold(lease=lease))
         for number in set(request.hold).difference(gone):
             tx.set(keys.hold(number, request.client), hold)

@@ -13,7 +13,7 @@ from threefs_meta.context import Context
 MOST_FILES = 256
 
 
-async def accessed(context: Context, request: pb.ReportAtimeRequest) -> pb.ReportAtimeReply:
+async def report_atime(context: Context, request: pb.ReportAtimeRequest) -> pb.ReportAtimeReply:
     if not len(request.inode) == len(request.ago_ms) <= MOST_FILES:
         raise InvalidArgument(f"up to {MOST_FILES} files, and for each of them how long ago it was read")
     now_ns = context.clock.wall_ns()

@@ -32,7 +32,7 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         offset = inode.length if request.end else max(inode.length, inode.append_end)
         length = max(offset, request.end) if request.end else offset + request.length
         check_length(inode, length)
-        context.quotas.check_longer(inode, length - inode.length)
+        context.quotas.check_growth(inode, length - inode.length)
         mode = inode.mode
         permissions.written_by(inode, actor)
         if request.end:

@@ -7,19 +7,19 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation
 
-MOST = 256
+MOST_DELEGATIONS = 256
 
 
-async def unclaim(context: Context, request: pb.ReturnDelegationRequest) -> pb.ReturnDelegationReply:
-    if len(request.directories) > MOST or len(request.directories) != len(request.numbers):
-        raise InvalidArgument(f"at most {MOST} directories, with a number each")
+async def return_delegation(context: Context, request: pb.ReturnDelegationRequest) -> pb.ReturnDelegationReply:
+    if len(request.directories) > MOST_DELEGATIONS or len(request.directories) != len(request.numbers):
+        raise InvalidArgument(f"at most {MOST_DELEGATIONS} directories, with a number each")
 
     async def attempt(tx: Transaction) -> pb.ReturnDelegationReply:
         ns = context.namespace(tx)
         for directory, number in zip(request.directories, request.numbers, strict=True):
             inode = await ns.inode(directory)
-            if inode is not None and delegation.is_claim(inode.delegation, request.client, number):
-                delegation.end(inode)
+            if inode is not None and delegation.is_same(inode.delegation, request.client, number):
+                delegation.clear(inode)
                 ns.put_inode_unseen(inode)
         return pb.ReturnDelegationReply()
 

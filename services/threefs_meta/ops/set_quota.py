@@ -29,14 +29,14 @@ async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaRe
         limits = QuotaLimits(bytes=request.limit_bytes, inodes=request.limit_inodes)
         if request.HasField("uid"):
             account = accounting.user_account(request.uid)
-            await _count_users(ns)
+            await _attribute_to_owners(ns)
             quota = pb.Quota(uid=request.uid)
         else:
             _, directory = await find(ns, request.place, follow=True)
             if directory.type != pb.DIRECTORY:
                 raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
             account = accounting.tree_account(directory.inode)
-            limits.parent = await _mark(ns, directory, not request.clear)
+            limits.parent = await _set_tree(ns, directory, not request.clear)
             quota = pb.Quota(tree=directory.inode)
         if request.clear:
             ns.tx.clear(keys.limits(account))
@@ -48,7 +48,7 @@ async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaRe
     return await run_mutation(context, methods.SET_QUOTA, request.mutation, work)
 
 
-async def _mark(ns: Namespace, directory: pb.Inode, own: bool) -> int:
+async def _set_tree(ns: Namespace, directory: pb.Inode, own: bool) -> int:
     """Give the tree an account of its own, or that of the one above; which tree it lies in."""
     above = 0
     if directory.inode != ROOT:
@@ -57,14 +57,14 @@ async def _mark(ns: Namespace, directory: pb.Inode, own: bool) -> int:
     if directory.tree != tree:
         directory.tree = tree
         ns.put_inode_unseen(directory)
-        attribution.note(ns.tx, directory.inode)
+        attribution.mark_for_retag(ns.tx, directory.inode)
     return above
 
 
-async def _count_users(ns: Namespace) -> None:
+async def _attribute_to_owners(ns: Namespace) -> None:
     """From the first quota of a user on, everything counts for its owner."""
     root = await ns.require_inode(ROOT)
     if not root.by_user:
         root.by_user = True
         ns.put_inode_unseen(root)
-        attribution.note(ns.tx, ROOT)
+        attribution.mark_for_retag(ns.tx, ROOT)

@@ -10,14 +10,14 @@ from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
-from threefs_meta.trash import kept
+from threefs_meta.trash import retention
 
-LONGEST_S = 10 * 366 * 24 * 3600
+LONGEST_TRASH_S = 10 * 366 * 24 * 3600
 
 
 async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeReply:
-    if request.trash_s > LONGEST_S:
-        raise InvalidArgument(f"what is removed is kept for at most {LONGEST_S} seconds, not {request.trash_s}")
+    if request.trash_s > LONGEST_TRASH_S:
+        raise InvalidArgument(f"what is removed is kept for at most {LONGEST_TRASH_S} seconds, not {request.trash_s}")
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
@@ -30,7 +30,7 @@ async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeRe
         permissions.check_owner(inode, actor, shown)
         if request.HasField("trash_s"):
             if request.trash_s:
-                await kept.begin(context, ns)
+                await retention.enable(context, ns)
             inode.trash_s = request.trash_s
         else:
             inode.ClearField("trash_s")

@@ -8,7 +8,7 @@ from threefs_meta.access.credentials import actor_of
 from threefs_meta.context import Context
 from threefs_meta.quota import accounting
 from threefs_meta.quota.accounting import Account
-from threefs_meta.quota.limits import Quotas, Standing
+from threefs_meta.quota.limits import Quotas, QuotaStatus
 from threefs_meta.resolve.directory_path import path_of
 from threefs_meta.resolve.resolver import find
 from threefs_meta.store import keys
@@ -31,8 +31,8 @@ async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.Quota
             account = accounting.tree_account(inode.tree)
         quotas = Quotas()
         await quotas.load(ns.tx)
-        standing = quotas.standing(account)
-        return pb.QuotaReply(quota=None if standing is None else await _quota(ns, account, standing))
+        status = quotas.status(account)
+        return pb.QuotaReply(quota=None if status is None else await _quota(ns, account, status))
 
     return await run_readonly(context, work)
 
@@ -44,8 +44,8 @@ async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.Lis
         permissions.check_administrator(await ns.require_inode(ROOT), actor, "all quotas are listed")
         quotas = Quotas()
         await quotas.load(ns.tx)
-        page = quotas.standings(request.after, _PAGE)
-        reply = pb.ListQuotasReply(quotas=[await _quota(ns, account, standing) for account, standing in page])
+        page = quotas.statuses(request.after, _PAGE)
+        reply = pb.ListQuotasReply(quotas=[await _quota(ns, account, status) for account, status in page])
         if len(page) == _PAGE:
             reply.next = page[-1][0]
         return reply
@@ -53,12 +53,12 @@ async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.Lis
     return await run_readonly(context, work)
 
 
-async def _quota(ns: Namespace, account: Account, standing: Standing) -> pb.Quota:
+async def _quota(ns: Namespace, account: Account, status: QuotaStatus) -> pb.Quota:
     quota = pb.Quota(
-        limit_bytes=standing.limits.bytes,
-        limit_inodes=standing.limits.inodes,
-        used_bytes=max(0, standing.used.bytes),
-        used_inodes=max(0, standing.used.inodes),
+        limit_bytes=status.limits.bytes,
+        limit_inodes=status.limits.inodes,
+        used_bytes=max(0, status.used.bytes),
+        used_inodes=max(0, status.used.inodes),
         counting=await _is_counting(ns.tx),
     )
     if accounting.is_tree(account):

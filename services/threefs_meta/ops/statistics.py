@@ -9,7 +9,7 @@ from threefs_meta.transactions import run_readonly
 
 MOST_COUNTED = 1000
 MOST_QUOTAS = 256
-_WAITING = {
+_BACKLOG = {
     "removals_waiting": keys.REMOVALS,
     "leases_ending": keys.ENDED,
     "charges_waiting": keys.DELTAS,
@@ -39,18 +39,18 @@ async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.Stat
             )
 
     async def waiting(ns: Namespace) -> None:
-        for field, (begin, end) in _WAITING.items():
+        for field, (begin, end) in _BACKLOG.items():
             setattr(reply, field, len(await ns.tx.get_range(begin, end, limit=MOST_COUNTED, snapshot=True)))
 
     await run_readonly(context, waiting)
-    for account, standing in context.quotas.standings(b"", MOST_QUOTAS):
+    for account, status in context.quotas.statuses(b"", MOST_QUOTAS):
         number = accounting.number_of(account)
         reply.quotas.add(
             tree=number if accounting.is_tree(account) else 0,
             uid=0 if accounting.is_tree(account) else number,
-            limit_bytes=standing.limits.bytes,
-            limit_inodes=standing.limits.inodes,
-            used_bytes=max(0, standing.used.bytes),
-            used_inodes=max(0, standing.used.inodes),
+            limit_bytes=status.limits.bytes,
+            limit_inodes=status.limits.inodes,
+            used_bytes=max(0, status.used.bytes),
+            used_inodes=max(0, status.used.inodes),
         )
     return reply

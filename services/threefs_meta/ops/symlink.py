@@ -19,15 +19,15 @@ async def symlink(context: Context, request: pb.SymlinkRequest) -> pb.InodeReply
     maker = maker_of(request)
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        spot = await resolve(ns, request.place, maker, follow=False)
-        if spot.entry is not None:
+        resolved = await resolve(ns, request.place, maker, follow=False)
+        if resolved.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
-        check_vacant(spot, request.place)
-        parent = await parent_of(ns, spot, maker)
+        check_vacant(resolved, request.place)
+        parent = await parent_of(ns, resolved, maker)
         inode = await new_inode(context, parent, InodeSpec(pb.SYMLINK, maker, _MODE))
         inode.target = request.target
         inode.length = len(request.target)
-        await ns.add(spot.parent, spot.name, inode)
+        await ns.add(resolved.parent, resolved.name, inode)
         return pb.InodeReply(inode=inode)
 
     return await run_mutation(context, methods.SYMLINK, request.mutation, work, request.place)

@@ -14,10 +14,12 @@ from threefs_meta.transactions import NeedsChunkIo, run_mutation
 
 
 async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
-    return await run_mutation(context, methods.SYNC, request.mutation, syncing(context, request, actor_of(request)))
+    return await run_mutation(
+        context, methods.SYNC, request.mutation, sync_transaction(context, request, actor_of(request))
+    )
 
 
-def syncing(
+def sync_transaction(
     context: Context, request: pb.SyncRequest, actor: Credentials
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction."""

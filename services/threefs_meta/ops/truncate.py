@@ -45,5 +45,5 @@ async def _check_session(ns: Namespace, inode: int, request: pb.TruncateRequest)
     key = keys.session(inode, request.session)
     value = await ns.tx.get(key)
     lease = 0 if value is None else records.decode(value, WriteSession, key).lease
-    if not lease or lease != await leases.number(ns.tx, request.mutation.client):
+    if not lease or lease != await leases.current(ns.tx, request.mutation.client):
         raise SessionLost(f"{paths.shown_place(request.place)} is not open under this write session; open it again")

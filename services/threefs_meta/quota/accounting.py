@@ -22,7 +22,7 @@ class Cost(NamedTuple):
 
 Charges = Mapping[Account, Cost]
 NOTHING: Charges = {}
-FREE = Cost(0, 0)
+ZERO = Cost(0, 0)
 
 
 def tree_account(directory: int) -> Account:
@@ -66,7 +66,7 @@ def total(charges: Iterable[Charges]) -> dict[Account, Cost]:
 
 def add(sums: dict[Account, Cost], charges: Charges, sign: int) -> None:
     for account, cost in charges.items():
-        before = sums.get(account, FREE)
+        before = sums.get(account, ZERO)
         sums[account] = Cost(before.bytes + sign * cost.bytes, before.inodes + sign * cost.inodes)
 
 
@@ -86,10 +86,10 @@ def inherit(inode: pb.Inode, parent: pb.Inode) -> bool:
 def to_record(sums: Charges) -> UsageDelta:
     record = UsageDelta()
     for account, cost in sums.items():
-        if cost != FREE:
+        if cost != ZERO:
             record.charges.add(account=account, bytes=cost.bytes, inodes=cost.inodes)
     return record
 
 
-def of_record(record: UsageDelta) -> Charges:
+def from_record(record: UsageDelta) -> Charges:
     return {charge.account: Cost(charge.bytes, charge.inodes) for charge in record.charges}

@@ -21,8 +21,8 @@ from threefs.kv.engine_api import Transaction
 from threefs.wire.records_pb2 import Retag, Usage, UsageDelta
 from threefs_meta.context import Context
 from threefs_meta.quota import accounting
-from threefs_meta.quota.accounting import FREE, Cost
-from threefs_meta.quota.attribution import count_below
+from threefs_meta.quota.accounting import ZERO, Cost
+from threefs_meta.quota.attribution import attribute_child
 from threefs_meta.store import entry_codec, keys
 
 DELTAS_PER_TRANSACTION = 512
@@ -37,7 +37,7 @@ _LOG = structlog.get_logger()
 class UsageAggregator:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._has_swept = False  # of limits that removed directories have left behind
+        self._has_dropped_limits = False  # of limits that removed directories have left behind
         self._background = BackgroundTasks()
 
     def start(self) -> None:
@@ -50,20 +50,20 @@ class UsageAggregator:
         while True:
             busy = False
             try:
-                busy = await self.round()
+                busy = await self.run_once()
             except ThreefsError as error:
                 _LOG.warning("quotas cannot be looked after now", error=str(error))
             if not busy:
                 await self._context.clock.sleep(_IDLE_S)
 
-    async def round(self) -> bool:
+    async def run_once(self) -> bool:
         """Some of what there is to do; whether there was any."""
-        if not self._has_swept:
+        if not self._has_dropped_limits:
             await self._change(_drop_limits_of_removed)
-            self._has_swept = True
+            self._has_dropped_limits = True
         added = walked = 0
         for _ in range(_PAGES_PER_ROUND):
-            page = await self._change(_add_up)
+            page = await self._change(_fold_deltas)
             added += page
             if page < DELTAS_PER_TRANSACTION:
                 break
@@ -93,7 +93,7 @@ class UsageAggregator:
         rows = await tx.get_range(*keys.entries(directory.inode, after), limit=ENTRIES_PER_TRANSACTION)
         for row, named in rows:
             try:
-                await count_below(ns, entry_codec.decode(named, row).inode, directory)
+                await attribute_child(ns, entry_codec.decode(named, row).inode, directory)
             except Corrupt as error:  # it is left to `threefs fsck`, and must not hold up the others
                 _LOG.error("an entry cannot be counted for its quota", key=row.hex(), error=str(error))
         if len(rows) < ENTRIES_PER_TRANSACTION:
@@ -123,7 +123,7 @@ async def _drop_limits_of_removed(tx: Transaction) -> None:
             tx.clear(key)
 
 
-async def _add_up(tx: Transaction) -> int:
+async def _fold_deltas(tx: Transaction) -> int:
     """A page of deltas; how many could be read."""
     pairs = await tx.get_range(*keys.DELTAS, limit=DELTAS_PER_TRANSACTION, snapshot=True)
     sums: dict[accounting.Account, Cost] = {}
@@ -131,7 +131,7 @@ async def _add_up(tx: Transaction) -> int:
     count = 0
     for key, value in pairs:
         try:
-            delta = accounting.of_record(records.decode(value, UsageDelta, key))
+            delta = accounting.from_record(records.decode(value, UsageDelta, key))
         except Corrupt as error:  # `threefs fsck` counts anew what it has said
             _LOG.error("a change of a quota's usage cannot be read, and is forgotten", key=key.hex(), error=str(error))
             tx.clear(key)
@@ -148,7 +148,7 @@ async def _add_up(tx: Transaction) -> int:
         usage.bytes += cost.bytes
         usage.inodes += cost.inodes
         usage.changes += changes[account]
-        if (usage.bytes, usage.inodes) == FREE:
+        if (usage.bytes, usage.inodes) == ZERO:
             tx.clear(key)
         else:
             tx.set(key, records.encode(usage))

@@ -9,25 +9,25 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
 
-async def adopt(ns: Namespace, inode: pb.Inode, parent: pb.Inode) -> None:
+async def inherit_quota(ns: Namespace, inode: pb.Inode, parent: pb.Inode) -> None:
     """An inode has come into a directory: it counts for whom that counts, and so will what is in it, bit by bit. The
     caller stores the inode."""
     if accounting.is_root(inode):
         await put_below(ns.tx, inode.inode, parent.tree)
     if accounting.inherit(inode, parent) and inode.type == pb.DIRECTORY:
-        note(ns.tx, inode.inode)
+        mark_for_retag(ns.tx, inode.inode)
 
 
-async def count_below(ns: Namespace, number: int, directory: pb.Inode) -> None:
+async def attribute_child(ns: Namespace, number: int, directory: pb.Inode) -> None:
     """An inode that is named in a directory which counts for somebody else now."""
     child = await ns.require_inode(number)
     before = child.tree, child.by_user
-    await adopt(ns, child, directory)
+    await inherit_quota(ns, child, directory)
     if before != (child.tree, child.by_user):
         ns.put_inode_unseen(child)
 
 
-def note(tx: Transaction, directory: int) -> None:
+def mark_for_retag(tx: Transaction, directory: int) -> None:
     """What is in it is to be charged like the directory itself."""
     tx.set(keys.retag(directory), records.encode(Retag()))
 

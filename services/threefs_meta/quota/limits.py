@@ -14,7 +14,7 @@ from threefs.kv.engine_api import Pair, Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import QuotaLimits, Usage
 from threefs_meta.quota import accounting
-from threefs_meta.quota.accounting import FREE, Account, Cost
+from threefs_meta.quota.accounting import ZERO, Account, Cost
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.directory_path import path_of
 from threefs_meta.store import keys
@@ -23,7 +23,7 @@ _PATHS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QuotaStatus:
     """Of one account."""
 
     limits: QuotaLimits
@@ -31,23 +31,23 @@ class Standing:
     path: str = ""  # of a tree, as far as it has been looked up
 
     @property
-    def bytes_are_up(self) -> bool:
+    def bytes_exhausted(self) -> bool:
         return 0 < self.limits.bytes <= self.used.bytes
 
     @property
-    def inodes_are_up(self) -> bool:
+    def inodes_exhausted(self) -> bool:
         return 0 < self.limits.inodes <= self.used.inodes
 
 
 class Quotas:
     def __init__(self) -> None:
-        self._standings: dict[Account, Standing] = {}
+        self._statuses: dict[Account, QuotaStatus] = {}
         self._paths: dict[Account, str] = {}
-        self._named = b""  # the account whose path was looked up last
+        self._last_path_account = b""  # the account whose path was looked up last
 
     async def load(self, tx: Transaction) -> None:
         """See all that have limits, and how much of them is used."""
-        limits = await _all(tx, keys.LIMITS)
+        limits = await _read_all(tx, keys.LIMITS)
         accounts = [keys.account_of(key) for key, _ in limits]
         usage = await tx.get_many([keys.usage(account) for account in accounts], snapshot=True)
         used = {
@@ -61,8 +61,8 @@ class Quotas:
         }
         whole = _with_trees_below(decoded, used)
         await self._look_up_paths(tx, accounts)
-        self._standings = {
-            account: Standing(decoded[account], whole.get(account, FREE), self._paths.get(account, ""))
+        self._statuses = {
+            account: QuotaStatus(decoded[account], whole.get(account, ZERO), self._paths.get(account, ""))
             for account in accounts
         }
 
@@ -70,54 +70,54 @@ class Quotas:
         """Of a few trees at a time, in turn: paths are for people, who learn of a rename a little later."""
         self._paths = {account: self._paths[account] for account in accounts if account in self._paths}
         trees = sorted(filter(accounting.is_tree, accounts))
-        behind = [account for account in trees if account > self._named] or trees
+        behind = [account for account in trees if account > self._last_path_account] or trees
         for account in behind[:_PATHS_AT_ONCE]:
             path = await path_of(tx, accounting.number_of(account))
             self._paths[account] = paths.shown(path) if path else ""
-            self._named = account
+            self._last_path_account = account
 
-    def standing(self, account: Account) -> Standing | None:
-        return self._standings.get(account)
+    def status(self, account: Account) -> QuotaStatus | None:
+        return self._statuses.get(account)
 
-    def standings(self, after: Account, most: int) -> list[tuple[Account, Standing]]:
+    def statuses(self, after: Account, most: int) -> list[tuple[Account, QuotaStatus]]:
         """In order of their accounts."""
-        return [(account, self._standings[account]) for account in sorted(self._standings) if account > after][:most]
+        return [(account, self._statuses[account]) for account in sorted(self._statuses) if account > after][:most]
 
-    def check_new(self, inode: pb.Inode) -> None:
+    def check_create(self, inode: pb.Inode) -> None:
         """Raise QuotaExceeded unless there may be one inode more."""
-        for account, standing in self._above(inode):
-            if standing.inodes_are_up:
+        for account, status in self._above(inode):
+            if status.inodes_exhausted:
                 raise QuotaExceeded(
-                    f"{_shown(account, standing)} has {standing.used.inodes} of at most {standing.limits.inodes} files "
+                    f"{_describe(account, status)} has {status.used.inodes} of at most {status.limits.inodes} files "
                     "and directories; remove some, or ask the administrator for more (`threefs quota`)"
                 )
 
-    def check_longer(self, inode: pb.Inode, more: int) -> None:
+    def check_growth(self, inode: pb.Inode, more: int) -> None:
         """Raise QuotaExceeded unless a file may become so many bytes longer."""
-        for account, standing in self._above(inode) if more > 0 else ():
-            if 0 < standing.limits.bytes < standing.used.bytes + more:
+        for account, status in self._above(inode) if more > 0 else ():
+            if 0 < status.limits.bytes < status.used.bytes + more:
                 raise QuotaExceeded(
-                    f"{_shown(account, standing)} has {standing.used.bytes} of at most {standing.limits.bytes} bytes, "
+                    f"{_describe(account, status)} has {status.used.bytes} of at most {status.limits.bytes} bytes, "
                     f"and {more} more do not fit; remove files, or ask the administrator for more (`threefs quota`)"
                 )
 
     def is_over(self, inode: pb.Inode) -> bool:
         """The file may not become longer."""
-        return bool(self._standings) and any(standing.bytes_are_up for _, standing in self._above(inode))
+        return bool(self._statuses) and any(status.bytes_exhausted for _, status in self._above(inode))
 
-    def _above(self, inode: pb.Inode) -> Iterable[tuple[Account, Standing]]:
-        if not (inode.tree or inode.by_user) or not self._standings:
+    def _above(self, inode: pb.Inode) -> Iterable[tuple[Account, QuotaStatus]]:
+        if not (inode.tree or inode.by_user) or not self._statuses:
             return
         for account in accounting.accounts_of(inode):
-            standing = self._standings.get(account)
+            status = self._statuses.get(account)
             seen = set()
-            while standing is not None and account not in seen:
-                yield account, standing
+            while status is not None and account not in seen:
+                yield account, status
                 seen.add(account)
-                if not standing.limits.parent:
+                if not status.limits.parent:
                     break
-                account = accounting.tree_account(standing.limits.parent)
-                standing = self._standings.get(account)
+                account = accounting.tree_account(status.limits.parent)
+                status = self._statuses.get(account)
 
 
 def _with_trees_below(limits: dict[Account, QuotaLimits], used: dict[Account, Cost]) -> dict[Account, Cost]:
@@ -134,7 +134,7 @@ def _with_trees_below(limits: dict[Account, QuotaLimits], used: dict[Account, Co
     return whole
 
 
-async def _all(tx: Transaction, of: tuple[bytes, bytes]) -> list[Pair]:
+async def _read_all(tx: Transaction, of: tuple[bytes, bytes]) -> list[Pair]:
     return await tx.get_range(*of, snapshot=True)
 
 
@@ -143,7 +143,7 @@ def _cost(key: bytes, value: bytes) -> Cost:
     return Cost(usage.bytes, usage.inodes)
 
 
-def _shown(account: Account, standing: Standing) -> str:
+def _describe(account: Account, status: QuotaStatus) -> str:
     if accounting.is_tree(account):
-        return f"the tree {standing.path}" if standing.path else "a directory above that has a quota"
+        return f"the tree {status.path}" if status.path else "a directory above that has a quota"
     return f"user {accounting.number_of(account)}"

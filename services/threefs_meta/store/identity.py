@@ -172,7 +172,7 @@ async def _end_leases(tx: Transaction) -> bool:
     page = await tx.get_range(*keys.CLIENTS, limit=_PAGE)
     for key, _ in page:
         client = key.removeprefix(keys.CLIENTS[0])
-        await leases.end(tx, client, await leases.number(tx, client))
+        await leases.end(tx, client, await leases.current(tx, client))
     return bool(page)
 
 

@@ -236,10 +236,10 @@ class Namespace:
         self.mark_changed(parent, now_ns)
 
     def _check_delegation(self, held: pb.Delegation, parent: int, name: bytes) -> None:
-        standing = delegation.standing(held, self.creator, parent, name)
-        if standing is delegation.Standing.THEIRS:
+        ownership = delegation.ownership(held, self.creator, parent, name)
+        if ownership is delegation.Ownership.THEIRS:
             raise DelegationHeld(parent, held.client, held.number)
-        if standing is delegation.Standing.OURS:
+        if ownership is delegation.Ownership.OURS:
             self.delegation_number, self.recalled_number = (0, held.number) if held.recalled else (held.number, 0)
 
     def take_delegation_reply(self) -> bytes:
@@ -274,7 +274,7 @@ class Namespace:
         if parent in self._quota_marks:
             inode.tree, inode.by_user = self._quota_marks[parent]
             if self._quotas is not None:
-                self._quotas.check_new(inode)
+                self._quotas.check_create(inode)
         body = self.put_inode(inode)
         await self.put_entry(parent, name, inode, inode.birth_ns)
         return body
@@ -329,7 +329,7 @@ class Namespace:
         """The number of the client's lease, with which the session ends."""
         lease = 0 if self.memo is None else self.memo.lease
         if not lease:
-            lease = await leases.join(self.tx, client, self.stamp)
+            lease = await leases.ensure(self.tx, client, self.stamp)
             if self.memo is not None:
                 self.memo.lease = lease
         record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
@@ -355,8 +355,8 @@ class Namespace:
         inode.unnamed = False
         inherit(inode, directory)
         if self._quotas is not None:
-            self._quotas.check_new(inode)
-            self._quotas.check_longer(inode, inode.length)
+            self._quotas.check_create(inode)
+            self._quotas.check_growth(inode, inode.length)
 
     # ---- removal ----
 

@@ -45,7 +45,7 @@ class TrashReaper:
         return done
 
     async def _page(self, tx: Transaction) -> list[bytes]:
-        begin, end = keys.trashed_until(self._context.logical_clock.number)
+        begin, end = keys.trashed_until(self._context.logical_clock.tick)
         return [key for key, _ in await tx.get_range(self._next or begin, end, limit=PAGE, snapshot=True)]
 
     async def _remove(self, tx: Transaction, key: bytes) -> None:

@@ -138,12 +138,12 @@ def old_bytes_behind_a_cut() -> None:
 def rename_leaves_the_old_name() -> None:
     """I10: a file that was moved has both names."""
 
-    async def put_only(ns: Namespace, inode: pb.Inode, spot: Any, now_ns: int) -> None:
+    async def put_only(ns: Namespace, inode: pb.Inode, resolved: Any, now_ns: int) -> None:
         clear = ns.clear_entry
         ns.clear_entry = lambda *args: None  # type: ignore[method-assign]
         try:
-            await original(ns, inode, spot, now_ns)
-            await ns.put_entry(spot.parent, spot.name + b"~", inode, now_ns)
+            await original(ns, inode, resolved, now_ns)
+            await ns.put_entry(resolved.parent, resolved.name + b"~", inode, now_ns)
         finally:
             ns.clear_entry = clear  # type: ignore[method-assign]
 
@@ -160,16 +160,16 @@ def locks_do_not_exclude() -> None:
 @plant
 def lock_is_judged_by_a_snapshot() -> None:
     """I18: locks of others that come at the same moment are no conflict."""
-    held = lock_module.held
+    read_locks = lock_module.read_locks
 
     async def blind(ns: Namespace, inode: int, client: bytes) -> Any:
         reads: Any = ns.tx.reads  # type: ignore[attr-defined]
         ranges, points = list(reads.ranges), set(reads.points)
-        found = await held(ns, inode, client)
+        found = await read_locks(ns, inode, client)
         reads.ranges[:], reads.points = ranges, points
         return found
 
-    put(lock_module, "held", blind)
+    put(lock_module, "read_locks", blind)
 
 
 @plant

@@ -127,14 +127,14 @@ def changes_are_not_counted() -> None:
 def sweeper_does_not_look_again() -> None:
     """What a client holds anew goes with what it held before."""
 
-    def blind(give_up: Any) -> Any:
+    def blind(release: Any) -> Any:
         async def anything(context: Any, key: bytes, ended: Any) -> None:
-            await give_up(context, key, lambda value: value is not None)
+            await release(context, key, lambda value: value is not None)
 
         return anything
 
-    kinds = tuple(dataclasses.replace(kind, give_up=blind(kind.give_up)) for kind in reaper.HELD)
-    put(reaper, "HELD", kinds)
+    kinds = tuple(dataclasses.replace(kind, release=blind(kind.release)) for kind in reaper.LEASED_KINDS)
+    put(reaper, "LEASED_KINDS", kinds)
 
 
 @plant_for(f"{_SWEEPER}::test_a_damaged_record_holds_up_nobody")
@@ -154,7 +154,7 @@ def late_renewal_counts() -> None:
     async def none(tx: Any, client: bytes) -> int:
         return 0
 
-    put(leases, "last_number", none)
+    put(leases, "last_renewal_number", none)
 
 
 @plant

@@ -170,7 +170,7 @@ async def with_quotas(bench: MetaBench) -> dict[bytes, Usage]:
     """Sums of the tree /d and of the user who owns all."""
     await set_quota(bench.context, pb.SetQuotaRequest(mutation=bench.mutation(), place=pb.Place(path=b"/d")))
     await set_quota(bench.context, pb.SetQuotaRequest(mutation=bench.mutation(), uid=0))
-    while await UsageAggregator(bench.context).round():
+    while await UsageAggregator(bench.context).run_once():
         pass
     pairs = await bench.engine.begin().get_range(*keys.USAGE)
     assert len(pairs) == 2

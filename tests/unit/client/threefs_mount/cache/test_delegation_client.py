@@ -11,11 +11,11 @@ import pytest
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation as rules
 from threefs_meta.ops.create import create
-from threefs_meta.ops.delegate import claim
+from threefs_meta.ops.delegate import delegate
 from threefs_meta.ops.list_names import list_names
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
-from threefs_meta.ops.return_delegation import unclaim
+from threefs_meta.ops.return_delegation import return_delegation
 from threefs_mount.cache import delegation as bounds
 from threefs_mount.cache import delegation_client as module
 from threefs_mount.cache.delegation_client import DelegationClient
@@ -29,8 +29,8 @@ from threefs.rpc.methods import Method
 from threefs.wire import meta_pb2 as pb
 
 OPERATIONS: dict[Method[Any, Any], Callable[[Context, Any], Awaitable[Any]]] = {
-    methods.DELEGATE: claim,
-    methods.RETURN_DELEGATION: unclaim,
+    methods.DELEGATE: delegate,
+    methods.RETURN_DELEGATION: return_delegation,
     methods.LIST_NAMES: list_names,
     methods.CREATE: create,
     methods.RENAME: rename,

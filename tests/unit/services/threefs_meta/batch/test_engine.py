@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_meta.batch.engine import MOST_CHANGES
 from threefs_meta.ops.create import create
-from threefs_meta.ops.delegate import claim
+from threefs_meta.ops.delegate import delegate
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
 from threefs_meta.store import keys
@@ -209,7 +209,7 @@ def test_a_claim_is_told_to_who_renames_among_others() -> None:
         directory = (await fs.mkdir("/d")).inode
         for name in ("/d/1", "/d/2"):
             await fs.create(name)
-        number = (await claim(fs.context, pb.DelegateRequest(mutation=fs.mutation(), directory=directory))).claim
+        number = (await delegate(fs.context, pb.DelegateRequest(mutation=fs.mutation(), directory=directory))).claim
         moves = [
             pb.RenameRequest(
                 source=pb.Place(base=directory, path=old), destination=pb.Place(base=directory, path=b"new " + old)

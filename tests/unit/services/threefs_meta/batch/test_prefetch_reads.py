@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from threefs_meta.access.credentials import TRUSTED
 from threefs_meta.batch.prefetch_reads import prefetch
 from threefs_meta.batch.txn_memo import TxnMemo
-from threefs_meta.ops.close import closing
-from threefs_meta.ops.create import creation
-from threefs_meta.ops.remove import removal
+from threefs_meta.ops.close import close_transaction
+from threefs_meta.ops.create import create_transaction
+from threefs_meta.ops.remove import remove_transaction
 from threefs_meta.store.namespace import Namespace
 
 from tests.harness.meta_harness import CLIENT, MetaBench, at, run
@@ -59,10 +59,10 @@ def test_the_store_is_asked_for_all_at_once() -> None:
 
     async def work(fs: MetaBench, ns: Namespace, change: pb.Change) -> None:
         if change.HasField("create"):
-            await creation(fs.context, change.create, TRUSTED, CLIENT)(ns)
+            await create_transaction(fs.context, change.create, TRUSTED, CLIENT)(ns)
         elif change.HasField("remove"):
-            await removal(fs.context, change.remove, TRUSTED)(ns)
+            await remove_transaction(fs.context, change.remove, TRUSTED)(ns)
         else:
-            await closing(fs.context, change.close, TRUSTED)(ns)
+            await close_transaction(fs.context, change.close, TRUSTED)(ns)
 
     run(test)

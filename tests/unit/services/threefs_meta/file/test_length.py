@@ -280,7 +280,7 @@ def test_a_writer_that_does_not_say_how_far_it_went_may_have_been_anywhere() -> 
         file = (await fs.create("/a", session=SESSION, layout=layout)).inode
         await fs.write(file, CHUNK, b"x")
         await fs.pass_lease()
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         file = await fs.stat("/a")
         assert (file.length, file.chains_used) == (CHUNK + 1, 0)
         await fs.open("/a", session=SESSION)

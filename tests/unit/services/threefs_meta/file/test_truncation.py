@@ -78,10 +78,10 @@ def test_nobody_waits_for_a_service_that_died_over_a_cut() -> None:
         await asyncio.gather(task, return_exceptions=True)
         assert (await fs.stat("/f")).cutting == 11
         await fs.pass_ticks(1)
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         assert (await fs.stat("/f")).cutting == 11, "it may be at work"
         await fs.pass_ticks(3)
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         after = await fs.stat("/f")
         assert (after.length, after.cutting, after.change) == (1000, 0, inode.change + 1)
         assert not await fs.engine.begin().get_range(*keys.TRUNCATION_MARKS)
@@ -104,7 +104,7 @@ def test_a_cut_whose_mark_was_taken_away_sets_another_one() -> None:
             rounds.append((await fs.stat("/f")).cutting)
             if len(rounds) == 1:
                 await fs.pass_ticks(4)
-                await fs.sweeper.sweep()
+                await fs.lease_reaper.reap()
 
         before_each_removal(fs, passes)
         after = await fs.truncate("/f", 0)

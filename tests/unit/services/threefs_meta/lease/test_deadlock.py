@@ -116,7 +116,7 @@ def test_waits_of_a_dead_client_go_with_its_lease() -> None:
         await ask(fs, 0, inode)
         assert (await ask(fs, 1, inode)).blocked
         await fs.pass_lease()
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         assert await records(fs) == 0
 
     run(test)

@@ -10,13 +10,13 @@ from threefs_meta.context import Context
 from threefs_meta.lease import delegation_recall
 from threefs_meta.lease.delegation import DelegationHeld
 from threefs_meta.ops.create import create
-from threefs_meta.ops.delegate import claim
-from threefs_meta.ops.fsck_recheck import examine
+from threefs_meta.ops.delegate import delegate
+from threefs_meta.ops.fsck_recheck import fsck_recheck
 from threefs_meta.ops.link import link
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
-from threefs_meta.ops.return_delegation import unclaim
+from threefs_meta.ops.return_delegation import return_delegation
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import CLIENT, MetaBench, at, run
@@ -93,7 +93,7 @@ def test_what_services_add_waits() -> None:
         await ns.tx.commit()
         subject = pb.FsckSubject(inode=inode.inode)
         request = pb.FsckRecheckRequest(mutation=fs.mutation(), subjects=[subject], repair=True)
-        assert [one.repaired for one in (await examine(fs.context, request)).findings] == [True]
+        assert [one.repaired for one in (await fsck_recheck(fs.context, request)).findings] == [True]
         assert fs.clock.monotonic() - began_s >= RECALL_S and "lost+found" in await fs.names("/")
 
     run(test)
@@ -119,7 +119,7 @@ def test_who_holds_it_does_not_wait_and_is_told() -> None:
         assert not (await mkdir(context, making)).claim
         existing = pb.CreateRequest(mutation=fs.mutation(), place=at("r", directory))
         assert not (await create(context, existing)).claim
-        assert await delegation_recall._step(context, DelegationHeld(directory, CLIENT, number), None)
+        assert await delegation_recall._recall_or_clear(context, DelegationHeld(directory, CLIENT, number), None)
         making = pb.MkdirRequest(mutation=fs.mutation(), place=at("m", directory))
         reply_of_mkdir = await mkdir(context, making)
         assert (reply_of_mkdir.claim, reply_of_mkdir.recalled) == (0, number)
@@ -168,7 +168,7 @@ def test_what_the_holder_does_not_expect_counts_as_somebody_elses() -> None:
         for request in (pb.CreateRequest(mutation=fs.mutation(), place=at("link", directory)), late):
             mutation = fs.mutation()
             wanted = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=late.mutation.request + 1)
-            assert (await claim(fs.context, wanted)).claim
+            assert (await delegate(fs.context, wanted)).claim
             began_s = fs.clock.monotonic()
             assert not (await create(fs.context, request)).claim
             assert fs.clock.monotonic() - began_s >= RECALL_S
@@ -189,7 +189,7 @@ def test_each_service_waits_by_its_own_clock() -> None:
     async def test(fs: MetaBench) -> None:
         directory = await plant(fs)
         number = await claimed(fs, directory, OTHER)
-        await delegation_recall._step(
+        await delegation_recall._recall_or_clear(
             fs.context, DelegationHeld(directory, OTHER, number), None
         )  # this one hangs from now on
         fs.clock.advance(100.0)
@@ -210,7 +210,9 @@ def test_it_is_over_as_soon_as_the_holder_gives_up() -> None:
         while not (await stored(fs, directory)).recalled:
             await asyncio.sleep(0)
         assert not adding.done() and "new" not in await fs.names("/d")
-        await unclaim(fs.context, pb.ReturnDelegationRequest(client=OTHER, directories=[directory], numbers=[number]))
+        await return_delegation(
+            fs.context, pb.ReturnDelegationRequest(client=OTHER, directories=[directory], numbers=[number])
+        )
         await adding
         assert fs.clock.monotonic() - began_s < RECALL_S / 2
 

@@ -51,7 +51,7 @@ def test_who_lost_a_lock_cannot_write_when_the_next_one_has_it() -> None:
         await write(fs, old)
         await silent(fs)
         await write(fs, old)  # nobody else has the lock yet
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
         for number in range(4):
             with pytest.raises(StaleFence):
@@ -63,7 +63,7 @@ def test_who_lost_a_lock_cannot_write_when_the_next_one_has_it() -> None:
         await write(fs, fresh)
         await fs.remove("/a")
         await fs.pass_lease()
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         await fs.collect_all()
         assert not fs.storage.fences and not fs.storage.data
 
@@ -76,7 +76,7 @@ def test_shared_locks_need_no_fence() -> None:
         old = await opened(fs, DEAD, SESSION)
         await ask(fs, old.inode, pb.SHARED, DEAD)
         await silent(fs)
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
         assert (await fs.stat("/a")).fence == 0 and not fs.storage.fences
 
@@ -90,11 +90,11 @@ def test_the_lock_stays_while_a_chain_does_not_answer() -> None:
         await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
         await silent(fs)
         fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         with pytest.raises(Locked):
             await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
         fs.storage.down.clear()
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
         with pytest.raises(StaleFence):
             await write(fs, old)
@@ -128,7 +128,7 @@ def test_interrupted_and_repeated_it_ends_the_same(seed: int) -> None:
         await silent(fs)
         fs.storage.before.extend([lambda *_: NotServing("not now")] * seed)
         for _ in range(3):
-            await fs.sweeper.sweep()
+            await fs.lease_reaper.reap()
         assert await fs.engine.begin().get_range(*keys.LOCKS) == []
         with pytest.raises(ThreefsError):
             await write(fs, old)

@@ -17,14 +17,14 @@ def test_it_begins_once_and_a_new_one_has_a_higher_number() -> None:
     async def test() -> None:
         engine = MemoryEngine()
         tx = engine.begin()
-        assert await leases.number(tx, ONE) == 0
-        first = await leases.join(tx, ONE, 5)
-        assert first and await leases.join(tx, ONE, 9) == first
-        second = await leases.join(tx, TWO, 5)
+        assert await leases.current(tx, ONE) == 0
+        first = await leases.ensure(tx, ONE, 5)
+        assert first and await leases.ensure(tx, ONE, 9) == first
+        second = await leases.ensure(tx, TWO, 5)
         await leases.end(tx, TWO, first)
-        assert await leases.number(tx, TWO) == second, "another lease"
+        assert await leases.current(tx, TWO) == second, "another lease"
         await leases.end(tx, TWO, second)
-        assert await leases.join(tx, TWO, 5) > second > first
+        assert await leases.ensure(tx, TWO, 5) > second > first
         await tx.commit()
         assert len(await engine.begin().get_range(*keys.ENDED)) == 1
 
@@ -35,16 +35,16 @@ def test_what_is_held_conflicts_with_the_end_but_not_with_a_renewal() -> None:
     async def test() -> None:
         engine = MemoryEngine()
         tx = engine.begin()
-        await leases.join(tx, ONE, 5)
+        await leases.ensure(tx, ONE, 5)
         await tx.commit()
         holding, late, renewing, ending = (engine.begin() for _ in range(4))
         for tx in (holding, late):
-            await leases.join(tx, ONE, 5)
+            await leases.ensure(tx, ONE, 5)
             tx.set(b"held", b"")
         leases.renew(renewing, ONE, 6)
         await renewing.commit()
         await holding.commit()
-        await leases.end(ending, ONE, await leases.number(ending, ONE))
+        await leases.end(ending, ONE, await leases.current(ending, ONE))
         await ending.commit()
         with pytest.raises(Conflict):
             await late.commit()
@@ -69,4 +69,4 @@ def test_silence_is_counted_from_the_stamp() -> None:
 
 def test_a_client_has_an_identity() -> None:
     with pytest.raises(InvalidArgument):
-        asyncio.run(leases.join(MemoryEngine().begin(), b"short", 1))
+        asyncio.run(leases.ensure(MemoryEngine().begin(), b"short", 1))

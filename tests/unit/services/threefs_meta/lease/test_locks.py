@@ -31,7 +31,7 @@ def test_an_owner_has_at_each_byte_what_it_asked_for_last(wishes: list[pb.FileLo
     held: list[pb.FileLock] = []
     model = [pb.UNLOCK] * BYTES
     for wish in wishes:
-        held = locks.changed(held, wish)
+        held = locks.after_request(held, wish)
         model[wish.start : wish.end + 1] = [wish.type] * (wish.end + 1 - wish.start)
         shown = [pb.UNLOCK] * BYTES
         for one in held:
@@ -47,11 +47,11 @@ def test_an_owner_has_at_each_byte_what_it_asked_for_last(wishes: list[pb.FileLo
 def test_two_exclude_each_other_where_they_meet_and_one_is_exclusive(one: pb.FileLock, other: pb.FileLock) -> None:
     meet = bool(set(range(one.start, one.end + 1)) & set(range(other.start, other.end + 1)))
     kinds = {one.type, other.type}
-    assert locks.exclude(one, other) == (meet and pb.EXCLUSIVE in kinds and pb.UNLOCK not in kinds)
+    assert locks.conflicts(one, other) == (meet and pb.EXCLUSIVE in kinds and pb.UNLOCK not in kinds)
 
 
 def test_the_kinds_do_not_see_each_other() -> None:
-    assert not locks.exclude(lock(pb.EXCLUSIVE), lock(pb.EXCLUSIVE, of=pb.FLOCK))
+    assert not locks.conflicts(lock(pb.EXCLUSIVE), lock(pb.EXCLUSIVE, of=pb.FLOCK))
     assert not locks.same_owner(lock(pb.EXCLUSIVE), lock(pb.EXCLUSIVE, of=pb.FLOCK))
     assert locks.same_owner(lock(pb.EXCLUSIVE), lock(pb.SHARED))
 

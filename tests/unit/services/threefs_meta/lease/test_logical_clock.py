@@ -40,12 +40,12 @@ def test_a_tick_lasts_its_time() -> None:
     async def test(world: World) -> None:
         ticks = world.service()
         assert ticks.tick_s == 60.0 / TICKS_PER_LEASE
-        assert not await ticks.look()
+        assert not await ticks.poll()
         world.advance(ticks.tick_s - 0.1)
-        assert not await ticks.look() and ticks.number == 0
+        assert not await ticks.poll() and ticks.tick == 0
         world.advance(0.1)
-        assert await ticks.look() and ticks.number == 1
-        assert not await ticks.look(), "the next one has just begun"
+        assert await ticks.poll() and ticks.tick == 1
+        assert not await ticks.poll(), "the next one has just begun"
 
     run(test)
 
@@ -55,9 +55,9 @@ def test_many_services_count_no_faster_than_one_and_only_one_ends_a_tick() -> No
         services = [world.service() for _ in range(3)]
         ended = 0
         for _ in range(100):
-            ended += sum(await asyncio.gather(*(ticks.look() for ticks in services)))
+            ended += sum(await asyncio.gather(*(ticks.poll() for ticks in services)))
             world.advance(1.0)
-        assert {ticks.number for ticks in services} <= {8, 9, 10} and 8 <= ended <= 10
+        assert {ticks.tick for ticks in services} <= {8, 9, 10} and 8 <= ended <= 10
 
     run(test)
 
@@ -65,9 +65,9 @@ def test_many_services_count_no_faster_than_one_and_only_one_ends_a_tick() -> No
 def test_a_service_that_stood_still_ends_one_tick_only() -> None:
     async def test(world: World) -> None:
         ticks = world.service()
-        await ticks.look()
+        await ticks.poll()
         world.advance(1000.0)
-        assert await ticks.look() and not await ticks.look() and ticks.number == 1
+        assert await ticks.poll() and not await ticks.poll() and ticks.tick == 1
 
     run(test)
 
@@ -75,15 +75,15 @@ def test_a_service_that_stood_still_ends_one_tick_only() -> None:
 def test_a_new_service_watches_for_itself_before_it_counts() -> None:
     async def test(world: World) -> None:
         first = world.service()
-        await first.look()
+        await first.poll()
         world.advance(first.tick_s)
-        await first.look()
+        await first.poll()
         world.advance(first.tick_s * 0.9)
         second = world.service()
-        assert not await second.look() and second.number == 1
+        assert not await second.poll() and second.tick == 1
         world.advance(second.tick_s * 0.5)
-        assert not await second.look(), "it has seen the tick for half of its time"
-        assert await first.look()
+        assert not await second.poll(), "it has seen the tick for half of its time"
+        assert await first.poll()
 
     run(test)
 
@@ -95,14 +95,14 @@ def test_a_stamp_is_never_behind(seed: int) -> None:
     async def test(world: World) -> None:
         random = SeededRandom(seed)
         idle, busy = world.service(), world.service()
-        await idle.look()
+        await idle.poll()
         for _ in range(300):
             world.advance(random.uniform(0, 4))
-            await busy.look()
+            await busy.poll()
             if random.below(20) == 0:
-                await idle.look()
-            assert idle.stamp() >= busy.number and busy.stamp() >= busy.number
-        assert busy.number > 20
+                await idle.poll()
+            assert idle.stamp() >= busy.tick and busy.stamp() >= busy.tick
+        assert busy.tick > 20
 
     run(test, conflict_rate=0.1, unknown_rate=0.1)
 
@@ -132,6 +132,6 @@ def test_it_counts_by_itself_also_after_the_store_was_away() -> None:
         while calls < 3:
             await asyncio.sleep(0)
         counting.cancel()
-        assert ticks.number == 3
+        assert ticks.tick == 3
 
     run(test)

@@ -37,7 +37,7 @@ def test_write_sessions_of_a_dead_client_are_closed_with_their_length(seed: int)
         living = await written_by(fs, CLIENT, "/living", SESSION)
         await fs.pass_lease()
         await fs.renew(CLIENT)
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         for number in range(len(files)):
             assert (await fs.stat(f"/dead{number}")).length == len(f"/dead{number}")
         with pytest.raises(SessionLost):
@@ -53,8 +53,8 @@ def test_nothing_is_given_up_before_the_lease_has_run_out() -> None:
         file = await written_by(fs, DEAD, "/a", SESSION)
         for _ in range(6):
             fs.clock.advance(fs.context.logical_clock.tick_s)
-            await fs.context.logical_clock.look()
-            await fs.sweeper.sweep()
+            await fs.context.logical_clock.poll()
+            await fs.lease_reaper.reap()
         assert (await fs.close(file, SESSION, length_hint=2, written=True)).length == 2
 
     run(test)
@@ -66,10 +66,10 @@ def test_storage_that_is_away_only_delays() -> None:
         await fs.renew(DEAD, hold=[1])
         await fs.pass_lease()
         fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         assert await held(fs) == 2, "the session, and the lease on record"
         fs.storage.down.clear()
-        await LeaseReaper(fs.context).sweep()  # of another service
+        await LeaseReaper(fs.context).reap()  # of another service
         assert await held(fs) == 0 and (await fs.stat("/a")).length == 2
 
     run(test)
@@ -80,7 +80,7 @@ def test_a_new_lease_of_the_same_client_is_not_touched() -> None:
         old = await written_by(fs, CLIENT, "/old", b"1" * 16)
         await fs.renew(CLIENT, end=(await fs.renew(CLIENT)).lease)
         young = await written_by(fs, CLIENT, "/young", b"2" * 16)
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         with pytest.raises(SessionLost):
             await fs.close(old, b"1" * 16)
         await fs.close(young, b"2" * 16, length_hint=6, written=True)
@@ -95,7 +95,7 @@ def test_a_removed_file_of_a_dead_client_is_collected() -> None:
         await fs.remove("/a")
         await fs.collect_all()
         assert fs.chunk_numbers(file) == [0]
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         await fs.collect_all()
         assert fs.chunk_numbers(file) == []
 
@@ -105,10 +105,10 @@ def test_a_removed_file_of_a_dead_client_is_collected() -> None:
 def test_it_runs_by_itself_until_it_is_stopped() -> None:
     async def test(fs: MetaBench) -> None:
         await written_by(fs, DEAD, "/a", SESSION)
-        fs.sweeper.start()
+        fs.lease_reaper.start()
         while await held(fs):
             await asyncio.sleep(0)
-        await fs.sweeper.stop()
+        await fs.lease_reaper.stop()
         request = pb.OpenRequest(mutation=fs.mutation(), place=at("/a"), session=SESSION)
         assert (await open_inode(fs.context, request)).lease
 
@@ -126,7 +126,7 @@ def test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed() -> N
         before = await fs.stat("/a")
         await fs.write(file, 0, b"X")
         await fs.pass_lease()
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         after = await fs.stat("/a")
         assert after.length == 2 and after.change == before.change + 1
         assert after.mtime_ns == after.ctime_ns == fs.clock.wall_ns() > before.mtime_ns
@@ -150,7 +150,7 @@ def test_what_the_client_holds_anew_under_the_same_key_stays() -> None:
         first = await locks(DEAD)
         await fs.renew(DEAD, hold=[file.inode])
         await fs.pass_lease()
-        look, came_back = fs.sweeper._page, False
+        look, came_back = fs.lease_reaper._page, False
 
         async def page(of: tuple[bytes, bytes], after: bytes) -> list[tuple[bytes, bytes]]:
             nonlocal came_back
@@ -161,8 +161,8 @@ def test_what_the_client_holds_anew_under_the_same_key_stays() -> None:
                 await fs.renew(DEAD, hold=[file.inode])
             return found
 
-        fs.sweeper._page = page  # type: ignore[method-assign]
-        await fs.sweeper.sweep()
+        fs.lease_reaper._page = page  # type: ignore[method-assign]
+        await fs.lease_reaper.reap()
         assert came_back and len(await fs.engine.begin().get_range(*keys.holds(file.inode))) == 1
         with pytest.raises(Locked):
             await locks(CLIENT)
@@ -180,7 +180,7 @@ def test_a_damaged_record_holds_up_nobody(table: tuple[bytes, bytes]) -> None:
         file = await written_by(fs, DEAD, "/a", SESSION)
         await fs.renew(DEAD, hold=[file.inode])
         await fs.pass_lease()
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         assert (await fs.stat("/a")).length == 2
         assert not await fs.engine.begin().get_range(*keys.sessions(file.inode))
         assert not await fs.engine.begin().get_range(*keys.holds(file.inode))

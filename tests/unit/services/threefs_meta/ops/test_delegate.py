@@ -1,10 +1,10 @@
 import pytest
-from threefs_meta.lease.delegation import QUIET_TICKS
-from threefs_meta.ops.delegate import claim
+from threefs_meta.lease.delegation import COOLDOWN_TICKS
+from threefs_meta.ops.delegate import delegate
 from threefs_meta.ops.list_names import list_names
 from threefs_meta.ops.lookup import lookup
 from threefs_meta.ops.remove import remove
-from threefs_meta.ops.return_delegation import unclaim
+from threefs_meta.ops.return_delegation import return_delegation
 
 from tests.harness.meta_harness import CLIENT, MetaBench, at, run
 from threefs.errors import NotADirectory, NotFound
@@ -18,7 +18,7 @@ async def claimed(fs: MetaBench, directory: int, client: bytes = CLIENT) -> int:
     """The number of the claim, 0 if it was not granted."""
     mutation = fs.mutation()
     mutation.client = client
-    reply = await claim(fs.context, pb.DelegateRequest(mutation=mutation, directory=directory))
+    reply = await delegate(fs.context, pb.DelegateRequest(mutation=mutation, directory=directory))
     assert reply.claim in (0, mutation.request)
     return reply.claim
 
@@ -44,8 +44,8 @@ def test_a_repeated_answer_grants_nothing() -> None:
     async def test(fs: MetaBench) -> None:
         number = (await fs.mkdir("/d")).inode
         request = pb.DelegateRequest(mutation=fs.mutation(), directory=number)
-        assert (await claim(fs.context, request)).claim == request.mutation.request
-        assert not (await claim(fs.context, request)).claim
+        assert (await delegate(fs.context, request)).claim == request.mutation.request
+        assert not (await delegate(fs.context, request)).claim
 
     run(test)
     run(test, conflict_rate=0.3)
@@ -57,7 +57,7 @@ def test_where_one_was_recalled_there_is_none_for_a_while() -> None:
         assert await claimed(fs, number, OTHER)
         await fs.create("/d/f")
         assert not await claimed(fs, number) and not await claimed(fs, number, OTHER)
-        await fs.pass_ticks(QUIET_TICKS + 1)
+        await fs.pass_ticks(COOLDOWN_TICKS + 1)
         assert await claimed(fs, number)
 
     run(test)
@@ -104,7 +104,9 @@ def test_it_stays_with_a_directory_that_is_moved_or_changed() -> None:
         assert not (await fs.rename("/d", "/e")).HasField("delegation")
         assert not (await fs.set("/e", mode=0o700)).HasField("delegation")
         assert (await stored(fs, number)).number == first
-        await unclaim(fs.context, pb.ReturnDelegationRequest(client=CLIENT, directories=[number], numbers=[first]))
+        await return_delegation(
+            fs.context, pb.ReturnDelegationRequest(client=CLIENT, directories=[number], numbers=[first])
+        )
         assert not (await stored(fs, number)).client
 
     run(test)

@@ -1,5 +1,5 @@
 import pytest
-from threefs_meta.ops.fsck_recheck import MOST_NAMES, MOST_SUBJECTS, examine
+from threefs_meta.ops.fsck_recheck import MOST_NAMES, MOST_SUBJECTS, fsck_recheck
 from threefs_meta.store import keys
 
 from tests.harness import damage
@@ -13,15 +13,15 @@ def test_a_repair_is_done_once_and_told_again() -> None:
     async def test(bench: MetaBench) -> None:
         await damage.put_entry(bench, ROOT, b"x", 99, pb.FILE)
         subjects = [pb.FsckSubject(key=keys.inode(7)), pb.FsckSubject(key=keys.entry(ROOT, b"x"))]
-        found = await examine(bench.context, pb.FsckRecheckRequest(subjects=subjects))
+        found = await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
         assert [(one.subject, one.kind, one.name, one.repaired) for one in found.findings] == [
             (1, pb.DANGLING_ENTRY, b"x", False)
         ]
         request = pb.FsckRecheckRequest(mutation=bench.mutation(), repair=True, subjects=subjects)
-        first = await examine(bench.context, request)
+        first = await fsck_recheck(bench.context, request)
         assert [one.repaired for one in first.findings] == [True]
-        assert await examine(bench.context, request) == first
-        assert not (await examine(bench.context, pb.FsckRecheckRequest(subjects=subjects))).findings
+        assert await fsck_recheck(bench.context, request) == first
+        assert not (await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))).findings
 
     run(test)
 
@@ -30,9 +30,9 @@ def test_limits() -> None:
     async def test(bench: MetaBench) -> None:
         with pytest.raises(InvalidArgument, match="looked at at once"):
             subjects = [pb.FsckSubject(inode=1)] * (MOST_SUBJECTS + 1)
-            await examine(bench.context, pb.FsckRecheckRequest(subjects=subjects))
+            await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
         with pytest.raises(InvalidArgument, match="names"):
             subjects = [pb.FsckSubject(inode=1, names=[pb.FsckName()] * (MOST_NAMES + 1))]
-            await examine(bench.context, pb.FsckRecheckRequest(subjects=subjects))
+            await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
 
     run(test)

@@ -1,5 +1,5 @@
 import pytest
-from threefs_meta.ops.fsck_scan import MOST_WANTED, scan
+from threefs_meta.ops.fsck_scan import MOST_WANTED, fsck_scan
 from threefs_meta.store import keys
 
 from tests.harness import damage
@@ -15,7 +15,7 @@ async def pages(
     found, after, more = [], b"", True
     while more:
         request = pb.FsckScanRequest(table=table, after=after, limit=limit, wanted=wanted)
-        page = await scan(bench.context, request)
+        page = await fsck_scan(bench.context, request)
         found.append(page)
         after, more = page.after, page.more
     return found
@@ -93,8 +93,8 @@ def test_records_of_the_trash_are_read() -> None:
 def test_limits() -> None:
     async def test(bench: MetaBench) -> None:
         with pytest.raises(InvalidArgument, match="table"):
-            await scan(bench.context, pb.FsckScanRequest())
+            await fsck_scan(bench.context, pb.FsckScanRequest())
         with pytest.raises(InvalidArgument, match="at most"):
-            await scan(bench.context, pb.FsckScanRequest(table=pb.FSCK_QUEUE, wanted=[1] * (MOST_WANTED + 1)))
+            await fsck_scan(bench.context, pb.FsckScanRequest(table=pb.FSCK_QUEUE, wanted=[1] * (MOST_WANTED + 1)))
 
     run(test)

@@ -125,7 +125,7 @@ def test_a_file_that_got_no_name_is_freed(dies: bool) -> None:
         await fs.write(made, 0, b"abc")
         if dies:
             await fs.pass_lease()
-            await fs.sweeper.sweep()
+            await fs.lease_reaper.reap()
         else:
             await fs.close(made, SESSION, length_hint=3, written=True)
         with pytest.raises(NotFound):

@@ -59,7 +59,7 @@ def test_the_locks_of_a_dead_client_go_with_its_lease() -> None:
         await fs.renew(CLIENT)
         with pytest.raises(Locked):
             await ask(fs, inode, pb.SHARED)
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         await ask(fs, inode, pb.SHARED)
 
     run(test)

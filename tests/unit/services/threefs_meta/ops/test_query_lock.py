@@ -1,7 +1,7 @@
 """Who is in the way."""
 
 from threefs_meta.lease import locks
-from threefs_meta.ops.query_lock import find_lock
+from threefs_meta.ops.query_lock import query_lock
 
 from tests.harness.meta_harness import CLIENT, MetaBench, run
 from tests.unit.services.threefs_meta.ops.test_lock import OTHER, ask
@@ -14,7 +14,7 @@ def test_whoever_is_not_the_owner() -> None:
 
         async def find(client: bytes, owner: int) -> pb.QueryLockReply:
             wanted = pb.FileLock(kind=pb.RECORD_LOCK, type=pb.EXCLUSIVE, owner=owner, end=locks.END)
-            return await find_lock(fs.context, pb.QueryLockRequest(client=client, inode=inode, lock=wanted))
+            return await query_lock(fs.context, pb.QueryLockRequest(client=client, inode=inode, lock=wanted))
 
         await ask(fs, inode, pb.SHARED, 3, 4)
         assert not (await find(CLIENT, 1)).HasField("conflict")

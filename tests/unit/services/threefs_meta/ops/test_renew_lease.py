@@ -1,7 +1,7 @@
 """Renewals, and holds of files that are open for reading."""
 
 import pytest
-from threefs_meta.ops.renew_lease import MOST_HOLDS, renew
+from threefs_meta.ops.renew_lease import MOST_HOLDS, renew_lease
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, run
@@ -19,11 +19,11 @@ def test_a_lease_keeps_its_number_as_long_as_it_is_renewed() -> None:
             await fs.renew()
             for _ in range(5):
                 fs.clock.advance(fs.context.logical_clock.tick_s)
-                await fs.context.logical_clock.look()
-            await fs.sweeper.sweep()
+                await fs.context.logical_clock.poll()
+            await fs.lease_reaper.reap()
         assert (await fs.renew()).lease == made.lease
         await fs.pass_lease()
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         assert (await fs.renew()).lease > made.lease
 
     run(test)
@@ -63,7 +63,7 @@ def test_a_client_can_give_up_everything_at_once() -> None:
         file = made.inode
         await fs.write(file, 0, b"data")
         assert (await fs.renew(end=made.lease)).lease == 0
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         assert (await fs.stat("/a")).length == 4, "settled in its name"
         await fs.remove("/a")
         await fs.collect_all()
@@ -88,13 +88,13 @@ def test_a_request_that_comes_late_changes_nothing() -> None:
     async def test(fs: MetaBench) -> None:
         file = (await fs.create("/a")).inode
         late = pb.RenewLeaseRequest(client=CLIENT, drop=[file.inode], number=1)
-        lease = (await renew(fs.context, pb.RenewLeaseRequest(client=CLIENT, hold=[file.inode], number=2))).lease
+        lease = (await renew_lease(fs.context, pb.RenewLeaseRequest(client=CLIENT, hold=[file.inode], number=2))).lease
         assert lease
         for _ in range(2):
-            assert (await renew(fs.context, late)).lease == lease
+            assert (await renew_lease(fs.context, late)).lease == lease
             assert await fs.engine.begin().get_range(*keys.holds(file.inode))
         late.number = 2
-        assert (await renew(fs.context, late)).lease == lease
+        assert (await renew_lease(fs.context, late)).lease == lease
         assert not await fs.engine.begin().get_range(*keys.holds(file.inode)), "sent again, it is made again"
 
     run(test)

@@ -1,7 +1,7 @@
 """Access times by reads."""
 
 import pytest
-from threefs_meta.ops.report_atime import MOST_FILES, accessed
+from threefs_meta.ops.report_atime import MOST_FILES, report_atime
 
 from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import InvalidArgument
@@ -10,7 +10,7 @@ from threefs.wire import meta_pb2 as pb
 
 
 async def read(fs: MetaBench, *inodes: int, ago_ms: int = 0) -> None:
-    await accessed(fs.context, pb.ReportAtimeRequest(inode=inodes, ago_ms=[ago_ms] * len(inodes)))
+    await report_atime(fs.context, pb.ReportAtimeRequest(inode=inodes, ago_ms=[ago_ms] * len(inodes)))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -60,6 +60,6 @@ def test_what_is_refused() -> None:
             pb.ReportAtimeRequest(inode=[1] * (MOST_FILES + 1), ago_ms=[0] * (MOST_FILES + 1)),
         ):
             with pytest.raises(InvalidArgument):
-                await accessed(fs.context, request)
+                await report_atime(fs.context, request)
 
     run(test)

@@ -104,7 +104,7 @@ def test_what_a_dead_client_was_appending_is_waited_for_as_long_as_its_session()
         assert await ask(fs, made.inode, 10) == 0
         await fs.pass_lease()
         assert is_in_flux(await fs.stat("/a"), 0, 10)
-        await fs.sweeper.sweep()
+        await fs.lease_reaper.reap()
         assert not is_in_flux(await fs.stat("/a"), 0, 10)
 
     run(test)

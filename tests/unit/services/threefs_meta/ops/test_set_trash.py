@@ -1,7 +1,7 @@
 """The setting of a directory."""
 
 import pytest
-from threefs_meta.ops.set_trash import LONGEST_S
+from threefs_meta.ops.set_trash import LONGEST_TRASH_S
 
 from tests.harness.meta_harness import MetaBench, run
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, PermissionDenied
@@ -29,7 +29,7 @@ def test_what_is_refused() -> None:
         await fs.mkdir("/d")
         await fs.create("/f")
         for path, seconds, error in (
-            ("/d", LONGEST_S + 1, InvalidArgument),
+            ("/d", LONGEST_TRASH_S + 1, InvalidArgument),
             ("/f", 1, NotADirectory),
             ("/gone", 1, NotFound),
         ):

@@ -36,4 +36,4 @@ def test_sums_travel_in_records() -> None:
     sums = accounting.total([{b"a": Cost(1, 1)}, {b"a": Cost(2, 1), b"b": Cost(0, 1)}])
     assert sums == {b"a": Cost(3, 2), b"b": Cost(0, 1)}
     accounting.add(sums, {b"b": Cost(0, 1)}, -1)
-    assert accounting.of_record(accounting.to_record(sums)) == {b"a": Cost(3, 2)}
+    assert accounting.from_record(accounting.to_record(sums)) == {b"a": Cost(3, 2)}

@@ -129,7 +129,7 @@ def test_whatever_is_done_the_sums_are_right(seed: int) -> None:
             if number == 30:
                 await fs.set_quota(uid=0)
             if dice.random() < 0.1:
-                await asyncio.gather(fs.bookkeeper.round(), UsageAggregator(fs.context).round())
+                await asyncio.gather(fs.bookkeeper.run_once(), UsageAggregator(fs.context).run_once())
             if dice.random() < 0.05:
                 await fs.collect_all()
         await fs.audit()
@@ -149,7 +149,7 @@ def test_many_deltas_are_added_up_in_pages_also_by_two() -> None:
         await fs.set_quota("/t")
         for number in range(DELTAS_PER_TRANSACTION + 50):
             await fs.create(f"/t/{number}")
-        await asyncio.gather(*(UsageAggregator(fs.context).round() for _ in range(3)))
+        await asyncio.gather(*(UsageAggregator(fs.context).run_once() for _ in range(3)))
         assert await used(fs, "/t") == (0, DELTAS_PER_TRANSACTION + 51)
         assert not await fs.engine.begin().get_range(*keys.DELTAS)
 
@@ -161,7 +161,7 @@ def test_it_runs_by_itself_until_it_is_stopped() -> None:
         await fs.set_quota("/", limit_inodes=5)
         await fs.create("/a")
         fs.bookkeeper.start()
-        while fs.context.quotas.standing(b"t" + (1).to_bytes(8, "big")) is None or await fs.engine.begin().get_range(
+        while fs.context.quotas.status(b"t" + (1).to_bytes(8, "big")) is None or await fs.engine.begin().get_range(
             *keys.DELTAS
         ):
             await asyncio.sleep(0)

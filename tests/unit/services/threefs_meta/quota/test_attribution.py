@@ -16,8 +16,8 @@ def test_a_directory_is_noted_when_it_counts_for_another() -> None:
         parent = pb.Inode(inode=3, type=pb.DIRECTORY, tree=3)
         moved, file = pb.Inode(inode=4, type=pb.DIRECTORY), pb.Inode(inode=5, type=pb.FILE)
         for _ in range(2):
-            await attribution.adopt(ns, moved, parent)
-            await attribution.adopt(ns, file, parent)
+            await attribution.inherit_quota(ns, moved, parent)
+            await attribution.inherit_quota(ns, file, parent)
         assert (moved.tree, file.tree) == (3, 3)
         assert [keys.inode_of(key) for key, _ in await tx.get_range(*keys.RETAGS)] == [4]
 
@@ -30,7 +30,7 @@ def test_a_tree_of_its_own_only_learns_where_it_lies() -> None:
         key = keys.limits(accounting.tree_account(4))
         tx.set(key, records.encode(QuotaLimits(bytes=7)))
         own = pb.Inode(inode=4, type=pb.DIRECTORY, tree=4)
-        await attribution.adopt(fs.context.namespace(tx), own, pb.Inode(inode=3, type=pb.DIRECTORY, tree=2))
+        await attribution.inherit_quota(fs.context.namespace(tx), own, pb.Inode(inode=3, type=pb.DIRECTORY, tree=2))
         assert own.tree == 4 and not await tx.get_range(*keys.RETAGS)
         value = await tx.get(key)
         assert value is not None and records.decode(value, QuotaLimits, key) == QuotaLimits(bytes=7, parent=2)

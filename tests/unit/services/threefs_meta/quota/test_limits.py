@@ -42,26 +42,26 @@ def test_a_tree_below_counts_for_those_above_and_is_held_by_their_limits() -> No
             tree_account(3): (QuotaLimits(bytes=1000), Usage(bytes=70)),
         }
     )
-    standing = quotas.standing(tree_account(1))
-    assert standing is not None and standing.used == (80, 10)
+    status = quotas.status(tree_account(1))
+    assert status is not None and status.used == (80, 10)
     for tree in (1, 2):
         with pytest.raises(QuotaExceeded, match="10 of at most 10 files"):
-            quotas.check_new(file(tree))
-        quotas.check_longer(file(tree), 20)
+            quotas.check_create(file(tree))
+        quotas.check_growth(file(tree), 20)
         with pytest.raises(QuotaExceeded, match="80 of at most 100 bytes"):
-            quotas.check_longer(file(tree), 21)
+            quotas.check_growth(file(tree), 21)
         assert not quotas.is_over(file(tree))
-    quotas.check_new(file(3))
-    quotas.check_new(file(0))
-    quotas.check_longer(file(1), -5)
+    quotas.check_create(file(3))
+    quotas.check_create(file(0))
+    quotas.check_growth(file(1), -5)
 
 
 def test_users_have_limits_too() -> None:
     quotas = loaded({user_account(5): (QuotaLimits(bytes=10), Usage(bytes=10, inodes=1))})
     assert quotas.is_over(file(0, 5, True))
     assert not quotas.is_over(file(0, 6, True)) and not quotas.is_over(file(0, 5, False))
-    assert [account for account, _ in quotas.standings(b"", 10)] == [user_account(5)]
-    assert quotas.standings(user_account(5), 10) == []
+    assert [account for account, _ in quotas.statuses(b"", 10)] == [user_account(5)]
+    assert quotas.statuses(user_account(5), 10) == []
 
 
 def test_records_that_go_in_circles_do_no_harm() -> None:
@@ -85,11 +85,11 @@ def test_errors_name_the_directory_and_not_its_number() -> None:
         quotas = Quotas()
         await quotas.load(fs.context.engine.begin())
         with pytest.raises(QuotaExceeded, match="the tree /projects has 1 of at most 1 files"):
-            quotas.check_new(file(directory.inode))
+            quotas.check_create(file(directory.inode))
         await fs.rename("/projects", "/old")
         await quotas.load(fs.context.engine.begin())
         with pytest.raises(QuotaExceeded, match="the tree /old has"):
-            quotas.check_new(file(directory.inode))
+            quotas.check_create(file(directory.inode))
         tx = fs.context.engine.begin()
         tx.clear(keys.limits(tree_account(directory.inode)))
         tx.clear(keys.usage(tree_account(directory.inode)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from threefs_manager.metadata_store import admit
-from threefs_meta.lease.leases import join
+from threefs_meta.lease.leases import ensure
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter, write_counter
 from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _admission_request
@@ -200,16 +200,16 @@ def test_no_lease_outlasts_a_restore_and_no_number_comes_again() -> None:
     async def body(world: World) -> None:
         engine = MemoryEngine()
         await world.service(engine).admit()
-        await retry.run(engine, lambda tx: join(tx, old, 1), replayable=True)
+        await retry.run(engine, lambda tx: ensure(tx, old, 1), replayable=True)
         for client in many:
-            await retry.run(engine, lambda tx, client=client: join(tx, client, 1), replayable=True)  # type: ignore[misc]
+            await retry.run(engine, lambda tx, client=client: ensure(tx, client, 1), replayable=True)  # type: ignore[misc]
         backup = await restored(engine)
-        since = await retry.run(engine, lambda tx: join(tx, young, 1), replayable=True)
+        since = await retry.run(engine, lambda tx: ensure(tx, young, 1), replayable=True)
         await world.service(backup).admit()
         tx = backup.begin()
         assert not await tx.get_range(*keys.CLIENTS) and len(await tx.get_range(*keys.ENDED)) == 501
         for client in (old, young):
-            assert await retry.run(backup, lambda tx, client=client: join(tx, client, 1), replayable=True) > since  # type: ignore[misc]
+            assert await retry.run(backup, lambda tx, client=client: ensure(tx, client, 1), replayable=True) > since  # type: ignore[misc]
         left = await backup.begin().get_range(*keys.CLIENTS)
         await world.service(backup).admit()
         assert await backup.begin().get_range(*keys.CLIENTS) == left, "only once"

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from threefs_meta.ops.link import link
-from threefs_meta.ops.report_atime import accessed
+from threefs_meta.ops.report_atime import report_atime
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.trash.reaper import TrashReaper
@@ -289,7 +289,7 @@ def test_what_no_reader_sees_leaves_the_change_of_a_file() -> None:
         await fs.open("/a", session=b"2" * 16)
         await fs.close(made, b"2" * 16, attempted_end=1 << 40)
         assert (await fs.stat("/a")).chains_used > made.chains_used, "the record is another one"
-        await accessed(fs.context, pb.ReportAtimeRequest(inode=[made.inode], ago_ms=[0]))
+        await report_atime(fs.context, pb.ReportAtimeRequest(inode=[made.inode], ago_ms=[0]))
         found = await fs.stat("/a")
         assert found.atime_ns > 1 and found.change == made.change
 

@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.store import keys
 from threefs_meta.transactions import run_readonly
-from threefs_meta.trash import kept
+from threefs_meta.trash import retention
 
 from tests.harness.meta_harness import SESSION, MetaBench, run
 from threefs.errors import AccessDenied, AlreadyExists, NotADirectory, NotFound
@@ -48,7 +48,7 @@ def test_the_nearest_setting_above_counts() -> None:
 
         async def time_s(path: str) -> int:
             number = (await fs.stat(path)).inode
-            return await run_readonly(fs.context, lambda ns: kept.time_s(ns, number))
+            return await run_readonly(fs.context, lambda ns: retention.retention_s(ns, number))
 
         assert await time_s("/a/b/c") == 0
         await fs.set_trash("/", 10)
@@ -196,4 +196,4 @@ def test_quotas_go_on_counting_what_is_in_the_trash() -> None:
     [(b"a~1f-00112233", 31), (b"~0-00112233", 0), (b"a~1f-0011223", None), (b"a", None), (b"a~g-00112233", None)],
 )
 def test_a_name_says_when_it_is_due(name: bytes, due: int | None) -> None:
-    assert kept.due_of(name) == due
+    assert retention.due_of(name) == due

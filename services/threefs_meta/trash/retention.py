@@ -43,11 +43,11 @@ async def is_used(ns: Namespace) -> bool:
     return await ns.tx.get(keys.TRASH_USED) is not None
 
 
-async def time_s(ns: Namespace, directory: int) -> int:
+async def retention_s(ns: Namespace, directory: int) -> int:
     """How long to keep what is removed from the directory; 0: not at all, as in a trash."""
     if not await is_used(ns):
         return 0
-    for inode in await _way_up(ns, directory):
+    for inode in await _ancestors(ns, directory):
         if inode.trash:
             return 0
         if inode.HasField("trash_s"):
@@ -55,7 +55,7 @@ async def time_s(ns: Namespace, directory: int) -> int:
     return 0
 
 
-async def _way_up(ns: Namespace, directory: int) -> list[pb.Inode]:
+async def _ancestors(ns: Namespace, directory: int) -> list[pb.Inode]:
     """The directory and all above it up to the root; nothing, if the way does not lead there."""
     way: list[pb.Inode] = []
     at = directory
@@ -70,17 +70,17 @@ async def _way_up(ns: Namespace, directory: int) -> list[pb.Inode]:
     return []
 
 
-async def keep(
+async def move_to_trash(
     context: Context, ns: Namespace, parent: int, name: bytes, inode: pb.Inode, who: int, keep_s: int
 ) -> None:
     """Move it to its owner's trash. The caller has checked that it may be removed, and clears the entry."""
     now_ns = context.clock.wall_ns()
-    directory = await _of_owner(context, ns, inode.uid)
-    ticks = context.logical_clock
-    due = ticks.stamp() + math.ceil(keep_s / ticks.tick_s)
+    directory = await _owner_directory(context, ns, inode.uid)
+    clock = context.logical_clock
+    due = clock.stamp() + math.ceil(keep_s / clock.tick_s)
     tail = b"~%x-%s" % (due, context.random.token(4).hex().encode())
     kept = name[: paths.MAX_NAME_BYTES - len(tail)] + tail
-    above = [each.name for each in await _way_up(ns, parent)]
+    above = [each.name for each in await _ancestors(ns, parent)]
     path = b"/".join([*reversed(above), name]) if above else b""
     record = Trashed(inode=inode.inode, path=path[: paths.MAX_PATH_BYTES], removed_ns=now_ns, uid=who)
     ns.tx.set(keys.trashed(due, directory, kept), records.encode(record))
@@ -92,7 +92,7 @@ async def keep(
     ns.put_inode(inode)  # it goes on counting for the same quotas
 
 
-def forget(ns: Namespace, parent: int, name: bytes) -> None:
+def clear_record(ns: Namespace, parent: int, name: bytes) -> None:
     """Something is removed for good: if it was in a trash, nobody has to remember it."""
     due = due_of(name)
     if due is not None:
@@ -110,19 +110,21 @@ async def record_of(ns: Namespace, parent: int, name: bytes, inode: int) -> Tras
     return record if record is not None and record.inode == inode else None
 
 
-async def begin(context: Context, ns: Namespace) -> int:
+async def enable(context: Context, ns: Namespace) -> int:
     """Some directory has a trash time from now on; the directory /.trash."""
     if not await read_counter(ns.tx, keys.TRASH_USED):
         write_counter(ns.tx, keys.TRASH_USED, 1)
-    return await _directory(context, ns, ROOT, NAME, 0, _MODE)
+    return await _find_or_make_directory(context, ns, ROOT, NAME, 0, _MODE)
 
 
-async def _of_owner(context: Context, ns: Namespace, uid: int) -> int:
-    top = await _directory(context, ns, ROOT, NAME, 0, _MODE)
-    return await _directory(context, ns, top, b"%d" % uid, uid, _OWNERS_MODE)
+async def _owner_directory(context: Context, ns: Namespace, uid: int) -> int:
+    top = await _find_or_make_directory(context, ns, ROOT, NAME, 0, _MODE)
+    return await _find_or_make_directory(context, ns, top, b"%d" % uid, uid, _OWNERS_MODE)
 
 
-async def _directory(context: Context, ns: Namespace, parent: int, name: bytes, uid: int, mode: int) -> int:
+async def _find_or_make_directory(
+    context: Context, ns: Namespace, parent: int, name: bytes, uid: int, mode: int
+) -> int:
     """Found or made. Its removal is a conflict."""
     entry = await ns.entry(parent, name)
     if entry is None:
