@@ -248,7 +248,7 @@ def test_an_unnamed_file_adds_no_name_and_one_that_is_there_says_nothing() -> No
 @pytest.mark.parametrize("seed", range(15))
 def test_what_is_there_is_never_absent(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two mounts do what they like, each several things at a time, and claim the directory whenever they may."""
-    monkeypatch.setattr(rules, "QUIET_TICKS", 0)
+    monkeypatch.setattr(rules, "COOLDOWN_TICKS", 0)
     monkeypatch.setattr(bounds, "PAUSE_S", 0.0)
     dice = random.Random(seed)
     names = [f"n{number}" for number in range(8)]
