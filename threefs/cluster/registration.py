@@ -96,7 +96,7 @@ class Registration:
         self._draw()
         reply = await self._register()
         write_cluster_id(self._cluster_file, reply.cluster_id)
-        self.cluster_id = reply.cluster_id
+        self.cluster_id = self._request.cluster_id = reply.cluster_id
         self._background.start("heartbeats", self._beat())
 
     def _draw(self, above: int = 0) -> None:

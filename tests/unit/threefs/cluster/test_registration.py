@@ -92,6 +92,24 @@ def test_it_tells_the_newest_version_of_the_routing_that_it_ever_heard_of(tmp_pa
     run(body)
 
 
+def test_a_process_that_registers_again_says_where_it_belongs_from_its_first_start_on(tmp_path: Path) -> None:
+    """Else it is believed nothing about the age of the manager's store, and any cluster takes it in."""
+
+    async def body() -> None:
+        manager = Manager()
+        place = registration(manager, tmp_path)
+        await place.start("h:1")
+        manager.errors.append(NotFound("who is that"))
+        await manager.heard.wait()
+        while len([request for request in manager.requests if isinstance(request, pb.RegisterRequest)]) < 2:
+            await asyncio.sleep(0)
+        await place.stop()
+        registrations = [request for request in manager.requests if isinstance(request, pb.RegisterRequest)]
+        assert [request.cluster_id for request in registrations] == ["", ONE]
+
+    run(body)
+
+
 def test_it_learns_its_id_and_cluster_and_beats(tmp_path: Path) -> None:
     async def body() -> None:
         manager = Manager()
