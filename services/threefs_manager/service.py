@@ -264,7 +264,9 @@ class Manager:
             self._expected_cluster_id = self._expected_cluster_id or request.cluster_id
         ours = request.cluster_id == routing.cluster_id != ""
         if ours:  # what processes of other clusters have seen proves nothing
-            self._detector.check(request)
+            self._detector.check(request, keeps_chains=request.kind == pb.STORAGE)
+        elif request.kind == pb.STORAGE and not request.cluster_id:
+            self._detector.confirmed = True  # a new disk: if all disks are new, nobody knows of a newer store
         if request.cluster_id in ("", routing.cluster_id):
             self._inquire_node(request)
         if ours:
@@ -302,7 +304,8 @@ class Manager:
             raise NotPrimary("the lease of this manager has not been renewed in time")
         routing = self._publisher.routing
         node = self._require_current(request.node_id, request.incarnation)
-        self._detector.check(request)  # a node that this store does not know registers again, which checks as well
+        # A node that this store does not know registers again, which checks as well.
+        self._detector.check(request, keeps_chains=node.kind is NodeKind.STORAGE)
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and report what is known of chains")
         registrations.check_reports(request, routing)

@@ -3,7 +3,8 @@
 Nodes report the newest version of the routing that they have seen. The right store has every version that was published
 before this term. So a node that has seen a newer one, which this term has not published either, has it from a newer
 store. Versions that the term makes itself prove nothing: an older copy would count up to the same numbers, with other
-content. So nothing is changed before a node has reported, and after the first contradiction nothing is served.
+content. So nothing is changed before a node has reported that would know of a newer store, and after the first
+contradiction nothing is served.
 """
 
 from threefs.errors import StrangeStore
@@ -17,16 +18,21 @@ class StaleStoreDetector:
 
     def __init__(self, version: int) -> None:
         """`version` is that of the routing in the store when the term began."""
-        self.confirmed = False  # a node has reported, and knows nothing newer
+        self.confirmed = False  # a node that would know of a newer store has reported none
         self._failure: StrangeStore | None = None
+        self._version_at_start = version
         self._newest_published = version  # the newest that a node can have from this store
 
     def on_published(self, version: int) -> None:
         """A node is sent this version now."""
         self._newest_published = max(self._newest_published, version)
 
-    def check(self, request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:
-        """Raises StrangeStore if the node has seen a newer version, or if the store was found to be older before."""
+    def check(self, request: pb.RegisterRequest | pb.HeartbeatRequest, *, keeps_chains: bool) -> None:
+        """Raises StrangeStore if the node has seen a newer version, or if the store was found to be older before.
+
+        A storage node keeps the versions of its chains. A meta service that is new knows what this term has published,
+        and of no other store.
+        """
         if request.routing_version > self._newest_published and self._failure is None:
             self._failure = StrangeStore(
                 f"the manager's store is an older copy: node {request.node_id} has seen version "
@@ -34,7 +40,8 @@ class StaleStoreDetector:
                 "one in its place, or restore a backup: `threefs restore BACKUP` (docs/backup.md)"
             )
         self.check_fresh()
-        self.confirmed = True
+        if keeps_chains or 0 < request.routing_version <= self._version_at_start:
+            self.confirmed = True
 
     def check_chains(self, routing: Routing, request: pb.RegisterRequest) -> None:
         """Raises StrangeStore if a target's store keeps a newer version of its chain than the manager's store has."""

@@ -9,6 +9,7 @@ from threefs_meta.store import identity
 from threefs_storage.engine.record_store import RecordStore
 
 from tests.sim.planted.registry import plant_for, put
+from threefs.cluster.registration import Registration
 from threefs.errors import NotAuthorised
 from threefs.kv.engine_api import Transaction
 from threefs.rpc import handshake
@@ -22,7 +23,7 @@ _DOZES = "sim/test_lock_holders_asleep.py"
 def older_copy_of_the_managers_store_is_served() -> None:
     """I15: nodes that know better are not believed."""
 
-    def confirmed(self: StaleStoreDetector, request: Any) -> None:
+    def confirmed(self: StaleStoreDetector, request: Any, **kind: Any) -> None:
         self.confirmed = True
 
     put(StaleStoreDetector, "check", confirmed)
@@ -48,6 +49,35 @@ def strangers_answer_calls() -> None:
         return isinstance(error, NotAuthorised) and is_a_stranger(self, error)
 
     put(ConnectionPool, "_is_a_stranger", credulous)
+
+
+@plant_for(
+    "unit/threefs/cluster/test_registration.py"
+    "::test_a_process_that_registers_again_says_where_it_belongs_from_its_first_start_on"
+)
+def who_registers_again_names_no_cluster() -> None:
+    """I15: what it has seen is not compared with the manager's store."""
+    register = Registration._register
+
+    async def nameless(self: Registration) -> Any:
+        self._request.cluster_id = ""
+        return await register(self)
+
+    put(Registration, "_register", nameless)
+
+
+@plant_for(
+    "unit/services/threefs_manager/test_stale_store.py"
+    "::test_a_meta_service_that_is_new_says_nothing_of_the_age_of_the_store"
+)
+def who_knows_nothing_confirms_the_managers_store() -> None:
+    """I15: chains are changed before anybody was heard who would know better."""
+    check = StaleStoreDetector.check
+
+    def credulous(self: StaleStoreDetector, request: Any, **kind: Any) -> None:
+        check(self, request, keeps_chains=True)
+
+    put(StaleStoreDetector, "check", credulous)
 
 
 @plant_for("unit/threefs/rpc/test_connection_pool.py::test_who_takes_the_port_of_a_service_is_taken_for_nobody[]")

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from threefs_manager.stale_store import StaleStoreDetector
 
-from tests.unit.services.threefs_manager.test_service import PLAN, Bench, storage
+from tests.unit.services.threefs_manager.test_service import PLAN, Bench, meta, storage
 from threefs.errors import NotFound, StrangeStore
 from threefs.wire import manager_pb2 as pb
 
@@ -17,30 +17,30 @@ def beat(version: int) -> pb.HeartbeatRequest:
 def test_what_a_term_has_given_out_itself_is_no_news() -> None:
     detector = StaleStoreDetector(7)
     assert not detector.confirmed
-    detector.check(beat(7))
+    detector.check(beat(7), keeps_chains=True)
     assert detector.confirmed
     detector.on_published(9)
     detector.on_published(8)
-    detector.check(beat(9))
+    detector.check(beat(9), keeps_chains=True)
     with pytest.raises(StrangeStore, match="node 1 has seen version 10 of the routing, and the store had 9"):
-        detector.check(beat(10))
+        detector.check(beat(10), keeps_chains=True)
 
 
 def test_what_an_older_copy_counts_by_itself_makes_it_no_newer() -> None:
     detector = StaleStoreDetector(7)  # it has changed chains since, and is at 12, but nobody was told
     with pytest.raises(StrangeStore):
-        detector.check(beat(9))
+        detector.check(beat(9), keeps_chains=True)
     assert not detector.confirmed
 
 
 def test_after_one_node_knew_better_nobody_is_served_and_nothing_is_changed() -> None:
     detector = StaleStoreDetector(7)
-    detector.check(beat(0))
+    detector.check(beat(0), keeps_chains=True)
     detector.check_fresh()
     with pytest.raises(StrangeStore):
-        detector.check(beat(8))
+        detector.check(beat(8), keeps_chains=True)
     with pytest.raises(StrangeStore):
-        detector.check(beat(0))
+        detector.check(beat(0), keeps_chains=True)
     with pytest.raises(StrangeStore, match="threefs restore"):
         detector.check_fresh()
 
@@ -105,6 +105,49 @@ def test_only_a_node_of_this_cluster_can_have_seen_a_newer_store() -> None:
             await manager.heartbeat(beat)
         beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
         await manager.heartbeat(beat)
+        await bench.stop()
+
+    asyncio.run(body())
+
+
+def test_a_meta_service_that_is_new_says_nothing_of_the_age_of_the_store() -> None:
+    """It was the first that was heard. Chains were changed for it, up to the version in which the newer store has them,
+    and a target that was put out there served with old bytes."""
+
+    async def body() -> None:
+        bench = Bench()
+        cluster_id = (await (await bench.start()).init(PLAN)).cluster_id
+        manager = await bench.start()  # the copy; the newer store has put target 201 out of its chain
+        joined = await manager.register(meta("h:9", 3))
+        beat = pb.HeartbeatRequest(node_id=joined.node_id, incarnation=3, routing_version=joined.routing.version)
+        for _ in range(3):
+            bench.clock.advance(10.1)
+            await manager.heartbeat(beat)
+            assert manager._controller is not None
+            manager._controller.enqueue(manager._publisher.routing.chains)
+            await asyncio.sleep(0.02)
+        assert all(chain.version == 1 for chain in manager._publisher.routing.chains.values())
+        request = storage(1, "h:1", cluster_id=cluster_id)
+        request.routing_version = joined.routing.version
+        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=2)))
+        with pytest.raises(StrangeStore):
+            await manager.register(request)
+        await bench.stop()
+
+    asyncio.run(body())
+
+
+def test_one_that_has_seen_this_store_before_the_term_confirms_it() -> None:
+    async def body() -> None:
+        bench = Bench()
+        first = await bench.start()
+        await first.init(PLAN)
+        joined = await first.register(meta("h:9", 3))
+        manager = await bench.start()
+        assert not manager._detector.confirmed
+        version = joined.routing.version
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=joined.node_id, incarnation=3, routing_version=version))
+        assert manager._detector.confirmed
         await bench.stop()
 
     asyncio.run(body())
