@@ -63,10 +63,10 @@ def test_a_manager_that_would_serve_from_an_older_store_is_found(monkeypatch: py
 
 
 def test_a_meta_service_that_would_serve_from_any_store_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def judge(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
+    def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
         return pb.MetadataStore(store_id=request.store_id, epoch=request.epoch, generation=request.generation)
 
-    monkeypatch.setattr(metadata_store, "judge", judge)
+    monkeypatch.setattr(metadata_store, "check_store", check_store)
     outcome = played("12.0 aged meta 3.0")
     assert any("serves from a metadata store that is not" in violation for violation in outcome.violations)
 
