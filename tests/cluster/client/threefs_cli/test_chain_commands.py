@@ -30,7 +30,7 @@ def test_the_minimum_of_replicas_is_changed_and_shown(threefs: CommandLine) -> N
         for chain in threefs.json("status")["chains"]:
             assert chain["min_replicas"] == 3 and chain["takes_writes"] is (chain["serving"] == 3)
         assert "must be 1 to 3" in threefs.run("chain", "min-replicas", "4").output
-        assert "no chain table 9" in threefs.run("chain", "min-replicas", "1", "--table", "9").output
+        assert "chain table 9 does not exist" in threefs.run("chain", "min-replicas", "1", "--table", "9").output
     finally:
         threefs.ok("chain", "min-replicas", "2")
 
