@@ -97,7 +97,7 @@ class Chain:
                 return following
         return None
 
-    def behind(self, target: TargetId) -> int:
+    def hops_after(self, target: TargetId) -> int:
         """How many more members writes reach after this one."""
         reached = [member.target_id for member in self._reached]
         return len(reached) - 1 - reached.index(target) if target in reached else 0

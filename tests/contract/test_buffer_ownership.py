@@ -181,8 +181,8 @@ def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_
             await chain.write(content, chunk=A)
             connection = await head.peers.connect(tail.address, 5)
             seen: list[bytes] = []
-            sessions = list(tail.server._sessions)
-            stream = connection._link._stream
+            sessions = list(tail.server._connections)
+            stream = connection._stream._stream
             passed = stream.send
             stream.send = lambda pieces: _blocked()  # type: ignore[method-assign]
             successor = Successor(
@@ -208,7 +208,7 @@ def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_
                 return taken
 
             stream.send = noted  # type: ignore[method-assign]
-            connection._link._writable()
+            connection._stream._writable()
             for _ in range(50):
                 await asyncio.sleep(0.002)
             assert b"\xdb" * 16 not in b"".join(seen)

@@ -159,7 +159,7 @@ def test_calls_go_to_a_service_whatever_it_says_it_takes(what: str) -> None:
             peers = ConnectionPool(TcpNet(), identity())
             connection = await peers.connect(address, 5)
             calls = [
-                connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[bytes(1000)], behind=behind)
+                connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[bytes(1000)], hops=behind)
                 for behind in (None, 0, 1, 7)
             ]
             await asyncio.wait_for(calls[0], 20)
@@ -229,9 +229,9 @@ def test_mischief_of_one_leaves_nothing_and_others_are_served(what: str, reads: 
                 await asyncio.sleep(0.05)
                 await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=20)
                 assert server.pool.lent_bytes <= MIB
-            while len(server._sessions) > 1:
+            while len(server._connections) > 1:
                 await asyncio.sleep(0.01)
-            (session,) = server._sessions
+            (session,) = server._connections
             assert not session.calls and server.pool.lent == 0
             assert server.calls_bytes == server.bodies.bytes == server.queued.total_bytes == 0
             assert not caught
@@ -247,8 +247,8 @@ def test_who_does_not_end_its_hello_is_let_go_of(begun: bytes) -> None:
         async with Served(limits=Limits(hello_s=0.2)) as (server, _, address), RawPeer(address) as raw:
             raw.writer.write(begun)
             assert isinstance(await raw.goodbye(), ProtocolError)
-            while server._sessions:
+            while server._connections:
                 await asyncio.sleep(0.01)
-            assert not server._strangers and server.bodies.bytes == 0
+            assert not server._unidentified and server.bodies.bytes == 0
 
     run(test)

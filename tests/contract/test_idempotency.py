@@ -20,7 +20,7 @@ from threefs.rpc import methods
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.identity import Identity
 from threefs.rpc.methods import Method
-from threefs.rpc.preencoded import Serialized
+from threefs.rpc.preencoded import PreencodedReply
 from threefs.wire import meta_pb2 as pb
 
 
@@ -36,7 +36,7 @@ class Service:
 
     async def call(self, method: Method[Any, Any], request: Any) -> Any:
         answer = await self._handlers[method.name](request)
-        return answer.parsed() if isinstance(answer, Serialized) else answer
+        return answer.parsed() if isinstance(answer, PreencodedReply) else answer
 
 
 async def another(bench: MetaBench) -> Service:

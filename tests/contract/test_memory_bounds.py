@@ -68,7 +68,7 @@ def test_a_peer_that_reads_nothing_is_not_listened_to_any_more(tmp_path: Path) -
             made = add_reads(server, 8 * MIB)
             server.serve(SPACE_INFO, space)
             connection = await peers.connect(address, 5)
-            connection._link._stream.on_readable(None)
+            connection._stream._stream.on_readable(None)
             places = [memoryview(bytearray(8 * MIB)) for _ in range(12)]
             calls = [
                 connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=partial(into, place)) for place in places
@@ -79,7 +79,7 @@ def test_a_peer_that_reads_nothing_is_not_listened_to_any_more(tmp_path: Path) -
             other = ConnectionPool(RealNet(), identity())
             await other.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
             await other.close()
-            connection._link._stream.on_readable(connection._link._readable)
+            connection._stream._stream.on_readable(connection._stream._readable)
             await asyncio.gather(*calls)
             assert made[0] == 12, "once it reads again, everything is answered"
             await until(lambda: server.pool.lent == 0)
@@ -129,8 +129,8 @@ def test_bodies_of_answers_have_a_bound_too() -> None:
 
     async def test() -> None:
         async with Served(limits=Limits(process_bytes=8 * MIB)) as (server, peers, address):
-            assert server._looking is not None
-            server._looking.cancel()  # a look in between would find a peer that reads nothing, and let go of it
+            assert server._check_timer is not None
+            server._check_timer.cancel()  # a look in between would find a peer that reads nothing, and let go of it
             go_on = asyncio.Event()
 
             async def large(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
@@ -139,13 +139,13 @@ def test_bodies_of_answers_have_a_bound_too() -> None:
 
             server.serve(SPACE_INFO, large)
             connection = await peers.connect(address, 5)
-            connection._link._stream.on_readable(None)
+            connection._stream._stream.on_readable(None)
             calls = [connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30) for _ in range(40)]
-            await until(lambda: sum(len(session.calls) for session in server._sessions) == 40)
+            await until(lambda: sum(len(session.calls) for session in server._connections) == 40)
             go_on.set()
-            await until(lambda: not any(session.calls for session in server._sessions))
+            await until(lambda: not any(session.calls for session in server._connections))
             assert server.queued.total_bytes <= 9 * MIB
-            connection._link._stream.on_readable(connection._link._readable)
+            connection._stream._stream.on_readable(connection._stream._readable)
             results = await asyncio.gather(*calls, return_exceptions=True)
             answered = [result for result in results if isinstance(result, pb.SpaceInfoReply)]
             assert answered and all(isinstance(result, pb.SpaceInfoReply | Overloaded) for result in results)
@@ -163,7 +163,7 @@ def test_a_peer_that_is_not_known_yet_may_say_little() -> None:
             async with RawPeer(address) as raw:
                 raw.writer.write(hello_frame(identity(program="x" * 8000)))
                 assert isinstance(await raw.goodbye(), LimitExceeded)
-            await until(lambda: not server._sessions)
+            await until(lambda: not server._connections)
 
     run(test)
 
@@ -195,7 +195,7 @@ def test_a_frame_that_has_begun_is_awaited_for_a_while(begun: bytes) -> None:
             await raw.greet()
             raw.writer.write(begun)
             assert isinstance(await raw.goodbye(), ConnectionLost)
-            await until(lambda: not server._sessions)
+            await until(lambda: not server._connections)
 
     run(test)
 
@@ -210,7 +210,7 @@ def test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_d
             kept = [connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data]) for _ in range(3)]
             with pytest.raises(Overloaded, match="no room"):
                 await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data])
-            kept.append(connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=0))
+            kept.append(connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=0))
             await until(lambda: len(held) == 4)
             for call in held:
                 call.reply(pb.WriteReply())
@@ -229,14 +229,14 @@ def test_what_passes_more_services_leaves_room_for_what_has_come_to_its_last_one
             connection = await peers.connect(address, 5)
             data = bytes(MIB)
             kept: list[asyncio.Future[pb.WriteReply]] = []
-            for behind, count in ((None, 12), (3, 1), (2, 1), (1, 1), (0, 1)):
+            for hops, count in ((None, 12), (3, 1), (2, 1), (1, 1), (0, 1)):
                 kept += [
-                    connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind)
+                    connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=hops)
                     for _ in range(count)
                 ]
                 await until(lambda: len(held) == len(kept))  # noqa: B023
                 with pytest.raises(Overloaded, match="no room"):
-                    await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], behind=behind)
+                    await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=hops)
             for call in held:
                 call.reply(pb.WriteReply())
             await asyncio.gather(*kept)
@@ -256,10 +256,10 @@ def test_who_asks_for_room_may_be_the_one_who_is_let_go_of() -> None:
                 raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
                 raw.writer.write(read_request(1))
                 await until(lambda: server.pool.lent == 1)
-                (session,) = server._sessions
+                (session,) = server._connections
                 session.progress.sending_s = 1000.0  # it takes very little
                 raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 16 * MIB, 60_000))
-                await until(lambda: not server._sessions)
+                await until(lambda: not server._connections)
                 assert server.pool.lent == 0 and not session.calls
 
     run(test, "asyncio")
@@ -274,7 +274,7 @@ def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
                 await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
             with pytest.raises(Overloaded, match="3 connections"):
                 await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
-            for session in list(server._sessions):
+            for session in list(server._connections):
                 session.progress.idle_since -= 100.0  # it has been idle for a while
             await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
             for client in clients:
@@ -296,12 +296,12 @@ def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
                 for turn in range(3):
                     for _ in range(30):
                         await stack.enter_async_context(RawPeer(address))
-                    assert len(server._strangers) <= 10 and len(server._sessions) <= 20
+                    assert len(server._unidentified) <= 10 and len(server._connections) <= 20
                     client = ConnectionPool(RealNet(), identity())
                     await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
                     await client.close()
                     assert turn < 3 and friend.live(address) is known
-            await until(lambda: len(server._sessions) == 1 and not server._strangers)
+            await until(lambda: len(server._connections) == 1 and not server._unidentified)
             await friend.close()
 
     run(test)
@@ -322,27 +322,27 @@ def test_an_idle_connection_ends_and_the_next_call_makes_another(net: str, first
 
             server.serve(SPACE_INFO, counted)
             await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
-            (session,), old = server._sessions, peers.live(address)
+            (session,), old = server._connections, peers.live(address)
             assert old is not None and not session.busy
             now = server.clock.monotonic()
-            server._reaper.look(now)
-            server._reaper.look(now + 10 * server.limits.stall_s)
-            assert not (session.link.closed or session.link.sending), (
+            server._reaper.check(now)
+            server._reaper.check(now + 10 * server.limits.stall_s)
+            assert not (session.stream.closed or session.stream.sending), (
                 "nothing is owed: it may be idle for its whole time"
             )
-            for link in (session.link, old._link):  # neither side hears the other meanwhile
+            for link in (session.stream, old._stream):  # neither side hears the other meanwhile
                 link._stream.on_readable(None)
             if first == "the call":
                 call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
                 await until(lambda: old.outstanding == 1)
-            server._reaper.look(session.progress.idle_since + 3601)  # sums of readings are not exact
-            await until(lambda: not server._sessions)
+            server._reaper.check(session.progress.idle_since + 3601)  # sums of readings are not exact
+            await until(lambda: not server._connections)
             if first == "the end":
                 assert not old.closing
                 call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
                 await asyncio.sleep(0)
             if not old.closing:
-                old._link._stream.on_readable(old._link._readable)
+                old._stream._stream.on_readable(old._stream._readable)
             await call
             assert peers.live(address) is not old and len(begun) == 2
 
@@ -362,8 +362,8 @@ def test_a_call_that_may_have_been_begun_is_not_sent_again(net: str) -> None:
             server.serve(SPACE_INFO, never)
             call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
             await until(lambda: bool(begun))
-            (session,) = server._sessions
-            session.let_go(ConnectionLost("let go of"))
+            (session,) = server._connections
+            session.evict(ConnectionLost("let go of"))
             with pytest.raises(ConnectionLost) as caught:
                 await call
             assert caught.value.retry is Retry.UNKNOWN and len(begun) == 1
@@ -380,12 +380,12 @@ def test_a_connection_that_is_closed_keeps_no_memory_however_long_it_is_known() 
                 async with RawPeer(address) as raw:
                     await raw.greet()
                     raw.writer.write(announcing(frames.encode(frames.REQUEST, WRITE.number), 7 * MIB) + bytes(MIB))
-                    await until(lambda: any(session.link._body is not None for session in server._sessions))
-                    (session,) = server._sessions
-                    ring = weakref.ref(session.link._ring)
-                await until(lambda: not server._sessions)
+                    await until(lambda: any(session.stream._body is not None for session in server._connections))
+                    (session,) = server._connections
+                    ring = weakref.ref(session.stream._ring)
+                await until(lambda: not server._connections)
                 await asyncio.sleep(0)
-                assert session.link._body is None and ring() is None
+                assert session.stream._body is None and ring() is None
             finally:
                 gc.enable()
 
@@ -400,7 +400,7 @@ def test_a_storage_service_under_a_flood_stays_small_and_serves_others(tmp_path:
             chunk, content = ChunkId(7, 1), bytes(range(256)) * 4096
             await chain.write(content, chunk=chunk)
             connection = await chain.peers.connect(chain[1].address, 3)
-            stream = connection._link._stream
+            stream = connection._stream._stream
             stream.on_readable(None)
             one = [chain[1].target_id] * 32
             rows = len(one)
@@ -448,9 +448,9 @@ def test_bodies_that_are_being_received_have_a_bound_of_all_connections() -> Non
                 for raw in raws:
                     await raw.greet()
                     raw.writer.write(frame[:half])
-                await until(lambda: sum(session.link._waits for session in server._sessions) == 4)
+                await until(lambda: sum(session.stream._pause_is_timed for session in server._connections) == 4)
                 assert server.bodies.bytes <= MIB
-                assert sum(len(session.link._body or b"") for session in server._sessions) == server.bodies.bytes
+                assert sum(len(session.stream._body or b"") for session in server._connections) == server.bodies.bytes
                 await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
                 for raw in raws:  # the first two make room for the others
                     raw.writer.write(frame[half:])
@@ -483,12 +483,12 @@ def test_requests_in_flight_have_a_bound_of_one_connection_and_of_all() -> None:
             refused = [call.exception() for call in calls if call.done()]
             assert refused and all(isinstance(error, Overloaded) for error in refused)
             await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
-            passed_on = clients[0].call(WRITE, request, timeout_s=30, behind=0)
+            forwarded = clients[0].call(WRITE, request, timeout_s=30, hops=0)
             count = len(held)
             await until(lambda: len(held) > count)
             for call in held:
                 call.reply(pb.WriteReply())
-            await passed_on
+            await forwarded
             await until(lambda: not server.calls_bytes)
             for client in clients:
                 client.close()

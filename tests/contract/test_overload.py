@@ -91,8 +91,8 @@ def test_services_in_a_ring_do_not_wait_for_the_memory_of_one_another() -> None:
         peers = [ConnectionPool(RealNet(), identity("c" * 32)) for _ in servers]
         failures: set[type] = set()
 
-        async def call(by: ConnectionPool, to: int, behind: int, payload: Buffer, passed_on: bool) -> None:
-            request = pb.WriteRequest(writes=[pb.ChunkWrite(offset=behind)])
+        async def call(by: ConnectionPool, to: int, hops: int, payload: Buffer, forwarded: bool) -> None:
+            request = pb.WriteRequest(writes=[pb.ChunkWrite(offset=hops)])
             while True:
                 try:
                     await by.call(
@@ -101,7 +101,7 @@ def test_services_in_a_ring_do_not_wait_for_the_memory_of_one_another() -> None:
                         request,
                         timeout_s=20,
                         payload=[payload],
-                        behind=behind if passed_on else None,
+                        hops=hops if forwarded else None,
                     )
                     return
                 except ThreefsError as error:
@@ -110,9 +110,9 @@ def test_services_in_a_ring_do_not_wait_for_the_memory_of_one_another() -> None:
 
         def pass_on(number: int) -> Callable[[Call[pb.WriteRequest, pb.WriteReply]], Awaitable[None]]:
             async def handle(taken: Call[pb.WriteRequest, pb.WriteReply]) -> None:
-                behind = taken.request.writes[0].offset
-                if behind:
-                    await call(peers[number], number + 1, behind - 1, taken.payload, True)
+                hops = taken.request.writes[0].offset
+                if hops:
+                    await call(peers[number], number + 1, hops - 1, taken.payload, True)
                 await asyncio.sleep(0.005)
                 taken.reply(pb.WriteReply())
 

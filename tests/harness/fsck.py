@@ -14,7 +14,7 @@ from tests.harness.memory_storage import MemoryStorage
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.env.clock import Clock
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.preencoded import Serialized
+from threefs.rpc.preencoded import PreencodedReply
 from threefs.wire import meta_pb2 as pb
 
 _CLIENT = b"fsck" * 4
@@ -39,8 +39,8 @@ class LocalMeta:
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
         if self.before is not None:
             await self.before(request)
-        reply: Rep | Serialized[Rep] = await self._handlers[method.number](request)
-        return reply.parsed() if isinstance(reply, Serialized) else reply
+        reply: Rep | PreencodedReply[Rep] = await self._handlers[method.number](request)
+        return reply.parsed() if isinstance(reply, PreencodedReply) else reply
 
 
 async def check_metadata(meta: LocalMeta, *, repair: bool = False) -> Report:

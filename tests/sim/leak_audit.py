@@ -80,7 +80,7 @@ def _memory(node: StorageNode) -> Iterator[str]:
     for target in node.targets:
         if target.engine._buffers.lent_bytes:
             yield f"lends buffers of target {target.target_id}: {target.engine._buffers.lent_bytes} bytes (I14)"
-    held = sum(session._inflight_bytes for session in server._sessions)
+    held = sum(session._inflight_bytes for session in server._connections)
     if held:
         yield f"counts payload in flight: {held} bytes (I20)"
 

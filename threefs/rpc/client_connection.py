@@ -33,17 +33,17 @@ from threefs.wire.common_pb2 import Hello
 Sink = Callable[[Any, int], Sequence[memoryview]]
 
 _LATEST_MS = 2**32 - 1
-_NOWHERE = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
+_UNWANTED = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
 
 
 class _Pending:
     """A call that waits for its answer."""
 
     __slots__ = (
-        "behind",
         "deadline",
         "forget",
         "future",
+        "hops",
         "index",
         "method",
         "offset",
@@ -63,7 +63,7 @@ class _Pending:
         deadline: float,
         forget: Callable[["asyncio.Future[Any]"], None],
         size: int,
-        behind: int,
+        hops: int,
     ):
         self.future = future
         self.forget = forget  # called when the future is done by anything but the answer
@@ -72,7 +72,7 @@ class _Pending:
         self.sink = sink
         self.deadline = deadline
         self.size = size  # bytes of payload that it sends
-        self.behind = behind
+        self.hops = hops
         self.unsent: Callable[[], None] | None = None  # sends it: it waits for its turn
         self.reply: Message | None = None
         self.views: Sequence[memoryview] = ()
@@ -120,11 +120,11 @@ class ClientConnection:
         self._sweep_at = 0.0
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._pong: asyncio.Future[None] | None = None
-        self._link = FrameStream(stream, limits, self, hear_out=True)
+        self._stream = FrameStream(stream, limits, self, read_to_end=True)
 
-    async def shake_hands(self, timeout_s: float) -> None:
+    async def exchange_hello(self, timeout_s: float) -> None:
         """Exchange HELLO. Raises what the server refused with, or Unavailable."""
-        self._link.send(handshake.frame(self._handshake.begin()))
+        self._stream.send(handshake.frame(self._handshake.begin()))
         try:
             async with asyncio.timeout(timeout_s):
                 hello = await self._hello
@@ -133,7 +133,7 @@ class ClientConnection:
             self.close(error)
             raise error from None
         self.cluster_id = hello.cluster_id
-        self._limits = self._limits.told(hello)
+        self._limits = self._limits.for_peer(hello)
         self._window.most_calls = self._limits.calls
         self._window.most_bytes = self._limits.inflight_bytes
 
@@ -146,7 +146,7 @@ class ClientConnection:
         payload: Sequence[Buffer] = (),
         sink: Sink | None = None,
         request_id: int = 0,
-        behind: int | None = None,
+        hops: int | None = None,
     ) -> "asyncio.Future[Rep]":
         """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
 
@@ -167,21 +167,21 @@ class ClientConnection:
             return future
         call_id = self._next_id()
         deadline = self._clock.monotonic() + timeout_s
-        flags = frames.passed_on(behind)
-        behind = behind or 0
-        pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, behind)
+        flags = frames.forward_flags(hops)
+        hops = hops or 0
+        pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, hops)
         self._pending[call_id] = pending
         self.outstanding += 1
         self._watch(deadline)
         window = self._window
-        if not length and not behind and window.calls < window.most_calls:
+        if not length and not hops and window.calls < window.most_calls:
             window.calls += 1  # as try_take does it, on the hottest path
             self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
-        elif window.try_take(length, behind):
+        elif window.try_take(length, hops):
             self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
         else:
             pending.unsent = partial(self._send_late, call_id, pending, flags, body, payload, request_id)
-            window.wait(pending, length, behind)
+            window.wait(pending, length, hops)
         return future
 
     def _send(
@@ -200,9 +200,9 @@ class ClientConnection:
             frames.REQUEST, pending.method.number, flags, call_id, body, size, remaining_ms, request_id
         )
         if self.outstanding == 1 and not size:
-            self._link.send_now(head)
+            self._stream.send_now(head)
         else:
-            self._link.send(head, call_id, payload, size, owner=pending.future)
+            self._stream.send(head, call_id, payload, size, owner=pending.future)
 
     def _send_late(
         self, call_id: int, pending: _Pending, flags: int, body: bytes, payload: Sequence[Buffer], request_id: int
@@ -216,7 +216,7 @@ class ClientConnection:
             pending.unsent = None
             window.withdraw(pending)
         else:
-            window.give(pending.size, pending.behind)
+            window.give(pending.size, pending.hops)
         while window.waiting and (turn := window.next()) is not None:
             send, turn.unsent = turn.unsent, None
             assert send is not None, "who waits was not sent"
@@ -225,11 +225,11 @@ class ClientConnection:
     async def ping(self, timeout_s: float) -> None:
         """Raises ConnectionLost, and ends the connection with it for all its calls, if the service does not answer: it
         hangs, or its machine is gone without a word."""
-        if self._link.closed:
+        if self._stream.closed:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         if self._pong is None:
             self._pong = self._loop.create_future()
-            self._link.send(frames.encode(frames.PING))
+            self._stream.send(frames.encode(frames.PING))
         try:
             async with asyncio.timeout(timeout_s):
                 await asyncio.shield(self._pong)  # others may wait for it too
@@ -239,7 +239,7 @@ class ClientConnection:
             raise error from None
 
     def _refusal(self, body_bytes: int, payload_bytes: int) -> ThreefsError | None:
-        if self._link.closed:
+        if self._stream.closed:
             return ConnectionLost(f"the connection to {self.address} is closed")
         if self.closing:
             return Stopping(f"{self.address} is stopping")
@@ -260,11 +260,11 @@ class ClientConnection:
         """The future is done without an answer: the service should stop, and its answer must find no place."""
         self.outstanding -= 1
         pending = self._pending.pop(call_id, None)
-        if pending is None or self._link.closed:
+        if pending is None or self._stream.closed:
             return
         if pending.unsent is None:
-            self._link.divert(call_id)
-            self._link.send(frames.encode(frames.CANCEL, call_id=call_id))
+            self._stream.discard_payload(call_id)
+            self._stream.send(frames.encode(frames.CANCEL, call_id=call_id))
         self._leave_window(pending)
 
     # ---- deadlines: one timer for all calls
@@ -285,13 +285,13 @@ class ClientConnection:
             if pending.future.done():
                 continue
             if pending.deadline <= now:
-                _fail(pending.future, self._late(pending))
+                _fail(pending.future, self._timeout_error(pending))
             elif earliest is None or pending.deadline < earliest:
                 earliest = pending.deadline
         if earliest is not None:
             self._watch(earliest)
 
-    def _late(self, pending: _Pending) -> ThreefsError:
+    def _timeout_error(self, pending: _Pending) -> ThreefsError:
         if pending.unsent is None:
             return DeadlineExceeded(f"{self.address} did not answer {pending.method} within the deadline")
         return Overloaded(
@@ -311,13 +311,13 @@ class ClientConnection:
         if header.kind == frames.SEGMENT:
             pending = self._pending.get(header.call_id)
             if pending is None or pending.future.done():
-                return _nowhere(header)
-            self._link.owner = pending.future
+                return _unwanted(header)
+            self._stream.owner = pending.future
             return pending.place(header.payload_bytes)
         if header.kind == frames.HELLO and not self._hello.done():
             hello, answer = self._handshake.answer(body)
             if answer:
-                self._link.send(handshake.frame(answer))
+                self._stream.send(handshake.frame(answer))
             self._hello.set_result(hello)
             return ()
         if header.kind == frames.GOAWAY:
@@ -330,12 +330,12 @@ class ClientConnection:
     def _response(self, header: Header, body: bytes) -> Sequence[memoryview]:
         pending = self._pending.get(header.call_id)
         if pending is None or pending.future.done():  # cancelled, or out of time
-            return _nowhere(header)
+            return _unwanted(header)
         if pending.reply is not None:
             raise ProtocolError(f"{self.address} answered {pending.method} twice")
         if header.flags & frames.FAILED:
             self._finish(header.call_id, frames.error_from(body))
-            return _nowhere(header)
+            return _unwanted(header)
         try:
             pending.reply = pending.method.reply.FromString(body)
         except DecodeError:
@@ -349,11 +349,11 @@ class ClientConnection:
             pending.views = pending.sink(pending.reply, header.payload_bytes)
         except ThreefsError as error:  # the reply does not fit what was asked
             self._finish(header.call_id, error)
-            return _nowhere(header)
+            return _unwanted(header)
         if sum(len(view) for view in pending.views) != header.payload_bytes:
             raise ProtocolError(f"{self.address} answered {pending.method} with {header.payload_bytes} bytes")
         pending.remaining = header.payload_bytes
-        self._link.owner = pending.future
+        self._stream.owner = pending.future
         return pending.place(header.inline_bytes)
 
     def payload_done(self, header: Header) -> None:
@@ -369,7 +369,7 @@ class ClientConnection:
         del self._pending[call_id]
         self.outstanding -= 1
         window = self._window
-        if pending.size or pending.behind or window.waiting:
+        if pending.size or pending.hops or window.waiting:
             self._leave_window(pending)
         else:
             window.calls -= 1
@@ -400,7 +400,7 @@ class ClientConnection:
         self._pending.clear()
 
     def close(self, error: ThreefsError | None = None) -> None:
-        self._link.close(error or Cancelled("the connection was closed by this side"))
+        self._stream.close(error or Cancelled("the connection was closed by this side"))
 
 
 def _fail(future: "asyncio.Future[Any]", error: ThreefsError) -> None:
@@ -409,5 +409,5 @@ def _fail(future: "asyncio.Future[Any]", error: ThreefsError) -> None:
     future.exception()
 
 
-def _nowhere(header: Header) -> Sequence[memoryview]:
-    return [_NOWHERE[: header.inline_bytes]] if header.payload_bytes else ()
+def _unwanted(header: Header) -> Sequence[memoryview]:
+    return [_UNWANTED[: header.inline_bytes]] if header.payload_bytes else ()

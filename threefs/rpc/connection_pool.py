@@ -77,7 +77,7 @@ class ConnectionPool:
         stream = await self._net.connect(address, self._limits.connect_s)
         connection = ClientConnection(stream, address, self.identity, self._clock, self._limits)
         try:
-            await connection.shake_hands(self._limits.connect_s)
+            await connection.exchange_hello(self._limits.connect_s)
         except (ConnectionLost, DeadlineExceeded) as error:  # nothing was sent yet: safe to try again
             connection.close()
             raise Unavailable(f"cannot connect to {address}: {error}") from None
@@ -123,7 +123,7 @@ class ConnectionPool:
         payload: Sequence[Buffer] = (),
         sink: Sink | None = None,
         request_id: int = 0,
-        behind: int | None = None,
+        hops: int | None = None,
     ) -> Rep:
         """Connect if need be, then `Connection.call`; once more if the service was just letting go of the connection
         as idle: it has not begun the call."""
@@ -134,7 +134,7 @@ class ConnectionPool:
             left = deadline - self._clock.monotonic()
             try:
                 return await connection.call(
-                    method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id, behind=behind
+                    method, request, timeout_s=left, payload=payload, sink=sink, request_id=request_id, hops=hops
                 )
             except ConnectionIdle:
                 if again:

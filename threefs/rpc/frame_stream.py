@@ -13,9 +13,9 @@ from threefs.env.net import MOST_PIECES, Buffer, Stream
 from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
-from threefs.rpc.incoming import BodyRoom, fill
+from threefs.rpc.incoming import BodyBudget, advance
 from threefs.rpc.limits import Limits
-from threefs.rpc.send_queue import Outgoing, Owner, Queued
+from threefs.rpc.send_queue import Outgoing, Owner, QueuedBytes
 
 _RING_BYTES = 16 << 10
 _TURN_BYTES = 512 << 10  # handed to the kernel at once
@@ -27,7 +27,7 @@ _ROOM_S = 0.05  # between looks for room for a body
 _NEVER = 1 << 62
 _NOTHING = memoryview(b"")
 #: Where payload goes that nobody wants. Never read.
-_NOWHERE = memoryview(bytearray(SEGMENT_BYTES))
+_UNWANTED = memoryview(bytearray(SEGMENT_BYTES))
 
 
 class Receiver(Protocol):
@@ -52,11 +52,11 @@ class FrameStream:
         stream: Stream,
         limits: Limits,
         receiver: Receiver,
-        queued: Queued | None = None,
+        queued: QueuedBytes | None = None,
         most_queued_bytes: int = _NEVER,
         now: Callable[[], float] | None = None,
-        hear_out: bool = False,
-        bodies: BodyRoom | None = None,
+        read_to_end: bool = False,
+        bodies: BodyBudget | None = None,
     ) -> None:
         """`queued` counts what all links of a process have to send. While this one has more than `most_queued_bytes` to
         send, or memory for so much of it (`hold`), it takes nothing in: what the peer asks for next would only wait
@@ -66,15 +66,15 @@ class FrameStream:
         self.peer = stream.peer
         self.limits = limits  # of what comes in
         self.queued_bytes = 0  # to be sent
-        self.taken_bytes = 0  # by the kernel, ever
+        self.sent_bytes = 0  # by the kernel, ever
         self.received_bytes = 0  # ever
-        self._queued = queued or Queued()
-        self._told_queued_bytes = 0  # to `_queued`: only what the kernel did not take at once is worth telling
+        self._queued = queued or QueuedBytes()
+        self._reported_queued_bytes = 0  # to `_queued`: only what the kernel did not take at once is worth telling
         self._most_queued_bytes = self._room_bytes = most_queued_bytes
         self._paused = False
-        self._waits = False  # paused for a time
+        self._pause_is_timed = False  # paused for a time
         self._now = now
-        self._hear_out = hear_out
+        self._read_to_end = read_to_end
         self._turn_ends = 0.0
         self.closed = False
         self._stream = stream
@@ -89,18 +89,18 @@ class FrameStream:
         self._header: Header | None = None  # whose body or payload is being received
         self._body: bytearray | None = None  # a body that does not fit the ring
         self._checksum = 0  # of the header of that
-        self._bodies = bodies or BodyRoom(_NEVER)
-        self._wanted: deque[memoryview] = deque()
+        self._bodies = bodies or BodyBudget(_NEVER)
+        self._destinations: deque[memoryview] = deque()
         # outbound
         self._queue: deque[Outgoing] = deque()
         self._pieces: deque[Buffer] = deque()
         self._finished: list[Callable[[], None]] = []
-        self._lent: list[tuple[Owner, int, int]] = []  # which pieces of this turn are in memory of a call
-        self._popped = 0  # pieces of this turn that the kernel has taken
+        self._borrowed: list[tuple[Owner, int, int]] = []  # which pieces of this turn are in memory of a call
+        self._sent_pieces = 0  # pieces of this turn that the kernel has taken
         self._flushing = False  # or it will be at the end of this turn of the loop
         self._blocked = False
         self._closing: ThreefsError | None = None
-        self._patience: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
         stream.on_readable(self._readable)
 
     # ---- outbound
@@ -145,9 +145,9 @@ class FrameStream:
         self._pieces.append(head)
         self._pump()
 
-    def _tell_queued(self) -> None:
-        self._queued.total_bytes += self.queued_bytes - self._told_queued_bytes
-        self._told_queued_bytes = self.queued_bytes
+    def _report_queued(self) -> None:
+        self._queued.total_bytes += self.queued_bytes - self._reported_queued_bytes
+        self._reported_queued_bytes = self.queued_bytes
 
     @property
     def sending(self) -> bool:
@@ -162,16 +162,16 @@ class FrameStream:
     def _writable(self) -> None:
         self._blocked = False
         self._stream.on_writable(None)
-        if self._lent:
+        if self._borrowed:
             self._blank()
         self._pump()
 
     def _blank(self) -> None:
         """Zeros go out in the place of what the kernel has not taken of a call that has lost its memory: the frame has
         to have its length, and the call is over."""
-        for owner, begin, end in self._lent:
+        for owner, begin, end in self._borrowed:
             if owner.done():
-                for place in range(max(0, begin - self._popped), end - self._popped):
+                for place in range(max(0, begin - self._sent_pieces), end - self._sent_pieces):
                     self._pieces[place] = bytes(len(self._pieces[place]))
 
     def _pump(self) -> None:
@@ -183,31 +183,31 @@ class FrameStream:
             if not self._send_pieces():
                 self._blocked = not self.closed
                 if self._blocked:
-                    self._tell_queued()
+                    self._report_queued()
                     self._stream.on_writable(self._writable)
                     if self._paused:
-                        self._go_on_reading()
+                        self._unpause()
                 return
-            self._popped = 0
-            if self._lent:
-                self._lent.clear()
-            if self._told_queued_bytes:
-                self._tell_queued()
+            self._sent_pieces = 0
+            if self._borrowed:
+                self._borrowed.clear()
+            if self._reported_queued_bytes:
+                self._report_queued()
             finished, self._finished = self._finished, []
             for sent in finished:
                 sent()
             if self._paused:
-                self._go_on_reading()
+                self._unpause()
 
-    def hold(self, size: int) -> None:
+    def reserve(self, size: int) -> None:
         """So much more memory, or less, is held for what will have to be sent."""
         self._room_bytes -= size
         if self._paused:
-            self._go_on_reading()
+            self._unpause()
 
-    def _go_on_reading(self) -> None:
+    def _unpause(self) -> None:
         room_bytes = self._room_bytes - self._most_queued_bytes // 2
-        if self.queued_bytes <= room_bytes and not self._waits and not self.closed:
+        if self.queued_bytes <= room_bytes and not self._pause_is_timed and not self.closed:
             self._paused = False
             self._loop.call_soon(self._resume)
 
@@ -232,7 +232,7 @@ class FrameStream:
             begin = len(pieces) + 1  # behind the header
             total += message.next_frame(pieces)
             if owner is not None:
-                self._lent.append((owner, begin, len(pieces)))
+                self._borrowed.append((owner, begin, len(pieces)))
             if message.remaining:
                 queue.append(message)
             elif message.sent is not None:
@@ -253,13 +253,13 @@ class FrameStream:
                 self._break(ConnectionLost(f"connection to {self.peer} broke: {error.strerror or error}"))
                 return False
             self.queued_bytes -= taken
-            self.taken_bytes += taken
+            self.sent_bytes += taken
             while taken:
                 first = pieces[0]
                 if len(first) <= taken:
                     taken -= len(first)
                     pieces.popleft()
-                    self._popped += 1
+                    self._sent_pieces += 1
                 else:
                     pieces[0] = memoryview(first)[taken:]
                     taken = 0
@@ -267,7 +267,7 @@ class FrameStream:
 
     def _break(self, error: ThreefsError) -> None:
         """The peer takes nothing more. It may have answered before, and have said why it goes."""
-        if self._hear_out and not self._flushing:  # else frames are being taken in now
+        if self._read_to_end and not self._flushing:  # else frames are being taken in now
             self._blocked = True  # nothing goes out any more
             try:
                 while not self.closed and self._receive():
@@ -278,20 +278,20 @@ class FrameStream:
 
     # ---- inbound
 
-    def divert(self, call_id: int) -> None:
+    def discard_payload(self, call_id: int) -> None:
         """If payload of this call is being received, let the rest of it go nowhere: its place has lost its owner."""
         if self._header is not None and self._header.call_id == call_id and self._body is None:
-            self._divert()
+            self._discard_payload()
 
-    def _divert(self) -> None:
+    def _discard_payload(self) -> None:
         self.owner = None
-        self._wanted = deque(_NOWHERE[: len(view)] for view in self._wanted)
+        self._destinations = deque(_UNWANTED[: len(view)] for view in self._destinations)
 
     @property
-    def awaited_bytes(self) -> int:
+    def expected_bytes(self) -> int:
         """Of a body that has begun to come; 1 if any other part of a frame has."""
         if self._body is not None:
-            return sum(map(len, self._wanted))
+            return sum(map(len, self._destinations))
         return not self._paused and (self._header is not None or self._start != self._end)
 
     def _readable(self, *, again: bool = False) -> None:
@@ -322,21 +322,21 @@ class FrameStream:
             self._turn_ends = now + _TURN_S
         return now >= self._turn_ends
 
-    def _give_turn(self, pause_s: float = 0.0) -> None:
+    def _yield_turn(self, pause_s: float = 0.0) -> None:
         """The frames that have come are much work: others go first, then the rest of them."""
-        if not self._wanted and not self._paused and not self.closed:
-            self._paused = self._waits = True
+        if not self._destinations and not self._paused and not self.closed:
+            self._paused = self._pause_is_timed = True
             self._stream.on_readable(None)
             self._loop.call_later(pause_s, self._after_turn)
 
     def _after_turn(self) -> None:
-        self._waits = False
+        self._pause_is_timed = False
         if not self._must_pause():
             self._paused = False
             self._resume()
 
     def _must_pause(self) -> bool:
-        if self.queued_bytes <= self._room_bytes or self.closed or self._wanted:
+        if self.queued_bytes <= self._room_bytes or self.closed or self._destinations:
             return False
         if not self._paused:
             self._paused = True
@@ -347,8 +347,8 @@ class FrameStream:
         """Read once and take in what came. False when there is nothing more to read now: the kernel had less than it
         was asked for, and tells when more comes."""
         if self.owner is not None and self.owner.done():
-            self._divert()
-        wanted = self._wanted
+            self._discard_payload()
+        wanted = self._destinations
         if wanted:
             views = [wanted[i] for i in range(MOST_PIECES - 1)] if len(wanted) >= MOST_PIECES else list(wanted)
             if len(views) == len(wanted):
@@ -371,12 +371,12 @@ class FrameStream:
             return False
         self.received_bytes += count
         if wanted:
-            rest = fill(wanted, count)
+            rest = advance(wanted, count)
             if wanted:
                 return True  # long payload: more of it has mostly come meanwhile
             self._start = 0
             self._end = rest
-            self._landed()
+            self._received_all()
         else:
             self._end += count
         full = self._end == _RING_BYTES
@@ -390,7 +390,7 @@ class FrameStream:
 
     def _parse(self) -> None:
         """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
-        while not self._wanted and not self.closed:
+        while not self._destinations and not self.closed:
             if self.queued_bytes > self._room_bytes and self._must_pause():  # with what is in the ring
                 return
             start = self._start
@@ -404,7 +404,7 @@ class FrameStream:
                 self._start = start + size
                 self._begin(header, body)
                 if self._start != self._end and self._now is not None and self._is_turn_over():
-                    self._give_turn()
+                    self._yield_turn()
                     return
             elif not self._has_room(header.body_bytes):
                 return
@@ -413,7 +413,7 @@ class FrameStream:
                 self._body = bytearray(header.body_bytes)
                 self._checksum = frames.header_checksum(self._ring, start)
                 self._start += HEADER_BYTES
-                self._want([memoryview(self._body)])
+                self._receive_into([memoryview(self._body)])
 
     def _has_room(self, size: int) -> bool:
         """For a body; it is taken. Else it is looked for again after a while."""
@@ -421,7 +421,7 @@ class FrameStream:
             if not self.closed:
                 return True
             self._bodies.give(size)  # to make room, it was this very connection that was let go of
-        self._give_turn(_ROOM_S)
+        self._yield_turn(_ROOM_S)
         return False
 
     def _begin(self, header: Header, body: bytes) -> None:
@@ -430,13 +430,13 @@ class FrameStream:
         if header.payload_bytes and not self.closed:
             if sum(len(view) for view in views) != header.inline_bytes:
                 raise ProtocolError(f"{self.peer} sent {header.inline_bytes} bytes of payload that do not fit")
-            self._want(views)
+            self._receive_into(views)
         else:
             self._header = None  # nothing of it is still to come
 
-    def _want(self, views: Sequence[memoryview]) -> None:
+    def _receive_into(self, views: Sequence[memoryview]) -> None:
         """Receive into views, first from what the ring holds already."""
-        wanted = self._wanted
+        wanted = self._destinations
         wanted.extend(view for view in views if len(view))
         while wanted and self._start < self._end:
             view = wanted[0]
@@ -448,9 +448,9 @@ class FrameStream:
             else:
                 wanted[0] = view[take:]
         if not wanted:
-            self._landed()
+            self._received_all()
 
-    def _landed(self) -> None:
+    def _received_all(self) -> None:
         """The body or payload that was being received is complete."""
         header, self._header = self._header, None
         assert header is not None
@@ -474,24 +474,24 @@ class FrameStream:
         body = frames.error_body(error)
         self.send(frames.encode(frames.GOAWAY, body=body))
         # A peer that does not read must not keep us.
-        self._patience = self._loop.call_later(self.limits.hello_s, self.close, error)
+        self._close_timer = self._loop.call_later(self.limits.hello_s, self.close, error)
 
     def close(self, error: ThreefsError) -> None:
         if self.closed:
             return
         self.closed = True
-        if self._patience is not None:
-            self._patience.cancel()  # it would keep this link, and all that it holds, until its time
+        if self._close_timer is not None:
+            self._close_timer.cancel()  # it would keep this link, and all that it holds, until its time
         self._receiver.lost(error)  # before the peer can know
         self._stream.close()
         finished = [*self._finished, *(m.sent for m in self._queue if m.sent is not None)]
         self._queue.clear()
         self._pieces.clear()
-        self._lent.clear()
+        self._borrowed.clear()
         self._finished.clear()
-        self._wanted.clear()
+        self._destinations.clear()
         self.queued_bytes = 0
-        self._tell_queued()
+        self._report_queued()
         # Whoever still knows this link, as cycles do until they are collected, keeps no memory by it.
         self._ring, self._start, self._end = _NOTHING, 0, 0
         self._bodies.give(len(self._body or b""))

@@ -53,8 +53,8 @@ _WITH_PAYLOAD = frozenset((REQUEST, RESPONSE, SEGMENT))
 FAILED = 1
 #: Flag of a REQUEST that passes on work which its sender has taken from somebody else. The two bits behind it say how
 #: many more processes it passes; 3 are as good as more.
-PASSED_ON = 2
-_BEHIND_BIT, _MOST_BEHIND = 2, 3
+FORWARDED = 2
+_HOPS_BIT, _MAX_HOPS = 2, 3
 
 
 class Header(NamedTuple):
@@ -74,14 +74,14 @@ class Header(NamedTuple):
         return min(self.payload_bytes, SEGMENT_BYTES)
 
 
-def passed_on(behind: int | None) -> int:
+def forward_flags(hops: int | None) -> int:
     """The flags of a REQUEST that passes so many more processes (None: it is not passed on)."""
-    return 0 if behind is None else PASSED_ON | min(behind, _MOST_BEHIND) << _BEHIND_BIT
+    return 0 if hops is None else FORWARDED | min(hops, _MAX_HOPS) << _HOPS_BIT
 
 
-def behind(header: Header) -> int | None:
+def hops(header: Header) -> int | None:
     """What a REQUEST was sent with."""
-    return header.flags >> _BEHIND_BIT & _MOST_BEHIND if header.flags & PASSED_ON else None
+    return header.flags >> _HOPS_BIT & _MAX_HOPS if header.flags & FORWARDED else None
 
 
 _made = tuple.__new__  # three times as quick as the constructor of a named tuple

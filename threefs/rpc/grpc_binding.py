@@ -39,7 +39,7 @@ _LOG = structlog.get_logger()
 _OPTIONS = [("grpc.max_receive_message_length", _REQUEST_BYTES), ("grpc.so_reuseport", 0)]
 
 
-class _Doorkeeper(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
+class _ProofInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     """Lets a call pass that has a proof, whatever it is."""
 
     def __init__(self, gate: Gate) -> None:
@@ -74,7 +74,7 @@ class ControlServer:
 
     def __init__(self, token: str = "") -> None:
         self._token = token
-        self._server = grpc.aio.server(options=_OPTIONS, interceptors=[_Doorkeeper(Gate(token))] if token else [])
+        self._server = grpc.aio.server(options=_OPTIONS, interceptors=[_ProofInterceptor(Gate(token))] if token else [])
         self._handlers: dict[str, dict[str, Any]] = {}
         self._health = health_aio.HealthServicer()
 
@@ -154,7 +154,7 @@ class ControlClient:
         while True:
             challenge = self._challenge
             try:
-                return method.reply.FromString(await self._once(method, body, timeout_s))
+                return method.reply.FromString(await self._call_once(method, body, timeout_s))
             except NotAuthorised:
                 if not self._token or self._challenge == challenge:
                     raise
@@ -168,7 +168,7 @@ class ControlClient:
         proof = grpc_proofs.prove(self._token, self._challenge, path, body)
         return proof, ((_PROOF_KEY, proof.text()),)
 
-    async def _once(self, method: Method[Any, Any], body: bytes, timeout_s: float) -> bytes:
+    async def _call_once(self, method: Method[Any, Any], body: bytes, timeout_s: float) -> bytes:
         path = f"/{method.service}/{method.name}"
         proof, metadata = self.metadata(path, body)
         call = self._channel.unary_unary(path, None, None)(body, timeout=timeout_s, metadata=metadata)
@@ -176,12 +176,12 @@ class ControlClient:
             reply: bytes = await call
             trailer = await call.trailing_metadata()
         except grpc.aio.AioRpcError as error:
-            raise self._translated(method, error, proof) from None
+            raise self._error_of(method, error, proof) from None
         if not self._proves(trailer, proof, reply):
             raise Unavailable(f"{self.address} did not prove that it knows the key of the cluster")
         return reply
 
-    def _translated(self, method: Method[Any, Any], error: grpc.aio.AioRpcError, proof: Proof | None) -> ThreefsError:
+    def _error_of(self, method: Method[Any, Any], error: grpc.aio.AioRpcError, proof: Proof | None) -> ThreefsError:
         trailer, message = error.trailing_metadata(), error.details() or ""
         code = _metadata(trailer, _CODE_KEY)
         if code == str(NotAuthorised.code):

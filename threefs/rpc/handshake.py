@@ -93,13 +93,13 @@ class ClientHandshake:
         self._address = address
         self._service = service
         if identity.token:
-            self._said = Hello(protocol=frames.PROTOCOL, nonce=random.token(NONCE_BYTES)).SerializeToString()
+            self._sent = Hello(protocol=frames.PROTOCOL, nonce=random.token(NONCE_BYTES)).SerializeToString()
         else:
-            self._said = hello(identity, limits).SerializeToString()
+            self._sent = hello(identity, limits).SerializeToString()
 
     def begin(self) -> bytes:
         """The first message."""
-        return self._said
+        return self._sent
 
     def answer(self, body: bytes) -> tuple[Hello, bytes]:
         """(what the server said of itself, the message to send it, if any). Raises what is wrong with it."""
@@ -112,11 +112,11 @@ class ClientHandshake:
             return theirs, b""
         if len(theirs.nonce) != NONCE_BYTES:
             raise NotAuthorised(_NO_KEY.format(self._address))
-        if not _is_proven(body, token, _SERVER, self._service, self._said):
+        if not _is_proven(body, token, _SERVER, self._service, self._sent):
             raise NotAuthorised(_WRONG_KEY.format(self._address))
         check_cluster(self._identity.cluster_id, theirs.cluster_id)
         mine = hello(self._identity, self._limits).SerializeToString()
-        return theirs, _proven(mine, token, _CLIENT, self._service, self._said, body)
+        return theirs, _proven(mine, token, _CLIENT, self._service, self._sent, body)
 
 
 class ServerHandshake:
@@ -126,8 +126,8 @@ class ServerHandshake:
         self._service = service
         self._limits = limits
         self._random = random
-        self._heard = b""
-        self._said = b""
+        self._received = b""
+        self._sent = b""
 
     def take(self, body: bytes, identity: Identity) -> tuple[Hello | None, bytes]:
         """(who the client is, once that is certain; the message to send it, if any). Raises what is wrong with it."""
@@ -137,9 +137,9 @@ class ServerHandshake:
                 raise NotAuthorised(_NO_KEY.format("the service"))
             check_cluster(identity.cluster_id, theirs.cluster_id)
             return theirs, hello(identity, self._limits).SerializeToString()
-        if not self._said:
+        if not self._sent:
             return None, self._challenge(theirs, body, identity)
-        if not _is_proven(body, identity.token, _CLIENT, self._service, self._heard, self._said):
+        if not _is_proven(body, identity.token, _CLIENT, self._service, self._received, self._sent):
             raise NotAuthorised(_WRONG_KEY.format("the cluster"))
         check_cluster(identity.cluster_id, theirs.cluster_id)
         return theirs, b""
@@ -149,9 +149,9 @@ class ServerHandshake:
             raise NotAuthorised(NEEDS_KEY)
         mine = hello(identity, self._limits)
         mine.nonce = self._random.token(NONCE_BYTES)
-        self._heard = body
-        self._said = _proven(mine.SerializeToString(), identity.token, _SERVER, self._service, body)
-        return self._said
+        self._received = body
+        self._sent = _proven(mine.SerializeToString(), identity.token, _SERVER, self._service, body)
+        return self._sent
 
 
 def _proven(message: bytes, token: str, side: bytes, service: str, *before: bytes) -> bytes:

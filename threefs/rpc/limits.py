@@ -38,7 +38,7 @@ class Limits:
         """For a peer that may be anybody."""
         return dataclasses.replace(self, body_bytes=min(self.body_bytes, self.hello_bytes), payload_bytes=0)
 
-    def told(self, hello: Hello) -> "Limits":
+    def for_peer(self, hello: Hello) -> "Limits":
         """Those that calls of this side keep to, from what the peer takes. A peer that does not say takes as much as
         this side does."""
         return dataclasses.replace(

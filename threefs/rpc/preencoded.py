@@ -7,7 +7,7 @@ from typing import Generic, TypeAlias
 from threefs.rpc.methods import Rep
 
 
-class Serialized(Generic[Rep]):
+class PreencodedReply(Generic[Rep]):
     """Goes out as the message of that kind would."""
 
     __slots__ = ("_body", "_kind")
@@ -25,7 +25,7 @@ class Serialized(Generic[Rep]):
 
 
 #: What a handler may return.
-Answer: TypeAlias = Rep | Serialized[Rep]
+Answer: TypeAlias = Rep | PreencodedReply[Rep]
 
 
 @lru_cache(maxsize=4096)

@@ -10,7 +10,7 @@ from typing import Protocol
 from threefs.errors import ConnectionIdle, ConnectionLost, ThreefsError
 from threefs.rpc.limits import Limits
 
-LOOK_S = 1.0
+CHECK_INTERVAL_S = 1.0
 #: Slower than that counts as standing still.
 _LEAST_BYTES_S = 16 << 10
 #: Who takes longer than that to take what waits for it gives way to others, when there is no room for them.
@@ -23,7 +23,7 @@ class Peer(Protocol):
     progress: "Progress"
 
     @property
-    def taken_bytes(self) -> int:
+    def sent_bytes(self) -> int:
         """That the peer's kernel has accepted, ever."""
         ...
 
@@ -38,7 +38,7 @@ class Peer(Protocol):
         ...
 
     @property
-    def awaited_bytes(self) -> int:
+    def expected_bytes(self) -> int:
         """Of memory that is held for what it has begun to send and not ended; 1 at least if there is such a thing."""
         ...
 
@@ -47,97 +47,97 @@ class Peer(Protocol):
         """It waits for answers."""
         ...
 
-    def drop_late(self, now: float) -> None:
+    def drop_late_calls(self, now: float) -> None:
         """Give up payloads that did not come in their time."""
         ...
 
-    def let_go(self, error: ThreefsError) -> None: ...
+    def evict(self, error: ThreefsError) -> None: ...
 
 
 class Progress:
     """How a connection got on, as of the last look. Times are seconds of the server's clock."""
 
     __slots__ = (
-        "awaited",
         "began",
+        "expected",
         "idle_since",
         "queued",
+        "receive_progress_at",
         "received",
         "receiving_s",
+        "send_progress_at",
         "sending_s",
-        "taken",
-        "taken_since",
-        "waited_since",
+        "sent",
     )
 
     def __init__(self, now: float) -> None:
         self.began = now
-        self.taken = self.received = 0  # ever
-        self.queued = self.awaited = 0  # bytes
+        self.sent = self.received = 0  # ever
+        self.queued = self.expected = 0  # bytes
         self.idle_since = now
-        self.taken_since = now  # it has taken what was queued, or enough of it
-        self.waited_since = now  # it has sent what it had begun, or enough of it
+        self.send_progress_at = now  # it has taken what was queued, or enough of it
+        self.receive_progress_at = now  # it has sent what it had begun, or enough of it
         self.sending_s = self.receiving_s = 0.0  # until all that is queued, or begun, is through at this pace
 
-    def look(self, peer: Peer, now: float, elapsed_s: float) -> None:
-        taken, received = peer.taken_bytes - self.taken, peer.received_bytes - self.received
-        self.taken += taken
+    def check(self, peer: Peer, now: float, elapsed_s: float) -> None:
+        sent, received = peer.sent_bytes - self.sent, peer.received_bytes - self.received
+        self.sent += sent
         self.received += received
         least = _LEAST_BYTES_S * elapsed_s
-        queued, awaited = peer.queued_bytes, peer.awaited_bytes
-        if taken >= least or not queued:
-            self.taken_since = now
-        if received >= least or not awaited:
-            self.waited_since = now
-        if taken or received or queued or awaited or peer.busy:
+        queued, expected = peer.queued_bytes, peer.expected_bytes
+        if sent >= least or not queued:
+            self.send_progress_at = now
+        if received >= least or not expected:
+            self.receive_progress_at = now
+        if sent or received or queued or expected or peer.busy:
             self.idle_since = now
         # Of who has got through all that waited at the last look, the pace is not known: the rest may be a moment old.
-        self.sending_s = queued * elapsed_s / max(taken, 1) if taken < self.queued else 0.0
-        self.receiving_s = awaited * elapsed_s / max(received, 1) if received < self.awaited else 0.0
-        self.queued, self.awaited = queued, awaited
+        self.sending_s = queued * elapsed_s / max(sent, 1) if sent < self.queued else 0.0
+        self.receiving_s = expected * elapsed_s / max(received, 1) if received < self.expected else 0.0
+        self.queued, self.expected = queued, expected
 
 
 class Reaper:
     def __init__(self, peers: Collection[Peer], limits: Limits) -> None:
         self._peers = peers
         self._limits = limits
-        self._looked = 0.0
+        self._checked_at = 0.0
 
-    def look(self, now: float) -> None:
+    def check(self, now: float) -> None:
         """To be called every LOOK_S."""
-        elapsed_s = max(now - self._looked, 0.001)
-        self._looked = now
+        elapsed_s = max(now - self._checked_at, 0.001)
+        self._checked_at = now
         for peer in list(self._peers):
-            peer.drop_late(now)
+            peer.drop_late_calls(now)
             progress = peer.progress
-            progress.look(peer, now, elapsed_s)
-            error = self._verdict(progress, now)
+            progress.check(peer, now, elapsed_s)
+            error = self._reason_to_evict(progress, now)
             if error is not None:
-                peer.let_go(error)
+                peer.evict(error)
 
-    def relieve(self) -> bool:
+    def free_memory(self) -> bool:
         """There is no room: let go of the peer that holds its memory for the longest time. False: all get on well."""
         slowest = max(self._peers, key=_hold_s, default=None)
         if slowest is None or _hold_s(slowest) < _SLOW_S:
             return False
-        slowest.let_go(
+        slowest.evict(
             ConnectionLost("this service has no memory for others, and what waits for you has hardly moved: closed")
         )
         return True
 
-    def make_way(self, now: float) -> bool:
+    def free_connection(self, now: float) -> bool:
         """There are too many connections: let go of the one that has been idle for longest, if that is a while."""
         idlest = min(self._peers, key=lambda peer: peer.progress.idle_since, default=None)
         if idlest is None or idlest.busy or now - idlest.progress.idle_since < _SLOW_S:
             return False
-        idlest.let_go(ConnectionIdle("this service has too many connections, and this one is idle: connect again"))
+        idlest.evict(ConnectionIdle("this service has too many connections, and this one is idle: connect again"))
         return True
 
-    def _verdict(self, progress: Progress, now: float) -> ThreefsError | None:
+    def _reason_to_evict(self, progress: Progress, now: float) -> ThreefsError | None:
         limits = self._limits
-        if now - progress.taken_since >= limits.stall_s:
+        if now - progress.send_progress_at >= limits.stall_s:
             return ConnectionLost(f"nothing of what waits for you was taken for {limits.stall_s:.0f} s")
-        if now - progress.waited_since >= limits.stall_s:
+        if now - progress.receive_progress_at >= limits.stall_s:
             return ConnectionLost(f"the rest of what you began to send did not come for {limits.stall_s:.0f} s")
         if now - progress.idle_since >= limits.idle_s:
             return ConnectionIdle(f"idle for {limits.idle_s:.0f} s: connect again")
@@ -147,6 +147,6 @@ class Reaper:
 def _hold_s(peer: Peer) -> float:
     """How long the memory that it holds will be held; 0 while nobody can know."""
     progress = peer.progress
-    if not (peer.queued_bytes or peer.awaited_bytes):
+    if not (peer.queued_bytes or peer.expected_bytes):
         return 0.0
     return max(progress.sending_s, progress.receiving_s)

@@ -8,7 +8,7 @@ from threefs.rpc import frames
 from threefs.rpc.frames import SEGMENT_BYTES
 
 
-class Queued:
+class QueuedBytes:
     """Bytes that links of one process have to send."""
 
     __slots__ = ("total_bytes",)

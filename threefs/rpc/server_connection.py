@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Handler = Callable[["Call[Any, Any]"], Awaitable[None] | None]
 
 _NOTHING = memoryview(b"")
-_NOWHERE = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
+_UNWANTED = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
 _SMALL_ANSWER_BYTES = 16 << 10  # all calls of a connection may have such ones at a time
 _LARGE_ANSWER_BYTES = 64 << 10  # there is always room for smaller ones
 _CALL_BYTES = 2 << 10  # what a call takes beside its request
@@ -50,11 +50,11 @@ class Call(Generic[Req, Rep]):
 
     __slots__ = (
         "_buffer",
+        "_connection",
         "_header",
-        "_held",
         "_received",
+        "_reserved",
         "_running",
-        "_session",
         "answered",
         "deadline",
         "lost",
@@ -68,35 +68,35 @@ class Call(Generic[Req, Rep]):
     )
 
     def __init__(
-        self, session: "ServerConnection", header: Header, method: Method[Req, Rep], request: Req, deadline: float
+        self, connection: "ServerConnection", header: Header, method: Method[Req, Rep], request: Req, deadline: float
     ):
         self.method = method
         self.request = request
         self.deadline = deadline
         self.receive_by = deadline  # all of its payload
         self.request_id = header.request_id
-        self.peer = session.hello
+        self.peer = connection.hello
         self.payload = _NOTHING
         self.answered = False
         self.lost: ThreefsError | None = None  # why nobody can be answered any more
         self.task: asyncio.Future[None] | None = None
-        self._session = session
+        self._connection = connection
         self._header = header
         self._buffer: memoryview | None = None
-        self._held = 0
+        self._reserved = 0
         self._received = 0
         self._running = True
 
     def remaining_s(self) -> float:
-        return self.deadline - self._session.server.clock.monotonic()
+        return self.deadline - self._connection.server.clock.monotonic()
 
-    def make_room(self, size: int, *, behind: int | None = None) -> None:
+    def make_room(self, size: int, *, hops: int | None = None) -> None:
         """To be called before so much memory is taken for the answer. Raises Overloaded. `behind` is not None for what
         is asked for by another service: how many more it has to ask before it gives its memory back."""
-        self._session.server.make_room(size, behind=behind)
+        self._connection.server.make_room(size, hops=hops)
         if size > _SMALL_ANSWER_BYTES:
-            self._held += size
-            self._session.link.hold(size)
+            self._reserved += size
+            self._connection.stream.reserve(size)
 
     def reply(
         self,
@@ -109,7 +109,7 @@ class Call(Generic[Req, Rep]):
         length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
         if length + len(body) > _LARGE_ANSWER_BYTES:
             try:
-                self._session.server.check_queued(length + len(body))
+                self._connection.server.check_queued(length + len(body))
             except Overloaded as error:
                 if sent is not None:
                     sent()
@@ -127,19 +127,19 @@ class Call(Generic[Req, Rep]):
         self.answered = True
         header = self._header
         head = frames.encode(frames.RESPONSE, header.method, flags, header.call_id, body, length, 0, header.request_id)
-        link = self._session.link
-        if not length and sent is None and len(self._session.calls) == 1:
-            link.send_now(head)
+        stream = self._connection.stream
+        if not length and sent is None and len(self._connection.calls) == 1:
+            stream.send_now(head)
         else:
-            link.send(head, header.call_id, payload, length, sent)
+            stream.send(head, header.call_id, payload, length, sent)
         if not self._running:
-            self._session.end(self)
+            self._connection.end(self)
 
     def handled(self) -> None:
         """The handler has finished."""
         self._running = False
         if self.answered:
-            self._session.end(self)
+            self._connection.end(self)
 
     # ---- receiving the payload, by the session only
 
@@ -173,8 +173,8 @@ class Call(Generic[Req, Rep]):
 
     def take_buffer(self) -> memoryview | None:
         """Give up the payload's buffer, and the room for the answer."""
-        if self._held:
-            self._session.link.hold(-self._held)
+        if self._reserved:
+            self._connection.stream.reserve(-self._reserved)
         buffer, self._buffer = self._buffer, None
         self.payload = _NOTHING
         return buffer
@@ -194,91 +194,93 @@ class ServerConnection:
         self._calls_bytes = 0
         limits = server.limits
         now = server.clock.monotonic
-        self.link = FrameStream(
+        self.stream = FrameStream(
             stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now, bodies=server.bodies
         )
-        self._impatience = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
+        self._hello_timer = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
 
     # ---- how it gets on, for the reaper
 
     @property
-    def taken_bytes(self) -> int:
-        return self.link.taken_bytes
+    def sent_bytes(self) -> int:
+        return self.stream.sent_bytes
 
     @property
     def received_bytes(self) -> int:
-        return self.link.received_bytes
+        return self.stream.received_bytes
 
     @property
     def queued_bytes(self) -> int:
-        return self.link.queued_bytes
+        return self.stream.queued_bytes
 
     @property
-    def awaited_bytes(self) -> int:
+    def expected_bytes(self) -> int:
         if not self._inflight_bytes:
-            return self.link.awaited_bytes
+            return self.stream.expected_bytes
         awaited = sum(call.payload_bytes for call in self.calls.values() if not call.complete)
-        return max(awaited, self.link.awaited_bytes)
+        return max(awaited, self.stream.expected_bytes)
 
     @property
     def busy(self) -> bool:
         return bool(self.calls)
 
-    def drop_late(self, now: float) -> None:
+    def drop_late_calls(self, now: float) -> None:
         """Give up calls whose payload did not come in its time: they hold memory for it."""
         if not self._inflight_bytes:
             return
         for call in [call for call in self.calls.values() if not call.complete and now >= call.receive_by]:
-            self.link.divert(call.call_id)
+            self.stream.discard_payload(call.call_id)
             call.fail(DeadlineExceeded(f"the payload of {call.method} did not come in its time"))
             self.end(call)
 
-    def let_go(self, error: ThreefsError) -> None:
-        if self.link.sending:  # it does not take what there is
-            self.link.close(error)
+    def evict(self, error: ThreefsError) -> None:
+        if self.stream.sending:  # it does not take what there is
+            self.stream.close(error)
         else:
-            self.link.refuse(error)
+            self.stream.refuse(error)
 
     def _no_hello(self) -> None:
-        self.link.refuse(ProtocolError("no HELLO in time"))
+        self.stream.refuse(ProtocolError("no HELLO in time"))
 
     # ---- what the link receives
 
     def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
         if self.hello is None:
-            self._greet(header, body)
+            self._take_hello(header, body)
             return ()
         if header.kind == frames.REQUEST:
             return self._request(header, body)
         if header.kind == frames.SEGMENT:
             call = self.calls.get(header.call_id)
             if call is None or call.complete:  # refused or cancelled before all of it came
-                return _nowhere(header)
+                return _unwanted(header)
             return [call.place(header.payload_bytes)]
         if header.kind == frames.CANCEL:
             self._cancel(header.call_id)
             return ()
         if header.kind == frames.GOAWAY:
-            self.link.close(frames.error_from(body))
+            self.stream.close(frames.error_from(body))
             return ()
         if header.kind == frames.PING:
-            if not self.link.sending:  # else what is being sent tells as much, and a peer that never reads gets no more
-                self.link.send(frames.encode(frames.PONG))
+            if (
+                not self.stream.sending
+            ):  # else what is being sent tells as much, and a peer that never reads gets no more
+                self.stream.send(frames.encode(frames.PONG))
             return ()
         raise ProtocolError("a frame that only a server sends")
 
-    def _greet(self, header: Header, body: bytes) -> None:
+    def _take_hello(self, header: Header, body: bytes) -> None:
         if header.kind != frames.HELLO:
             raise ProtocolError("the first frame of a connection must be HELLO")
         if self.refusal is not None:
             raise self.refusal
         self.hello, answer = self._handshake.take(body, self.server.identity)
         if answer:
-            self.link.send(handshake.frame(answer))
+            self.stream.send(handshake.frame(answer))
         if self.hello is not None:
-            self._impatience.cancel()
-            self.server.greeted(self)
-            self.link.limits = self.server.limits
+            self._hello_timer.cancel()
+            self.server.identified(self)
+            self.stream.limits = self.server.limits
 
     def _request(self, header: Header, body: bytes) -> Sequence[memoryview]:
         if header.call_id in self.calls:
@@ -289,8 +291,8 @@ class ServerConnection:
             raise
         except ThreefsError as error:
             self._refuse_call(header, error)
-            return _nowhere(header)
-        if self.link.closed:  # to make room, it was this very connection that was let go of
+            return _unwanted(header)
+        if self.stream.closed:  # to make room, it was this very connection that was let go of
             return ()
         self.calls[header.call_id] = call
         self._count(call.body_bytes + _CALL_BYTES)
@@ -314,7 +316,7 @@ class ServerConnection:
             raise Unavailable("the service is starting")
         if len(self.calls) >= limits.calls:
             raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
-        self.server.check_calls(self._calls_bytes, len(body), behind=frames.behind(header))
+        self.server.check_calls(self._calls_bytes, len(body), hops=frames.hops(header))
         if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:
             raise Overloaded(
                 f"{self._inflight_bytes} bytes of payload of this connection are in flight, and {header.payload_bytes} "
@@ -328,13 +330,13 @@ class ServerConnection:
         except DecodeError:
             raise ProtocolError(f"the request of {method} cannot be read") from None
         if header.payload_bytes:
-            self.server.make_room(header.payload_bytes, behind=frames.behind(header))
+            self.server.make_room(header.payload_bytes, hops=frames.hops(header))
         deadline = self.server.clock.monotonic() + header.deadline_ms / 1000
         return Call(self, header, method, request, deadline)
 
     def _refuse_call(self, header: Header, error: ThreefsError) -> None:
         body = frames.error_body(error)
-        self.link.send(frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, body))
+        self.stream.send(frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, body))
 
     def payload_done(self, header: Header) -> None:
         call = self.calls.get(header.call_id)
@@ -382,7 +384,7 @@ class ServerConnection:
         if call.task is not None:
             _stop(call.task)
         elif not call.complete:  # its payload will not come
-            self.link.divert(call_id)
+            self.stream.discard_payload(call_id)
             self.end(call)
 
     def end(self, call: Call[Any, Any]) -> None:
@@ -393,13 +395,13 @@ class ServerConnection:
         if buffer is not None:
             self._inflight_bytes -= call.payload_bytes
             self.server.pool.give(buffer)
-        if self.link.closed and not self.calls:
-            self.server.session_ended(self)
+        if self.stream.closed and not self.calls:
+            self.server.connection_ended(self)
         else:
             self.server.call_ended()
 
     def lost(self, error: ThreefsError) -> None:
-        self._impatience.cancel()
+        self._hello_timer.cancel()
         for call in list(self.calls.values()):
             call.lost = error
             if call.task is not None:
@@ -407,7 +409,7 @@ class ServerConnection:
             elif not call.complete:
                 self.end(call)
         if not self.calls:  # what cannot be cut off, work for the disk, goes on: the server's stop has to wait for it
-            self.server.session_ended(self)
+            self.server.connection_ended(self)
 
 
 def _stop(task: "asyncio.Future[None]") -> None:
@@ -415,5 +417,5 @@ def _stop(task: "asyncio.Future[None]") -> None:
     asyncio.get_running_loop().call_soon(task.cancel)
 
 
-def _nowhere(header: Header) -> Sequence[memoryview]:
-    return [_NOWHERE[: header.inline_bytes]] if header.payload_bytes else ()
+def _unwanted(header: Header) -> Sequence[memoryview]:
+    return [_UNWANTED[: header.inline_bytes]] if header.payload_bytes else ()

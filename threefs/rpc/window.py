@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 #: A call that passes more processes than that counts as if it passed so many.
-MOST_BEHIND = 3
+MAX_HOPS = 3
 
 
 class Window(Generic[T]):
@@ -28,21 +28,21 @@ class Window(Generic[T]):
         self.calls = 0  # under way
         self.waiting = 0  # for their turn
         # By `behind`: what is under way of calls that pass at least so many more processes (0: see `calls`).
-        self._calls = [0] * (MOST_BEHIND + 1)
-        self._bytes = [0] * (MOST_BEHIND + 1)
-        self._waiting: list[deque[tuple[T, int]]] = [deque() for _ in range(MOST_BEHIND + 1)]
+        self._calls = [0] * (MAX_HOPS + 1)
+        self._bytes = [0] * (MAX_HOPS + 1)
+        self._waiting: list[deque[tuple[T, int]]] = [deque() for _ in range(MAX_HOPS + 1)]
 
-    def try_take(self, size: int = 0, behind: int = 0) -> bool:
+    def try_take(self, size: int = 0, hops: int = 0) -> bool:
         """Begin a call with so many bytes of payload, unless there is no room, or others wait for the same room."""
-        behind = min(behind, MOST_BEHIND)
-        if (size and any(self._waiting[: behind + 1])) or not self._fits(size, behind):
+        hops = min(hops, MAX_HOPS)
+        if (size and any(self._waiting[: hops + 1])) or not self._fits(size, hops):
             return False
-        self._add(1, size, behind)
+        self._add(1, size, hops)
         return True
 
-    def wait(self, item: T, size: int = 0, behind: int = 0) -> None:
+    def wait(self, item: T, size: int = 0, hops: int = 0) -> None:
         """`next` returns it when it is its turn. Calls of one `behind` go in the order in which they came."""
-        self._waiting[min(behind, MOST_BEHIND)].append((item, size))
+        self._waiting[min(hops, MAX_HOPS)].append((item, size))
         self.waiting += 1
 
     def withdraw(self, item: T) -> None:
@@ -55,28 +55,28 @@ class Window(Generic[T]):
                     return
         raise AssertionError("what is withdrawn waits")
 
-    def give(self, size: int = 0, behind: int = 0) -> None:
+    def give(self, size: int = 0, hops: int = 0) -> None:
         """A call has ended. While others wait, `next` is to be asked after this."""
-        self._add(-1, -size, min(behind, MOST_BEHIND))
+        self._add(-1, -size, min(hops, MAX_HOPS))
 
     def next(self) -> T | None:
         """The call whose turn it is; it is under way from here on. None: there is no room for it, or nobody waits."""
-        for behind, waiting in enumerate(self._waiting):
+        for hops, waiting in enumerate(self._waiting):
             if waiting:
                 item, size = waiting[0]
-                if not self._fits(size, behind):
+                if not self._fits(size, hops):
                     return None
                 waiting.popleft()
                 self.waiting -= 1
-                self._add(1, size, behind)
+                self._add(1, size, hops)
                 return item
         return None
 
-    def _fits(self, size: int, behind: int) -> bool:
+    def _fits(self, size: int, hops: int) -> bool:
         """In the whole window, and in each part that is for such calls."""
         if self.calls >= self.most_calls:
             return False
-        for part in range(behind + 1):
+        for part in range(hops + 1):
             used = self._bytes[part]
             if used and used + size > self.most_bytes >> part and size:
                 return False
@@ -84,9 +84,9 @@ class Window(Generic[T]):
                 return False
         return True
 
-    def _add(self, calls: int, size: int, behind: int) -> None:
+    def _add(self, calls: int, size: int, hops: int) -> None:
         self.calls += calls
         self._bytes[0] += size
-        for part in range(1, behind + 1):
+        for part in range(1, hops + 1):
             self._calls[part] += calls
             self._bytes[part] += size

@@ -6,7 +6,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from threefs.errors import ThreefsError
-from threefs.rpc.preencoded import Serialized, head
+from threefs.rpc.preencoded import PreencodedReply, head
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import Credentials, made_by
 from threefs_meta.context import Context
@@ -22,7 +22,7 @@ from threefs_meta.validation import check_access, check_mode, check_session
 #: Of CreateReply.inode, as protobuf writes it.
 _INODE_TAG = b"\x0a"
 
-Reply = Serialized[pb.CreateReply]
+Reply = PreencodedReply[pb.CreateReply]
 
 
 def maker_of(request: pb.CreateRequest, actor: Credentials) -> Credentials:
@@ -55,7 +55,7 @@ async def reply(
     if request.session:
         lease = await ns.open_session(inode.inode, request.session, client, context.clock.wall_ns())
     more = _reply_tail(created, lease, context.quotas.is_over(inode))
-    return Serialized(pb.CreateReply, (head(_INODE_TAG, len(body)), body, more))
+    return PreencodedReply(pb.CreateReply, (head(_INODE_TAG, len(body)), body, more))
 
 
 @lru_cache(maxsize=256)

@@ -26,7 +26,7 @@ from threefs.errors import (
 from threefs.kv import records, retry
 from threefs.kv.engine_api import Transaction
 from threefs.rpc import methods
-from threefs.rpc.preencoded import Serialized
+from threefs.rpc.preencoded import PreencodedReply
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
 from threefs_meta.access.credentials import actor_of
@@ -53,11 +53,11 @@ _TOGETHER_S = 0.2
 _ALONE_S = 10.0
 _BREATH = 64  # changes between two chances for other calls
 
-Reply = Serialized[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
+Reply = PreencodedReply[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]
 
 
-async def run_batch(context: Context, request: pb.BatchRequest) -> Serialized[pb.BatchReply]:
+async def run_batch(context: Context, request: pb.BatchRequest) -> PreencodedReply[pb.BatchReply]:
     count = len(request.changes)
     mutation = request.mutation
     if count > MOST_CHANGES:
@@ -66,7 +66,7 @@ async def run_batch(context: Context, request: pb.BatchRequest) -> Serialized[pb
         raise InvalidArgument(f"changes need the identity of their client in {keys.CLIENT_BYTES} bytes, and numbers")
     batch = _Batch(context, request)
     await batch.run(0, count)
-    return Serialized(pb.BatchReply, batch.results)
+    return PreencodedReply(pb.BatchReply, batch.results)
 
 
 class _Batch:
@@ -122,7 +122,7 @@ class _Batch:
 
     async def _attempt(self, start: int, end: int, tx: Transaction) -> list[bytes | None]:
         transaction = _BatchTransaction(self, tx, await self._replayed(tx))
-        if not self.context.engine.quick and end - start > 1:
+        if not self.context.engine.is_embedded and end - start > 1:
             await prefetch(transaction.ns, self.actor, self.changes[start:end])
         for batch_start in range(start, end, _BREATH):
             if batch_start > start:

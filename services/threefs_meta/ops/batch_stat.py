@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from threefs.errors import InvalidArgument, Retry, ThreefsError
-from threefs.rpc.preencoded import Serialized, head
+from threefs.rpc.preencoded import PreencodedReply, head
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.context import Context
@@ -19,14 +19,14 @@ _YIELD_EVERY = 1024  # places between two chances for other calls: some millisec
 _RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
 
 
-async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serialized[pb.BatchStatReply]:
+async def batch_stat(context: Context, request: pb.BatchStatRequest) -> PreencodedReply[pb.BatchStatReply]:
     places, wanted = request.places, list(request.paths)
     count = len(places) + len(wanted)
     if count > MOST_PLACES:
         raise InvalidArgument(f"a batch has at most {MOST_PLACES} paths, not {count}")
     actor = actor_of(request)
 
-    async def work(ns: Namespace) -> Serialized[pb.BatchStatReply]:
+    async def work(ns: Namespace) -> PreencodedReply[pb.BatchStatReply]:
         pieces: list[bytes] = []
         finder = BatchResolver(ns, actor, follow=request.follow)
         for start in range(0, len(places), _YIELD_EVERY):
@@ -37,7 +37,7 @@ async def batch_stat(context: Context, request: pb.BatchStatRequest) -> Serializ
             _put_inodes(pieces, start, await finder.find(request.base, wanted[start : start + _YIELD_EVERY]))
             if count > _YIELD_EVERY:
                 await asyncio.sleep(0)
-        return Serialized(pb.BatchStatReply, pieces)
+        return PreencodedReply(pb.BatchStatReply, pieces)
 
     return await run_readonly(context, work)
 

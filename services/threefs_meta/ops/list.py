@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from threefs.errors import InvalidArgument, NotADirectory
-from threefs.rpc.preencoded import Serialized, head
+from threefs.rpc.preencoded import PreencodedReply, head
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
 from threefs_meta.access.credentials import actor_of
@@ -30,14 +30,14 @@ _INODE = struct.Struct("<BQ")
 _MORE = pb.ListReply(more=True).SerializeToString()
 
 
-async def list_entries(context: Context, request: pb.ListRequest) -> Serialized[pb.ListReply]:
+async def list_entries(context: Context, request: pb.ListRequest) -> PreencodedReply[pb.ListReply]:
     if len(request.after) > paths.MAX_NAME_BYTES:
         raise InvalidArgument("the name to continue behind is longer than any name")
     limit = min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
 
     actor = actor_of(request)
 
-    async def work(ns: Namespace) -> Serialized[pb.ListReply]:
+    async def work(ns: Namespace) -> PreencodedReply[pb.ListReply]:
         _, directory = await find(ns, request.place, actor, follow=True)
         if directory.type != pb.DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
@@ -53,7 +53,7 @@ async def list_entries(context: Context, request: pb.ListRequest) -> Serialized[
                 _put(pieces, name, entry, b"")
         if more:
             pieces.append(_MORE)
-        return Serialized(pb.ListReply, pieces)
+        return PreencodedReply(pb.ListReply, pieces)
 
     return await run_readonly(context, work)
 

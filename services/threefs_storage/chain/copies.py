@@ -118,7 +118,7 @@ class Copies:
         if request.record_only or not version.length:
             call.reply(pb.FetchChunkReply(found=True, chunk=message))
             return
-        call.make_room(version.length, behind=0)
+        call.make_room(version.length, hops=0)
         buffer = self._pool.take(version.length)
         content = buffer[: version.length]
         try:

@@ -10,7 +10,7 @@ from threefs.errors import CorruptChunk, DeadlineExceeded, DiskFailed, NoSpace, 
 from threefs.ids import ChunkId
 from threefs.routing import ChainMember, PublicState
 from threefs.rpc.methods import WRITE
-from threefs.rpc.window import MOST_BEHIND
+from threefs.rpc.window import MAX_HOPS
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.write_messages import WholeChunk, chunk_id
 from threefs_storage.engine.records import Version
@@ -31,7 +31,7 @@ class Successor:
         self._peers = peers
         self._clock = clock
         self._pool = pool
-        self._budgets = [ByteBudget(WHOLE_CHUNK_BYTES) for _ in range(MOST_BEHIND + 1)]
+        self._budgets = [ByteBudget(WHOLE_CHUNK_BYTES) for _ in range(MAX_HOPS + 1)]
 
     async def forward(
         self,
@@ -70,7 +70,7 @@ class Successor:
         if whole.version.lost:
             return await self._send(target, successor, message, b"", deadline)
         length = whole.version.length
-        budget = self._budgets[min(target.chain.behind(successor.target_id), MOST_BEHIND)]
+        budget = self._budgets[min(target.chain.hops_after(successor.target_id), MAX_HOPS)]
         await self._reserve(budget, target, length, deadline)
         try:
             buffer = self._pool.take(length)
@@ -125,7 +125,7 @@ class Successor:
             pb.WriteRequest(writes=[message]),
             timeout_s=max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic())),
             payload=[payload] if len(payload) else [],
-            behind=target.chain.behind(successor.target_id),
+            hops=target.chain.hops_after(successor.target_id),
         )
         reply = await target.cancel_on_chain_change(call)
         result = reply.results[0]

@@ -117,14 +117,14 @@ def frame_checksum_ignored() -> None:
 )
 def told_limits_ignored() -> None:
     """A caller sends more than the service takes."""
-    put(Window, "_fits", lambda self, size, behind: True)
+    put(Window, "_fits", lambda self, size, hops: True)
 
 
 @plant_for("unit/threefs/rpc/test_window.py::test_calls_at_their_last_process_always_find_room_beside_those_that_go_on")
 def calls_along_a_chain_fill_the_window() -> None:
     """Calls that wait for others leave no room for those that they wait for."""
     fits = Window._fits
-    put(Window, "_fits", lambda self, size, behind: fits(self, size, 0))
+    put(Window, "_fits", lambda self, size, hops: fits(self, size, 0))
 
 
 @plant_for("contract/test_overload.py::test_a_write_that_the_service_refuses_for_load_is_tried_again")
@@ -142,13 +142,13 @@ def answers_pile_up() -> None:
 @plant_for(f"{_MEMORY}::test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_does")
 def memory_has_no_bound() -> None:
     """I20: all connections together may make a service hold as much as they like."""
-    put(Server, "make_room", lambda self, size, passed_on=False: None)
+    put(Server, "make_room", lambda self, size, forward_flags=False: None)
 
 
 @plant_for(f"{_MEMORY}::test_a_write_that_is_sent_in_part_only_keeps_its_memory_for_its_time")
 def half_a_write_is_waited_for() -> None:
     """I20: a write of which only a part comes keeps its memory."""
-    put(ServerConnection, "drop_late", lambda self, now: None)
+    put(ServerConnection, "drop_late_calls", lambda self, now: None)
 
 
 @plant_for(f"{_MEMORY}::test_a_peer_that_is_not_known_yet_may_say_little")

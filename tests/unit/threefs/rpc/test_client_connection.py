@@ -256,7 +256,7 @@ def test_calls_for_which_the_service_has_no_room_wait_for_their_turn(limits: Lim
                 call.reply(pb.WriteReply())
             assert seen == [one[:1] for one in data], "in the order in which they were made"
             await asyncio.gather(*calls)
-            assert not connection._link.closed and connection._window.calls == 0
+            assert not connection._stream.closed and connection._window.calls == 0
 
     run(test)
 
@@ -303,8 +303,8 @@ def test_a_lost_connection_fails_what_is_in_flight_and_is_made_again() -> None:
         async with Served() as (server, peers, address):
 
             async def read(call: ReadCall) -> None:
-                for session in list(server._sessions):
-                    session.link.close(ConnectionLost("cut"))
+                for session in list(server._connections):
+                    session.stream.close(ConnectionLost("cut"))
 
             server.add(READ, read)
 

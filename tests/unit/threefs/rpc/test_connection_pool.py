@@ -24,7 +24,7 @@ def test_callers_of_one_address_share_a_connection(net: str) -> None:
             server.serve(SPACE_INFO, space)
             assert peers.live(address) is None
             await asyncio.gather(*(peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5) for _ in range(20)))
-            assert len(server._sessions) == 1
+            assert len(server._connections) == 1
             assert peers.live(address) is await peers.connect(address, 5)
 
     run(test)
@@ -103,7 +103,7 @@ def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody
                 assert isinstance(second, SpaceInfoReply | ThreefsError | asyncio.CancelledError), (turns, second)
                 answered += isinstance(first, SpaceInfoReply)
                 assert peers.live(address) is None
-                while server._sessions:
+                while server._connections:
                     await asyncio.sleep(0.001)
             assert answered < 39
 

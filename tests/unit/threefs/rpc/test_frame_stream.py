@@ -287,8 +287,8 @@ def test_payload_that_lost_its_place_goes_nowhere_and_the_rest_arrives() -> None
         place = receiver._place
         before = bytes(place)
         assert 0 < before.count(b"\xff") < 1000
-        receiving.divert(2)
-        receiving.divert(1)
+        receiving.discard_payload(2)
+        receiving.discard_payload(1)
         await settle(one, other)
         assert bytes(place) == before
         assert bytes(receiver.payload[2]) == b"\xff" * 1000

@@ -110,9 +110,9 @@ def test_an_error_that_cannot_be_read_is_one_too(body: bytes) -> None:
 
 
 def test_a_request_says_how_many_more_processes_it_passes() -> None:
-    def heard(behind: int | None) -> int | None:
-        frame = frames.encode(frames.REQUEST, 1, frames.passed_on(behind))
-        return frames.behind(frames.decode(frame, 0, Limits()))
+    def heard(hops: int | None) -> int | None:
+        frame = frames.encode(frames.REQUEST, 1, frames.forward_flags(hops))
+        return frames.hops(frames.decode(frame, 0, Limits()))
 
-    assert [heard(behind) for behind in (None, 0, 1, 2, 3, 9)] == [None, 0, 1, 2, 3, 3]
-    assert frames.passed_on(9) & (frames.PASSED_ON | frames.FAILED) == frames.PASSED_ON
+    assert [heard(hops) for hops in (None, 0, 1, 2, 3, 9)] == [None, 0, 1, 2, 3, 3]
+    assert frames.forward_flags(9) & (frames.FORWARDED | frames.FAILED) == frames.FORWARDED

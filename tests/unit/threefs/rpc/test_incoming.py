@@ -1,18 +1,18 @@
 from collections import deque
 
-from threefs.rpc.incoming import BodyRoom, fill
+from threefs.rpc.incoming import BodyBudget, advance
 
 
 def test_views_are_filled_from_the_front_and_what_is_left_went_behind_them() -> None:
     wanted = deque(memoryview(bytearray(size)) for size in (3, 4))
-    assert fill(wanted, 2) == 0 and [len(view) for view in wanted] == [1, 4]
-    assert fill(wanted, 3) == 0 and [len(view) for view in wanted] == [2]
-    assert fill(wanted, 7) == 5 and not wanted
+    assert advance(wanted, 2) == 0 and [len(view) for view in wanted] == [1, 4]
+    assert advance(wanted, 3) == 0 and [len(view) for view in wanted] == [2]
+    assert advance(wanted, 7) == 5 and not wanted
 
 
 def test_a_body_without_room_waits_and_one_that_is_too_large_goes_alone() -> None:
     asked: list[int] = []
-    room = BodyRoom(100, lambda: asked.append(room.bytes))
+    room = BodyBudget(100, lambda: asked.append(room.bytes))
     assert room.take(60) and not room.take(41) and asked == [60]
     assert room.take(40)
     room.give(60)
@@ -23,5 +23,5 @@ def test_a_body_without_room_waits_and_one_that_is_too_large_goes_alone() -> Non
 
 
 def test_room_that_somebody_else_gives_up_is_taken_at_once() -> None:
-    room = BodyRoom(100, lambda: room.give(70))
+    room = BodyBudget(100, lambda: room.give(70))
     assert room.take(70) and room.take(50) and room.bytes == 50

@@ -14,6 +14,6 @@ def test_every_bound_has_a_sensible_default() -> None:
 
 def test_calls_keep_to_what_the_peer_takes() -> None:
     mine = Limits()
-    told = mine.told(handshake.hello(Identity("", ""), Limits(calls=7, payload_bytes=9)))
-    assert (told.calls, told.payload_bytes, told.inflight_bytes) == (7, 9, mine.inflight_bytes)
-    assert mine.told(Hello()) == mine, "of a peer that does not say"
+    for_peer = mine.for_peer(handshake.hello(Identity("", ""), Limits(calls=7, payload_bytes=9)))
+    assert (for_peer.calls, for_peer.payload_bytes, for_peer.inflight_bytes) == (7, 9, mine.inflight_bytes)
+    assert mine.for_peer(Hello()) == mine, "of a peer that does not say"

@@ -13,27 +13,27 @@ MIB = 1 << 20
 class FakePeer:
     def __init__(self, now: float = 0.0) -> None:
         self.progress = Progress(now)
-        self.taken_bytes = self.received_bytes = self.queued_bytes = self.awaited_bytes = 0
+        self.sent_bytes = self.received_bytes = self.queued_bytes = self.expected_bytes = 0
         self.busy = False
         self.end: ThreefsError | None = None
         self.late: list[float] = []
 
-    def drop_late(self, now: float) -> None:
+    def drop_late_calls(self, now: float) -> None:
         self.late.append(now)
 
-    def let_go(self, error: ThreefsError) -> None:
+    def evict(self, error: ThreefsError) -> None:
         self.end = error
 
 
-def after(reaper: Reaper, peer: FakePeer, seconds: int, *, taken: int = 0, received: int = 0, begin: int = 0) -> None:
+def after(reaper: Reaper, peer: FakePeer, seconds: int, *, sent: int = 0, received: int = 0, begin: int = 0) -> None:
     """Look so often; that many bytes go each second."""
     for second in range(begin + 1, begin + seconds + 1):
-        peer.taken_bytes += taken
+        peer.sent_bytes += sent
         peer.received_bytes += received
-        reaper.look(float(second))
+        reaper.check(float(second))
 
 
-@pytest.mark.parametrize("what", ["queued_bytes", "awaited_bytes"])
+@pytest.mark.parametrize("what", ["queued_bytes", "expected_bytes"])
 def test_who_stands_still_is_let_go_of(what: str) -> None:
     peer = FakePeer()
     setattr(peer, what, MIB)
@@ -49,7 +49,7 @@ def test_who_moves_is_kept_and_a_drop_now_and_then_is_no_move() -> None:
     for rate, kept in ((MIB, True), (10, False)):
         peer = FakePeer()
         peer.queued_bytes, peer.busy = 64 * MIB, True
-        after(Reaper([peer], LIMITS), peer, 100, taken=rate)
+        after(Reaper([peer], LIMITS), peer, 100, sent=rate)
         assert (peer.end is None) == kept
 
 
@@ -74,14 +74,14 @@ def test_without_room_the_slowest_goes_and_nobody_who_gets_on_well() -> None:
     peers = [quick, slow, small]
     quick.queued_bytes = slow.queued_bytes = 64 * MIB
     reaper = Reaper(peers, LIMITS)
-    assert not reaper.relieve(), "nobody knows yet"
+    assert not reaper.free_memory(), "nobody knows yet"
     for second in range(1, 4):
-        quick.taken_bytes += 100 * MIB
-        slow.taken_bytes += 100_000
-        reaper.look(float(second))
-    assert reaper.relieve() and slow.end is not None and quick.end is None and small.end is None
+        quick.sent_bytes += 100 * MIB
+        slow.sent_bytes += 100_000
+        reaper.check(float(second))
+    assert reaper.free_memory() and slow.end is not None and quick.end is None and small.end is None
     peers.remove(slow)
-    assert not reaper.relieve()
+    assert not reaper.free_memory()
 
 
 @pytest.mark.parametrize("before", [0, 100])
@@ -89,23 +89,23 @@ def test_who_has_got_through_all_of_the_last_look_is_not_slow(before: int) -> No
     """Answers that were queued a moment ago counted as if the peer had had a second for them."""
     sends, receives = FakePeer(), FakePeer()
     reaper = Reaper([sends, receives], LIMITS)
-    sends.awaited_bytes = receives.queued_bytes = before
-    reaper.look(1.0)
-    sends.received_bytes = receives.taken_bytes = before
-    sends.awaited_bytes = receives.queued_bytes = 64 * MIB  # just now
-    reaper.look(2.0)
-    assert not reaper.relieve()
+    sends.expected_bytes = receives.queued_bytes = before
+    reaper.check(1.0)
+    sends.received_bytes = receives.sent_bytes = before
+    sends.expected_bytes = receives.queued_bytes = 64 * MIB  # just now
+    reaper.check(2.0)
+    assert not reaper.free_memory()
     sends.received_bytes += 1000
-    receives.taken_bytes += 1000
-    reaper.look(3.0)
-    assert reaper.relieve(), "a second later it is known"
+    receives.sent_bytes += 1000
+    reaper.check(3.0)
+    assert reaper.free_memory(), "a second later it is known"
 
 
 def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_longest() -> None:
     old, older, busy = FakePeer(), FakePeer(), FakePeer()
     busy.busy = True
     reaper = Reaper([old, older, busy], LIMITS)
-    after(reaper, old, 5, taken=1)
-    assert not reaper.make_way(6.0), "all were used a moment ago"
-    assert reaper.make_way(20.0) and older.end is not None and old.end is None
-    assert not Reaper([busy], LIMITS).make_way(1000.0)
+    after(reaper, old, 5, sent=1)
+    assert not reaper.free_connection(6.0), "all were used a moment ago"
+    assert reaper.free_connection(20.0) and older.end is not None and old.end is None
+    assert not Reaper([busy], LIMITS).free_connection(1000.0)

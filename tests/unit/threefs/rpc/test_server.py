@@ -101,7 +101,7 @@ def test_a_peer_that_leaves_in_the_middle_of_its_payload_leaves_nothing_behind()
                     await asyncio.sleep(0.01)
             while server.pool.lent:
                 await asyncio.sleep(0.01)
-            assert not any(session.calls for session in server._sessions)
+            assert not any(session.calls for session in server._connections)
 
     run(test)
 
@@ -129,7 +129,7 @@ def test_a_stop_waits_for_what_goes_on_after_its_peer_has_left() -> None:
             assert not stopping.done()
             go_on.set()
             await stopping
-            assert not server._sessions
+            assert not server._connections
             await asyncio.gather(calling, return_exceptions=True)
 
     run(test)
@@ -263,7 +263,7 @@ def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_begun_ends_as_any_other(
                 while len(seen) < 2:
                     await asyncio.sleep(0.005)
             assert seen == ["CancelledError", "over"]
-            while server._sessions:
+            while server._connections:
                 await asyncio.sleep(0.005)
 
     run(test, loop)

@@ -82,7 +82,7 @@ def test_a_call_whose_caller_gave_up_leaves_nothing_behind() -> None:
             server.add(WRITE, write)
             with pytest.raises(DeadlineExceeded):
                 await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=0.05, payload=[bytes(1000)])
-            while server.pool.lent or any(session.calls for session in server._sessions):
+            while server.pool.lent or any(session.calls for session in server._connections):
                 await asyncio.sleep(0.01)
 
     run(test)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threefs.rpc.window import MOST_BEHIND, Window
+from threefs.rpc.window import MAX_HOPS, Window
 
 
 def test_calls_and_bytes_are_bounded_and_those_that_wait_go_in_order() -> None:
@@ -43,10 +43,10 @@ def test_who_withdraws_is_not_called() -> None:
 def test_calls_at_their_last_process_always_find_room_beside_those_that_go_on() -> None:
     window: Window[str] = Window(16, 1024)
     passing = 0
-    while window.try_take(100, behind=2):
+    while window.try_take(100, hops=2):
         passing += 1
     assert passing == 2, "a quarter"
-    while window.try_take(100, behind=1):
+    while window.try_take(100, hops=1):
         passing += 1
     assert passing == 5, "together half"
     assert window.try_take(100) and window.try_take(400)
@@ -54,13 +54,13 @@ def test_calls_at_their_last_process_always_find_room_beside_those_that_go_on() 
 
 def test_many_small_calls_that_go_on_leave_room_too() -> None:
     window: Window[str] = Window(16, 1024)
-    while window.try_take(0, behind=1):
+    while window.try_take(0, hops=1):
         pass
     assert window.calls == 8 and window.try_take()
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["call", "end", "withdraw"]), st.integers(0, 300), st.integers(0, MOST_BEHIND + 1)),
+    st.tuples(st.sampled_from(["call", "end", "withdraw"]), st.integers(0, 300), st.integers(0, MAX_HOPS + 1)),
     max_size=200,
 )
 
@@ -81,18 +81,18 @@ def test_whatever_happens_the_bounds_hold_and_all_get_their_turn(steps: list[tup
         assert len(running) == window.calls <= 8 and len(waiting) == window.waiting
         sizes = [size for size, _ in running.values() if size]
         assert sum(sizes) <= 256 or len(sizes) == 1
-        for part in range(1, MOST_BEHIND + 1):
-            passing = [size for size, behind in running.values() if behind >= part]
+        for part in range(1, MAX_HOPS + 1):
+            passing = [size for size, hops in running.values() if hops >= part]
             sizes = [size for size in passing if size]
             assert len(passing) <= 8 >> part and (sum(sizes) <= 256 >> part or len(sizes) == 1)
 
-    for number, (what, size, behind) in enumerate(steps):
+    for number, (what, size, hops) in enumerate(steps):
         if what == "call":
-            if window.try_take(size, behind):
-                running[number] = (size, behind)
+            if window.try_take(size, hops):
+                running[number] = (size, hops)
             else:
-                window.wait(number, size, behind)
-                waiting[number] = (size, behind)
+                window.wait(number, size, hops)
+                waiting[number] = (size, hops)
         elif what == "end" and running:
             end(min(running))
         elif what == "withdraw" and waiting:
