@@ -6,7 +6,7 @@ from typing import Protocol
 
 from threefs_client import AsyncFileSystem
 
-from threefs.cluster.manager_client import FramedManager, Managers
+from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Corrupt, NotFound, TooOld, Unavailable
 from threefs.kv.engine_api import Pair
@@ -38,7 +38,7 @@ class MetaServices:
         found = link.cluster.routing.meta_addresses()
         if not found:
             raise Unavailable("no meta service is known to the manager now")
-        services = Managers([FramedManager(link.peers, one) for one in found])
+        services = ManagerClient([FramedManagerClient(link.peers, one) for one in found])
         return await services.call(method, request, timeout_s=timeout_s)
 
 

@@ -11,7 +11,7 @@ import click
 import uvloop
 from threefs_client import AsyncFileSystem, addresses, connect_async
 
-from threefs.cluster.manager_client import FramedManager, Managers
+from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.errors import NotFound
 from threefs_cli import cluster_file
 from threefs_cli.option_types import json_option
@@ -67,8 +67,8 @@ class ClusterSelector:
         return uvloop.run(connected())
 
 
-def managers(fs: AsyncFileSystem, url: str) -> Managers:
-    return Managers([FramedManager(fs.context.peers, address) for address in addresses.parse(url)])
+def managers(fs: AsyncFileSystem, url: str) -> ManagerClient:
+    return ManagerClient([FramedManagerClient(fs.context.peers, address) for address in addresses.parse(url)])
 
 
 def cluster_options(command: Callable[..., None]) -> Callable[..., None]:

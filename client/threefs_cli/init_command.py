@@ -7,7 +7,7 @@ import click
 import uvloop
 from threefs_client import addresses, keyring
 
-from threefs.cluster.manager_client import FramedManager, Managers
+from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
 from threefs.errors import InvalidArgument
@@ -102,7 +102,7 @@ def planned(words: Iterable[str]) -> list[pb.PlannedNode]:
 async def _init(managers: tuple[str, ...], key: str, request: pb.InitRequest) -> str:
     peers = ConnectionPool(RealNet(), Identity("", RANDOM.token(16).hex(), key, "threefs"))
     try:
-        reply = await Managers([FramedManager(peers, address) for address in managers]).call(
+        reply = await ManagerClient([FramedManagerClient(peers, address) for address in managers]).call(
             INIT, request, timeout_s=_TIMEOUT_S
         )
         return reply.cluster_id

@@ -15,7 +15,7 @@ from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv import dump as dumps
 from threefs.kv import engines
 from threefs.kv.dump import Content
-from threefs.kv.engine_api import Durable
+from threefs.kv.engine_api import DurableEngine
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.error_names import with_filename
@@ -67,7 +67,7 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
         raise click.UsageError("--engine names a store, --address and --dir a cluster; give one of them")
     unfinished = file.with_name(f"{file.name}.unfinished")
 
-    async def dump_store(store: Durable) -> Content:
+    async def dump_store(store: DurableEngine) -> Content:
         with _create_durable(unfinished) as out:
             return await dumps.dump(store, out)
 
@@ -117,7 +117,7 @@ def load(engine: str, file: Path, as_json: bool) -> None:
     is interrupted, empty the store and run it again.
     """
 
-    async def load_store(store: Durable) -> Content:
+    async def load_store(store: DurableEngine) -> Content:
         with file.open("rb") as source:
             try:
                 return await dumps.load(store, source)
@@ -129,7 +129,7 @@ def load(engine: str, file: Path, as_json: bool) -> None:
     _done("loaded", _with_store(engine, load_store), file, as_json)
 
 
-def _with_store(engine: str, work: Callable[[Durable], Awaitable[T]]) -> T:
+def _with_store(engine: str, work: Callable[[DurableEngine], Awaitable[T]]) -> T:
     url = engines.parse(engine)
 
     async def opened() -> T:

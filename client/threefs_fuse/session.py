@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
-from threefs.env.eager import Begun
+from threefs.env.eager import StartedCoroutine
 from threefs.env.worker import ThreadWorker
 from threefs_fuse import dispatch, init_handshake, protocol, replies, requests, signals
 from threefs_fuse.dispatch import Arguments, Operation
@@ -158,7 +158,7 @@ class Session:
                 work: Awaitable[Any] = result
                 if operation.eager:  # what it asks for is on its way before a task is made
                     try:
-                        work = Begun(result, result.send(None))
+                        work = StartedCoroutine(result, result.send(None))
                     except StopIteration as done:
                         self._answer(number, self._parts(operation, arguments, done.value))
                         return

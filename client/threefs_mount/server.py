@@ -59,7 +59,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)
-            gc_tuning.leave_alone()
+            gc_tuning.freeze_objects()
             ready()
 
         files = OpenFileTable(fs.context, options.held_bytes, options.cache_s)

@@ -11,7 +11,7 @@ import structlog
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.disk import settled
+from threefs.env.disk import run_to_completion
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
@@ -431,7 +431,7 @@ def _shielded(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Await
     """Run the handler to its end even if its call is cancelled: what is stored has to be published."""
 
     async def answer(request: Any) -> Any:
-        return await settled(asyncio.ensure_future(handler(request)))
+        return await run_to_completion(asyncio.ensure_future(handler(request)))
 
     return answer
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from threefs.cluster.chunk_client import Applied, ChunkUpdate, Listed
+from threefs.cluster.chunk_client import Applied, ChunkUpdate, ListedChunk
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.ids import ChainId, InodeId
@@ -32,7 +32,7 @@ class FileChunks(Protocol):
 
     def listing(
         self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float
-    ) -> AsyncIterator[tuple[ChainId, list[Listed]]]: ...
+    ) -> AsyncIterator[tuple[ChainId, list[ListedChunk]]]: ...
 
     async def apply(self, updates: Sequence[ChunkUpdate], *, timeout_s: float) -> list[Applied]: ...
 

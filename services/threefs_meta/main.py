@@ -1,9 +1,9 @@
 """The program `threefs-meta`."""
 
 from threefs.cluster import daemon
-from threefs.cluster.manager_client import Managers
+from threefs.cluster.manager_client import ManagerClient
 from threefs.env.net import RealNet
-from threefs.env.sync_policy import Pace
+from threefs.env.sync_policy import SyncPolicy
 from threefs.kv import engines
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
@@ -27,9 +27,11 @@ SIGTERM stops it after what is in flight, a second one at once.
 
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until told to stop."""
-    engine = await engines.open_engine(engines.url_of(settings.engine, settings.data_dir / "kv"), pace=Pace())
+    engine = await engines.open_engine(
+        engines.url_of(settings.engine, settings.data_dir / "kv"), sync_policy=SyncPolicy()
+    )
 
-    def make(managers: Managers) -> MetaNode:
+    def make(managers: ManagerClient) -> MetaNode:
         return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers)
 
     try:

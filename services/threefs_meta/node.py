@@ -117,7 +117,7 @@ class MetaNode:
 
     async def _sample(self) -> None:
         while True:
-            self._context.statistics.sample(self._clock.monotonic(), self._engine.tally)
+            self._context.statistics.sample(self._clock.monotonic(), self._engine.transaction_counts)
             await self._clock.sleep(SAMPLE_S)
 
     async def start(self) -> None:

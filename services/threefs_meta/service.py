@@ -107,7 +107,7 @@ def bind(server: Serves, context: Context) -> None:
             finally:
                 calls.record(names(request), monotonic() - began)
 
-        server.serve(method, counted, quick=context.engine.quick and method in _QUICK)
+        server.serve(method, counted, quick=context.engine.is_embedded and method in _QUICK)
 
     add(methods.CREATE, create)
     add(methods.OPEN, open_inode)

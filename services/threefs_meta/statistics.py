@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from threefs.errors import Retry, ThreefsError
-from threefs.kv.engine_api import Tally
+from threefs.kv.engine_api import TransactionCounts
 
 SAMPLE_S = 10.0
 _SAMPLES = 7  # rates are those of the last minute
@@ -58,13 +58,13 @@ class Statistics:
     def of(self, method: str) -> Calls:
         return self.calls.setdefault(method, Calls())
 
-    def sample(self, now: float, tally: Tally) -> None:
+    def sample(self, now: float, transaction_counts: TransactionCounts) -> None:
         """To be called once in SAMPLE_S."""
-        self._samples.append(self._take_sample(now, tally))
+        self._samples.append(self._take_sample(now, transaction_counts))
 
-    def rates(self, now: float, tally: Tally) -> Rates:
+    def rates(self, now: float, transaction_counts: TransactionCounts) -> Rates:
         """Since the oldest sample."""
-        seen = self._take_sample(now, tally)
+        seen = self._take_sample(now, transaction_counts)
         since = self._samples[0] if self._samples else seen
         seconds = now - since.at
         if seconds <= 0:
@@ -75,5 +75,10 @@ class Statistics:
             (seen.retried - since.retried) / seconds,
         )
 
-    def _take_sample(self, now: float, tally: Tally) -> _Sample:
-        return _Sample(now, sum(one.names for one in self.calls.values()), tally.done, tally.again.total())
+    def _take_sample(self, now: float, transaction_counts: TransactionCounts) -> _Sample:
+        return _Sample(
+            now,
+            sum(one.names for one in self.calls.values()),
+            transaction_counts.committed,
+            transaction_counts.retried.total(),
+        )

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from threefs.cluster import daemon
-from threefs.cluster.manager_client import Managers
+from threefs.cluster.manager_client import ManagerClient
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
-from threefs.env.sync_policy import Pace
+from threefs.env.sync_policy import SyncPolicy
 from threefs.kv.table import Table
 from threefs.telemetry import logs
 from threefs_storage.node import StorageNode
@@ -35,7 +35,7 @@ async def serve(settings: Settings, stop: daemon.Stop) -> None:
     logs.identify(node_id=settings.node_id)
     disk = RealDisk()
 
-    def make(managers: Managers) -> StorageNode:
+    def make(managers: ManagerClient) -> StorageNode:
         return StorageNode(settings, net=RealNet(), disk=disk, managers=lambda peers: managers, open_table=_open_table)
 
     try:
@@ -45,7 +45,7 @@ async def serve(settings: Settings, stop: daemon.Stop) -> None:
 
 
 async def _open_table(directory: Path) -> Table:
-    return await Table.open(directory, pace=Pace())
+    return await Table.open(directory, sync_policy=SyncPolicy())
 
 
 main = daemon.command("threefs-storage", Settings, serve, about=_ABOUT, example=_EXAMPLE)

@@ -115,7 +115,7 @@ class StorageNode:
     async def stop(self) -> None:
         """Give the leases up, then tell the manager so, then stop."""
         self.targets.leave()
-        await self._registration.farewell()
+        await self._registration.announce_leaving()
         await self._background.stop()
         await self._server.stop(_GRACE_S)
         await self.storage.stop()

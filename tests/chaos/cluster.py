@@ -16,7 +16,7 @@ from tests.harness.etcd import EtcdCluster, EtcdMember
 from tests.harness.mounts import Mount
 from tests.harness.processes import Program, free_port
 from threefs import keys
-from threefs.cluster.manager_client import FramedManager, Managers
+from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.routing import PublicState
@@ -207,7 +207,7 @@ class Cluster:
     async def _call(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:
         peers = ConnectionPool(RealNet(), Identity("", "0" * 32, KEY, "chaos"))
         try:
-            managers = Managers([FramedManager(peers, address) for address in self.addresses])
+            managers = ManagerClient([FramedManagerClient(peers, address) for address in self.addresses])
             return await managers.call(method, request, timeout_s=10)
         finally:
             await peers.close()

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from threefs.env.sync_policy import Pace
+from threefs.env.sync_policy import SyncPolicy
 from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
 from threefs.kv.rocks import RocksEngine
@@ -30,7 +30,7 @@ async def count(engine: RocksEngine, task: int) -> None:
 
 
 async def main() -> None:
-    engine = await RocksEngine.open(Path(sys.argv[1]), pace=Pace() if sys.argv[2:] else None)
+    engine = await RocksEngine.open(Path(sys.argv[1]), sync_policy=SyncPolicy() if sys.argv[2:] else None)
     await asyncio.gather(*(count(engine, task) for task in range(TASKS)))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import threefs_client
 
 from tests.harness.processes import Program, free_port
-from threefs.cluster.manager_client import FramedManager, Managers
+from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.rpc import methods
@@ -95,7 +95,7 @@ class SharedCluster:
 
         async def work() -> Rep:
             peers = ConnectionPool(RealNet(), Identity("", "0" * 32, "", "tests"))
-            managers = Managers([FramedManager(peers, address) for address in self._addresses("port")])
+            managers = ManagerClient([FramedManagerClient(peers, address) for address in self._addresses("port")])
             failure: ThreefsError | None = None
             try:
                 for _ in range(_TRIES):

@@ -18,7 +18,7 @@ from tests.sim.content import Content
 from tests.sim.loop import KERNEL, PROCESS, Process, SimLoop
 from tests.sim.record_rows import Rows
 from threefs.checksums import Buffer, crc32c
-from threefs.env.disk import DiskSpace, Write, settled
+from threefs.env.disk import DiskSpace, Write, run_to_completion
 from threefs.errors import Corrupt, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
@@ -143,7 +143,7 @@ class SimDisk:
         operation = _Operation(kind, effect, torn, failed, self.loop.create_future())
         under_way[operation] = None
         self.loop.call_later(self.latency_s(), self._end, operation, under_way, context=KERNEL)
-        return await settled(operation.done)
+        return await run_to_completion(operation.done)
 
     def _end(self, operation: _Operation, under_way: dict[_Operation, None]) -> None:
         if operation not in under_way:

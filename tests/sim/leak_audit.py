@@ -49,8 +49,8 @@ def found(world: World, links: dict[str, ClientContext]) -> list[str]:
         used = link.chunks._budget._used
         if used:
             complaints.append(f"I20: {host} counts {used} bytes of writes in flight, and nothing is under way")
-        if link.chunks._busy:
-            complaints.append(f"I13: {host} takes {sorted(link.chunks._busy)} for being changed")
+        if link.chunks._locked:
+            complaints.append(f"I13: {host} takes {sorted(link.chunks._locked)} for being changed")
     return complaints
 
 

@@ -86,7 +86,7 @@ class StoreFaults:
             return (record.epoch, tick.value) < (known.epoch, known.generation)
         nodes = [node for host, node in self._world.storages.items() if self._world.processes[host].running]
         version = records.decode(found[CLUSTER_KEY], pb.ClusterRecord, CLUSTER_KEY).routing_version
-        return bool(nodes) and all(node._registration._newest > version for node in nodes)
+        return bool(nodes) and all(node._registration._newest_routing > version for node in nodes)
 
     def _watch_meta(self, found: Mapping[bytes, bytes]) -> Callable[[], list[str]]:
         world = self._world

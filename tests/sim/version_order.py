@@ -24,13 +24,13 @@ class Order:
 
     def follow(self, chunks: ChunkClient) -> None:
         """Learn which identities its changes get. Some get several."""
-        number, client = chunks._number, bytes(chunks._client)
+        number, client = chunks._assign_identity, bytes(chunks._client)
 
         def numbered(row: Any, known_version: int) -> None:
             number(row, known_version)
             self._updates[client, _CHANNEL, row.seq] = row.update
 
-        chunks._number = numbered  # type: ignore[method-assign]
+        chunks._assign_identity = numbered  # type: ignore[method-assign]
 
     def note(self, update: ChunkUpdate, place: int) -> None:
         """That change has that place in the history of its chunk."""

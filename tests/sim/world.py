@@ -24,7 +24,7 @@ from tests.sim.kv import SimKv
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.net import Fabric, SimNet
 from threefs import background
-from threefs.cluster.manager_client import Caller, FramedManager, Managers
+from threefs.cluster.manager_client import Caller, FramedManagerClient, ManagerClient
 from threefs.env.net import Net
 from threefs.errors import NotAuthorised, ThreefsError
 from threefs.routing import PublicState, Routing
@@ -216,7 +216,7 @@ class World:
         return SimNet(self.fabric, process)
 
     def _callers(self, peers: ConnectionPool) -> Caller:
-        return Managers([FramedManager(peers, address) for address in self.manager_addresses])
+        return ManagerClient([FramedManagerClient(peers, address) for address in self.manager_addresses])
 
     def _line(self, process: Process, clock: SimClock) -> Callable[[ConnectionPool], Caller]:
         """The way of a process to the managers. Its registrations are kept: they may be heard again, much later."""

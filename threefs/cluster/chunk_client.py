@@ -47,7 +47,7 @@ Buffer = bytes | bytearray | memoryview
 
 _CHANNEL = 1
 _LIST_LIMIT = 4096
-_KNOWN_VERSIONS = 1024
+_MAX_VERSIONS = 1024
 
 
 class Calls(Protocol):
@@ -83,7 +83,7 @@ class ChunkUpdate:
     fence: int = 0  # refused with StaleFence if the fence of the inode is as high by then; 0: whatever that is
 
 
-class Listed(NamedTuple):
+class ListedChunk(NamedTuple):
     """A chunk of a listing."""
 
     number: int
@@ -100,7 +100,17 @@ class Applied:
 class _Row:
     """An update on its way."""
 
-    __slots__ = ("again", "applied", "checksum", "error", "first_seq", "known_version", "seq", "unsure", "update")
+    __slots__ = (
+        "applied",
+        "checksum",
+        "error",
+        "first_seq",
+        "known_version",
+        "outcome_unknown",
+        "seq",
+        "to_send",
+        "update",
+    )
 
     def __init__(self, update: ChunkUpdate) -> None:
         self.update = update
@@ -108,24 +118,26 @@ class _Row:
         self.seq = 0
         self.first_seq = 0  # where it was refused under an earlier number
         self.known_version = 0  # of the chunk, when the change was made
-        self.again = True  # still to be sent
-        self.unsure = False  # an attempt of which nothing is known was made
+        self.to_send = True  # still to be sent
+        self.outcome_unknown = False  # an attempt of which nothing is known was made
         self.applied: Applied | None = None
         self.error: ThreefsError | None = None
 
     def failed(self, error: ThreefsError) -> None:
         self.error = error
         if error.retry is Retry.UNKNOWN:
-            self.unsure = True
+            self.outcome_unknown = True
         elif error.retry is Retry.NEVER:
             self.give_up()
 
     def done(self, applied: Applied) -> None:
-        self.applied, self.error, self.again = applied, None, False
+        self.applied, self.error, self.to_send = applied, None, False
 
     def give_up(self) -> None:
-        self.again = False
-        if self.unsure and not isinstance(self.error, ChunkChanged | StaleFence):  # these say as much by themselves
+        self.to_send = False
+        if self.outcome_unknown and not isinstance(
+            self.error, ChunkChanged | StaleFence
+        ):  # these say as much by themselves
             chunk = self.update.chunk
             self.error = OutcomeUnknown(
                 f"change of chunk {chunk.number} of inode {chunk.inode} was not confirmed, "
@@ -153,8 +165,8 @@ class ChunkClient:
         self._budget = ByteBudget(self._limits.in_flight_bytes)
         self._backoff = Backoff(self._limits.first_pause_s, self._limits.longest_pause_s)
         self._seq = 0
-        self._known = BoundedDict[ChunkId, int](_KNOWN_VERSIONS)  # the newest versions that were seen here
-        self._busy: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
+        self._newest_versions = BoundedDict[ChunkId, int](_MAX_VERSIONS)  # the newest versions that were seen here
+        self._locked: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
 
     def chain_of(self, layout: FileLayout, number: int) -> ChainId:
         return layout.chain_of(self._table(layout), number)
@@ -229,7 +241,7 @@ class ChunkClient:
 
     async def listing(
         self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float
-    ) -> AsyncIterator[tuple[ChainId, list[Listed]]]:
+    ) -> AsyncIterator[tuple[ChainId, list[ListedChunk]]]:
         """Chunks from number `first` on, in pages of one chain.
 
         Only the first `chains` of the stripe are asked (0: all).
@@ -240,7 +252,7 @@ class ChunkClient:
             while True:
                 reply = await self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
                 if reply.index:
-                    yield chain, list(starmap(Listed, zip(reply.index, reply.length, reply.version, strict=True)))
+                    yield chain, list(starmap(ListedChunk, zip(reply.index, reply.length, reply.version, strict=True)))
                 if not reply.more:
                     break
                 after = reply.index[-1] + 1
@@ -303,56 +315,56 @@ class ChunkClient:
         rows = [_Row(update) for update in updates]
         waiting = rows
         while waiting:
-            claimed, waiting = self._claim(waiting)
+            claimed, waiting = self._lock_chunks(waiting)
             if not claimed:
                 await self._wait_for_others(waiting, deadline)
-                waiting = [row for row in waiting if row.again]
+                waiting = [row for row in waiting if row.to_send]
                 continue
             try:
-                await self._drive(claimed, deadline)
+                await self._send_until_done(claimed, deadline)
             finally:
-                self._release(claimed)
+                self._unlock_chunks(claimed)
         return [_result(row) for row in rows]
 
-    def _claim(self, rows: list[_Row]) -> tuple[list[_Row], list[_Row]]:
+    def _lock_chunks(self, rows: list[_Row]) -> tuple[list[_Row], list[_Row]]:
         """Split into rows whose chunk is now ours, and the others. Nobody waits while holding, so no deadlock."""
         claimed, others = [], []
         loop = asyncio.get_running_loop()
         for row in rows:
             chunk = row.update.chunk
-            if chunk in self._busy:
+            if chunk in self._locked:
                 others.append(row)
                 continue
-            self._busy[chunk] = loop.create_future()
-            self._number(row, self._known.get(chunk, 0))
+            self._locked[chunk] = loop.create_future()
+            self._assign_identity(row, self._newest_versions.get(chunk, 0))
             claimed.append(row)
         return claimed, others
 
-    def _number(self, row: _Row, known_version: int) -> None:
+    def _assign_identity(self, row: _Row, known_version: int) -> None:
         """Give a change its identity."""
         self._seq += 1
         row.seq, row.known_version = self._seq, known_version
 
-    def _release(self, rows: Iterable[_Row]) -> None:
+    def _unlock_chunks(self, rows: Iterable[_Row]) -> None:
         for row in rows:
-            self._busy.pop(row.update.chunk).set_result(None)
+            self._locked.pop(row.update.chunk).set_result(None)
 
     async def _wait_for_others(self, rows: list[_Row], deadline: float) -> None:
-        holders = [self._busy[row.update.chunk] for row in rows]
+        holders = [self._locked[row.update.chunk] for row in rows]
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 await asyncio.wait(set(holders), return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             for row in rows:
-                row.error, row.again = DeadlineExceeded("other writes of the same chunk took all the time"), False
+                row.error, row.to_send = DeadlineExceeded("other writes of the same chunk took all the time"), False
 
-    async def _drive(self, rows: list[_Row], deadline: float) -> None:
+    async def _send_until_done(self, rows: list[_Row], deadline: float) -> None:
         """Send until every row has an end."""
         attempt = 0
         while True:
             version = self._cluster.routing.version
             await self._send_all(rows, deadline)
-            rows = [row for row in rows if row.again]
+            rows = [row for row in rows if row.to_send]
             if not rows:
                 return
             if self._clock.monotonic() >= deadline:
@@ -417,12 +429,12 @@ class ChunkClient:
         for row, result in zip(rows, reply.results, strict=True):
             if result.code:
                 row.failed(error_of(result.code, result.message))
-                if result.code == ResultForgotten.code and not row.unsure:
+                if result.code == ResultForgotten.code and not row.outcome_unknown:
                     row.first_seq = row.first_seq or row.seq
-                    self._number(row, result.version)
+                    self._assign_identity(row, result.version)
             else:
                 row.done(Applied(result.version, result.length))
-                self._learn(row.update.chunk, result.version)
+                self._note_version(row.update.chunk, result.version)
 
     def _request(self, routing: Routing, rows: list[_Row]) -> storage_pb2.WriteRequest:
         request = storage_pb2.WriteRequest()
@@ -439,7 +451,7 @@ class ChunkClient:
                 length=update.length,
                 checksum=row.checksum,
                 chunk_bytes=update.chunk_bytes,
-                again=row.unsure,
+                again=row.outcome_unknown,
                 known_version=row.known_version,
                 first_seq=row.first_seq,
                 only_version=update.only_version,
@@ -447,8 +459,8 @@ class ChunkClient:
             )
         return request
 
-    def _learn(self, chunk: ChunkId, version: int) -> None:
-        self._known.put(chunk, version)
+    def _note_version(self, chunk: ChunkId, version: int) -> None:
+        self._newest_versions.put(chunk, version)
 
     def _attempt_s(self, deadline: float) -> float:
         return max(0.001, min(self._limits.attempt_timeout_s, deadline - self._clock.monotonic()))

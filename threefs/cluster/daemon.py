@@ -16,7 +16,7 @@ import uvloop
 from threefs import __version__, background, keys
 from threefs import settings as settings_module
 from threefs.background import TaskDied
-from threefs.cluster.manager_client import Managers
+from threefs.cluster.manager_client import ManagerClient
 from threefs.env import descriptors, gc_tuning
 from threefs.env.clock import CLOCK
 from threefs.env.directory_lock import close_to_others, owned
@@ -63,7 +63,7 @@ def ready(*addresses: str) -> None:
     one."""
     global _told_ready
     _told_ready = True
-    gc_tuning.leave_alone()
+    gc_tuning.freeze_objects()
     logs.identify(address=addresses[0])
     print("ready", *addresses, flush=True)
     notify("READY=1", f"STATUS=serving at {', '.join(addresses)}")
@@ -83,10 +83,10 @@ def command(
     return main
 
 
-async def serve_node(controls: Sequence[str], token: str, make: Callable[[Managers], Node], stop: Stop) -> None:
+async def serve_node(controls: Sequence[str], token: str, make: Callable[[ManagerClient], Node], stop: Stop) -> None:
     """Make a node that finds the managers at their ports for services, and have it serve until told to stop."""
     clients = [ControlClient(address, token) for address in controls]
-    node = make(Managers(clients))
+    node = make(ManagerClient(clients))
     try:
         await node.start()
         logs.identify(node_id=node.node_id)

@@ -23,7 +23,7 @@ class Caller(Protocol):
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
 
 
-class FramedManager:
+class FramedManagerClient:
     """One manager, over frames."""
 
     def __init__(self, peers: ConnectionPool, address: str) -> None:
@@ -34,7 +34,7 @@ class FramedManager:
         return await self._peers.call(self._address, method, request, timeout_s=timeout_s)
 
 
-class Managers:
+class ManagerClient:
     """All managers: first the one that answered last, then the others."""
 
     def __init__(self, callers: Sequence[Caller]) -> None:

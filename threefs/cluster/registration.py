@@ -75,14 +75,14 @@ class Registration:
         self._request = pb.RegisterRequest(node_id=node_id, kind=kind.value, cluster_id=self.cluster_id, domain=domain)
         self.incarnation = 0  # until it starts
         self._cluster_file = cluster_file
-        self._newest = _read_version(cluster_file.with_name(VERSION_NAME))  # of the routing, ever
+        self._newest_routing = _read_version(cluster_file.with_name(VERSION_NAME))  # of the routing, ever
         self._reports = reports
         self._stores = stores
         self._open_grant = open_grant
         self._fenced = fenced
         self._lease_s = 0.0
         self._clock = clock
-        self._news = asyncio.Event()
+        self._report_due = asyncio.Event()
         self._background = BackgroundTasks()
 
     async def start(self, address: str) -> None:
@@ -93,13 +93,13 @@ class Registration:
         (another process is this node), AlreadyExists (another node is alive at this address).
         """
         self._request.address = address
-        self._draw()
+        self._draw_incarnation()
         reply = await self._register()
         write_cluster_id(self._cluster_file, reply.cluster_id)
         self.cluster_id = self._request.cluster_id = reply.cluster_id
         self._background.start("heartbeats", self._beat())
 
-    def _draw(self, above: int = 0) -> None:
+    def _draw_incarnation(self, above: int = 0) -> None:
         """Take a higher incarnation than all before, durably, before anybody hears of it."""
         file = self._cluster_file.with_name(FILE_NAME)
         self.incarnation = next_incarnation(file, self._clock.wall_ns(), above)
@@ -111,16 +111,16 @@ class Registration:
         while True:
             del self._request.stores[:]
             self._request.stores.extend(self._stores())
-            self._request.routing_version = self._newest
+            self._request.routing_version = self._newest_routing
             try:
                 reply = await self._manager.call(REGISTER, self._request, timeout_s=_CALL_S)
                 self._lease_s = reply.routing.lease_ms / 1000
                 self.node_id = NodeId(reply.node_id)
-                self._told(reply.routing.version)
+                self._note_routing_version(reply.routing.version)
                 return reply
             except StaleIncarnation as error:  # of a lost directory, or by a wall clock that went back
                 reason = str(error)
-                await self._draw_above_known()
+                await self._draw_higher_incarnation()
             except (AlreadyExists, NodeInUse) as error:
                 if self._clock.monotonic() - began > max(_IN_USE_S, _IN_USE_TS * self._lease_s):
                     raise
@@ -134,7 +134,7 @@ class Registration:
                 _LOG.info("waiting for the manager", error=reason)
             await self._clock.sleep(_PAUSE_S)
 
-    async def _draw_above_known(self) -> None:
+    async def _draw_higher_incarnation(self) -> None:
         """The manager knows a higher incarnation of this node. If that one lived it would have said so."""
         try:
             reply = await self._manager.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_S)
@@ -144,9 +144,9 @@ class Registration:
         self._lease_s = reply.routing.lease_ms / 1000
         node_id, address = self._request.node_id, self._request.address
         known = [n.incarnation for n in reply.routing.nodes if n.node_id == node_id or n.address == address]
-        self._draw(max(known, default=0))
+        self._draw_incarnation(max(known, default=0))
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         failures = 0  # one after the other, that nobody has foreseen
         while True:
             try:
@@ -162,21 +162,21 @@ class Registration:
                 failures += 1
                 if failures == _MOST_FAILURES:
                     raise  # a node that says nothing is of no use; a new process may have something to say
-            await self._until_next()
+            await self._wait_interval()
 
     async def _register_anew(self) -> None:
         """Raises what waiting cannot heal: another process is this node now."""
         self._fenced()
-        self._draw()
+        self._draw_incarnation()
         await self._register()
-        self._news.set()
+        self._report_due.set()
 
     async def _send(self) -> None:
-        self._news.clear()
+        self._report_due.clear()
         sent_at = self._clock.monotonic()
         grant = self._open_grant()
         reply = await self._manager.call(HEARTBEAT, self._heartbeat(), timeout_s=self._heartbeat_s)
-        self._told(reply.routing_version)
+        self._note_routing_version(reply.routing_version)
         grant(reply.leased, sent_at + self._lease_s / 2)
 
     def _heartbeat(self, *, leaving: bool = False) -> pb.HeartbeatRequest:
@@ -185,14 +185,14 @@ class Registration:
             incarnation=self.incarnation,
             targets=list(self._reports()),
             leaving=leaving,
-            routing_version=self._newest,
+            routing_version=self._newest_routing,
         )
 
-    def _told(self, version: int) -> None:
+    def _note_routing_version(self, version: int) -> None:
         """Remember it, so that a manager with an older copy of its store is known (I15). A power cut may take the last
         ones: then an older copy is not known by this node."""
-        if version > self._newest:
-            self._newest = version
+        if version > self._newest_routing:
+            self._newest_routing = version
             file = self._cluster_file.with_name(VERSION_NAME)
             fresh = file.with_name(file.name + ".new")
             fresh.write_text(f"{version}\n", encoding="ascii")
@@ -202,7 +202,7 @@ class Registration:
     def _heartbeat_s(self) -> float:
         return self._lease_s / HEARTBEATS_PER_T
 
-    async def farewell(self) -> None:
+    async def announce_leaving(self) -> None:
         """Tell the manager at once what `reports` says now: that no target here serves any more."""
         await self.stop()
         if not self._lease_s:
@@ -212,9 +212,12 @@ class Registration:
         except ThreefsError as error:  # it will find out by itself
             _LOG.info("no farewell to the manager", error=str(error))
 
-    async def _until_next(self) -> None:
+    async def _wait_interval(self) -> None:
         """The pause between heartbeats, unless there are news."""
-        waits = [asyncio.create_task(self._clock.sleep(self._heartbeat_s)), asyncio.create_task(self._news.wait())]
+        waits = [
+            asyncio.create_task(self._clock.sleep(self._heartbeat_s)),
+            asyncio.create_task(self._report_due.wait()),
+        ]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -223,7 +226,7 @@ class Registration:
 
     def report(self) -> None:
         """Send a heartbeat now: the targets have something new to say."""
-        self._news.set()
+        self._report_due.set()
 
     async def stop(self) -> None:
         await self._background.stop()

@@ -143,13 +143,13 @@ class RoutingWatcher:
                 continue
             self._last = number
             if reply.HasField("routing"):
-                await self._take(address, routing_module.from_wire(reply.routing))
+                await self._adopt(address, routing_module.from_wire(reply.routing))
             return
         if failure.retry is not Retry.NEVER:  # nobody answers, or nobody is primary just now
             raise Unavailable(str(failure))
         raise failure
 
-    async def _take(self, address: str, routing: Routing) -> None:
+    async def _adopt(self, address: str, routing: Routing) -> None:
         known = self.routing
         if known.cluster_id and routing.cluster_id != known.cluster_id:
             other = routing.cluster_id or "none yet"

@@ -24,8 +24,8 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple
 import numpy as np
 
 from threefs.checksums import Buffer
-from threefs.env.eager import Begun
-from threefs.env.sync_policy import Pace
+from threefs.env.eager import StartedCoroutine
+from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import DiskFailed, NoSpace
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class Disk(Protocol):
         ...
 
 
-async def settled(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
+async def run_to_completion(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
     """The result of `work`, which goes on to its end even if the caller is cancelled meanwhile; that is raised then.
 
     A coroutine is begun at once, and gets a task only if it has to wait (see `Begun`).
@@ -119,7 +119,7 @@ async def settled(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
         future = work
     else:
         try:
-            future = asyncio.ensure_future(Begun(work, work.send(None)))
+            future = asyncio.ensure_future(StartedCoroutine(work, work.send(None)))
         except StopIteration as done:
             result: T = done.value
             return result
@@ -164,7 +164,7 @@ class RealDisk:
 
     async def _run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         # Not by a Worker: that would cost a task per call.
-        return await settled(asyncio.get_running_loop().run_in_executor(self._executor, function, *args))
+        return await run_to_completion(asyncio.get_running_loop().run_in_executor(self._executor, function, *args))
 
 
 class _Run(Protocol):
@@ -178,7 +178,7 @@ class RealFile:
         self._direct = direct
         self._run = run
         self._nowait = True
-        self._pace = Pace()
+        self._sync_policy = SyncPolicy()
 
     def read_now(self, offset: int, into: memoryview) -> int:
         if not self._nowait:
@@ -206,7 +206,7 @@ class RealFile:
 
     def sync_now(self, writes: Sequence[Write]) -> bool:
         size = sum(len(part) for _, parts in writes for part in parts)
-        if not 0 < size <= MOST_NOW_BYTES or not self._pace.on_loop:
+        if not 0 < size <= MOST_NOW_BYTES or not self._sync_policy.on_loop:
             return False
         self._sync(writes)
         return True
@@ -264,7 +264,7 @@ class RealFile:
             self._write(self._cached, offset, parts)
         with _mapped(self._path):
             os.fdatasync(self._cached)
-        self._pace.took(time.monotonic() - began)
+        self._sync_policy.record(time.monotonic() - began)
 
     def _allocate(self, offset: int, length: int) -> None:
         with _mapped(self._path):

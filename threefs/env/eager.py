@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class Begun(Generic[T]):
+class StartedCoroutine(Generic[T]):
     """A coroutine that was run up to its first wait, to be awaited for the rest."""
 
     def __init__(self, work: Coroutine[Any, Any, T], waits_for: Any) -> None:

@@ -3,7 +3,7 @@
 import gc
 
 
-def leave_alone() -> None:
+def freeze_objects() -> None:
     """What exists now stays: a full collection looks at none of it any more. To be called once a program has started.
 
     Modules, classes and what libraries keep are tens of thousands of objects. To go through them again and again frees

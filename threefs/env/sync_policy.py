@@ -16,7 +16,7 @@ _MOST_BALANCE = 24
 _WARY_SYNCS = 256
 
 
-class Pace:
+class SyncPolicy:
     """Of the syncs of one file, wherever they are done."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class Pace:
         """Whether the next sync may hold up the loop."""
         return self._balance > 0 and not self._wary
 
-    def took(self, seconds: float) -> None:
+    def record(self, seconds: float) -> None:
         """A sync has ended."""
         if seconds < QUICK_S:
             self._balance = min(self._balance + _QUICK_WEIGHT, _MOST_BALANCE)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 from threefs.checksums import crc32c
 from threefs.errors import AlreadyExists, Corrupt, InvalidArgument
 from threefs.kv import retry
-from threefs.kv.engine_api import MAX_KEY_BYTES, MAX_VALUE_BYTES, Durable, Engine, Pair, Transaction
+from threefs.kv.engine_api import MAX_KEY_BYTES, MAX_VALUE_BYTES, DurableEngine, Engine, Pair, Transaction
 from threefs.kv.restore_mark import RESTORE_KEY, read_mark, write_mark
 
 MAGIC = b"threefs store, format 1\n"
@@ -43,7 +43,7 @@ def file_bytes(content: Content) -> int:
     return len(MAGIC) + records + _HEAD.size + _DIGEST_BYTES
 
 
-async def dump(engine: Durable, out: BinaryIO) -> Content:
+async def dump(engine: DurableEngine, out: BinaryIO) -> Content:
     """Write one state of the store. Raises TooOld, Conflict if the store cannot show it for so long, StrangeStore if it
     was loaded only in part."""
     writer = Writer(out)

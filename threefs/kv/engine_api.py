@@ -70,27 +70,27 @@ class Transaction(Protocol):
 
 
 @dataclass(slots=True)
-class Tally:
+class TransactionCounts:
     """How the transactions of this process ended; `threefs.kv.retry.run` counts."""
 
-    done: int = 0
-    again: Counter[str] = field(default_factory=Counter)  # that had to be tried again, by the name of the error
+    committed: int = 0
+    retried: Counter[str] = field(default_factory=Counter)  # that had to be tried again, by the name of the error
 
 
 class Engine(Protocol):
     """A store. `threefs.kv.retry.run` is the usual way to use one."""
 
-    tally: Tally
+    transaction_counts: TransactionCounts
 
     #: It lies in this process: reads never wait, and a commit only to become durable.
-    quick: bool
+    is_embedded: bool
 
     def begin(self) -> Transaction: ...
 
     async def close(self) -> None: ...
 
 
-class Durable(Engine, Protocol):
+class DurableEngine(Engine, Protocol):
     """An engine that keeps its data, and can show a state of it for longer than others may change it."""
 
     def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> Transaction:

@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import grpc
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.sync_policy import Pace
+from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import InvalidSettings, NotFound
-from threefs.kv.engine_api import Durable
+from threefs.kv.engine_api import DurableEngine
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.recovering import RecoveringEngine
 
@@ -65,13 +65,13 @@ def url_of(setting: str, directory: Path) -> EngineUrl:
     return parse(setting or f"rocks://{directory.absolute()}")
 
 
-async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK, pace: Pace | None = None) -> Durable:
+async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None) -> DurableEngine:
     """With a `pace`, commits to a disk of our own may hold up the event loop.
 
     Raises Unavailable, NotAuthorised, InvalidSettings, Corrupt, NoSpace.
     """
     if url.scheme == "rocks":
-        return await RecoveringEngine.open(_directory(url), clock=clock, pace=pace)
+        return await RecoveringEngine.open(_directory(url), clock=clock, sync_policy=sync_policy)
     if url.scheme == "etcd":
         user, _, password = urlsplit(url.full).netloc.rpartition("@")[0].partition(":")
         return await EtcdEngine.open(

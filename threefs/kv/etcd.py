@@ -19,7 +19,7 @@ import structlog
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Conflict, InvalidSettings, ThreefsError, TooLarge
-from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.etcd_members import MOST_OPERATIONS, Members
 from threefs.kv.remote_transaction import RemoteTransaction, Row
 from threefs.wire import etcd_pb2 as pb
@@ -34,10 +34,10 @@ _LOG = structlog.get_logger()
 class EtcdEngine:
     """Use `await EtcdEngine.open(["host:port", ...])`."""
 
-    quick = False
+    is_embedded = False
 
     def __init__(self, members: Members, name: str, clock: Clock) -> None:
-        self.tally = Tally()
+        self.transaction_counts = TransactionCounts()
         self._members = members
         self._data = name.encode() + b"/d"
         self._markers = name.encode() + b"/x"

@@ -9,7 +9,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import Random
 from threefs.errors import Conflict, MaybeCommitted
 from threefs.kv.conflicts import History
-from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Pair, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Pair, TransactionCounts
 from threefs.kv.transaction import BufferedTransaction
 
 _WINDOW_S = 2 * MAX_TRANSACTION_SECONDS  # beyond the longest transaction, so that age alone decides who is too old
@@ -22,7 +22,7 @@ class MemoryEngine:
     with MaybeCommitted, of which one half was applied.
     """
 
-    quick = False
+    is_embedded = False
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class MemoryEngine:
         clock: Clock = CLOCK,
     ) -> None:
         assert random is not None or conflict_rate == unknown_rate == 0.0, "injection needs a source of randomness"
-        self.tally = Tally()
+        self.transaction_counts = TransactionCounts()
         self._random = random
         self._conflict_rate = conflict_rate
         self._unknown_rate = unknown_rate

@@ -14,10 +14,10 @@ import psycopg
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.postgres_committer import Committer
 from threefs.kv.postgres_connections import Connections, error_of
-from threefs.kv.postgres_snapshot import Reading
+from threefs.kv.postgres_snapshot import PostgresSnapshot
 from threefs.kv.remote_transaction import RemoteTransaction, Scan
 
 #: Whoever makes the table holds this lock, so that two programs may start at once.
@@ -39,10 +39,10 @@ COMMIT;
 class PostgresEngine:
     """Use `await PostgresEngine.open("postgresql://...")`."""
 
-    quick = False
+    is_embedded = False
 
     def __init__(self, connections: Connections, clock: Clock, random: Random) -> None:
-        self.tally = Tally()
+        self.transaction_counts = TransactionCounts()
         self._connections = connections
         self._committer = Committer(connections, clock, random)
         self._clock = clock
@@ -60,7 +60,7 @@ class PostgresEngine:
         return cls(connections, clock, random)
 
     def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> RemoteTransaction:
-        return RemoteTransaction(self, Reading(self._connections), self._clock, lifetime_s)
+        return RemoteTransaction(self, PostgresSnapshot(self._connections), self._clock, lifetime_s)
 
     async def close(self) -> None:
         await self._committer.close()
@@ -68,19 +68,19 @@ class PostgresEngine:
 
     async def confirm(self, attempt: RemoteTransaction) -> None:
         """What was read is durable, but counts only once PostgreSQL has found a place for it in its order."""
-        assert isinstance(attempt.snapshot, Reading)
+        assert isinstance(attempt.snapshot, PostgresSnapshot)
         await attempt.snapshot.finish()
 
     async def commit(self, attempt: RemoteTransaction) -> None:
         reading = attempt.snapshot
-        assert isinstance(reading, Reading)
+        assert isinstance(reading, PostgresSnapshot)
         versions: dict[bytes, int] = {}
         scans: list[Scan] = []
-        if reading.begun:  # else nothing was read, and what was noted counts from the commit on
-            await attempt.know([key for key in attempt.reads.points if key not in attempt.versions])
+        if reading.has_read:  # else nothing was read, and what was noted counts from the commit on
+            await attempt.fetch_versions([key for key in attempt.reads.points if key not in attempt.versions])
             versions = {key: attempt.versions[key] for key in attempt.reads.points}
             for begin, end in dict.fromkeys(attempt.reads.ranges):
-                await attempt.know_range(begin, end)
+                await attempt.fetch_range(begin, end)
                 scans.append(attempt.scans[begin, end])
         reading.drop()
         await self._committer.commit(versions, scans, attempt.writes)
@@ -95,4 +95,4 @@ async def _make_table(connections: Connections) -> None:
     except psycopg.Error as error:
         raise error_of(error) from None
     finally:
-        connections.give_back(connection)
+        connections.release(connection)

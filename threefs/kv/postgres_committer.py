@@ -24,7 +24,7 @@ from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS
 from threefs.kv.postgres_connections import CALL_S, Connection, Connections, error_of
 from threefs.kv.remote_transaction import Scan
 
-MOST_TOGETHER = 64
+MAX_BATCH = 64
 _MOST_BYTES = 4_000_000
 _BACKOFF = Backoff(0.001, 0.05, jitter=1.0)
 
@@ -89,7 +89,7 @@ class Committer:
         self._clock = clock
         self._random = random
         self._waiting: deque[Commit] = deque()
-        self._working: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     async def commit(
         self, versions: dict[bytes, int], scans: Sequence[Scan], writes: dict[bytes, bytes | None]
@@ -97,17 +97,17 @@ class Committer:
         """Raises Conflict, MaybeCommitted, Throttled, TooLarge, NoSpace, Unavailable."""
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(Commit(versions, scans, writes, end))
-        if self._working is None or self._working.done():
-            self._working = asyncio.create_task(self._work())
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run_commits())
         await end
 
     async def close(self) -> None:
-        if self._working is not None:
-            await asyncio.gather(self._working, return_exceptions=True)
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _work(self) -> None:
+    async def _run_commits(self) -> None:
         while self._waiting:
-            batch = together(self._waiting)
+            batch = next_batch(self._waiting)
             try:
                 bad = await self._commit(batch)
             except TooLarge as error:
@@ -115,18 +115,18 @@ class Committer:
                     _fail(batch, error)
                 else:  # it is the fault of one of them
                     for one in batch:
-                        await self._alone(one)
+                        await self._commit_alone(one)
             except ThreefsError as error:
                 _fail(batch, error)
             except BaseException as error:
                 _fail([*batch, *self._waiting], MaybeCommitted(f"the commit was broken off: {error!r}"))
                 raise
             else:
-                _tell(batch, bad)
+                _settle(batch, bad)
 
-    async def _alone(self, one: Commit) -> None:
+    async def _commit_alone(self, one: Commit) -> None:
         try:
-            _tell([one], await self._commit([one]))
+            _settle([one], await self._commit([one]))
         except ThreefsError as error:
             _fail([one], error)
 
@@ -137,15 +137,15 @@ class Committer:
         try:
             bad = await self._write(connection, statement)
         except Unavailable as error:
-            await self._connections.give_up(connection)
+            await self._connections.discard(connection)
             raise MaybeCommitted(f"the connection was lost in the commit: {error}") from None
         except ThreefsError:
-            self._connections.give_back(connection)
+            self._connections.release(connection)
             raise
         except BaseException:
-            await self._connections.give_up(connection)
+            await self._connections.discard(connection)
             raise
-        self._connections.give_back(connection)
+        self._connections.release(connection)
         return bad
 
     async def _write(self, connection: Connection, statement: dict[str, Any]) -> set[int]:
@@ -177,12 +177,12 @@ async def _attempt(connection: Connection, statement: dict[str, Any]) -> set[int
     return bad
 
 
-def together(waiting: deque[Commit]) -> list[Commit]:
+def next_batch(waiting: deque[Commit]) -> list[Commit]:
     """Take the next ones that can go in one transaction; the order stays."""
     batch: list[Commit] = []
     written: set[bytes] = set()
     length = 0
-    while waiting and len(batch) < MOST_TOGETHER:
+    while waiting and len(batch) < MAX_BATCH:
         one = waiting[0]
         if batch and (length + one.length_bytes > _MOST_BYTES or one.depends_on(written)):
             break
@@ -212,7 +212,7 @@ def _statement(batch: Sequence[Commit], version: int) -> dict[str, Any]:
     }
 
 
-def _tell(batch: Sequence[Commit], bad: set[int]) -> None:
+def _settle(batch: Sequence[Commit], bad: set[int]) -> None:
     for n, one in enumerate(batch):
         if one.end.done():
             continue  # nobody waits any more

@@ -93,7 +93,7 @@ class Connections:
                 raise failure
             await self._clock.sleep(_PAUSE_S)
 
-    def give_back(self, connection: Connection) -> None:
+    def release(self, connection: Connection) -> None:
         """It may be in a transaction, which is rolled back; also called while objects are collected."""
         if connection.closed or self._closed:
             self._slots.release()  # close() ends what is left
@@ -111,12 +111,12 @@ class Connections:
                 await connection.execute("ROLLBACK")
         except (psycopg.Error, TimeoutError) as error:
             _LOG.debug("a connection to PostgreSQL ended", error=str(error))
-            await self.give_up(connection)
+            await self.discard(connection)
             return
         self._idle.append(connection)
         self._slots.release()
 
-    async def give_up(self, connection: Connection) -> None:
+    async def discard(self, connection: Connection) -> None:
         """It is broken, and those that nobody uses now are likely to be broken as well."""
         idle, self._idle = self._idle, []
         self._slots.release()

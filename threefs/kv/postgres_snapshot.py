@@ -20,9 +20,9 @@ _SCAN = "SELECT key, value, version FROM threefs_kv WHERE key >= %b AND key < %b
 _SCAN_BACK = "SELECT key, value, version FROM threefs_kv WHERE key >= %b AND key < %b ORDER BY key DESC LIMIT %b"
 
 
-class Reading:
+class PostgresSnapshot:
     def __init__(self, connections: Connections) -> None:
-        self.begun = False
+        self.has_read = False
         self._connections = connections
         self._connection: Connection | None = None
 
@@ -31,9 +31,9 @@ class Reading:
 
     def drop(self) -> None:
         """Read nothing more."""
-        connection = self.hand_over()
+        connection = self.detach()
         if connection is not None:
-            self._connections.give_back(connection)
+            self._connections.release(connection)
 
     async def fetch(self, keys: Sequence[bytes]) -> list[Row]:
         if len(keys) == 1:
@@ -56,10 +56,10 @@ class Reading:
         connection = self._connection
         if connection is not None:
             await self._run(connection, "COMMIT")
-            self.hand_over()
-            self._connections.give_back(connection)
+            self.detach()
+            self._connections.release(connection)
 
-    def hand_over(self) -> Connection | None:
+    def detach(self) -> Connection | None:
         """The connection, if there is one: it belongs to the caller now."""
         connection, self._connection = self._connection, None
         return connection
@@ -67,7 +67,7 @@ class Reading:
     async def _rows(self, statement: str, values: Sequence[Any]) -> list[Row]:
         if self._connection is not None:
             return await self._run(self._connection, statement, values)
-        if self.begun:
+        if self.has_read:
             raise TooOld("the connection to PostgreSQL was lost, and with it the state that was read")
         for tries in range(_TRIES):
             connection = self._connection = await self._connections.take()
@@ -77,7 +77,7 @@ class Reading:
                 if tries == _TRIES - 1:
                     raise
                 continue
-            self.begun = True
+            self.has_read = True
             return rows
         raise AssertionError("the last try returns or raises")
 
@@ -101,10 +101,10 @@ class Reading:
 
     async def _lost(self, failure: ThreefsError) -> ThreefsError:
         """Part with the connection; the error to be raised."""
-        connection = self.hand_over()
+        connection = self.detach()
         assert connection is not None
         if not isinstance(failure, Unavailable):
-            self._connections.give_back(connection)
+            self._connections.release(connection)
             return failure
-        await self._connections.give_up(connection)
-        return TooOld(f"{failure}; what was read must be read again") if self.begun else failure
+        await self._connections.discard(connection)
+        return TooOld(f"{failure}; what was read must be read again") if self.has_read else failure

@@ -14,9 +14,9 @@ import structlog
 
 from threefs.background import BackgroundTasks
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.sync_policy import Pace
+from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
-from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.rocks import RocksEngine
 from threefs.kv.rocksdb_store import check_room
 from threefs.kv.table import Table
@@ -32,22 +32,26 @@ _LOG = structlog.get_logger()
 class RecoveringEngine:
     """Use `await RecoveringEngine.open(directory)`."""
 
-    quick = True
+    is_embedded = True
     arrive: Callable[[], Awaitable[None]] | None = None
 
-    def __init__(self, engine: RocksEngine, directory: Path, pace: Pace | None, clock: Clock) -> None:
-        self.tally = Tally()
+    def __init__(self, engine: RocksEngine, directory: Path, sync_policy: SyncPolicy | None, clock: Clock) -> None:
+        self.transaction_counts = TransactionCounts()
         self._engine: RocksEngine | None = engine  # None while it is being opened again
         self._directory = directory
-        self._pace = pace
+        self._sync_policy = sync_policy
         self._clock = clock
         self._background = BackgroundTasks()
         self._background.start("recovery of the store", self._watch())
 
     @classmethod
-    async def open(cls, directory: Path, *, clock: Clock = CLOCK, pace: Pace | None = None) -> "RecoveringEngine":
+    async def open(
+        cls, directory: Path, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None
+    ) -> "RecoveringEngine":
         """As RocksEngine.open."""
-        return cls(await RocksEngine.open(directory, clock=clock, pace=pace), directory, pace, clock)
+        return cls(
+            await RocksEngine.open(directory, clock=clock, sync_policy=sync_policy), directory, sync_policy, clock
+        )
 
     def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> BufferedTransaction:
         """Raises Unavailable while the table is opened again."""
@@ -104,7 +108,7 @@ class RecoveringEngine:
         while True:
             gc.collect()  # transactions that have failed may be held by the tracebacks of their errors
             try:
-                return await RocksEngine.open(self._directory, clock=self._clock, pace=self._pace)
+                return await RocksEngine.open(self._directory, clock=self._clock, sync_policy=self._sync_policy)
             except Corrupt:
                 raise
             except (ThreefsError, OSError) as error:

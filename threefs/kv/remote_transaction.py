@@ -7,7 +7,7 @@ from typing import Protocol
 from threefs.env.clock import Clock
 from threefs.errors import InvalidArgument
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Pair
-from threefs.kv.transaction import Draft, enough, looked_at, overlay
+from threefs.kv.transaction import Draft, overlay, range_read, scan_limit
 
 #: Key, value, and a version that another write of the key does not have. 0 is the version of a key that is not there.
 Row = tuple[bytes, bytes, int]
@@ -58,13 +58,13 @@ class RemoteTransaction(Draft):
     async def get_many(self, keys: Sequence[bytes], *, snapshot: bool = False) -> list[bytes | None]:
         self._check_reading()
         stored = dict.fromkeys(key for key in keys if key not in self.writes)
-        await self.know([key for key in stored if key not in self.versions])
+        await self.fetch_versions([key for key in stored if key not in self.versions])
         if not snapshot:
             self.reads.points.update(stored)
         writes, values = self.writes, self._values
         return [writes[key] if key in writes else values.get(key) for key in keys]
 
-    async def know(self, keys: Sequence[bytes]) -> None:
+    async def fetch_versions(self, keys: Sequence[bytes]) -> None:
         """Learn the versions of these keys."""
         if not keys:
             return
@@ -83,15 +83,15 @@ class RemoteTransaction(Draft):
         if begin >= end:
             return []
         own = self._own(begin, end)
-        rows = await self.snapshot.scan(begin, end, enough(limit, own), reverse)
+        rows = await self.snapshot.scan(begin, end, scan_limit(limit, own), reverse)
         pairs = overlay([(key, value) for key, value, _ in rows], own, limit, reverse)
         if not snapshot:
-            seen = looked_at(begin, end, pairs, limit, reverse)
+            seen = range_read(begin, end, pairs, limit, reverse)
             self.reads.ranges.append(seen)
             self._note(*seen, rows)
         return pairs
 
-    async def know_range(self, begin: bytes, end: bytes) -> None:
+    async def fetch_range(self, begin: bytes, end: bytes) -> None:
         """Learn what the range holds."""
         if (begin, end) not in self.scans:
             self._note(begin, end, await self.snapshot.scan(begin, end, 0, False) if begin < end else [])

@@ -36,10 +36,10 @@ async def run(
     while True:
         try:
             result = await _attempt(engine.begin(), function)
-            engine.tally.done += 1
+            engine.transaction_counts.committed += 1
             return result
         except (Conflict, TooOld, Throttled, MaybeCommitted) as error:
-            engine.tally.again[type(error).__name__] += 1
+            engine.transaction_counts.retried[type(error).__name__] += 1
             pause = _BACKOFF.pause_s(attempts, random)
             if clock.monotonic() + pause > deadline or (isinstance(error, MaybeCommitted) and not replayable):
                 raise

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.sync_policy import Pace
+from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError
 from threefs.kv.conflicts import History
-from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Tally
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 
@@ -22,7 +22,7 @@ _WINDOW_S = 2 * MAX_TRANSACTION_SECONDS
 class RocksEngine:
     """Use `await RocksEngine.open(directory)`."""
 
-    quick = True
+    is_embedded = True
 
     #: Reads are local and quick.
     arrive: Callable[[], Awaitable[None]] | None = None
@@ -30,16 +30,18 @@ class RocksEngine:
     def __init__(self, table: Table, *, clock: Clock = CLOCK) -> None:
         self._table = table
         self._clock = clock
-        self.tally = Tally()
+        self.transaction_counts = TransactionCounts()
         self._history = History(_WINDOW_S)  # its versions are the numbers of the table's writes
 
     @classmethod
-    async def open(cls, directory: Path, *, clock: Clock = CLOCK, pace: Pace | None = None) -> "RocksEngine":
+    async def open(
+        cls, directory: Path, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None
+    ) -> "RocksEngine":
         """With a `pace`, commits may hold up the event loop.
 
         Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
         """
-        return cls(await Table.open(directory, pace=pace, clock=clock, keep_logs=True), clock=clock)
+        return cls(await Table.open(directory, sync_policy=sync_policy, clock=clock, keep_logs=True), clock=clock)
 
     @property
     def table(self) -> Table:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from rocksdict import Rdict, RdictIter, WriteBatch
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.sync_policy import Pace
+from threefs.env.sync_policy import SyncPolicy
 from threefs.env.worker import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv import scans
@@ -38,7 +38,7 @@ class Table:
     """Use `await Table.open(directory)`. One process at a time has a table open."""
 
     def __init__(
-        self, store: Rdict, worker: Worker, directory: Path, pace: Pace | None = None, clock: Clock = CLOCK
+        self, store: Rdict, worker: Worker, directory: Path, sync_policy: SyncPolicy | None = None, clock: Clock = CLOCK
     ) -> None:
         self.written = 0  # number of the newest write
         self.durable = 0  # number of the newest write that survives a crash
@@ -47,8 +47,8 @@ class Table:
         self._store = store
         self._worker = worker
         self._directory = directory
-        self._pace = pace  # None: always in the thread
-        self._room = None if pace is None else LogRoom(directory)
+        self._sync_policy = sync_policy  # None: always in the thread
+        self._room = None if sync_policy is None else LogRoom(directory)
         self._clock = clock
         self._waiting: list[asyncio.Future[None]] = []
         self._flusher: asyncio.Task[None] | None = None
@@ -60,7 +60,7 @@ class Table:
 
     @classmethod
     async def open(
-        cls, directory: Path, *, pace: Pace | None = None, clock: Clock = CLOCK, keep_logs: bool = False
+        cls, directory: Path, *, sync_policy: SyncPolicy | None = None, clock: Clock = CLOCK, keep_logs: bool = False
     ) -> "Table":
         """Create the directory if need be, and recover. With a `pace`, syncs may hold up the event loop. With
         `keep_logs` logs stay for backups for a while.
@@ -70,7 +70,11 @@ class Table:
         worker = ThreadWorker("threefs-table")
         try:
             return cls(
-                await worker.run(partial(open_store, directory, keep_logs=keep_logs)), worker, directory, pace, clock
+                await worker.run(partial(open_store, directory, keep_logs=keep_logs)),
+                worker,
+                directory,
+                sync_policy,
+                clock,
             )
         except BaseException:
             await worker.close()
@@ -122,7 +126,7 @@ class Table:
             return
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
-        if self._flusher is None and self._pace is not None and self._pace.on_loop:
+        if self._flusher is None and self._sync_policy is not None and self._sync_policy.on_loop:
             if self._turn is None:
                 self._turn = asyncio.get_running_loop().call_soon(self._end_turn)
                 if not self._crowded:
@@ -249,8 +253,8 @@ class Table:
     def _timed_sync(self) -> None:
         began = self._clock.monotonic()
         self._store.flush_wal(True)
-        if self._pace is not None:
-            self._pace.took(self._clock.monotonic() - began)
+        if self._sync_policy is not None:
+            self._sync_policy.record(self._clock.monotonic() - began)
 
     async def _flush_while_wanted(self) -> None:
         while self._waiting:

@@ -176,9 +176,9 @@ class BufferedTransaction(Draft):
         if begin >= end:
             return []
         own = self._own(begin, end)
-        stored = view.scan(begin, end, enough(limit, own), reverse)
+        stored = view.scan(begin, end, scan_limit(limit, own), reverse)
         pairs = overlay(stored, own, limit, reverse)
-        (self.seen if snapshot else self.reads).ranges.append(looked_at(begin, end, pairs, limit, reverse))
+        (self.seen if snapshot else self.reads).ranges.append(range_read(begin, end, pairs, limit, reverse))
         return pairs
 
     async def confirm(self) -> None:
@@ -203,7 +203,7 @@ class BufferedTransaction(Draft):
         return self._view
 
 
-def enough(limit: int, own: Writes) -> int:
+def scan_limit(limit: int, own: Writes) -> int:
     """How many stored pairs to ask for: each own write hides at most one of them."""
     return limit + len(own) if limit else 0
 
@@ -218,7 +218,7 @@ def overlay(stored: list[Pair], own: Writes, limit: int, reverse: bool) -> list[
     return pairs[:limit] if limit else pairs
 
 
-def looked_at(begin: bytes, end: bytes, pairs: list[Pair], limit: int, reverse: bool) -> tuple[bytes, bytes]:
+def range_read(begin: bytes, end: bytes, pairs: list[Pair], limit: int, reverse: bool) -> tuple[bytes, bytes]:
     """The part of a range that a reader depends on: nothing beyond the last pair of a limited read."""
     if limit and len(pairs) == limit:
         last = pairs[-1][0]

@@ -11,7 +11,7 @@ import structlog
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.descriptors import most_connections
-from threefs.env.eager import Begun
+from threefs.env.eager import StartedCoroutine
 from threefs.env.net import Listener, Net, Stream
 from threefs.errors import Overloaded, Stopping
 from threefs.rpc import frames
@@ -87,7 +87,7 @@ class Server:
             return finish(call, work, waits_for)
 
         async def finish(call: Call[Req, Rep], work: Coroutine[Any, Any, Answer[Rep]], waits_for: Any) -> None:
-            call.reply(await Begun(work, waits_for))
+            call.reply(await StartedCoroutine(work, waits_for))
 
         self.add(method, begin if quick else answer)
 

@@ -20,7 +20,7 @@ raises the truncate version, provided that the inode is still exactly as it was 
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from threefs.cluster.chunk_client import ChunkUpdate, Listed
+from threefs.cluster.chunk_client import ChunkUpdate, ListedChunk
 from threefs.errors import ChunkChanged
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.kv import records, retry
@@ -139,7 +139,7 @@ async def truncate_chunks(
 
 
 def _truncations(
-    layout: FileLayout, inode: InodeId, length: int, chain: ChainId, page: Sequence[Listed]
+    layout: FileLayout, inode: InodeId, length: int, chain: ChainId, page: Sequence[ListedChunk]
 ) -> list[ChunkUpdate]:
     last, within = divmod(length, layout.chunk_bytes)
     updates = []

@@ -17,12 +17,12 @@ _BACKLOG = {
 
 
 async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.StatisticsReply:
-    tally, totals, now = context.engine.tally, context.statistics, context.clock.monotonic()
-    rates = totals.rates(now, tally)
+    transaction_counts, totals, now = context.engine.transaction_counts, context.statistics, context.clock.monotonic()
+    rates = totals.rates(now, transaction_counts)
     reply = pb.StatisticsReply(
         uptime_ms=int((now - context.started_at) * 1000),
-        transactions=tally.done,
-        again=tally.again,
+        transactions=transaction_counts.committed,
+        again=transaction_counts.retried,
         names_per_s=rates.names,
         transactions_per_s=rates.transactions,
         again_per_s=rates.retried,

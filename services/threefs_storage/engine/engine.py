@@ -16,7 +16,7 @@ from pathlib import Path
 
 from threefs.checksums import Buffer
 from threefs.env.buffers import BufferPool
-from threefs.env.disk import Disk, settled
+from threefs.env.disk import Disk, run_to_completion
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId
@@ -200,7 +200,7 @@ class ChunkEngine:
         Raises VersionGap, InvalidArgument, ChecksumMismatch, NoSpace, CorruptChunk (the bytes to copy are damaged),
         DiskFailed, Unavailable.
         """
-        return await settled(self._stage(chunk, update, memoryview(payload).cast("B")))
+        return await run_to_completion(self._stage(chunk, update, memoryview(payload).cast("B")))
 
     def commit(self, chunk: ChunkId, version: int, chain_version: int) -> Version:
         """Make the pending version the committed one. A second commit changes nothing. Raises VersionGap.
@@ -229,7 +229,7 @@ class ChunkEngine:
 
         Raises ChecksumMismatch, NoSpace, DiskFailed, Unavailable.
         """
-        await settled(self._restore(chunk, version, memoryview(content).cast("B")))
+        await run_to_completion(self._restore(chunk, version, memoryview(content).cast("B")))
 
     def mark_lost(self, chunk: ChunkId, version: Version) -> Version:
         """Mark a committed or pending version whose content no member has. Not durable at once."""

@@ -267,9 +267,9 @@ def heartbeats_stop() -> None:
     async def beat(self: Registration) -> None:
         while True:
             await self._send()
-            await self._until_next()
+            await self._wait_interval()
 
-    put(Registration, "_beat", beat)
+    put(Registration, "_send_heartbeats", beat)
 
 
 @plant

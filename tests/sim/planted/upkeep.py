@@ -229,7 +229,7 @@ def stage_ends_with_its_caller() -> None:
     async def at_once(work: Any) -> Any:
         return await asyncio.shield(asyncio.ensure_future(work))
 
-    put(engine_module, "settled", at_once)
+    put(engine_module, "run_to_completion", at_once)
 
 
 @plant

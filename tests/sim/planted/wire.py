@@ -8,7 +8,7 @@ from tests.sim.planted.registry import plant, plant_for, put
 from threefs.budget import ByteBudget
 from threefs.cluster import chunk_client as chunks_module
 from threefs.cluster.chunk_client import ChunkClient
-from threefs.cluster.manager_client import Managers
+from threefs.cluster.manager_client import ManagerClient
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.errors import ThreefsError
 from threefs.routing import Routing
@@ -75,8 +75,8 @@ def changes_of_a_chunk_overtake_each_other() -> None:
             row.seq = self._seq
         return rows, []
 
-    put(ChunkClient, "_claim", claim)
-    put(ChunkClient, "_release", lambda self, rows: None)
+    put(ChunkClient, "_lock_chunks", claim)
+    put(ChunkClient, "_unlock_chunks", lambda self, rows: None)
 
 
 @plant
@@ -148,14 +148,14 @@ def routing_goes_back() -> None:
         for callback in self._callbacks:
             callback(routing)
 
-    put(RoutingWatcher, "_take", take)
+    put(RoutingWatcher, "_adopt", take)
 
 
 @plant
 def only_the_first_manager_is_asked() -> None:
     """When the primary is another one, nobody finds it."""
-    init = Managers.__init__
-    put(Managers, "__init__", lambda self, callers: init(self, callers[:1]))
+    init = ManagerClient.__init__
+    put(ManagerClient, "__init__", lambda self, callers: init(self, callers[:1]))
 
 
 @plant

@@ -11,7 +11,7 @@ from threefs_storage.settings import Settings
 from tests.harness.chain_harness import until
 from tests.harness.rpc import identity, run
 from threefs.background import cancel_and_wait
-from threefs.cluster.manager_client import FramedManager
+from threefs.cluster.manager_client import FramedManagerClient
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
 from threefs.kv.memory import MemoryEngine
@@ -58,7 +58,7 @@ class Bench:
             Settings(node_id=number, data_dir=directory, manager=self.address, control=""),
             net=RealNet(),
             disk=self._disk,
-            managers=lambda peers: FramedManager(peers, self.address),
+            managers=lambda peers: FramedManagerClient(peers, self.address),
         )
         await node.start()
         return node

@@ -15,7 +15,7 @@ from tests.harness.processes import environment
 from tests.harness.rpc import run
 from threefs import keys
 from threefs.cluster import daemon
-from threefs.cluster.manager_client import Managers
+from threefs.cluster.manager_client import ManagerClient
 from threefs.errors import NotAuthorised
 from threefs.rpc.grpc_binding import ControlServer
 from threefs.rpc.methods import GET_STATUS
@@ -224,7 +224,7 @@ class Node:
     node_id = 7
     address = ""
 
-    def __init__(self, managers: Managers) -> None:
+    def __init__(self, managers: ManagerClient) -> None:
         self.managers = managers
         self.stopped = False
 
@@ -244,7 +244,7 @@ async def serve_node(token: str, capsys: pytest.CaptureFixture[str]) -> Node:
     """As soon as it says that it is ready it is told to stop."""
     nodes: list[Node] = []
 
-    def make(managers: Managers) -> Node:
+    def make(managers: ManagerClient) -> Node:
         nodes.append(Node(managers))
         return nodes[0]
 

@@ -10,7 +10,7 @@ from tests.harness.postgres import PostgresServer
 from threefs.env.random import RANDOM
 from threefs.errors import Conflict, InvalidSettings, TooLarge
 from threefs.kv.postgres import PostgresEngine
-from threefs.kv.postgres_committer import MOST_TOGETHER, Commit, together
+from threefs.kv.postgres_committer import MAX_BATCH, Commit, next_batch
 from threefs.kv.remote_transaction import RemoteTransaction, Scan
 
 
@@ -41,13 +41,13 @@ def commit(
 )
 def test_who_has_read_what_another_writes_waits(first: Commit, second: Commit, fit: bool) -> None:
     waiting = deque([first, second])
-    assert together(waiting) == ([first, second] if fit else [first])
+    assert next_batch(waiting) == ([first, second] if fit else [first])
     assert list(waiting) == ([] if fit else [second])
 
 
 def test_a_batch_is_bounded() -> None:
-    waiting = deque(commit(writes=b"a") for _ in range(MOST_TOGETHER + 1))
-    assert len(together(waiting)) == MOST_TOGETHER and len(waiting) == 1
+    waiting = deque(commit(writes=b"a") for _ in range(MAX_BATCH + 1))
+    assert len(next_batch(waiting)) == MAX_BATCH and len(waiting) == 1
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def url(postgres: PostgresServer) -> str:
     return postgres.schema(RANDOM.token(4).hex())
 
 
-async def begun(engine: PostgresEngine, *keys: bytes) -> RemoteTransaction:
+async def has_read(engine: PostgresEngine, *keys: bytes) -> RemoteTransaction:
     tx = engine.begin()
     await tx.get_many([*keys, b"none"])
     return tx
@@ -67,7 +67,7 @@ def test_of_those_that_go_together_each_has_its_own_end(url: str) -> None:
         before = engine.begin()
         before.set(b"read", b"1")
         await before.commit()
-        stale, fresh, last = await begun(engine, b"read"), await begun(engine), await begun(engine)
+        stale, fresh, last = await has_read(engine, b"read"), await has_read(engine), await has_read(engine)
         change = engine.begin()
         change.set(b"read", b"2")
         await change.commit()

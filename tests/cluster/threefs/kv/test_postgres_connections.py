@@ -58,12 +58,12 @@ def test_connections_are_bounded_and_used_again(postgres: PostgresServer) -> Non
         await asyncio.sleep(0.01)
         assert not waiting.done()
         await first.execute("BEGIN")
-        connections.give_back(first)
+        connections.release(first)
         third = await waiting
         assert third is first
         assert third.info.transaction_status is TransactionStatus.IDLE, "nothing of the one before is left"
-        connections.give_back(second)
-        connections.give_back(third)
+        connections.release(second)
+        connections.release(third)
         await connections.close()
 
     asyncio.run(main())
@@ -73,10 +73,10 @@ def test_a_connection_that_was_given_up_makes_room(postgres: PostgresServer) -> 
     async def main() -> None:
         connections = Connections(postgres.url, most=1)
         first = await connections.take()
-        await connections.give_up(first)
+        await connections.discard(first)
         second = await connections.take()
         assert first.closed and not second.closed
-        connections.give_back(second)
+        connections.release(second)
         await connections.close()
         assert second.closed
 
@@ -120,7 +120,7 @@ def test_a_connection_whose_session_does_not_begin_is_ended(
         monkeypatch.setattr(postgres_connections, "_SESSION", session)
         monkeypatch.setattr(postgres_connections, "CALL_S", 10.0)
         for taken in [await connections.take(), await connections.take()]:
-            connections.give_back(taken)
+            connections.release(taken)
         await connections.close()
 
     asyncio.run(main())

@@ -10,7 +10,7 @@ from threefs.env.random import RANDOM
 from threefs.errors import TooOld
 from threefs.kv.postgres import PostgresEngine
 from threefs.kv.postgres_connections import MOST_CONNECTIONS
-from threefs.kv.postgres_snapshot import Reading
+from threefs.kv.postgres_snapshot import PostgresSnapshot
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def url(postgres: PostgresServer) -> str:
     return postgres.schema(RANDOM.token(4).hex())
 
 
-async def end_connection(engine: PostgresEngine, url: str, reading: Reading) -> None:
+async def end_connection(engine: PostgresEngine, url: str, reading: PostgresSnapshot) -> None:
     """As when the server's process for it dies, but for this one only."""
     assert reading._connection is not None
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as other:
@@ -43,7 +43,7 @@ def test_a_state_that_was_lost_is_too_old(url: str) -> None:
         engine = await PostgresEngine.open(url)
         tx = engine.begin()
         await tx.get(b"a")
-        assert isinstance(tx.snapshot, Reading)
+        assert isinstance(tx.snapshot, PostgresSnapshot)
         await end_connection(engine, url, tx.snapshot)
         for key in (b"b", b"c"):
             with pytest.raises(TooOld, match="PostgreSQL"):
@@ -59,14 +59,14 @@ def test_connections_that_died_unused_are_replaced_unseen(url: str) -> None:
         engine = await PostgresEngine.open(url)
         tx = engine.begin()
         await tx.get(b"a")
-        assert isinstance(tx.snapshot, Reading)
+        assert isinstance(tx.snapshot, PostgresSnapshot)
         reading = tx.snapshot
         backend = reading._connection
         await tx.commit()
         assert backend is not None
         reading._connection = backend
         await end_connection(engine, url, reading)
-        reading.hand_over()
+        reading.detach()
         assert await engine.begin().get(b"a") is None
         await engine.close()
 

@@ -10,7 +10,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.terms import take
 from threefs.background import cancel_and_wait
 from threefs.errors import Corrupt, Fenced, Unavailable
-from threefs.kv.engine_api import Tally, Transaction
+from threefs.kv.engine_api import Transaction, TransactionCounts
 from threefs.kv.memory import MemoryEngine
 
 LENGTH_S = 1.0
@@ -204,11 +204,11 @@ def test_of_several_challengers_one_wins_each_epoch(seed: int) -> None:
 class Cable:
     """One manager's way to the store, which can be cut."""
 
-    quick = False
+    is_embedded = False
 
     def __init__(self, engine: MemoryEngine) -> None:
         self.cut = False
-        self.tally = Tally()
+        self.transaction_counts = TransactionCounts()
         self._engine = engine
 
     def begin(self) -> Transaction:

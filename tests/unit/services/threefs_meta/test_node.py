@@ -11,7 +11,7 @@ from threefs_meta.settings import Settings
 
 from tests.harness.rpc import identity, run
 from threefs.background import cancel_and_wait
-from threefs.cluster.manager_client import FramedManager
+from threefs.cluster.manager_client import FramedManagerClient
 from threefs.env.net import RealNet
 from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
@@ -33,7 +33,7 @@ def test_it_answers_nothing_before_it_knows_the_chains(tmp_path: Path) -> None:
             Settings(data_dir=tmp_path, manager=address, control=""),
             net=RealNet(),
             engine=MemoryEngine(),
-            managers=lambda peers: FramedManager(peers, address),
+            managers=lambda peers: FramedManagerClient(peers, address),
         )
         starting = asyncio.create_task(node.start())
         while not node.address:
@@ -65,7 +65,7 @@ def test_it_registers_serves_and_stops(tmp_path: Path) -> None:
             Settings(data_dir=tmp_path, manager=address, control=""),
             net=RealNet(),
             engine=MemoryEngine(),
-            managers=lambda peers: FramedManager(peers, address),
+            managers=lambda peers: FramedManagerClient(peers, address),
         )
         await node.start()
         peers = ConnectionPool(RealNet(), identity(""))

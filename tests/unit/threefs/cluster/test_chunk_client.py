@@ -204,7 +204,7 @@ def test_waiting_for_another_write_ends_with_the_deadline() -> None:
     s = Setting()
 
     async def work() -> None:
-        s.chunks._claim([_row(s)])
+        s.chunks._lock_chunks([_row(s)])
         await s.chunks.write(LAYOUT, INODE, 0, 0, b"x", timeout_s=0.02)
 
     with pytest.raises(DeadlineExceeded):

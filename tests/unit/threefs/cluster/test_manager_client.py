@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from threefs.cluster.manager_client import Managers
+from threefs.cluster.manager_client import ManagerClient
 from threefs.errors import InvalidArgument, NotAuthorised, NotPrimary, ThreefsError, Unavailable
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
@@ -25,13 +25,13 @@ class Manager:
         return pb.GetStatusReply(manager_epoch=self.asked)
 
 
-def ask(managers: Managers) -> pb.GetStatusReply:
+def ask(managers: ManagerClient) -> pb.GetStatusReply:
     return asyncio.run(managers.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=1.0))
 
 
 def test_the_one_that_answered_is_asked_again_first() -> None:
     standby, gone, primary = Manager(NotPrimary()), Manager(Unavailable()), Manager()
-    managers = Managers([standby, gone, primary])
+    managers = ManagerClient([standby, gone, primary])
     assert [ask(managers).manager_epoch for _ in range(3)] == [1, 2, 3]
     assert (standby.asked, gone.asked, primary.asked) == (1, 1, 3)
     primary.failure, standby.failure = NotPrimary(), None
@@ -43,27 +43,27 @@ def test_the_one_that_answered_is_asked_again_first() -> None:
 def test_what_the_primary_refuses_is_final() -> None:
     primary, other = Manager(InvalidArgument("no such thing")), Manager()
     with pytest.raises(InvalidArgument, match="no such thing"):
-        ask(Managers([primary, other]))
+        ask(ManagerClient([primary, other]))
     assert not other.asked
 
 
 def test_when_none_answers_the_last_reason_is_told() -> None:
     with pytest.raises(Unavailable, match="cut off"):
-        ask(Managers([Manager(NotPrimary()), Manager(Unavailable("cut off"))]))
+        ask(ManagerClient([Manager(NotPrimary()), Manager(Unavailable("cut off"))]))
 
 
 def test_one_who_has_taken_the_port_of_a_dead_manager_keeps_nobody_from_the_others() -> None:
     """A process could not start, and one that registered again ended."""
     impostor, primary = Manager(NotAuthorised("another key")), Manager()
-    assert ask(Managers([impostor, primary])).manager_epoch == 1
+    assert ask(ManagerClient([impostor, primary])).manager_epoch == 1
     with pytest.raises(NotAuthorised, match="another key"):
-        ask(Managers([impostor, Manager(Unavailable("cut off"))]))
-    managers = Managers([primary, Manager(NotAuthorised("another key"))])
+        ask(ManagerClient([impostor, Manager(Unavailable("cut off"))]))
+    managers = ManagerClient([primary, Manager(NotAuthorised("another key"))])
     ask(managers)
     primary.failure = Unavailable("cut off")
     with pytest.raises(Unavailable, match="cut off"):
         ask(managers)
-    alone = Managers([primary])
+    alone = ManagerClient([primary])
     primary.failure = None
     ask(alone)
     primary.failure = NotAuthorised("another key")

@@ -77,8 +77,8 @@ def test_it_tells_the_newest_version_of_the_routing_that_it_ever_heard_of(tmp_pa
     async def body() -> None:
         manager = Manager()
         place = registration(manager, tmp_path)
-        place._told(41)
-        place._told(7)
+        place._note_routing_version(41)
+        place._note_routing_version(7)
         await place.stop()
         again = Manager()
         later = registration(again, tmp_path)
@@ -87,7 +87,7 @@ def test_it_tells_the_newest_version_of_the_routing_that_it_ever_heard_of(tmp_pa
         await later.stop()
         assert [request.routing_version for request in again.requests[:2]] == [41, 41]
         (tmp_path / "routing_version").write_text("")  # as a power cut may leave it
-        assert registration(Manager(), tmp_path)._newest == 0
+        assert registration(Manager(), tmp_path)._newest_routing == 0
 
     run(body)
 
@@ -247,10 +247,10 @@ def test_a_farewell_says_how_the_targets_are_now(tmp_path: Path) -> None:
         await place.start("h:1")
         await manager.heard.wait()
         states.append(pb.LOCAL_OFFLINE)
-        await place.farewell()
+        await place.announce_leaving()
         assert manager.requests[-1].targets[0].local_state == pb.LOCAL_OFFLINE
         manager.errors = [Unavailable("it is gone as well")]
-        await place.farewell()
+        await place.announce_leaving()
 
     run(body)
 
@@ -326,7 +326,7 @@ def test_news_are_sent_at_once_and_otherwise_a_heartbeat_goes_out_five_times_per
 def test_who_never_registered_has_nobody_to_say_farewell_to(tmp_path: Path) -> None:
     async def body() -> None:
         manager = Manager()
-        await registration(manager, tmp_path).farewell()
+        await registration(manager, tmp_path).announce_leaving()
         assert not manager.requests
 
     run(body)
@@ -427,7 +427,7 @@ def test_the_last_heartbeat_says_that_it_is_the_last(tmp_path: Path) -> None:
         await place.start("h:1")
         await manager.heard.wait()
         assert not manager.requests[-1].leaving
-        await place.farewell()
+        await place.announce_leaving()
         assert manager.requests[-1].leaving
 
     run(body)

@@ -22,7 +22,7 @@ def snapshot(version: int, cluster_id: str = "c") -> Routing:
     return dataclasses.replace(EMPTY, version=version, cluster_id=cluster_id)
 
 
-class Managers(ConnectionPool):
+class FakeManagers(ConnectionPool):
     """Stands in for the managers at any number of addresses. Each knows a snapshot, or fails with an error."""
 
     def __init__(self, **known: Routing | ThreefsError) -> None:
@@ -56,10 +56,10 @@ async def turns(number: int = 30) -> None:
 
 
 def run(
-    managers: dict[str, Routing | ThreefsError], body: Callable[[Managers, RoutingWatcher], Awaitable[None]]
+    managers: dict[str, Routing | ThreefsError], body: Callable[[FakeManagers, RoutingWatcher], Awaitable[None]]
 ) -> None:
     async def main() -> None:
-        peers = Managers(**managers)
+        peers = FakeManagers(**managers)
         cluster = RoutingWatcher(peers, list(managers), clock=SteppedClock(), random=SeededRandom(1))
         try:
             await body(peers, cluster)
@@ -70,7 +70,7 @@ def run(
 
 
 def test_it_has_a_snapshot_when_started_and_follows_the_next() -> None:
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         seen: list[Routing] = []
         cluster.on_change(seen.append)
         await cluster.start(5)
@@ -84,7 +84,7 @@ def test_it_has_a_snapshot_when_started_and_follows_the_next() -> None:
 
 
 def test_refresh_ends_without_news_after_its_time() -> None:
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         await cluster.start(5)
         assert await cluster.refresh(2, 0.01) == snapshot(3), "already newer"
         assert await cluster.refresh(3, 0.01) == snapshot(3)
@@ -93,7 +93,7 @@ def test_refresh_ends_without_news_after_its_time() -> None:
 
 
 def test_start_waits_for_a_plan() -> None:
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         starting = asyncio.create_task(cluster.start(60))
         await turns(5)
         assert not starting.done()
@@ -105,11 +105,11 @@ def test_start_waits_for_a_plan() -> None:
 
 
 def test_start_says_what_is_missing() -> None:
-    async def no_plan(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def no_plan(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         with pytest.raises(Unavailable, match="the manager at a has no plan yet"):
             await cluster.start(2)
 
-    async def nobody(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def nobody(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         with pytest.raises(Unavailable, match=r"no cluster answers at a, b \(refused\); `threefs up`"):
             await cluster.start(2)
 
@@ -118,7 +118,7 @@ def test_start_says_what_is_missing() -> None:
 
 
 def test_what_waiting_cannot_heal_ends_the_start_at_once() -> None:
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         with pytest.raises(NotAuthorised):
             await cluster.start(60)
         assert len(peers.calls) == 1
@@ -127,7 +127,7 @@ def test_what_waiting_cannot_heal_ends_the_start_at_once() -> None:
 
 
 def test_the_next_manager_is_asked_when_one_is_away() -> None:
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         await cluster.start(5)
         assert cluster.routing == snapshot(3)
         peers.now(a=snapshot(5), b=Unavailable("gone"))
@@ -140,7 +140,7 @@ def test_the_next_manager_is_asked_when_one_is_away() -> None:
 def test_an_older_or_foreign_snapshot_is_not_taken_nor_asked_for_without_pause(answer: Routing) -> None:
     """A manager whose data was put back to an earlier state answers every poll at once."""
 
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         await cluster.start(5)
         clock = cluster._clock
         began, calls = clock.monotonic(), len(peers.calls)
@@ -157,7 +157,7 @@ def test_an_older_or_foreign_snapshot_is_not_taken_nor_asked_for_without_pause(a
 
 
 def test_a_callback_that_fails_harms_nobody_else() -> None:
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         seen: list[int] = []
 
         def fail(routing: Routing) -> None:
@@ -176,7 +176,7 @@ def test_a_callback_that_fails_harms_nobody_else() -> None:
 
 
 def test_a_snapshot_is_kept_before_it_is_used() -> None:
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         await cluster.start(5)
         kept = asyncio.Event()
         asked: list[int] = []
@@ -196,9 +196,9 @@ def test_a_snapshot_is_kept_before_it_is_used() -> None:
 
 
 def test_a_foreign_cluster_is_named() -> None:
-    async def body(peers: Managers, cluster: RoutingWatcher) -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         await cluster.start(5)
         with pytest.raises(WrongCluster, match="at a now speaks for cluster other, not c"):
-            await cluster._take("a", snapshot(9, "other"))
+            await cluster._adopt("a", snapshot(9, "other"))
 
     run({"a": snapshot(3)}, body)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from threefs.env import sync_policy
-from threefs.env.disk import DIRECT_BYTES, MOST_NOW_BYTES, RealDisk, RealFile, is_aligned, settled
+from threefs.env.disk import DIRECT_BYTES, MOST_NOW_BYTES, RealDisk, RealFile, is_aligned, run_to_completion
 from threefs.errors import DiskFailed
 
 Body = Callable[[RealDisk], Awaitable[None]]
@@ -214,7 +214,7 @@ def test_memory_is_left_alone_once_a_cancelled_call_has_ended() -> None:
             done.append("written")
 
         loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(settled(loop.run_in_executor(None, work)))
+        task = asyncio.ensure_future(run_to_completion(loop.run_in_executor(None, work)))
         await loop.run_in_executor(None, begun.wait)
         for _ in range(3):
             task.cancel()
@@ -233,9 +233,9 @@ def test_settled_gives_results_and_errors() -> None:
         raise DiskFailed("broken")
 
     async def main() -> None:
-        assert await settled(asyncio.sleep(0, "result")) == "result"
+        assert await run_to_completion(asyncio.sleep(0, "result")) == "result"
         with pytest.raises(DiskFailed):
-            await settled(fails())
+            await run_to_completion(fails())
 
     asyncio.run(main())
 
@@ -249,8 +249,8 @@ def test_settled_needs_a_task_only_to_wait() -> None:
             await asyncio.sleep(0)
             return len(asyncio.all_tasks())
 
-        assert await settled(at_once()) == 1
-        assert await settled(later()) == 2
+        assert await run_to_completion(at_once()) == 1
+        assert await run_to_completion(later()) == 2
 
     asyncio.run(main())
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from threefs.env.eager import Begun
+from threefs.env.eager import StartedCoroutine
 
 
 async def goes_on(work: Coroutine[Any, Any, str]) -> str:
     """Begin it here, and go on with it in a task."""
-    rest = Begun(work, work.send(None))
+    rest = StartedCoroutine(work, work.send(None))
 
     async def wait() -> str:
         return await rest

@@ -14,7 +14,7 @@ class Node:
 def test_what_was_there_is_left_alone_and_later_garbage_is_not() -> None:
     before = gc.get_freeze_count()
     try:
-        gc_tuning.leave_alone()
+        gc_tuning.freeze_objects()
         assert gc.get_freeze_count() > before + 1000
         found = weakref.ref(Node())
         gc.collect()
@@ -26,7 +26,7 @@ def test_what_was_there_is_left_alone_and_later_garbage_is_not() -> None:
 def test_garbage_of_the_start_is_not_kept() -> None:
     found = weakref.ref(Node())
     try:
-        gc_tuning.leave_alone()
+        gc_tuning.freeze_objects()
         assert found() is None
     finally:
         gc.unfreeze()

@@ -83,9 +83,9 @@ def test_what_was_only_noted_can_be_learned() -> None:
         tx = begin(shelf)
         tx.add_read_conflict(b"b")
         tx.add_read_conflict_range(b"a", b"z")
-        await tx.know([b"b", b"c"])
-        await tx.know_range(b"a", b"z")
-        await tx.know_range(b"a", b"z")
+        await tx.fetch_versions([b"b", b"c"])
+        await tx.fetch_range(b"a", b"z")
+        await tx.fetch_range(b"a", b"z")
         assert tx.versions == {b"b": 2, b"c": 0}
         assert tx.scans[b"a", b"z"] == Scan(b"a", b"z", 2, 3)
         assert shelf.asked == 2

@@ -9,7 +9,7 @@ import pytest
 from rocksdict import Rdict, RdictIter, ReadOptions
 
 from tests.harness.clocks import SteppedClock
-from threefs.env.sync_policy import QUICK_S, STALL_S, Pace
+from threefs.env.sync_policy import QUICK_S, STALL_S, SyncPolicy
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.table import Table
 from threefs.kv.wal_recovery import MARK_KEY
@@ -36,17 +36,17 @@ EIO = "IO error: While fdatasync: 000004.log: Input/output error"
 ENOSPC = "IO error: No space left on device: While appending to file: 000004.log"
 
 
-def quick_pace() -> Pace:
+def quick_pace() -> SyncPolicy:
     """Of a log whose syncs have been quick for long."""
-    pace = Pace()
+    sync_policy = SyncPolicy()
     for _ in range(100):
-        pace.took(0.0)
-    assert pace.on_loop
-    return pace
+        sync_policy.record(0.0)
+    assert sync_policy.on_loop
+    return sync_policy
 
 
-async def broken(directory: Path, operation: str, message: str, pace: Pace | None = None) -> Table:
-    table = await Table.open(directory, pace=pace)
+async def broken(directory: Path, operation: str, message: str, sync_policy: SyncPolicy | None = None) -> Table:
+    table = await Table.open(directory, sync_policy=sync_policy)
     table.write({b"kept": b"1"})
     await table.flush()
     table._store = Failing(table._store, operation, message)  # type: ignore[assignment]
@@ -109,7 +109,7 @@ class Watched(Failing):
 
 def test_who_is_alone_syncs_a_quick_log_on_the_loop_and_others_share(tmp_path: Path) -> None:
     async def main() -> None:
-        table = await Table.open(tmp_path, pace=quick_pace())
+        table = await Table.open(tmp_path, sync_policy=quick_pace())
         store = Watched(table)
 
         async def write(number: int) -> None:
@@ -136,7 +136,7 @@ def test_who_is_alone_syncs_a_quick_log_on_the_loop_and_others_share(tmp_path: P
 
 def test_after_a_stall_the_log_is_synced_beside_the_loop(tmp_path: Path) -> None:
     async def main() -> None:
-        table = await Table.open(tmp_path, pace=quick_pace())
+        table = await Table.open(tmp_path, sync_policy=quick_pace())
         store = Watched(table)
         store.lasting = [QUICK_S / 2, STALL_S]
         for number in range(2):
@@ -158,7 +158,7 @@ def test_after_a_stall_the_log_is_synced_beside_the_loop(tmp_path: Path) -> None
 
 def test_a_failed_sync_on_the_loop_fails_for_all_who_share_it(tmp_path: Path) -> None:
     async def main() -> None:
-        table = await Table.open(tmp_path, pace=quick_pace())
+        table = await Table.open(tmp_path, sync_policy=quick_pace())
         store = Watched(table)
 
         async def write(number: int) -> None:
@@ -188,11 +188,13 @@ def test_a_cancelled_wait_does_not_disturb_the_others(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("pace", [None, quick_pace()])
+@pytest.mark.parametrize("sync_policy", [None, quick_pace()])
 @pytest.mark.parametrize("operation", ["write", "flush_wal"])
-def test_after_an_io_error_everything_is_refused(tmp_path: Path, operation: str, pace: Pace | None) -> None:
+def test_after_an_io_error_everything_is_refused(
+    tmp_path: Path, operation: str, sync_policy: SyncPolicy | None
+) -> None:
     async def main() -> None:
-        table = await broken(tmp_path, operation, EIO, pace)
+        table = await broken(tmp_path, operation, EIO, sync_policy)
         view = table.view()
         with pytest.raises(Unavailable):
             table.write({b"a": b"1"})
@@ -205,11 +207,11 @@ def test_after_an_io_error_everything_is_refused(tmp_path: Path, operation: str,
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("pace", [None, quick_pace()])
+@pytest.mark.parametrize("sync_policy", [None, quick_pace()])
 @pytest.mark.parametrize("operation", ["write", "flush_wal"])
-def test_on_a_full_disk_only_reads_go_on(tmp_path: Path, operation: str, pace: Pace | None) -> None:
+def test_on_a_full_disk_only_reads_go_on(tmp_path: Path, operation: str, sync_policy: SyncPolicy | None) -> None:
     async def main() -> None:
-        table = await broken(tmp_path, operation, ENOSPC, pace)
+        table = await broken(tmp_path, operation, ENOSPC, sync_policy)
         with pytest.raises(NoSpace):
             table.write({b"a": b"1"})
             await table.flush()
@@ -238,11 +240,13 @@ def log_of(directory: Path) -> Path:
 
 
 @pytest.fixture(params=["", "with room in the log"])
-def pace(request: pytest.FixtureRequest) -> Pace | None:
+def sync_policy(request: pytest.FixtureRequest) -> SyncPolicy | None:
     return quick_pace() if request.param else None
 
 
-def copies_with_log_sizes(source: Path, pace: Pace | None, writes: int, flush_after: int = -1) -> list[int]:
+def copies_with_log_sizes(
+    source: Path, sync_policy: SyncPolicy | None, writes: int, flush_after: int = -1
+) -> list[int]:
     """Fill a table, and return how long its log was before the first write and after each. "crashed" is a copy."""
     sizes: list[int] = []
 
@@ -250,7 +254,7 @@ def copies_with_log_sizes(source: Path, pace: Pace | None, writes: int, flush_af
         return len(log_of(source).read_bytes().rstrip(b"\0"))  # no record ends with one
 
     async def main() -> None:
-        table = await Table.open(source, pace=pace)
+        table = await Table.open(source, sync_policy=sync_policy)
         sizes.append(size())
         for number in range(writes):
             table.write({b"%03d" % number: b"v" * 50, b"last": b"%d" % number})
@@ -279,8 +283,10 @@ def expected(writes: int) -> dict[bytes, bytes]:
     return found | {b"last": b"%d" % (writes - 1)} if writes else found
 
 
-def test_a_log_that_was_cut_anywhere_keeps_all_writes_before_the_cut(tmp_path: Path, pace: Pace | None) -> None:
-    sizes = copies_with_log_sizes(tmp_path / "table", pace, 8)
+def test_a_log_that_was_cut_anywhere_keeps_all_writes_before_the_cut(
+    tmp_path: Path, sync_policy: SyncPolicy | None
+) -> None:
+    sizes = copies_with_log_sizes(tmp_path / "table", sync_policy, 8)
     assert sizes == sorted(set(sizes))
     for cut in range(sizes[0], sizes[-1] + 1, 17):
         shutil.copytree(tmp_path / "crashed", tmp_path / "cut")
@@ -291,9 +297,9 @@ def test_a_log_that_was_cut_anywhere_keeps_all_writes_before_the_cut(tmp_path: P
         shutil.rmtree(tmp_path / "cut")
 
 
-def test_a_last_write_of_zeros_is_dropped(tmp_path: Path, pace: Pace | None) -> None:
+def test_a_last_write_of_zeros_is_dropped(tmp_path: Path, sync_policy: SyncPolicy | None) -> None:
     """The length of a file can reach the disk before its content."""
-    sizes = copies_with_log_sizes(tmp_path / "table", pace, 8)
+    sizes = copies_with_log_sizes(tmp_path / "table", sync_policy, 8)
     with log_of(tmp_path / "crashed").open("r+b") as log:
         log.seek(sizes[-2])
         log.write(b"\0" * (sizes[-1] - sizes[-2]))
@@ -301,9 +307,9 @@ def test_a_last_write_of_zeros_is_dropped(tmp_path: Path, pace: Pace | None) -> 
 
 
 @pytest.mark.parametrize("kept", [0, 4, 7, 20, 80])
-def test_a_torn_last_write_is_dropped(tmp_path: Path, kept: int, pace: Pace | None) -> None:
+def test_a_torn_last_write_is_dropped(tmp_path: Path, kept: int, sync_policy: SyncPolicy | None) -> None:
     """A power cut can leave the beginning of a record, and zeros where its other pages should be."""
-    sizes = copies_with_log_sizes(tmp_path / "table", pace, 8)
+    sizes = copies_with_log_sizes(tmp_path / "table", sync_policy, 8)
     with log_of(tmp_path / "crashed").open("r+b") as log:
         log.seek(sizes[-2] + kept)
         log.write(b"\0" * (sizes[-1] - sizes[-2] - kept))
@@ -312,8 +318,10 @@ def test_a_torn_last_write_is_dropped(tmp_path: Path, kept: int, pace: Pace | No
 
 
 @pytest.mark.parametrize("damaged", range(8))
-def test_damage_is_cut_off_only_where_nothing_was_flushed(tmp_path: Path, damaged: int, pace: Pace | None) -> None:
-    sizes = copies_with_log_sizes(tmp_path / "table", pace, 8, flush_after=4)
+def test_damage_is_cut_off_only_where_nothing_was_flushed(
+    tmp_path: Path, damaged: int, sync_policy: SyncPolicy | None
+) -> None:
+    sizes = copies_with_log_sizes(tmp_path / "table", sync_policy, 8, flush_after=4)
     with log_of(tmp_path / "crashed").open("r+b") as log:
         log.seek(sizes[damaged] + 20)
         log.write(b"\xff")
@@ -415,7 +423,7 @@ def test_a_view_stays_as_it_is(tmp_path: Path) -> None:
 
 def test_a_mark_follows_once_no_write_does(tmp_path: Path) -> None:
     async def main() -> None:
-        table = await Table.open(tmp_path, pace=quick_pace())
+        table = await Table.open(tmp_path, sync_policy=quick_pace())
         for number in range(50):
             table.write({b"%d" % number: b""})
             last = table._store.latest_sequence_number()  # on a busy machine the mark is there when the flush returns

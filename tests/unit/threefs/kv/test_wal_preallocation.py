@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from threefs.env.sync_policy import Pace
+from threefs.env.sync_policy import SyncPolicy
 from threefs.kv.table import Table
 from threefs.kv.wal_preallocation import PIECE_BYTES, LogRoom
 
@@ -82,7 +82,7 @@ def test_without_a_log_or_with_a_full_disk_nothing_happens(tmp_path: Path, monke
 
 def test_a_table_fills_the_room_and_cuts_it_off_in_the_end(tmp_path: Path) -> None:
     async def main() -> None:
-        table = await Table.open(tmp_path, pace=Pace())
+        table = await Table.open(tmp_path, sync_policy=SyncPolicy())
         (log,) = tmp_path.glob("*.log")
         for number in range(100):
             await table.flush(table.write({b"%d" % number: b"v" * 100}))

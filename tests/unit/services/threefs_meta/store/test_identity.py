@@ -28,7 +28,7 @@ CLUSTER = "c" * 32
 SEEDS = itertools.count()
 
 
-class Managers:
+class ManagerClient:
     """The primary, with its store."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Managers:
 
 class World:
     def __init__(self) -> None:
-        self.managers = Managers()
+        self.managers = ManagerClient()
         self.clock = SteppedClock()
 
     def service(self, engine: MemoryEngine) -> StoreIdentity:
