@@ -1,8 +1,8 @@
 """Tasks that live as long as their process: without one of them it would stay alive and useless (I19).
 
-Such a task ends only when its owner stops it. If it ends in any other way, by an exception, by returning, or by a
-cancellation that was meant for something it waited for, whoever runs the process is told (`on_death`): a service ends,
-and is started again.
+Such a task ends only when its owner stops it. If it ends in any other way (by an exception, by returning, or by a
+cancellation that was meant for something it waited for), the program hears of it (`on_death`): a service ends, and is
+started again.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _ON_DEATH: ContextVar[OnDeath] = ContextVar("on_death", default=_only_logged)
 
 
 def on_death(tell: OnDeath) -> None:
-    """From now on `tell` hears of deaths, in this task and in those that it starts."""
+    """Call `tell` when a background task of this task, or of a task that it starts, has died."""
     _ON_DEATH.set(tell)
 
 

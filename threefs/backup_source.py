@@ -1,7 +1,7 @@
-"""What a service answers to those who back its embedded store up: a snapshot page by page, then the log behind it.
+"""Serving backups of an embedded store: a snapshot, page by page, then the log of the writes after it.
 
-A snapshot is a view of the table, which holds on to old files; so few are kept, and none for long after its last page.
-Only what is durable is given away.
+A snapshot is a view of the table, which keeps old files on the disk. So few snapshots are kept, and none for long after
+its last page. A backup receives only what is durable.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ class _Snapshot:
     view: TableView
     sequence: int
     used_at: float
-    read: bool = False  # to its end; it is kept only for who asks for the last page again
+    read: bool = False  # to its end; it is kept for a repeated request of the last page
 
 
 class BackupSource:
-    """Of one engine. A store that is not embedded is backed up by its own means."""
+    """The backups of one engine. A store that is not embedded is backed up by its own tools."""
 
     def __init__(self, engine: object, *, clock: Clock = CLOCK, random: Random = RANDOM) -> None:
         self._engine = engine if isinstance(engine, RocksEngine | RecoveringEngine) else None
@@ -91,7 +91,7 @@ class BackupSource:
         table = self._embedded()
         assert self._worker is not None, "an embedded store has one"
         if request.lineage != self._known_lineage(table):
-            raise TooOld("this is another store than the one that was backed up so far")
+            raise TooOld("this store is not the one that was backed up so far; take a new snapshot")
         await table.flush()  # nobody has been told of what it makes durable before its own flush has ended
         durable = table.durable_change
         if self._reader is None:
@@ -111,13 +111,17 @@ class BackupSource:
         if number:
             known = self._snapshots.get(number)
             if known is None:
-                raise NotFound("the snapshot is gone; take a new one")
+                raise NotFound(
+                    f"snapshot {number} is not kept any more ({_FORGET_S:.0f} s after its last page); take a new one"
+                )
             known.used_at = now
             return number, known
         if len(self._snapshots) >= _MOST_SNAPSHOTS:
             self._snapshots = {number: known for number, known in self._snapshots.items() if not known.read}
         if len(self._snapshots) >= _MOST_SNAPSHOTS:
-            raise Overloaded(f"{_MOST_SNAPSHOTS} snapshots of the store are being read; at most so many are kept")
+            raise Overloaded(
+                f"{_MOST_SNAPSHOTS} snapshots of the store are being read, the most; try again after a backup has ended"
+            )
         self._known_lineage(table)
         # No wait between the two: all writes are made on this loop.
         fresh = _Snapshot(table.view(), table.change, now)
@@ -128,7 +132,7 @@ class BackupSource:
         return number, fresh
 
     def _forget(self) -> None:
-        """Let go of what nobody has asked for lately, now and later."""
+        """Drop the snapshots that have not been read for a while, now and again later."""
         before = self._clock.monotonic() - _FORGET_S
         for old in [old for old, known in self._snapshots.items() if known.used_at <= before]:
             del self._snapshots[old]

@@ -141,7 +141,7 @@ class QuotaExceeded(ThreefsError):
 
 
 class Locked(ThreefsError, BlockingIOError):
-    """Somebody else holds a lock on it."""
+    """Another owner holds a lock on it."""
 
     code, posix = 28, _errno.EAGAIN
 
@@ -270,7 +270,7 @@ class NodeInUse(ThreefsError):
 
 
 class ConnectionIdle(Unavailable):
-    """The service let go of the connection, which it found idle: no call that it has not answered was begun."""
+    """The service closed the connection as idle: no call that it has not answered was begun."""
 
     code = 48
 
@@ -345,13 +345,13 @@ class TooManyLocks(ThreefsError):
 
 
 class Deadlock(ThreefsError):
-    """To wait for this lock would be for ever: its owner waits for one that is held here."""
+    """The wait for this lock would never end: its owner waits for a lock that this caller holds."""
 
     code, posix = 61, _errno.EDEADLK
 
 
 class ChunkChanged(ThreefsError):
-    """The change was meant for another version of the chunk (which it may have changed itself, when sent before)."""
+    """The chunk has another version than the change was made for (perhaps because the change was applied already)."""
 
     code, posix = 62, _errno.EAGAIN
 

@@ -51,7 +51,7 @@ _MAX_VERSIONS = 1024
 
 
 class Calls(Protocol):
-    """What is needed of threefs.rpc.peers.Peers."""
+    """The part of `threefs.rpc.connection_pool.ConnectionPool` that is used here."""
 
     async def call(
         self, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float, payload: Sequence[Buffer] = ()

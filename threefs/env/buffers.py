@@ -7,11 +7,11 @@ until every piece of work that may touch it has ended.** Work that may touch it 
 which the kernel has not taken the last byte, a payload that is still being received, and every coroutine to which a
 view of it was given. A cancelled `await` ends none of these by itself. So
 
-- whoever takes a buffer gives it back, once, in the step that knows that all of that work has ended;
-- whoever starts several coroutines on one buffer waits for all of them, also when one fails and also when it is itself
-  cancelled (`asyncio.TaskGroup`, or `gather` with `return_exceptions`; never a bare `gather`);
-- disk work that has begun is waited for before a cancellation is passed on (`threefs.env.disk.settled`);
-- a link neither reads nor writes the memory of a call whose future is done (`threefs.rpc.frame_stream`).
+- the code that takes a buffer gives it back, once, in the step that knows that all of that work has ended;
+- code that starts several coroutines on one buffer waits for all of them, also when one fails and when it is cancelled
+  itself (`asyncio.TaskGroup`, or `gather` with `return_exceptions`; never a bare `gather`);
+- disk work that has begun is waited for before a cancellation is passed on (`threefs.env.disk.run_to_completion`);
+- a frame stream neither reads nor writes the memory of a call whose future is done (`threefs.rpc.frame_stream`).
 
 A pool that poisons checks this: buffers that come back are overwritten, and when they are lent again nobody may have
 written to them. The tests run so, and the programs that they start: `THREEFS_POISON_BUFFERS=1` in the environment.

@@ -111,9 +111,9 @@ class Disk(Protocol):
 
 
 async def run_to_completion(work: Coroutine[Any, Any, T] | asyncio.Future[T]) -> T:
-    """The result of `work`, which goes on to its end even if the caller is cancelled meanwhile; that is raised then.
+    """The result of `work`, which runs to its end even if the caller is cancelled. The cancellation is raised after it.
 
-    A coroutine is begun at once, and gets a task only if it has to wait (see `Begun`).
+    A coroutine is started at once, and gets a task only if it has to wait (see `StartedCoroutine`).
     """
     if asyncio.isfuture(work):
         future = work

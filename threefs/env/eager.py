@@ -1,8 +1,8 @@
-"""Coroutines that are begun before there is a task for them.
+"""Coroutines that are started without a task.
 
-What a coroutine does until it first waits is done at once, by `work.send(None)`: often that is all, or all that
-somebody else waits for. For the rest a task awaits `Begun`. Until then it must do nothing that needs to be in a task,
-as timeouts and task groups do.
+`work.send(None)` runs a coroutine up to its first wait. Often that is all of it, and the task is saved. Otherwise a
+task awaits `StartedCoroutine` for the rest. Before its first wait such a coroutine must use nothing that needs a task,
+such as timeouts and task groups.
 """
 
 from collections.abc import Coroutine, Generator

@@ -4,10 +4,10 @@ import gc
 
 
 def freeze_objects() -> None:
-    """What exists now stays: a full collection looks at none of it any more. To be called once a program has started.
+    """Exempt the objects that exist now from garbage collection. To be called once a program has started.
 
-    Modules, classes and what libraries keep are tens of thousands of objects. To go through them again and again frees
-    nothing, and each time whoever waits for an answer waits 10 to 30 ms longer.
+    Modules, classes and the state of libraries are tens of thousands of objects that stay. Each full collection would
+    visit them all, free nothing, and delay answers by 10 to 30 ms.
     """
     gc.collect()
     gc.freeze()

@@ -1,15 +1,15 @@
 """Where a file is synced: at once on the event loop, or in a thread.
 
-A thread lets the loop go on meanwhile. But to wake it up and to be woken up by it costs about as much as the sync of a
-quick disk, and all of that is the latency of whoever changes one thing at a time. On the loop the sync itself is all
-that there is to wait for. The price is that everything else waits as well: so it is done only where syncs have been
-quick lately, and a disk that stalls holds up the loop once, and then not again for many syncs.
+While a thread syncs, the loop goes on. But two wake-ups cost about as much as the sync of a fast disk, and they add to
+the latency of a program that makes one change at a time. A sync on the loop costs only itself, and everything else
+waits for it. So a file is synced on the loop only while its syncs have been fast lately. A disk that stalls blocks the
+loop once, and then not again for many syncs.
 
-Every fourth is enough: on a busy machine most syncs may seem slow only because their process had to wait for a
-processor, and then wake-ups cost even more. A disk that is slow has hardly a quick one.
+One fast sync in four is enough: on a busy machine most syncs seem slow only because their process waited for a
+processor, and then wake-ups cost even more. A slow disk has hardly a fast sync.
 """
 
-QUICK_S = 0.0005  # nobody minds having waited so long for another call
+QUICK_S = 0.0005  # other calls may be held up for this long
 STALL_S = 0.05
 _QUICK_WEIGHT = 3  # against one that is not
 _MOST_BALANCE = 24
@@ -17,11 +17,11 @@ _WARY_SYNCS = 256
 
 
 class SyncPolicy:
-    """Of the syncs of one file, wherever they are done."""
+    """Decides for one file, from how long its syncs took."""
 
     def __init__(self) -> None:
-        self._balance = -_MOST_BALANCE  # of quick syncs against others; nothing is known yet
-        self._wary = 0  # so many syncs are still to be done elsewhere
+        self._balance = -_MOST_BALANCE  # fast syncs against slow ones; it begins as for a slow disk
+        self._wary = 0  # syncs that are still to be done in a thread
 
     @property
     def on_loop(self) -> bool:

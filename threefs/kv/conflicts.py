@@ -1,7 +1,7 @@
-"""Which commits changed what a transaction has read. Pure bookkeeping, shared by the engines.
+"""Conflict detection: which commits changed what a transaction has read. Shared by the engines; no I/O.
 
-Commits are numbered 1, 2, 3 ...; that number is the version of the store after it. The history reaches back over
-a window of time, so a transaction that began before the window cannot be judged and is too old.
+Commits are numbered 1, 2, 3 ...; the number of a commit is the version of the store after it. The history covers a
+window of time. A transaction that began before the window cannot be checked for conflicts: it is too old.
 """
 
 from bisect import bisect_right

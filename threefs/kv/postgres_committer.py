@@ -1,6 +1,6 @@
-"""Commits to PostgreSQL: all that wait in this process go together, in one transaction, as one statement.
+"""Commits to PostgreSQL: the transactions that wait in this process go together, in one transaction and statement.
 
-Each of them is judged by itself: if a key that it read has another version, or a range another count or sum of
+Each of them is checked by itself: if a key that it read has another version, or a range another count or sum of
 versions, it writes nothing. One statement for all spares them the flush of a log each; and where many write one key, as
 creates in one directory do, PostgreSQL would let only one of them through at a time and make the others start over.
 

@@ -37,7 +37,7 @@ class RocksEngine:
     async def open(
         cls, directory: Path, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None
     ) -> "RocksEngine":
-        """With a `pace`, commits may hold up the event loop.
+        """With a `sync_policy`, commits may be synced on the event loop.
 
         Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
         """

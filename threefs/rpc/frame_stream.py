@@ -40,7 +40,7 @@ class Receiver(Protocol):
         ...
 
     def lost(self, error: ThreefsError) -> None:
-        """The link is closed; called once."""
+        """The stream is closed; called once."""
         ...
 
 
@@ -61,8 +61,8 @@ class FrameStream:
         """`queued` counts what all links of a process have to send. While this one has more than `most_queued_bytes` to
         send, or memory for so much of it (`hold`), it takes nothing in: what the peer asks for next would only wait
         too. With a clock (`now`, in seconds) other links get their turn after some milliseconds of its frames.
-        `hear_out`: when the peer takes nothing more, what it has said before still counts. A body that does not come in
-        one piece needs room among `bodies`."""
+        `read_to_end`: when the peer takes nothing more, what it has sent before still counts. A body that does not
+        come in one piece needs room among `bodies`."""
         self.peer = stream.peer
         self.limits = limits  # of what comes in
         self.queued_bytes = 0  # to be sent

@@ -51,8 +51,8 @@ _WITH_PAYLOAD = frozenset((REQUEST, RESPONSE, SEGMENT))
 
 #: Flag of a RESPONSE whose body is an Error.
 FAILED = 1
-#: Flag of a REQUEST that passes on work which its sender has taken from somebody else. The two bits behind it say how
-#: many more processes it passes; 3 are as good as more.
+#: Flag of a REQUEST that forwards work of another process. The next two bits hold the number of hops that follow, at
+#: most 3.
 FORWARDED = 2
 _HOPS_BIT, _MAX_HOPS = 2, 3
 

@@ -1,4 +1,4 @@
-"""Who speaks: exchanged as HELLO before anything else, and checked by both sides (`handshake`)."""
+"""The identity of a process, which peers exchange in HELLO before anything else and check (`handshake`)."""
 
 from dataclasses import dataclass, field
 
@@ -19,6 +19,6 @@ class Identity:
 
 
 def check_cluster(own: str, theirs: str) -> None:
-    """An empty id is of a peer that does not know it yet."""
+    """Raises WrongCluster if the ids differ. A peer that does not know its cluster yet has an empty id."""
     if own and theirs and own != theirs:
         raise WrongCluster(f"the peer belongs to cluster {theirs}, this side to cluster {own}")

@@ -1,11 +1,12 @@
-"""What a link is receiving: where it goes, and room for bodies, which nobody has checked yet."""
+"""Receiving frames: the progress within destination buffers, and the memory budget for bodies, which are not checked
+before they are complete."""
 
 from collections import deque
 from collections.abc import Callable
 
 
 def advance(wanted: deque[memoryview], count: int) -> int:
-    """So many bytes have come into the views, from the front; what is left of `count` went behind them."""
+    """Drop the first `count` bytes of the views, which were received. Returns the bytes that exceeded the views."""
     while wanted and count:
         view = wanted[0]
         if len(view) <= count:
@@ -18,9 +19,10 @@ def advance(wanted: deque[memoryview], count: int) -> int:
 
 
 class BodyBudget:
-    """Bounds the bodies that all links of a process are receiving. A body that finds no room waits in its sender.
+    """Bounds the bytes of bodies that all connections of a process are receiving. A body that exceeds it waits in its
+    sender.
 
-    `relieve` is asked to let go of a peer that holds much of the room and does not get on.
+    `free_memory` is called to evict a peer that holds much of the budget and makes no progress.
     """
 
     __slots__ = ("_free_memory", "_most_bytes", "bytes")
@@ -31,7 +33,7 @@ class BodyBudget:
         self._free_memory = free_memory
 
     def take(self, size: int) -> bool:
-        """False: there is no room for so many bytes now. What is larger than the whole room goes alone."""
+        """False: the budget has no room for `size` bytes now. A body larger than the whole budget is received alone."""
         if self.bytes and self.bytes + size > self._most_bytes:
             self._free_memory()
             if self.bytes and self.bytes + size > self._most_bytes:
@@ -40,5 +42,5 @@ class BodyBudget:
         return True
 
     def give(self, size: int) -> None:
-        """The body is complete, or will not come."""
+        """A body is complete, or will never be."""
         self.bytes -= size

@@ -1,4 +1,4 @@
-"""What a peer may make large, and how long it may keep us waiting."""
+"""The limits of a connection: the sizes and the times that a peer may demand of this process."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from threefs.wire.common_pb2 import Hello
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one connection, and at the end of a process.
+    """Limits of one connection; those of the whole process come last.
 
-    Each side tells the other its own in HELLO, and who calls keeps to those of the other.
+    Each side states its limits in HELLO, and the caller keeps to those of its peer.
 
-    A frame over a limit closes the connection with an error that says which; a call too many is answered with
+    A frame over a limit closes the connection with an error that names the limit. One call too many is answered with
     Overloaded.
     """
 
@@ -35,12 +35,12 @@ class Limits:
     connections: int = 4096
 
     def before_hello(self) -> "Limits":
-        """For a peer that may be anybody."""
+        """The limits for a peer that has not proven yet who it is."""
         return dataclasses.replace(self, body_bytes=min(self.body_bytes, self.hello_bytes), payload_bytes=0)
 
     def for_peer(self, hello: Hello) -> "Limits":
-        """Those that calls of this side keep to, from what the peer takes. A peer that does not say takes as much as
-        this side does."""
+        """The limits for calls to a peer, from its HELLO. A limit that the peer does not state is the one of this
+        side."""
         return dataclasses.replace(
             self,
             calls=hello.most_calls or self.calls,

@@ -1,4 +1,4 @@
-"""A reply that is put together from pieces which are serialized already: nobody takes them apart to do that again."""
+"""A reply made of fields that are serialized already, which saves parsing and serializing them again."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -8,7 +8,7 @@ from threefs.rpc.methods import Rep
 
 
 class PreencodedReply(Generic[Rep]):
-    """Goes out as the message of that kind would."""
+    """Is sent as a message of that kind with these fields would be."""
 
     __slots__ = ("_body", "_kind")
 
@@ -30,12 +30,12 @@ Answer: TypeAlias = Rep | PreencodedReply[Rep]
 
 @lru_cache(maxsize=4096)
 def head(tag: bytes, length: int) -> bytes:
-    """What stands before so many bytes of a field."""
+    """Tag and length of a field of `length` bytes, which precede its content."""
     return number(tag, length)
 
 
 def number(tag: bytes, value: int) -> bytes:
-    """A field that is a number, 0 or more."""
+    """A field that holds a number, as a varint. `value` is not negative."""
     found = bytearray(tag)
     while value > 127:
         found.append(value & 127 | 128)

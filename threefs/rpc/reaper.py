@@ -1,7 +1,7 @@
-"""Which peers a server lets go of: those that hold its memory and do nothing about it, and those that are gone.
+"""Evicting connections: those that hold memory of the server without any progress, and those whose peer is gone.
 
-A server looks at its connections every second. When it has no more room for what others ask, it lets go at once of the
-one that would hold its memory for the longest time.
+A server checks its connections every second. When it has no memory for other calls, it evicts at once the connection
+that would hold its memory for the longest time.
 """
 
 from collections.abc import Collection
@@ -11,51 +11,51 @@ from threefs.errors import ConnectionIdle, ConnectionLost, ThreefsError
 from threefs.rpc.limits import Limits
 
 CHECK_INTERVAL_S = 1.0
-#: Slower than that counts as standing still.
+#: A slower transfer counts as no progress.
 _LEAST_BYTES_S = 16 << 10
-#: Who takes longer than that to take what waits for it gives way to others, when there is no room for them.
+#: A peer that needs longer to take what is queued for it is evicted when others need memory.
 _SLOW_S = 10.0
 
 
 class Peer(Protocol):
-    """What is known of a connection."""
+    """A connection, as the reaper sees it."""
 
     progress: "Progress"
 
     @property
     def sent_bytes(self) -> int:
-        """That the peer's kernel has accepted, ever."""
+        """Bytes that the kernel has taken for the peer, in total."""
         ...
 
     @property
     def received_bytes(self) -> int:
-        """That came from it, ever."""
+        """Bytes that came from the peer, in total."""
         ...
 
     @property
     def queued_bytes(self) -> int:
-        """That wait for the peer to take them."""
+        """Bytes that wait for the peer to take them."""
         ...
 
     @property
     def expected_bytes(self) -> int:
-        """Of memory that is held for what it has begun to send and not ended; 1 at least if there is such a thing."""
+        """Bytes of memory held for messages that the peer has begun and not ended; at least 1 if there is one."""
         ...
 
     @property
     def busy(self) -> bool:
-        """It waits for answers."""
+        """Whether it waits for answers."""
         ...
 
     def drop_late_calls(self, now: float) -> None:
-        """Give up payloads that did not come in their time."""
+        """Fail the calls whose payload did not come in time."""
         ...
 
     def evict(self, error: ThreefsError) -> None: ...
 
 
 class Progress:
-    """How a connection got on, as of the last look. Times are seconds of the server's clock."""
+    """The progress of a connection, as of the last check. Times are seconds of the server's clock."""
 
     __slots__ = (
         "began",
@@ -104,7 +104,7 @@ class Reaper:
         self._checked_at = 0.0
 
     def check(self, now: float) -> None:
-        """To be called every LOOK_S."""
+        """To be called every CHECK_INTERVAL_S."""
         elapsed_s = max(now - self._checked_at, 0.001)
         self._checked_at = now
         for peer in list(self._peers):
@@ -116,7 +116,7 @@ class Reaper:
                 peer.evict(error)
 
     def free_memory(self) -> bool:
-        """There is no room: let go of the peer that holds its memory for the longest time. False: all get on well."""
+        """Evict the peer that will hold its memory for the longest time. False: every peer makes progress."""
         slowest = max(self._peers, key=_hold_s, default=None)
         if slowest is None or _hold_s(slowest) < _SLOW_S:
             return False
@@ -126,7 +126,7 @@ class Reaper:
         return True
 
     def free_connection(self, now: float) -> bool:
-        """There are too many connections: let go of the one that has been idle for longest, if that is a while."""
+        """Evict the connection that has been idle for longest, if it has been for a while. False: there is none."""
         idlest = min(self._peers, key=lambda peer: peer.progress.idle_since, default=None)
         if idlest is None or idlest.busy or now - idlest.progress.idle_since < _SLOW_S:
             return False
@@ -145,7 +145,7 @@ class Reaper:
 
 
 def _hold_s(peer: Peer) -> float:
-    """How long the memory that it holds will be held; 0 while nobody can know."""
+    """For how many seconds the peer will still hold memory, at its present rate; 0 while the rate is unknown."""
     progress = peer.progress
     if not (peer.queued_bytes or peer.expected_bytes):
         return 0.0

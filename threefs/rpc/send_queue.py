@@ -1,4 +1,4 @@
-"""What a link has to send: a message with payload is cut into frames as its turns come."""
+"""Messages that wait to be sent. A message with payload is cut into frames, which take turns with other messages."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -9,7 +9,7 @@ from threefs.rpc.frames import SEGMENT_BYTES
 
 
 class QueuedBytes:
-    """Bytes that links of one process have to send."""
+    """Bytes that all streams of a process have to send."""
 
     __slots__ = ("total_bytes",)
 
@@ -18,10 +18,10 @@ class QueuedBytes:
 
 
 class Owner(Protocol):
-    """Of memory that a link reads or writes for a call: a future."""
+    """The future of a call, which owns the memory that is read or written for it."""
 
     def done(self) -> bool:
-        """The memory is no longer lent: nothing may touch it (I14)."""
+        """Whether the call has ended: nothing may touch its memory any more (I14)."""
         ...
 
 

@@ -92,7 +92,7 @@ class Server:
         self.add(method, begin if quick else answer)
 
     def join(self, cluster_id: str) -> None:
-        """From now on only peers of this cluster, and those that do not know theirs yet, are welcome."""
+        """From now on accept only peers of this cluster, and peers that do not know their cluster yet."""
         self.identity = dataclasses.replace(self.identity, cluster_id=cluster_id)
 
     async def start(self, host: str, port: int) -> str:
@@ -127,10 +127,11 @@ class Server:
         self._check_timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check_peers)
 
     def make_room(self, size: int, *, hops: int | None = None) -> None:
-        """Is there memory for so much of a call's payload or answer? Raises Overloaded.
+        """Raises Overloaded unless there is memory for `size` more bytes of payload or answer.
 
-        What services pass on (`behind` is how many more it passes) finds room while clients find none: else both could
-        wait for each other. And of that what passes fewer finds room while others find none, as in `Window`.
+        Calls that services forward (with `hops` still to pass) find room while clients find none: otherwise both could
+        wait for each other. Among forwarded calls, those with fewer hops find room while others find none, as in
+        `Window`.
         """
         most = self.limits.process_bytes
         if hops is None:
@@ -143,7 +144,7 @@ class Server:
                 raise Overloaded(f"{self.pool.lent_bytes} bytes are held for other calls, there is no room for {size}")
 
     def check_calls(self, held: int, size: int, *, hops: int | None = None) -> None:
-        """Is there room for a request of that size, from a peer that has so much in flight? Raises Overloaded."""
+        """Raises Overloaded unless `size` more bytes of requests fit, of a peer with `held` bytes in flight."""
         most = self.limits.calls_bytes
         total = self.calls_bytes + size
         if hops is None:
@@ -154,7 +155,7 @@ class Server:
             raise Overloaded(f"requests of {self.calls_bytes} bytes are in flight, {held} of them of this connection")
 
     def check_queued(self, size: int) -> None:
-        """May an answer of that size wait for its peer? Raises Overloaded."""
+        """Raises Overloaded unless an answer of `size` bytes may wait for its peer."""
         most = self.limits.process_bytes
         if self.queued.total_bytes + size > most and self.queued.total_bytes:
             self._reaper.free_memory()

@@ -1,11 +1,13 @@
-"""What one side may have under way at its peer: calls, and bytes of their payload. Decisions only, no I/O.
+"""The send window of a connection: how many calls, and bytes of payload, one side may have in flight at its peer.
 
-The peer told its limits in HELLO. A call that does not fit waits for its turn, so no connection ends for load.
+The peer states its limits in HELLO. A call that exceeds them waits for its turn, so load never ends a connection.
 
-Some calls make the peer call others before it answers, as a write that is forwarded along a chain. Such a call names
-how many more processes it passes (`behind`). If every process had filled the windows of all others with such calls, all
-would wait for each other. So calls that pass `n` or more processes share the 2^-n part of the window: those that have
-arrived at their last process find room, end, and give back what the ones before them wait for.
+Some calls make the peer call others before it answers, for example a write that is forwarded along a chain. Such a call
+names the number of processes that it will still pass (`hops`). If every process filled the windows of all others with
+such calls, all of them would wait for each other. So calls with `n` or more hops share the 2^-n part of the window:
+calls at their last process find room and end, and their end makes room for the calls before them.
+
+Decisions only, no I/O.
 """
 
 from collections import deque
@@ -13,12 +15,12 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-#: A call that passes more processes than that counts as if it passed so many.
+#: A call with more hops counts as one with this number.
 MAX_HOPS = 3
 
 
 class Window(Generic[T]):
-    """A payload larger than its part of the window goes alone."""
+    """A payload that is larger than its part of the window is sent while no other one is in flight."""
 
     __slots__ = ("_bytes", "_calls", "_waiting", "calls", "most_bytes", "most_calls", "waiting")
 
@@ -27,7 +29,7 @@ class Window(Generic[T]):
         self.most_bytes = most_bytes
         self.calls = 0  # under way
         self.waiting = 0  # for their turn
-        # By `behind`: what is under way of calls that pass at least so many more processes (0: see `calls`).
+        # By number of hops: the calls in flight that have at least as many (0: see `calls`).
         self._calls = [0] * (MAX_HOPS + 1)
         self._bytes = [0] * (MAX_HOPS + 1)
         self._waiting: list[deque[tuple[T, int]]] = [deque() for _ in range(MAX_HOPS + 1)]
@@ -41,7 +43,7 @@ class Window(Generic[T]):
         return True
 
     def wait(self, item: T, size: int = 0, hops: int = 0) -> None:
-        """`next` returns it when it is its turn. Calls of one `behind` go in the order in which they came."""
+        """`next` returns the call when it is its turn. Calls with the same number of hops keep their order."""
         self._waiting[min(hops, MAX_HOPS)].append((item, size))
         self.waiting += 1
 
