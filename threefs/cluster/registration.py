@@ -97,7 +97,7 @@ class Registration:
         reply = await self._register()
         write_cluster_id(self._cluster_file, reply.cluster_id)
         self.cluster_id = self._request.cluster_id = reply.cluster_id
-        self._background.start("heartbeats", self._beat())
+        self._background.start("heartbeats", self._send_heartbeats())
 
     def _draw_incarnation(self, above: int = 0) -> None:
         """Take a higher incarnation than all before, durably, before anybody hears of it."""
