@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo fast test check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
+.PHONY: help venv demo fast test coverage check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -21,6 +21,10 @@ fast: $(READY) ## Run the unit tests: no cluster, no simulator (below a minute)
 # Tests mostly wait for processes and leases, so a few files run side by side even on two cores.
 test: $(READY) ## Run all tests, or some one by one (ARGS="tests/unit/threefs -k rocks")
 	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
+
+coverage: $(READY) ## Report which lines the unit and contract tests run: build/coverage/index.html
+	COVERAGE_FILE=build/coverage/data $(BIN)/python -m pytest tests/unit tests/contract -n 3 --dist loadfile \
+	--cov --cov-report=html:build/coverage --cov-report=term:skip-covered
 
 check: $(READY) ## Lint, format, types, and the rules of the tree
 	$(BIN)/ruff check .
