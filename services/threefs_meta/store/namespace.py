@@ -1,8 +1,8 @@
 """Inodes and entries within one transaction, as typed records.
 
 Every read here is noted by the transaction, so a change of what an operation has looked at (path components, the
-parent, the entry itself) is a conflict. Times of directories are the exception: they are written unseen, and therefore
-two operations in one directory meet in nothing unless they mean the same name.
+parent, the entry itself) is a conflict. Times of directories are the exception: they are written without being read, so
+two operations in one directory conflict only if they name the same entry.
 """
 
 from collections.abc import Sequence
@@ -52,7 +52,7 @@ class Namespace:
         memo: TxnMemo | None = None,
         creator: Creator | None = None,
     ) -> None:
-        """`stamp` is the tick that what is removed here is stamped with. Who only reads needs no more than `tx`."""
+        """`stamp` is the tick that removals of this transaction are stamped with. Reads need `tx` alone."""
         self.tx = tx
         self.memo = memo
         self.creator = creator  # None: a service, not a client
@@ -71,7 +71,7 @@ class Namespace:
 
     @property
     def stamp(self) -> int:
-        assert self._stamp is not None, "who changes something has a stamp"
+        assert self._stamp is not None, "a transaction that changes something has a stamp"
         return self._stamp
 
     # ---- inodes ----
@@ -82,7 +82,7 @@ class Namespace:
         return self._decode(key, await self.tx.get(key))
 
     async def read_shared(self, number: int) -> pb.Inode | None:
-        """The same, not to be changed: a directory is asked for several times, and read once."""
+        """The same record, read once for the whole transaction. The caller must not change it."""
         if number not in self._shared:
             self._shared[number] = await self.inode(number)
         return self._shared[number]
@@ -158,12 +158,12 @@ class Namespace:
         return inode
 
     def put_inode(self, inode: pb.Inode) -> bytes:
-        """One that was read here before, or is new; the message as it is stored. Readers are told by its change."""
+        """Store an inode that was read here or is new, and raise its change counter. Returns the stored message."""
         inode.change += 1
         return self.put_inode_unseen(inode)
 
     def put_inode_unseen(self, inode: pb.Inode) -> bytes:
-        """The same for a change that no reader could see, or an access time: what readers keep of it stays good."""
+        """Store what no reader could see, or an access time: the change counter stays, and caches stay valid."""
         number = inode.inode
         if inode.tree or inode.by_user:
             self._quota_marks[number] = inode.tree, inode.by_user
@@ -190,12 +190,12 @@ class Namespace:
                 self.memo.step_changes[inode.inode] = None
 
     def _invalidate_paths(self, kind: pb.InodeType) -> None:
-        """Where paths lead may be different from now on."""
+        """From now on a path may lead elsewhere, so the memo forgets paths."""
         if self.memo is not None and kind != pb.FILE:
             self.memo.invalidate_paths()
 
     def _charge(self, number: int, after: Charges) -> None:
-        """Note what the change of an inode costs, or gives back. Written unseen, to be added up later."""
+        """Note what the change of an inode adds to or takes from accounts. Written without a read, summed up later."""
         before = self._charges.get(number, NOTHING)
         if before == after:
             return
@@ -203,7 +203,7 @@ class Namespace:
         add(self._delta, before, -1)
         add(self._delta, after, 1)
         if not self._delta_key:
-            assert self._random is not None, "who changes what is counted has a source of names"
+            assert self._random is not None, "a transaction that changes what quotas count has a source of keys"
             self._delta_key = keys.delta(self._random.token(16))
         self.tx.set(self._delta_key, records.encode(to_record(self._delta)))
 
@@ -221,7 +221,7 @@ class Namespace:
         return [(key[at:], decode(value, key)) for key, value in pairs]
 
     async def is_empty(self, directory: int) -> bool:
-        """Conflicts with whoever makes the first entry."""
+        """The creation of a first entry conflicts with this read."""
         return not await self.tx.get_range(*keys.entries(directory), limit=1)
 
     async def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
@@ -280,7 +280,7 @@ class Namespace:
         return body
 
     def mark_changed(self, directory: int, now_ns: int) -> None:
-        """Something in the directory has changed."""
+        """An entry of the directory has changed: it gets new times and a new token."""
         if self.memo is not None:
             self.memo.step_changes[directory] = now_ns  # written once, after the last step
             return
@@ -290,7 +290,7 @@ class Namespace:
 
     def set_times(self, directory: int, mtime_ns: int, ctime_ns: int) -> None:
         self._last_changed = (0, 0)
-        assert self._random is not None, "who changes entries has a source of tokens"
+        assert self._random is not None, "a transaction that changes entries has a source of tokens"
         token = int.from_bytes(self._random.token(_TOKEN_BYTES), "big")
         times = DirectoryTimes(mtime_ns=mtime_ns, ctime_ns=ctime_ns, token=token)
         self.tx.set(keys.times(directory), records.encode(times))
@@ -351,7 +351,7 @@ class Namespace:
 
         As long as it is marked, a session keeps it: it is in no queue, and nobody frees it.
         """
-        assert inode.unnamed, "nobody names what is to be freed"
+        assert inode.unnamed, "only a file that was made without a name is linked so"
         inode.unnamed = False
         inherit(inode, directory)
         if self._quotas is not None:
@@ -361,7 +361,7 @@ class Namespace:
     # ---- removal ----
 
     def unlink(self, inode: pb.Inode, now_ns: int) -> None:
-        """One name less, once the entry is cleared. Without a name, what it holds is freed later."""
+        """Take one name from the inode; the caller clears the entry. The last one queues the inode for removal."""
         inode.nlink -= 1
         inode.moves += 1
         inode.ctime_ns = now_ns
@@ -373,7 +373,7 @@ class Namespace:
             self.queue_removal(inode, now_ns)
 
     def queue_removal(self, inode: pb.Inode, now_ns: int) -> None:
-        """To be freed. A file not before everybody who was reading it has had the time to say so (`leases`)."""
+        """Queue an inode for the collector. A file waits for a lease's length, in which readers announce themselves."""
         due = self.stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
         record = Removal(type=inode.type, removed_ns=now_ns)
         self.tx.set(keys.removal(due, inode.inode), records.encode(record))
