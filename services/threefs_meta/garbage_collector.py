@@ -265,9 +265,9 @@ class GarbageCollector:
         now_ns = self._context.clock.wall_ns()
         if inode is None:
             _LOG.error("an entry of a removed directory names nothing", directory=directory, name=name)
-        ns.clear_entry(directory, name, entry, now_ns)
         if inode is not None:
             ns.unlink(inode, now_ns)
+        ns.clear_entry(directory, name, entry, now_ns)
 
     def _clear(self, ns: Namespace, item: _Removal) -> None:
         ns.clear_inode(item.inode)

@@ -361,7 +361,12 @@ class Namespace:
     # ---- removal ----
 
     def unlink(self, inode: pb.Inode, now_ns: int) -> None:
-        """Take one name from the inode; the caller clears the entry. The last one queues the inode for removal."""
+        """Take one name from the inode; the caller clears the entry. The last one queues the inode for removal.
+
+        Raises Corrupt, before anything has changed, if the inode counts no name.
+        """
+        if not inode.nlink:
+            raise Corrupt(f"inode {inode.inode} has a name, but its link count is 0; see `threefs fsck`")
         inode.nlink -= 1
         inode.moves += 1
         inode.ctime_ns = now_ns

@@ -303,3 +303,26 @@ def test_what_cannot_be_freed_is_tried_ever_less_often() -> None:
         assert fs.chunk_numbers(file) == [] and not fs.collector._backoff_ticks
 
     run(test)
+
+
+def test_a_link_count_of_zero_under_a_name_stops_neither_the_collector_nor_a_removal() -> None:
+    async def test(fs: MetaBench) -> None:
+        damaged = [(await fs.create(path, parents=True)).inode for path in ("/file", "/d/file")]
+        kept = (await fs.create("/other/file", parents=True)).inode
+        for inode in damaged:
+            inode.nlink = 0
+            await damage.put_inode(fs, inode)
+        with pytest.raises(Corrupt, match="link count is 0"):
+            await fs.remove("/file")
+        for directory in ("/d", "/other"):
+            await fs.remove(directory, recursive=True)
+        await fs.collect_all()
+        assert await damage.get(fs, keys.inode(kept.inode)) is None, "others are freed"
+        for inode in damaged:
+            inode.nlink = 1  # as `threefs fsck` would repair it
+            await damage.put_inode(fs, inode)
+        await fs.remove("/file")
+        await fs.collect_all()
+        assert await left(fs, keys.INODES) == 1
+
+    run(test)
