@@ -113,7 +113,7 @@ def test_it_goes_on_without_a_node_that_is_gone_for_good(tmp_path: Path) -> None
         time.sleep(2.0)
         assert status(threefs)["awaited_nodes"] == [1]
         refused = threefs.run("chain", "accept-unheard", "2", "--yes")
-        assert refused.exit_code == 2 and "node 2 is not waited for; those that are: 1" in refused.stderr
+        assert refused.exit_code == 2 and "node 2 is not awaited; awaited nodes: 1" in refused.stderr
         assert threefs.json("chain", "accept-unheard", "1", "--yes")["awaited"] == []
         for program in (cluster.meta, *cluster.storage.values()):
             program.wait_ready()

@@ -15,7 +15,6 @@ from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import Gate, TestChain, cancelled, chain_of, until
-from tests.harness.rpc import run
 from threefs.env.clock import CLOCK
 from threefs.env.net import Buffer
 from threefs.errors import ThreefsError
@@ -57,104 +56,93 @@ async def same_everywhere(chain: TestChain, chunk: ChunkId, expected: bytes) -> 
 
 
 @pytest.mark.parametrize("where", ["read", "sync"])
-def test_a_batch_keeps_its_payload_until_the_last_of_its_writes_has_ended(tmp_path: Path, where: str) -> None:
+async def test_a_batch_keeps_its_payload_until_the_last_of_its_writes_has_ended(tmp_path: Path, where: str) -> None:
     """One row waits for a lock, and ends at once when the batch is cancelled. The other is at the disk."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            head = chain[1]
-            old = bytes(300_000)
-            await chain.write(old, chunk=A)
-            await chain.write(b"x", chunk=BUSY)
-            forward = head.peers.before = Gate()  # another client's write of BUSY has its lock
-            other = asyncio.create_task(chain.write(b"other", chunk=BUSY, client=bytes(16 * [9])))
-            await forward.reached.wait()
-            hold = Gate()
-            if where == "read":  # the old content, for an overwrite of a part
-                head.disk.hold_read = hold
-            else:  # an append lies in the payload until it is written
-                head.disk.hold_sync = hold
-            offset = 1000 if where == "read" else len(old)
-            rows = [chain.row(b"b" * SIZE, chunk=BUSY), chain.row(b"a" * SIZE, offset, chunk=A)]
-            lent = head.server.pool.lent
-            batch = asyncio.create_task(send_all(chain, rows, b"b" * SIZE + b"a" * SIZE))
-            await hold.reached.wait()
-            await cancelled(batch)  # its attempt is out of time
-            for _ in range(20):
-                await asyncio.sleep(0.002)
-            assert head.server.pool.lent > lent, "the disk is still at it"
-            await fill_buffers(chain, 2 * SIZE)
-            head.disk.hold_read = head.disk.hold_sync = None
-            hold.open.set()
-            head.peers.before = None
-            forward.open.set()
-            await asyncio.gather(other, return_exceptions=True)
-            rows[1].again = True
-            assert (await chain.send(rows[1], b"a" * SIZE)).version == 2
-            await same_everywhere(chain, A, old[:offset] + b"a" * SIZE + old[offset + SIZE :])
-
-    run(test)
+    async with chain_of(tmp_path, 2) as chain:
+        head = chain[1]
+        old = bytes(300_000)
+        await chain.write(old, chunk=A)
+        await chain.write(b"x", chunk=BUSY)
+        forward = head.peers.before = Gate()  # another client's write of BUSY has its lock
+        other = asyncio.create_task(chain.write(b"other", chunk=BUSY, client=bytes(16 * [9])))
+        await forward.reached.wait()
+        hold = Gate()
+        if where == "read":  # the old content, for an overwrite of a part
+            head.disk.hold_read = hold
+        else:  # an append lies in the payload until it is written
+            head.disk.hold_sync = hold
+        offset = 1000 if where == "read" else len(old)
+        rows = [chain.row(b"b" * SIZE, chunk=BUSY), chain.row(b"a" * SIZE, offset, chunk=A)]
+        lent = head.server.pool.lent
+        batch = asyncio.create_task(send_all(chain, rows, b"b" * SIZE + b"a" * SIZE))
+        await hold.reached.wait()
+        await cancelled(batch)  # its attempt is out of time
+        for _ in range(20):
+            await asyncio.sleep(0.002)
+        assert head.server.pool.lent > lent, "the disk is still at it"
+        await fill_buffers(chain, 2 * SIZE)
+        head.disk.hold_read = head.disk.hold_sync = None
+        hold.open.set()
+        head.peers.before = None
+        forward.open.set()
+        await asyncio.gather(other, return_exceptions=True)
+        rows[1].again = True
+        assert (await chain.send(rows[1], b"a" * SIZE)).version == 2
+        await same_everywhere(chain, A, old[:offset] + b"a" * SIZE + old[offset + SIZE :])
 
 
-def test_a_batch_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
+async def test_a_batch_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
     """After each number of turns of the loop. The rows: part of a chunk, an append, a whole chunk, one that waits."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            a, b = bytes(300_000), b"0123456789"
-            await chain.write(a, chunk=A)
-            await chain.write(b, chunk=B)
-            held = Held()
-            chain[1].peers.before = held
-            other = asyncio.create_task(chain.write(b"other", chunk=BUSY, client=bytes(16 * [9])))
-            await held.reached.wait()
-            for turns in range(60):
-                mine = bytes([turns + 1]) * SIZE
-                chain[1].disk.cold = turns % 2 == 0
-                rows = [
-                    chain.row(mine, 1000 + turns, chunk=A),
-                    chain.row(mine[:100], len(b), chunk=B),
-                    chain.row(mine, chunk=C),
-                    chain.row(mine[:100], chunk=BUSY),
-                ]
-                batch = asyncio.create_task(send_all(chain, rows, mine + mine[:100] + mine + mine[:100]))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                await cancelled(batch)
-                await fill_buffers(chain, 2 * SIZE + 200)
-                a = a[: 1000 + turns] + mine + a[1000 + turns + SIZE :]
-                b += mine[:100]
-                for row, content in zip(rows[:3], (mine, mine[:100], mine), strict=True):
-                    row.again = True
-                    await chain.send(row, content)
-                await same_everywhere(chain, A, a)
-                await same_everywhere(chain, B, b)
-                await same_everywhere(chain, C, mine)
-            held.open.set()
-            await other
-
-    run(test)
+    async with chain_of(tmp_path, 2) as chain:
+        a, b = bytes(300_000), b"0123456789"
+        await chain.write(a, chunk=A)
+        await chain.write(b, chunk=B)
+        held = Held()
+        chain[1].peers.before = held
+        other = asyncio.create_task(chain.write(b"other", chunk=BUSY, client=bytes(16 * [9])))
+        await held.reached.wait()
+        for turns in range(60):
+            mine = bytes([turns + 1]) * SIZE
+            chain[1].disk.cold = turns % 2 == 0
+            rows = [
+                chain.row(mine, 1000 + turns, chunk=A),
+                chain.row(mine[:100], len(b), chunk=B),
+                chain.row(mine, chunk=C),
+                chain.row(mine[:100], chunk=BUSY),
+            ]
+            batch = asyncio.create_task(send_all(chain, rows, mine + mine[:100] + mine + mine[:100]))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await cancelled(batch)
+            await fill_buffers(chain, 2 * SIZE + 200)
+            a = a[: 1000 + turns] + mine + a[1000 + turns + SIZE :]
+            b += mine[:100]
+            for row, content in zip(rows[:3], (mine, mine[:100], mine), strict=True):
+                row.again = True
+                await chain.send(row, content)
+            await same_everywhere(chain, A, a)
+            await same_everywhere(chain, B, b)
+            await same_everywhere(chain, C, mine)
+        held.open.set()
+        await other
 
 
-def test_reads_and_fetches_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            content = bytes(range(256)) * 1200
-            await chain.write(content, chunk=A)
-            chain[1].disk.cold = True
-            for turns in range(40):
-                rows = [(A, 0, len(content)), (A, 5000, 100_000), (BUSY, 0, 10)]
-                read = asyncio.create_task(chain.read_rows(1, rows))
-                fetch = asyncio.create_task(fetched(chain))
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                await cancelled(read)
-                await cancelled(fetch)
-                await fill_buffers(chain, len(content))
-                assert (await chain.read(1, A))[1] == content
-            await chain.idle()
-
-    run(test)
+async def test_reads_and_fetches_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        content = bytes(range(256)) * 1200
+        await chain.write(content, chunk=A)
+        chain[1].disk.cold = True
+        for turns in range(40):
+            rows = [(A, 0, len(content)), (A, 5000, 100_000), (BUSY, 0, 10)]
+            read = asyncio.create_task(chain.read_rows(1, rows))
+            fetch = asyncio.create_task(fetched(chain))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await cancelled(read)
+            await cancelled(fetch)
+            await fill_buffers(chain, len(content))
+            assert (await chain.read(1, A))[1] == content
+        await chain.idle()
 
 
 async def fetched(chain: TestChain) -> None:
@@ -171,50 +159,44 @@ async def fetched(chain: TestChain) -> None:
     await chain.peers.call(chain[1].address, FETCH_CHUNK, request, timeout_s=20, sink=sink)
 
 
-def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_path: Path) -> None:
+async def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing(tmp_path: Path) -> None:
     """The link must not send from a buffer that has come back: what it sends instead, the successor refuses."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            head, tail = chain[1], chain[2]
-            content = b"c" * (1 << 20)
-            await chain.write(content, chunk=A)
-            connection = await head.peers.connect(tail.address, 5)
-            seen: list[bytes] = []
-            sessions = list(tail.server._connections)
-            stream = connection._stream._stream
-            passed = stream.send
-            stream.send = lambda pieces: _blocked()  # type: ignore[method-assign]
-            successor = Successor(
-                PeerTargets(head.peers, lambda: head.cluster.routing), clock=CLOCK, pool=head.server.pool
+    async with chain_of(tmp_path, 2) as chain:
+        head, tail = chain[1], chain[2]
+        content = b"c" * (1 << 20)
+        await chain.write(content, chunk=A)
+        connection = await head.peers.connect(tail.address, 5)
+        seen: list[bytes] = []
+        sessions = list(tail.server._connections)
+        stream = connection._stream._stream
+        passed = stream.send
+        stream.send = lambda pieces: _blocked()  # type: ignore[method-assign]
+        successor = Successor(PeerTargets(head.peers, lambda: head.cluster.routing), clock=CLOCK, pool=head.server.pool)
+        member = head.target.chain.successor(head.target_id)
+        committed = head.record(A).committed
+        assert member is not None and committed is not None
+        ship = asyncio.create_task(
+            successor.send_whole_chunk(
+                head.target, member, WholeChunk(A, committed, (), NOTHING_FORGOTTEN), CLOCK.monotonic() + 20
             )
-            member = head.target.chain.successor(head.target_id)
-            committed = head.record(A).committed
-            assert member is not None and committed is not None
-            ship = asyncio.create_task(
-                successor.send_whole_chunk(
-                    head.target, member, WholeChunk(A, committed, (), NOTHING_FORGOTTEN), CLOCK.monotonic() + 20
-                )
-            )
-            await until(lambda: head.server.pool.lent > 0)
-            for _ in range(10):
-                await asyncio.sleep(0.002)
-            await cancelled(ship)
-            assert head.server.pool.lent == 0, "it is poisoned now"
+        )
+        await until(lambda: head.server.pool.lent > 0)
+        for _ in range(10):
+            await asyncio.sleep(0.002)
+        await cancelled(ship)
+        assert head.server.pool.lent == 0, "it is poisoned now"
 
-            def noted(pieces: Sequence[Buffer]) -> int:
-                taken = passed(pieces)
-                seen.append(b"".join(bytes(piece) for piece in pieces)[:taken])
-                return taken
+        def noted(pieces: Sequence[Buffer]) -> int:
+            taken = passed(pieces)
+            seen.append(b"".join(bytes(piece) for piece in pieces)[:taken])
+            return taken
 
-            stream.send = noted  # type: ignore[method-assign]
-            connection._stream._writable()
-            for _ in range(50):
-                await asyncio.sleep(0.002)
-            assert b"\xdb" * 16 not in b"".join(seen)
-            assert sessions and (await chain.write(b"new", chunk=B)).version == 1, "the connection goes on"
-
-    run(test)
+        stream.send = noted  # type: ignore[method-assign]
+        connection._stream._writable()
+        for _ in range(50):
+            await asyncio.sleep(0.002)
+        assert b"\xdb" * 16 not in b"".join(seen)
+        assert sessions and (await chain.write(b"new", chunk=B)).version == 1, "the connection goes on"
 
 
 def _blocked() -> int:

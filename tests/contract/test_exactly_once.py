@@ -6,7 +6,6 @@ import pytest
 from threefs_storage.engine import exactly_once
 
 from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, chain_of, until
-from tests.harness.rpc import run
 from threefs.errors import OutcomeUnknown, ResultForgotten
 
 
@@ -14,68 +13,56 @@ def other(number: int) -> bytes:
     return b"other" + number.to_bytes(11, "big")
 
 
-def test_r6_a_first_attempt_that_comes_after_its_repeat_and_many_other_writers_is_not_applied(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            late = chain.row(b"OLD", seq=1)
-            again = chain.row(b"OLD", seq=1, again=True)
-            first = await chain.send(again, b"OLD")
-            for number in range(40):
-                await chain.write(b"NEW", client=other(number), seq=1, known_version=chain[1].committed())
-            assert await chain.send(late, b"OLD") == first
-            assert await chain.read(2) == (41, b"NEW")
-
-    run(test)
-
-
-def test_r6_a_write_to_a_chunk_of_many_writers_whose_first_attempt_is_lost(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            for number in range(40):
-                await chain.write(b"x", client=other(number), seq=1)
-            assert (await chain.write(b"new", seq=1, again=True)).version == 41
-
-    run(test)
+async def test_r6_a_first_attempt_that_comes_after_its_repeat_and_many_other_writers_is_not_applied(
+    tmp_path: Path,
+) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        late = chain.row(b"OLD", seq=1)
+        again = chain.row(b"OLD", seq=1, again=True)
+        first = await chain.send(again, b"OLD")
+        for number in range(40):
+            await chain.write(b"NEW", client=other(number), seq=1, known_version=chain[1].committed())
+        assert await chain.send(late, b"OLD") == first
+        assert await chain.read(2) == (41, b"NEW")
 
 
-def test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown(
+async def test_r6_a_write_to_a_chunk_of_many_writers_whose_first_attempt_is_lost(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        for number in range(40):
+            await chain.write(b"x", client=other(number), seq=1)
+        assert (await chain.write(b"new", seq=1, again=True)).version == 41
+
+
+async def test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exactly_once, "MOST_ENTRIES", 33)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            late = chain.row(b"OLD", seq=1)
+    async with chain_of(tmp_path, 2) as chain:
+        late = chain.row(b"OLD", seq=1)
+        await chain.send(late, b"OLD")
+        for number in range(40):
+            await chain.write(b"NEW", client=other(number), seq=1, known_version=chain[1].committed())
+        with pytest.raises(ResultForgotten):
             await chain.send(late, b"OLD")
-            for number in range(40):
-                await chain.write(b"NEW", client=other(number), seq=1, known_version=chain[1].committed())
-            with pytest.raises(ResultForgotten):
-                await chain.send(late, b"OLD")
-            late.again = True
-            with pytest.raises(OutcomeUnknown, match="may have been forgotten"):
-                await chain.send(late, b"OLD")
-            assert chain[1].committed() == 41
-            anew = chain.row(b"LST", seq=2, known_version=41)
-            assert (await chain.send(anew, b"LST")).version == 42
-            assert chain[1].state() == chain[2].state()
-            chain.change((2, SERVING), (1, OFFLINE))
-            with pytest.raises(ResultForgotten):
-                await chain.send(chain.row(b"OLD", client=other(0), seq=1), b"OLD")
-
-    run(test)
+        late.again = True
+        with pytest.raises(OutcomeUnknown, match="may have been forgotten"):
+            await chain.send(late, b"OLD")
+        assert chain[1].committed() == 41
+        anew = chain.row(b"LST", seq=2, known_version=41)
+        assert (await chain.send(anew, b"LST")).version == 42
+        assert chain[1].state() == chain[2].state()
+        chain.change((2, SERVING), (1, OFFLINE))
+        with pytest.raises(ResultForgotten):
+            await chain.send(chain.row(b"OLD", client=other(0), seq=1), b"OLD")
 
 
-def test_r6_what_is_forgotten_travels_with_a_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_r6_what_is_forgotten_travels_with_a_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactly_once, "MOST_ENTRIES", 33)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            chain.change((1, SERVING), (2, OFFLINE))
-            for number in range(40):
-                await chain.write(b"NEW", client=other(number), seq=1, known_version=chain[1].committed())
-            chain.change((1, SERVING), (2, SYNCING))
-            await until(lambda: chain[2].target.synced_in_version == chain.version)
-            assert chain[1].record().entries == chain[2].record().entries
-            assert chain[1].record().forgotten == chain[2].record().forgotten == (7, 0)
-
-    run(test)
+    async with chain_of(tmp_path, 2) as chain:
+        chain.change((1, SERVING), (2, OFFLINE))
+        for number in range(40):
+            await chain.write(b"NEW", client=other(number), seq=1, known_version=chain[1].committed())
+        chain.change((1, SERVING), (2, SYNCING))
+        await until(lambda: chain[2].target.synced_in_version == chain.version)
+        assert chain[1].record().entries == chain[2].record().entries
+        assert chain[1].record().forgotten == chain[2].record().forgotten == (7, 0)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
-from tests.harness.rpc import run
 from threefs.errors import StaleFence
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
@@ -25,154 +24,126 @@ async def raise_fence(chain: TestChain, number: int) -> None:
     )
 
 
-def test_older_writes_are_refused_and_newer_ones_are_not(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"first", fence=1)
-            await raise_fence(chain, 1)
-            with pytest.raises(StaleFence):
-                await chain.write(b"stale", fence=1)
-            await chain.write(b"fresh", fence=2)
-            await chain.write(b"F")  # of the meta service, which is under no fence
-            await chain.write(b"else", chunk=OTHER, fence=1)
-            await raise_fence(chain, 1)  # once more changes nothing
-            await chain.write(b"FRESH", fence=2)
-            assert await chain.read(3) == (4, b"FRESH")
-
-    run(test)
+async def test_older_writes_are_refused_and_newer_ones_are_not(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"first", fence=1)
+        await raise_fence(chain, 1)
+        with pytest.raises(StaleFence):
+            await chain.write(b"stale", fence=1)
+        await chain.write(b"fresh", fence=2)
+        await chain.write(b"F")  # of the meta service, which is under no fence
+        await chain.write(b"else", chunk=OTHER, fence=1)
+        await raise_fence(chain, 1)  # once more changes nothing
+        await chain.write(b"FRESH", fence=2)
+        assert await chain.read(3) == (4, b"FRESH")
 
 
-def test_what_was_done_before_is_told_again(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            row = chain.row(b"first", fence=1)
-            first = await chain.send(row, b"first")
-            await raise_fence(chain, 1)
-            row.again = True
-            assert (await chain.send(row, b"first")).version == first.version
-
-    run(test)
+async def test_what_was_done_before_is_told_again(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        row = chain.row(b"first", fence=1)
+        first = await chain.send(row, b"first")
+        await raise_fence(chain, 1)
+        row.again = True
+        assert (await chain.send(row, b"first")).version == first.version
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_it_holds_at_every_later_head(tmp_path: Path, restarted: bool) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await raise_fence(chain, 7)
-            chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
-            if restarted:
-                await chain[2].restart(chain.routing())
-            with pytest.raises(StaleFence):
-                await chain.write(b"stale", fence=7)
-            chain.change((3, SERVING), (2, OFFLINE), (1, OFFLINE))
-            with pytest.raises(StaleFence):
-                await chain.write(b"stale", fence=7)
-            await chain.write(b"fresh", fence=8)
-
-    run(test)
+async def test_it_holds_at_every_later_head(tmp_path: Path, restarted: bool) -> None:
+    async with chain_of(tmp_path) as chain:
+        await raise_fence(chain, 7)
+        chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
+        if restarted:
+            await chain[2].restart(chain.routing())
+        with pytest.raises(StaleFence):
+            await chain.write(b"stale", fence=7)
+        chain.change((3, SERVING), (2, OFFLINE), (1, OFFLINE))
+        with pytest.raises(StaleFence):
+            await chain.write(b"stale", fence=7)
+        await chain.write(b"fresh", fence=8)
 
 
-def test_it_comes_with_resync(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
-            await raise_fence(chain, 3)
-            chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
-            await until(lambda: chain[2].target.synced_in_version == chain.version)
-            chain.change((2, SERVING), (1, OFFLINE), (3, OFFLINE))
-            with pytest.raises(StaleFence):
-                await chain.write(b"stale", fence=3)
-
-    run(test)
+async def test_it_comes_with_resync(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+        await raise_fence(chain, 3)
+        chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
+        await until(lambda: chain[2].target.synced_in_version == chain.version)
+        chain.change((2, SERVING), (1, OFFLINE), (3, OFFLINE))
+        with pytest.raises(StaleFence):
+            await chain.write(b"stale", fence=3)
 
 
-def test_a_write_that_was_admitted_before_ends_before_the_fence_stands(tmp_path: Path) -> None:
+async def test_a_write_that_was_admitted_before_ends_before_the_fence_stands(tmp_path: Path) -> None:
     """Else the next holder of the lock reads what was before, and sees it change then."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"old", fence=1)
-            chain[1].peers.before = gate = Gate()
-            writing = asyncio.create_task(chain.write(b"new", fence=1))
-            await gate.reached.wait()
-            raising = asyncio.create_task(raise_fence(chain, 1))
-            await asyncio.sleep(0.2)
-            assert not raising.done(), "the write is still on its way along the chain"
-            gate.open.set()
-            await raising
-            assert writing.done() or chain[1].committed() == 2
-            assert await chain.read(3) == (2, b"new")
-            await writing
-
-    run(test)
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old", fence=1)
+        chain[1].peers.before = gate = Gate()
+        writing = asyncio.create_task(chain.write(b"new", fence=1))
+        await gate.reached.wait()
+        raising = asyncio.create_task(raise_fence(chain, 1))
+        await asyncio.sleep(0.2)
+        assert not raising.done(), "the write is still on its way along the chain"
+        gate.open.set()
+        await raising
+        assert writing.done() or chain[1].committed() == 2
+        assert await chain.read(3) == (2, b"new")
+        await writing
 
 
-def test_a_write_that_was_given_up_ends_before_the_fence_stands(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"old", fence=1)
-            await chain.give_up(1, chain.row(b"new", fence=1), b"new")
-            chain[1].peers.before = None
-            await raise_fence(chain, 1)
-            assert [chain[node].pending() for node in (1, 2, 3)] == [0, 0, 0]
-            assert await chain.read(3) == (2, b"new")
-
-    run(test)
+async def test_a_write_that_was_given_up_ends_before_the_fence_stands(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old", fence=1)
+        await chain.give_up(1, chain.row(b"new", fence=1), b"new")
+        chain[1].peers.before = None
+        await raise_fence(chain, 1)
+        assert [chain[node].pending() for node in (1, 2, 3)] == [0, 0, 0]
+        assert await chain.read(3) == (2, b"new")
 
 
-def test_a_write_that_waits_for_its_chunk_is_judged_when_it_is_its_turn(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            chain[1].peers.before = gate = Gate()
-            first = asyncio.create_task(chain.write(b"one", fence=1))
-            await gate.reached.wait()
-            second = asyncio.create_task(chain.write(b"two", fence=1, client=b"2" * 16))
-            await until(lambda: chain[1].target.locks._locks[CHUNK][1] == 2)
-            raising = asyncio.create_task(raise_fence(chain, 1))
-            await until(lambda: chain[1].target.engine.fences.get(CHUNK.inode) == 1)
-            gate.open.set()
-            await first
-            with pytest.raises(StaleFence):
-                await second
-            await raising
-            assert await chain.read(3) == (1, b"one")
-
-    run(test)
+async def test_a_write_that_waits_for_its_chunk_is_judged_when_it_is_its_turn(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        chain[1].peers.before = gate = Gate()
+        first = asyncio.create_task(chain.write(b"one", fence=1))
+        await gate.reached.wait()
+        second = asyncio.create_task(chain.write(b"two", fence=1, client=b"2" * 16))
+        await until(lambda: chain[1].target.locks._locks[CHUNK][1] == 2)
+        raising = asyncio.create_task(raise_fence(chain, 1))
+        await until(lambda: chain[1].target.engine.fences.get(CHUNK.inode) == 1)
+        gate.open.set()
+        await first
+        with pytest.raises(StaleFence):
+            await second
+        await raising
+        assert await chain.read(3) == (1, b"one")
 
 
-def test_a_fence_that_does_not_get_along_the_chain_holds_at_the_head_already(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            chain[1].peers.before = gate = Gate()
-            raising = asyncio.create_task(raise_fence(chain, 1))
-            await gate.reached.wait()
-            with pytest.raises(StaleFence):
-                await chain.write(b"stale", fence=1)
-            gate.open.set()
-            await raising
-            await cancelled(raising)
-
-    run(test)
+async def test_a_fence_that_does_not_get_along_the_chain_holds_at_the_head_already(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        chain[1].peers.before = gate = Gate()
+        raising = asyncio.create_task(raise_fence(chain, 1))
+        await gate.reached.wait()
+        with pytest.raises(StaleFence):
+            await chain.write(b"stale", fence=1)
+        gate.open.set()
+        await raising
+        await cancelled(raising)
 
 
-def test_nobody_takes_it_for_a_chunk_of_the_file(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"content")
-            await raise_fence(chain, 5)
-            where: dict[str, Any] = {"target": chain[3].target_id, "chain_version": chain.version}
-            address = chain[3].address
-            last = await chain.peers.call(
-                address, LAST_CHUNK, pb.LastChunkRequest(inode=CHUNK.inode, **where), timeout_s=5.0
-            )
-            assert (last.index, last.length) == (0, 7)
-            listed = await chain.peers.call(
-                address, LIST_CHUNKS, pb.ListChunksRequest(inode=CHUNK.inode, **where), timeout_s=5.0
-            )
-            assert list(listed.index) == [0] and not listed.more
-            scanned = await chain.peers.call(address, SCAN_CHUNKS, pb.ScanChunksRequest(**where), timeout_s=5.0)
-            assert list(scanned.index) == [0]
-            await chain.send(chain.row(chunk=FENCE, kind=pb.REMOVE, chunk_bytes=0, client=META))
-            assert not any(chain[node].target.engine.fences for node in (1, 2, 3))
-
-    run(test)
+async def test_nobody_takes_it_for_a_chunk_of_the_file(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"content")
+        await raise_fence(chain, 5)
+        where: dict[str, Any] = {"target": chain[3].target_id, "chain_version": chain.version}
+        address = chain[3].address
+        last = await chain.peers.call(
+            address, LAST_CHUNK, pb.LastChunkRequest(inode=CHUNK.inode, **where), timeout_s=5.0
+        )
+        assert (last.index, last.length) == (0, 7)
+        listed = await chain.peers.call(
+            address, LIST_CHUNKS, pb.ListChunksRequest(inode=CHUNK.inode, **where), timeout_s=5.0
+        )
+        assert list(listed.index) == [0] and not listed.more
+        scanned = await chain.peers.call(address, SCAN_CHUNKS, pb.ScanChunksRequest(**where), timeout_s=5.0)
+        assert list(scanned.index) == [0]
+        await chain.send(chain.row(chunk=FENCE, kind=pb.REMOVE, chunk_bytes=0, client=META))
+        assert not any(chain[node].target.engine.fences for node in (1, 2, 3))

@@ -82,24 +82,21 @@ FALSE_ANSWERS: dict[str, Says] = {
 
 
 @pytest.mark.parametrize("what", FALSE_ANSWERS)
-def test_a_false_answer_ends_the_call_in_words(what: str) -> None:
-    async def test() -> None:
-        async with lying_server(FALSE_ANSWERS[what]) as address:
-            peers = ConnectionPool(TcpNet(), identity())
-            place = memoryview(bytearray(SIZE))
+async def test_a_false_answer_ends_the_call_in_words(what: str) -> None:
+    async with lying_server(FALSE_ANSWERS[what]) as address:
+        peers = ConnectionPool(TcpNet(), identity())
+        place = memoryview(bytearray(SIZE))
 
-            def sink(_: pb.ReadReply, size: int) -> list[memoryview]:
-                if size > SIZE:
-                    raise ProtocolError("more than was asked for")
-                return [place[:size]]
+        def sink(_: pb.ReadReply, size: int) -> list[memoryview]:
+            if size > SIZE:
+                raise ProtocolError("more than was asked for")
+            return [place[:size]]
 
-            with pytest.raises(ThreefsError):
-                await peers.call(address, READ, pb.ReadRequest(), timeout_s=12, sink=sink)
-            connection = peers.live(address)
-            assert connection is None or (connection.outstanding == 0 and connection._window.calls == 0)
-            await peers.close()
-
-    run(test)
+        with pytest.raises(ThreefsError):
+            await peers.call(address, READ, pb.ReadRequest(), timeout_s=12, sink=sink)
+        connection = peers.live(address)
+        assert connection is None or (connection.outstanding == 0 and connection._window.calls == 0)
+        await peers.close()
 
 
 def test_a_place_that_cannot_be_told_ends_the_connection_and_not_only_a_turn_of_the_loop() -> None:
@@ -149,26 +146,23 @@ HELLOS = {
 
 
 @pytest.mark.parametrize("what", HELLOS)
-def test_calls_go_to_a_service_whatever_it_says_it_takes(what: str) -> None:
-    async def test() -> None:
-        def says(n: int) -> Iterable[bytes]:
-            for call_id in range(n, n + 4):
-                yield frames.encode(frames.RESPONSE, WRITE.number, 0, call_id)
+async def test_calls_go_to_a_service_whatever_it_says_it_takes(what: str) -> None:
+    def says(n: int) -> Iterable[bytes]:
+        for call_id in range(n, n + 4):
+            yield frames.encode(frames.RESPONSE, WRITE.number, 0, call_id)
 
-        async with lying_server(says, HELLOS[what]) as address:
-            peers = ConnectionPool(TcpNet(), identity())
-            connection = await peers.connect(address, 5)
-            calls = [
-                connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[bytes(1000)], hops=behind)
-                for behind in (None, 0, 1, 7)
-            ]
-            await asyncio.wait_for(calls[0], 20)
-            connection.close()
-            await asyncio.gather(*calls, return_exceptions=True)
-            assert connection._window.calls >= 0 and not connection._pending
-            await peers.close()
-
-    run(test)
+    async with lying_server(says, HELLOS[what]) as address:
+        peers = ConnectionPool(TcpNet(), identity())
+        connection = await peers.connect(address, 5)
+        calls = [
+            connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[bytes(1000)], hops=behind)
+            for behind in (None, 0, 1, 7)
+        ]
+        await asyncio.wait_for(calls[0], 20)
+        connection.close()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert connection._window.calls >= 0 and not connection._pending
+        await peers.close()
 
 
 def request(
@@ -242,13 +236,10 @@ def test_mischief_of_one_leaves_nothing_and_others_are_served(what: str, reads: 
 @pytest.mark.parametrize(
     "begun", [b"", frames.encode(frames.HELLO)[:10], announcing(frames.encode(frames.HELLO), 4000)]
 )
-def test_who_does_not_end_its_hello_is_let_go_of(begun: bytes) -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(hello_s=0.2)) as (server, _, address), RawPeer(address) as raw:
-            raw.writer.write(begun)
-            assert isinstance(await raw.goodbye(), ProtocolError)
-            while server._connections:
-                await asyncio.sleep(0.01)
-            assert not server._unidentified and server.bodies.bytes == 0
-
-    run(test)
+async def test_who_does_not_end_its_hello_is_let_go_of(begun: bytes) -> None:
+    async with Served(limits=Limits(hello_s=0.2)) as (server, _, address), RawPeer(address) as raw:
+        raw.writer.write(begun)
+        assert isinstance(await raw.goodbye(), ProtocolError)
+        while server._connections:
+            await asyncio.sleep(0.01)
+        assert not server._unidentified and server.bodies.bytes == 0

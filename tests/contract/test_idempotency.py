@@ -73,30 +73,23 @@ def test_the_first_answer_comes_again(trouble: float) -> None:
     run(test, conflict_rate=trouble, unknown_rate=trouble)
 
 
-def test_after_others_have_changed_everything() -> None:
-    async def test(bench: MetaBench) -> None:
-        script = Script(Service(bench.context).call, "/script")
-        await script.run()
-        await bench.remove("/script", recursive=True)
-        await bench.collect_all()
-        other = await another(bench)
-        assert await script.repeat(other.call) == []
-        assert "script" not in await bench.names("/")
-
-    run(test)
+async def test_after_others_have_changed_everything(bench: MetaBench) -> None:
+    script = Script(Service(bench.context).call, "/script")
+    await script.run()
+    await bench.remove("/script", recursive=True)
+    await bench.collect_all()
+    other = await another(bench)
+    assert await script.repeat(other.call) == []
+    assert "script" not in await bench.names("/")
 
 
-def test_the_script_has_all_mutations() -> None:
+async def test_the_script_has_all_mutations(bench: MetaBench) -> None:
     """And so will those that are made later: they carry an identity. A claim is granted once, and then never again."""
-
-    async def test(bench: MetaBench) -> None:
-        script = Script(Service(bench.context).call, "/script")
-        await script.run()
-        every = [each for each in vars(methods).values() if isinstance(each, Method) and each.service.endswith("Meta")]
-        mutations = {each.name for each in every if "mutation" in each.request.DESCRIPTOR.fields_by_name}
-        assert {one.method.name for one in script.asked} == mutations - {methods.DELEGATE.name}
-
-    run(test)
+    script = Script(Service(bench.context).call, "/script")
+    await script.run()
+    every = [each for each in vars(methods).values() if isinstance(each, Method) and each.service.endswith("Meta")]
+    mutations = {each.name for each in every if "mutation" in each.request.DESCRIPTOR.fields_by_name}
+    assert {one.method.name for one in script.asked} == mutations - {methods.DELEGATE.name}
 
 
 def test_over_a_kill_of_the_service(tmp_path: Path) -> None:

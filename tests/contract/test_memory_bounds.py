@@ -59,33 +59,27 @@ async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
     return pb.SpaceInfoReply()
 
 
-def test_a_peer_that_reads_nothing_is_not_listened_to_any_more(tmp_path: Path) -> None:
+async def test_a_peer_that_reads_nothing_is_not_listened_to_any_more(tmp_path: Path) -> None:
     """64 reads of 8 MiB each, by one connection that takes no answer, made the service hold 513 MiB."""
-
-    async def test() -> None:
-        limits = Limits(queued_bytes=16 * MIB)
-        async with Served(limits=limits) as (server, peers, address):
-            made = add_reads(server, 8 * MIB)
-            server.serve(SPACE_INFO, space)
-            connection = await peers.connect(address, 5)
-            connection._stream._stream.on_readable(None)
-            places = [memoryview(bytearray(8 * MIB)) for _ in range(12)]
-            calls = [
-                connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=partial(into, place)) for place in places
-            ]
-            await until(lambda: made[0] >= 3)
-            await asyncio.sleep(0.1)
-            assert server.pool.lent_bytes <= 32 * MIB and server.queued.total_bytes <= 32 * MIB
-            other = ConnectionPool(RealNet(), identity())
-            await other.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
-            await other.close()
-            connection._stream._stream.on_readable(connection._stream._readable)
-            await asyncio.gather(*calls)
-            assert made[0] == 12, "once it reads again, everything is answered"
-            await until(lambda: server.pool.lent == 0)
-            assert server.queued.total_bytes == 0
-
-    run(test)
+    limits = Limits(queued_bytes=16 * MIB)
+    async with Served(limits=limits) as (server, peers, address):
+        made = add_reads(server, 8 * MIB)
+        server.serve(SPACE_INFO, space)
+        connection = await peers.connect(address, 5)
+        connection._stream._stream.on_readable(None)
+        places = [memoryview(bytearray(8 * MIB)) for _ in range(12)]
+        calls = [connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=partial(into, place)) for place in places]
+        await until(lambda: made[0] >= 3)
+        await asyncio.sleep(0.1)
+        assert server.pool.lent_bytes <= 32 * MIB and server.queued.total_bytes <= 32 * MIB
+        other = ConnectionPool(RealNet(), identity())
+        await other.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+        await other.close()
+        connection._stream._stream.on_readable(connection._stream._readable)
+        await asyncio.gather(*calls)
+        assert made[0] == 12, "once it reads again, everything is answered"
+        await until(lambda: server.pool.lent == 0)
+        assert server.queued.total_bytes == 0
 
 
 def test_many_peers_that_read_nothing_have_one_bound_together_and_give_way_to_others() -> None:
@@ -124,124 +118,103 @@ def test_many_peers_that_read_nothing_have_one_bound_together_and_give_way_to_ot
     run(test, "asyncio")
 
 
-def test_bodies_of_answers_have_a_bound_too() -> None:
+async def test_bodies_of_answers_have_a_bound_too() -> None:
     """As the lists of a large directory, which lie in no pool."""
+    async with Served(limits=Limits(process_bytes=8 * MIB)) as (server, peers, address):
+        assert server._check_timer is not None
+        server._check_timer.cancel()  # a look in between would find a peer that reads nothing, and let go of it
+        go_on = asyncio.Event()
 
-    async def test() -> None:
-        async with Served(limits=Limits(process_bytes=8 * MIB)) as (server, peers, address):
-            assert server._check_timer is not None
-            server._check_timer.cancel()  # a look in between would find a peer that reads nothing, and let go of it
-            go_on = asyncio.Event()
+        async def large(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+            await go_on.wait()
+            return pb.SpaceInfoReply(targets=[pb.TargetSpace(target=1)] * (MIB // 4))
 
-            async def large(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
-                await go_on.wait()
-                return pb.SpaceInfoReply(targets=[pb.TargetSpace(target=1)] * (MIB // 4))
-
-            server.serve(SPACE_INFO, large)
-            connection = await peers.connect(address, 5)
-            connection._stream._stream.on_readable(None)
-            calls = [connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30) for _ in range(40)]
-            await until(lambda: sum(len(session.calls) for session in server._connections) == 40)
-            go_on.set()
-            await until(lambda: not any(session.calls for session in server._connections))
-            assert server.queued.total_bytes <= 9 * MIB
-            connection._stream._stream.on_readable(connection._stream._readable)
-            results = await asyncio.gather(*calls, return_exceptions=True)
-            answered = [result for result in results if isinstance(result, pb.SpaceInfoReply)]
-            assert answered and all(isinstance(result, pb.SpaceInfoReply | Overloaded) for result in results)
-
-    run(test)
+        server.serve(SPACE_INFO, large)
+        connection = await peers.connect(address, 5)
+        connection._stream._stream.on_readable(None)
+        calls = [connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30) for _ in range(40)]
+        await until(lambda: sum(len(session.calls) for session in server._connections) == 40)
+        go_on.set()
+        await until(lambda: not any(session.calls for session in server._connections))
+        assert server.queued.total_bytes <= 9 * MIB
+        connection._stream._stream.on_readable(connection._stream._readable)
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        answered = [result for result in results if isinstance(result, pb.SpaceInfoReply)]
+        assert answered and all(isinstance(result, pb.SpaceInfoReply | Overloaded) for result in results)
 
 
-def test_a_peer_that_is_not_known_yet_may_say_little() -> None:
-    async def test() -> None:
-        async with Served() as (server, _, address):
-            for body_bytes in (5000, 8 * MIB):
-                async with RawPeer(address) as raw:
-                    raw.writer.write(announcing(frames.encode(frames.HELLO), body_bytes) + bytes(1000))
-                    assert isinstance(await raw.goodbye(), LimitExceeded)
+async def test_a_peer_that_is_not_known_yet_may_say_little() -> None:
+    async with Served() as (server, _, address):
+        for body_bytes in (5000, 8 * MIB):
             async with RawPeer(address) as raw:
-                raw.writer.write(hello_frame(identity(program="x" * 8000)))
+                raw.writer.write(announcing(frames.encode(frames.HELLO), body_bytes) + bytes(1000))
                 assert isinstance(await raw.goodbye(), LimitExceeded)
-            await until(lambda: not server._connections)
+        async with RawPeer(address) as raw:
+            raw.writer.write(hello_frame(identity(program="x" * 8000)))
+            assert isinstance(await raw.goodbye(), LimitExceeded)
+        await until(lambda: not server._connections)
 
-    run(test)
 
-
-def test_a_write_that_is_sent_in_part_only_keeps_its_memory_for_its_time() -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(payload_s=0.3)) as (server, _, address):
-            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
-            async with RawPeer(address) as raw:
-                await raw.greet()
-                head = frames.encode(frames.REQUEST, WRITE.number, 0, 1, b"", 2 * SEGMENT_BYTES, 3_600_000)
-                raw.writer.write(head + bytes(SEGMENT_BYTES))
-                await until(lambda: server.pool.lent == 1)
-                header, body = await raw.frame()
-                assert header.kind == frames.RESPONSE and isinstance(frames.error_from(body), DeadlineExceeded)
-                assert server.pool.lent == 0
-                raw.writer.write(frames.encode(frames.SEGMENT, call_id=1, payload_bytes=100) + bytes(100))
-                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 0, 1000))
-                header, _ = await raw.frame()
-                assert header.call_id == 2 and not header.flags, "the connection goes on"
-
-    run(test)
+async def test_a_write_that_is_sent_in_part_only_keeps_its_memory_for_its_time() -> None:
+    async with Served(limits=Limits(payload_s=0.3)) as (server, _, address):
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            head = frames.encode(frames.REQUEST, WRITE.number, 0, 1, b"", 2 * SEGMENT_BYTES, 3_600_000)
+            raw.writer.write(head + bytes(SEGMENT_BYTES))
+            await until(lambda: server.pool.lent == 1)
+            header, body = await raw.frame()
+            assert header.kind == frames.RESPONSE and isinstance(frames.error_from(body), DeadlineExceeded)
+            assert server.pool.lent == 0
+            raw.writer.write(frames.encode(frames.SEGMENT, call_id=1, payload_bytes=100) + bytes(100))
+            raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 0, 1000))
+            header, _ = await raw.frame()
+            assert header.call_id == 2 and not header.flags, "the connection goes on"
 
 
 @pytest.mark.parametrize("begun", [b"half of a header", announcing(frames.encode(frames.REQUEST, 301), 4000)])
-def test_a_frame_that_has_begun_is_awaited_for_a_while(begun: bytes) -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(stall_s=0.2)) as (server, _, address), RawPeer(address) as raw:
-            await raw.greet()
-            raw.writer.write(begun)
-            assert isinstance(await raw.goodbye(), ConnectionLost)
-            await until(lambda: not server._connections)
-
-    run(test)
+async def test_a_frame_that_has_begun_is_awaited_for_a_while(begun: bytes) -> None:
+    async with Served(limits=Limits(stall_s=0.2)) as (server, _, address), RawPeer(address) as raw:
+        await raw.greet()
+        raw.writer.write(begun)
+        assert isinstance(await raw.goodbye(), ConnectionLost)
+        await until(lambda: not server._connections)
 
 
-def test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_does() -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(process_bytes=16 * MIB)) as (server, peers, address):
-            held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
-            server.add(WRITE, lambda call: held.append(call))
-            connection = await peers.connect(address, 5)
-            data = bytes(4 * MIB)
-            kept = [connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data]) for _ in range(3)]
-            with pytest.raises(Overloaded, match="no room"):
-                await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data])
-            kept.append(connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=0))
-            await until(lambda: len(held) == 4)
-            for call in held:
-                call.reply(pb.WriteReply())
-            await asyncio.gather(*kept)
-
-    run(test)
+async def test_writes_find_no_room_when_others_hold_it_all_but_what_services_pass_on_does() -> None:
+    async with Served(limits=Limits(process_bytes=16 * MIB)) as (server, peers, address):
+        held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
+        server.add(WRITE, lambda call: held.append(call))
+        connection = await peers.connect(address, 5)
+        data = bytes(4 * MIB)
+        kept = [connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data]) for _ in range(3)]
+        with pytest.raises(Overloaded, match="no room"):
+            await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data])
+        kept.append(connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=0))
+        await until(lambda: len(held) == 4)
+        for call in held:
+            call.reply(pb.WriteReply())
+        await asyncio.gather(*kept)
 
 
-def test_what_passes_more_services_leaves_room_for_what_has_come_to_its_last_one() -> None:
+async def test_what_passes_more_services_leaves_room_for_what_has_come_to_its_last_one() -> None:
     """Else services that all hold what others are to take, of chains that cross, wait for each other."""
-
-    async def test() -> None:
-        async with Served(limits=Limits(process_bytes=16 * MIB)) as (server, peers, address):
-            held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
-            server.add(WRITE, lambda call: held.append(call))
-            connection = await peers.connect(address, 5)
-            data = bytes(MIB)
-            kept: list[asyncio.Future[pb.WriteReply]] = []
-            for hops, count in ((None, 12), (3, 1), (2, 1), (1, 1), (0, 1)):
-                kept += [
-                    connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=hops)
-                    for _ in range(count)
-                ]
-                await until(lambda: len(held) == len(kept))  # noqa: B023
-                with pytest.raises(Overloaded, match="no room"):
-                    await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=hops)
-            for call in held:
-                call.reply(pb.WriteReply())
-            await asyncio.gather(*kept)
-
-    run(test)
+    async with Served(limits=Limits(process_bytes=16 * MIB)) as (server, peers, address):
+        held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
+        server.add(WRITE, lambda call: held.append(call))
+        connection = await peers.connect(address, 5)
+        data = bytes(MIB)
+        kept: list[asyncio.Future[pb.WriteReply]] = []
+        for hops, count in ((None, 12), (3, 1), (2, 1), (1, 1), (0, 1)):
+            kept += [
+                connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=hops) for _ in range(count)
+            ]
+            await until(lambda: len(held) == len(kept))  # noqa: B023
+            with pytest.raises(Overloaded, match="no room"):
+                await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[data], hops=hops)
+        for call in held:
+            call.reply(pb.WriteReply())
+        await asyncio.gather(*kept)
 
 
 def test_who_asks_for_room_may_be_the_one_who_is_let_go_of() -> None:
@@ -265,232 +238,203 @@ def test_who_asks_for_room_may_be_the_one_who_is_let_go_of() -> None:
     run(test, "asyncio")
 
 
-def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(connections=3)) as (server, _, address):
-            server.serve(SPACE_INFO, space)
-            clients = [ConnectionPool(RealNet(), identity()) for _ in range(4)]
-            for client in clients[:3]:
-                await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
-            with pytest.raises(Overloaded, match="3 connections"):
-                await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
-            for session in list(server._connections):
-                session.progress.idle_since -= 100.0  # it has been idle for a while
+async def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
+    async with Served(limits=Limits(connections=3)) as (server, _, address):
+        server.serve(SPACE_INFO, space)
+        clients = [ConnectionPool(RealNet(), identity()) for _ in range(4)]
+        for client in clients[:3]:
+            await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+        with pytest.raises(Overloaded, match="3 connections"):
             await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
-            for client in clients:
-                await client.close()
+        for session in list(server._connections):
+            session.progress.idle_since -= 100.0  # it has been idle for a while
+        await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+        for client in clients:
+            await client.close()
 
-    run(test)
 
-
-def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
+async def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
     """Without the key, 4,096 silent ones kept all clients out, as long as somebody made new ones."""
-
-    async def test() -> None:
-        async with Served(limits=Limits(connections=40)) as (server, _, address):
-            server.serve(SPACE_INFO, space)
-            friend = ConnectionPool(RealNet(), identity())
-            await friend.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
-            known = friend.live(address)
-            async with AsyncExitStack() as stack:
-                for turn in range(3):
-                    for _ in range(30):
-                        await stack.enter_async_context(RawPeer(address))
-                    assert len(server._unidentified) <= 10 and len(server._connections) <= 20
-                    client = ConnectionPool(RealNet(), identity())
-                    await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
-                    await client.close()
-                    assert turn < 3 and friend.live(address) is known
-            await until(lambda: len(server._connections) == 1 and not server._unidentified)
-            await friend.close()
-
-    run(test)
+    async with Served(limits=Limits(connections=40)) as (server, _, address):
+        server.serve(SPACE_INFO, space)
+        friend = ConnectionPool(RealNet(), identity())
+        await friend.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+        known = friend.live(address)
+        async with AsyncExitStack() as stack:
+            for turn in range(3):
+                for _ in range(30):
+                    await stack.enter_async_context(RawPeer(address))
+                assert len(server._unidentified) <= 10 and len(server._connections) <= 20
+                client = ConnectionPool(RealNet(), identity())
+                await client.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+                await client.close()
+                assert turn < 3 and friend.live(address) is known
+        await until(lambda: len(server._connections) == 1 and not server._unidentified)
+        await friend.close()
 
 
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("first", ["the end", "the call"])
-def test_an_idle_connection_ends_and_the_next_call_makes_another(net: str, first: str) -> None:
+async def test_an_idle_connection_ends_and_the_next_call_makes_another(net: str, first: str) -> None:
     """Also a call that was on its way when the service let go of it: the service has not begun that."""
+    async with Served(net=NETS[net], limits=Limits(idle_s=3600)) as (server, peers, address):
+        begun: list[pb.SpaceInfoRequest] = []
 
-    async def test() -> None:
-        async with Served(net=NETS[net], limits=Limits(idle_s=3600)) as (server, peers, address):
-            begun: list[pb.SpaceInfoRequest] = []
+        async def counted(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+            begun.append(request)
+            return pb.SpaceInfoReply()
 
-            async def counted(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
-                begun.append(request)
-                return pb.SpaceInfoReply()
-
-            server.serve(SPACE_INFO, counted)
-            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
-            (session,), old = server._connections, peers.live(address)
-            assert old is not None and not session.busy
-            now = server.clock.monotonic()
-            server._reaper.check(now)
-            server._reaper.check(now + 10 * server.limits.stall_s)
-            assert not (session.stream.closed or session.stream.sending), (
-                "nothing is owed: it may be idle for its whole time"
-            )
-            for link in (session.stream, old._stream):  # neither side hears the other meanwhile
-                link._stream.on_readable(None)
-            if first == "the call":
-                call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
-                await until(lambda: old.outstanding == 1)
-            server._reaper.check(session.progress.idle_since + 3601)  # sums of readings are not exact
-            await until(lambda: not server._connections)
-            if first == "the end":
-                assert not old.closing
-                call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
-                await asyncio.sleep(0)
-            if not old.closing:
-                old._stream._stream.on_readable(old._stream._readable)
-            await call
-            assert peers.live(address) is not old and len(begun) == 2
-
-    run(test)
+        server.serve(SPACE_INFO, counted)
+        await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
+        (session,), old = server._connections, peers.live(address)
+        assert old is not None and not session.busy
+        now = server.clock.monotonic()
+        server._reaper.check(now)
+        server._reaper.check(now + 10 * server.limits.stall_s)
+        assert not (session.stream.closed or session.stream.sending), (
+            "nothing is owed: it may be idle for its whole time"
+        )
+        for link in (session.stream, old._stream):  # neither side hears the other meanwhile
+            link._stream.on_readable(None)
+        if first == "the call":
+            call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
+            await until(lambda: old.outstanding == 1)
+        server._reaper.check(session.progress.idle_since + 3601)  # sums of readings are not exact
+        await until(lambda: not server._connections)
+        if first == "the end":
+            assert not old.closing
+            call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
+            await asyncio.sleep(0)
+        if not old.closing:
+            old._stream._stream.on_readable(old._stream._readable)
+        await call
+        assert peers.live(address) is not old and len(begun) == 2
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_a_call_that_may_have_been_begun_is_not_sent_again(net: str) -> None:
-    async def test() -> None:
-        async with Served(net=NETS[net]) as (server, peers, address):
-            begun: list[pb.SpaceInfoRequest] = []
+async def test_a_call_that_may_have_been_begun_is_not_sent_again(net: str) -> None:
+    async with Served(net=NETS[net]) as (server, peers, address):
+        begun: list[pb.SpaceInfoRequest] = []
 
-            async def never(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
-                begun.append(request)
-                return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
+        async def never(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+            begun.append(request)
+            return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
-            server.serve(SPACE_INFO, never)
-            call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
-            await until(lambda: bool(begun))
-            (session,) = server._connections
-            session.evict(ConnectionLost("let go of"))
-            with pytest.raises(ConnectionLost) as caught:
-                await call
-            assert caught.value.retry is Retry.UNKNOWN and len(begun) == 1
-
-    run(test)
+        server.serve(SPACE_INFO, never)
+        call = asyncio.create_task(peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30))
+        await until(lambda: bool(begun))
+        (session,) = server._connections
+        session.evict(ConnectionLost("let go of"))
+        with pytest.raises(ConnectionLost) as caught:
+            await call
+        assert caught.value.retry is Retry.UNKNOWN and len(begun) == 1
 
 
-def test_a_connection_that_is_closed_keeps_no_memory_however_long_it_is_known() -> None:
-    async def test() -> None:
-        async with Served() as (server, _, address):
-            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
-            gc.disable()  # what only the collector would find
-            try:
-                async with RawPeer(address) as raw:
-                    await raw.greet()
-                    raw.writer.write(announcing(frames.encode(frames.REQUEST, WRITE.number), 7 * MIB) + bytes(MIB))
-                    await until(lambda: any(session.stream._body is not None for session in server._connections))
-                    (session,) = server._connections
-                    ring = weakref.ref(session.stream._ring)
-                await until(lambda: not server._connections)
-                await asyncio.sleep(0)
-                assert session.stream._body is None and ring() is None
-            finally:
-                gc.enable()
-
-    run(test)
+async def test_a_connection_that_is_closed_keeps_no_memory_however_long_it_is_known() -> None:
+    async with Served() as (server, _, address):
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        gc.disable()  # what only the collector would find
+        try:
+            async with RawPeer(address) as raw:
+                await raw.greet()
+                raw.writer.write(announcing(frames.encode(frames.REQUEST, WRITE.number), 7 * MIB) + bytes(MIB))
+                await until(lambda: any(session.stream._body is not None for session in server._connections))
+                (session,) = server._connections
+                ring = weakref.ref(session.stream._ring)
+            await until(lambda: not server._connections)
+            await asyncio.sleep(0)
+            assert session.stream._body is None and ring() is None
+        finally:
+            gc.enable()
 
 
-def test_a_storage_service_under_a_flood_stays_small_and_serves_others(tmp_path: Path) -> None:
+async def test_a_storage_service_under_a_flood_stays_small_and_serves_others(tmp_path: Path) -> None:
     """23 KB of requests took a storage service to 1.6 GiB."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            chunk, content = ChunkId(7, 1), bytes(range(256)) * 4096
-            await chain.write(content, chunk=chunk)
-            connection = await chain.peers.connect(chain[1].address, 3)
-            stream = connection._stream._stream
-            stream.on_readable(None)
-            one = [chain[1].target_id] * 32
-            rows = len(one)
-            request = pb.ReadRequest(
-                target=one,
-                chain_version=[1] * rows,
-                inode=[7] * rows,
-                index=[1] * rows,
-                offset=[0] * rows,
-                length=[MIB] * rows,
-            )
-            calls = [
-                connection.call(READ, request, timeout_s=60, sink=lambda _, n: [memoryview(bytearray(n))])
-                for _ in range(40)
-            ]
-            pool = chain[1].server.pool
-            await until(lambda: pool.lent_bytes > 64 * MIB)
-            await asyncio.sleep(0.3)
-            assert pool.lent_bytes <= 128 * MIB
-            other = ConnectionPool(RealNet(), identity("c" * 32))
-            got = bytearray(MIB)
-            small = pb.ReadRequest(target=one[:1], chain_version=[1], inode=[7], index=[1], offset=[0], length=[MIB])
-            await other.call(chain[1].address, READ, small, timeout_s=5, sink=lambda _, n: [memoryview(got)])
-            assert got == content
-            await other.close()
-            connection.close()
-            for result in await asyncio.gather(*calls, return_exceptions=True):
-                assert isinstance(result, ThreefsError)
-
-    run(test)
+    async with chain_of(tmp_path, 1) as chain:
+        chunk, content = ChunkId(7, 1), bytes(range(256)) * 4096
+        await chain.write(content, chunk=chunk)
+        connection = await chain.peers.connect(chain[1].address, 3)
+        stream = connection._stream._stream
+        stream.on_readable(None)
+        one = [chain[1].target_id] * 32
+        rows = len(one)
+        request = pb.ReadRequest(
+            target=one,
+            chain_version=[1] * rows,
+            inode=[7] * rows,
+            index=[1] * rows,
+            offset=[0] * rows,
+            length=[MIB] * rows,
+        )
+        calls = [
+            connection.call(READ, request, timeout_s=60, sink=lambda _, n: [memoryview(bytearray(n))])
+            for _ in range(40)
+        ]
+        pool = chain[1].server.pool
+        await until(lambda: pool.lent_bytes > 64 * MIB)
+        await asyncio.sleep(0.3)
+        assert pool.lent_bytes <= 128 * MIB
+        other = ConnectionPool(RealNet(), identity("c" * 32))
+        got = bytearray(MIB)
+        small = pb.ReadRequest(target=one[:1], chain_version=[1], inode=[7], index=[1], offset=[0], length=[MIB])
+        await other.call(chain[1].address, READ, small, timeout_s=5, sink=lambda _, n: [memoryview(got)])
+        assert got == content
+        await other.close()
+        connection.close()
+        for result in await asyncio.gather(*calls, return_exceptions=True):
+            assert isinstance(result, ThreefsError)
 
 
-def test_bodies_that_are_being_received_have_a_bound_of_all_connections() -> None:
+async def test_bodies_that_are_being_received_have_a_bound_of_all_connections() -> None:
     """40 connections with parts of bodies made a service hold 280 MiB; 4,096 connections are let in."""
-
-    async def test() -> None:
-        async with Served(limits=Limits(bodies_bytes=MIB)) as (server, peers, address):
-            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
-            server.serve(SPACE_INFO, space)
-            body = pb.WriteRequest(writes=[pb.ChunkWrite(checksum=1)] * 100_000).SerializeToString()
-            frame = frames.encode(frames.REQUEST, WRITE.number, 0, 1, body, 0, 60_000)
-            half = len(frame) // 2
-            async with AsyncExitStack() as stack:
-                raws = [await stack.enter_async_context(RawPeer(address)) for _ in range(6)]
-                for raw in raws:
-                    await raw.greet()
-                    raw.writer.write(frame[:half])
-                await until(lambda: sum(session.stream._pause_is_timed for session in server._connections) == 4)
-                assert server.bodies.bytes <= MIB
-                assert sum(len(session.stream._body or b"") for session in server._connections) == server.bodies.bytes
-                await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
-                for raw in raws:  # the first two make room for the others
-                    raw.writer.write(frame[half:])
-                for raw in raws:
-                    header, _ = await raw.frame()
-                    assert header.kind == frames.RESPONSE and not header.flags
-                assert server.bodies.bytes == 0
-                for raw in raws[:3]:
-                    raw.writer.write(frame[:half])
-                await until(lambda: server.bodies.bytes > 0)
-            await until(lambda: server.bodies.bytes == 0)
-
-    run(test)
-
-
-def test_requests_in_flight_have_a_bound_of_one_connection_and_of_all() -> None:
-    """Calls that wait keep their requests: 20 MiB of bodies of one connection made a service hold 1.4 GiB."""
-
-    async def test() -> None:
-        async with Served(limits=Limits(calls_bytes=4 * MIB)) as (server, peers, address):
-            held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
-            server.add(WRITE, lambda call: held.append(call))
-            server.serve(SPACE_INFO, space)
-            clients = [await ConnectionPool(RealNet(), identity()).connect(address, 5) for _ in range(4)]
-            one = pb.ChunkWrite(identity={"client": bytes(16), "seq": 1})
-            request = pb.WriteRequest(writes=[one] * (MIB // 4 // one.ByteSize()))
-            calls = [client.call(WRITE, request, timeout_s=30) for client in clients for _ in range(32)]
-            await until(lambda: sum(call.done() for call in calls) + len(held) == len(calls))
-            assert server.calls_bytes <= 3 * MIB < 4 * MIB
-            refused = [call.exception() for call in calls if call.done()]
-            assert refused and all(isinstance(error, Overloaded) for error in refused)
+    async with Served(limits=Limits(bodies_bytes=MIB)) as (server, peers, address):
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        server.serve(SPACE_INFO, space)
+        body = pb.WriteRequest(writes=[pb.ChunkWrite(checksum=1)] * 100_000).SerializeToString()
+        frame = frames.encode(frames.REQUEST, WRITE.number, 0, 1, body, 0, 60_000)
+        half = len(frame) // 2
+        async with AsyncExitStack() as stack:
+            raws = [await stack.enter_async_context(RawPeer(address)) for _ in range(6)]
+            for raw in raws:
+                await raw.greet()
+                raw.writer.write(frame[:half])
+            await until(lambda: sum(session.stream._pause_is_timed for session in server._connections) == 4)
+            assert server.bodies.bytes <= MIB
+            assert sum(len(session.stream._body or b"") for session in server._connections) == server.bodies.bytes
             await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
-            forwarded = clients[0].call(WRITE, request, timeout_s=30, hops=0)
-            count = len(held)
-            await until(lambda: len(held) > count)
-            for call in held:
-                call.reply(pb.WriteReply())
-            await forwarded
-            await until(lambda: not server.calls_bytes)
-            for client in clients:
-                client.close()
+            for raw in raws:  # the first two make room for the others
+                raw.writer.write(frame[half:])
+            for raw in raws:
+                header, _ = await raw.frame()
+                assert header.kind == frames.RESPONSE and not header.flags
+            assert server.bodies.bytes == 0
+            for raw in raws[:3]:
+                raw.writer.write(frame[:half])
+            await until(lambda: server.bodies.bytes > 0)
+        await until(lambda: server.bodies.bytes == 0)
 
-    run(test)
+
+async def test_requests_in_flight_have_a_bound_of_one_connection_and_of_all() -> None:
+    """Calls that wait keep their requests: 20 MiB of bodies of one connection made a service hold 1.4 GiB."""
+    async with Served(limits=Limits(calls_bytes=4 * MIB)) as (server, peers, address):
+        held: list[Call[pb.WriteRequest, pb.WriteReply]] = []
+        server.add(WRITE, lambda call: held.append(call))
+        server.serve(SPACE_INFO, space)
+        clients = [await ConnectionPool(RealNet(), identity()).connect(address, 5) for _ in range(4)]
+        one = pb.ChunkWrite(identity={"client": bytes(16), "seq": 1})
+        request = pb.WriteRequest(writes=[one] * (MIB // 4 // one.ByteSize()))
+        calls = [client.call(WRITE, request, timeout_s=30) for client in clients for _ in range(32)]
+        await until(lambda: sum(call.done() for call in calls) + len(held) == len(calls))
+        assert server.calls_bytes <= 3 * MIB < 4 * MIB
+        refused = [call.exception() for call in calls if call.done()]
+        assert refused and all(isinstance(error, Overloaded) for error in refused)
+        await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
+        forwarded = clients[0].call(WRITE, request, timeout_s=30, hops=0)
+        count = len(held)
+        await until(lambda: len(held) > count)
+        for call in held:
+            call.reply(pb.WriteReply())
+        await forwarded
+        await until(lambda: not server.calls_bytes)
+        for client in clients:
+            client.close()

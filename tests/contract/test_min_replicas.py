@@ -7,7 +7,6 @@ import pytest
 from threefs_manager.service import Manager
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, until
-from tests.harness.rpc import run
 from tests.unit.services.threefs_manager.test_service import PLAN, Bench, plan
 from tests.unit.services.threefs_manager.test_service import run as run_manager
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, OutcomeUnknown, Retry, TooFewReplicas
@@ -22,89 +21,76 @@ def need(chain: TestChain, minimum: int) -> None:
         replica.cluster.learn(chain.routing())
 
 
-def test_a_lone_target_takes_no_writes_but_is_read(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            need(chain, 2)
-            await chain.write(b"abc")
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-            await chain.write(b"two")
-            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
-            said = "chain 1 has 1 of 3 copies, and at least 2 are needed"
-            for row, content in (
-                (chain.row(b"one"), b"one"),
-                (chain.row(kind=pb.TRUNCATE, length=1), b""),
-                (chain.row(kind=pb.REMOVE, chunk_bytes=0), b""),
-            ):
-                with pytest.raises(TooFewReplicas, match=said) as caught:
-                    await chain.send(row, content)
-                assert caught.value.retry is Retry.REFRESH, "clients try again until their deadline"
-            assert await chain.read(1) == (2, b"two") and chain[1].pending() == 0
-            need(chain, 1)
-            assert (await chain.write(b"one")).version == 3, "the minimum was lowered"
-
-    run(test)
+async def test_a_lone_target_takes_no_writes_but_is_read(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        need(chain, 2)
+        await chain.write(b"abc")
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await chain.write(b"two")
+        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+        said = "chain 1 has 1 of 3 copies, and at least 2 are needed"
+        for row, content in (
+            (chain.row(b"one"), b"one"),
+            (chain.row(kind=pb.TRUNCATE, length=1), b""),
+            (chain.row(kind=pb.REMOVE, chunk_bytes=0), b""),
+        ):
+            with pytest.raises(TooFewReplicas, match=said) as caught:
+                await chain.send(row, content)
+            assert caught.value.retry is Retry.REFRESH, "clients try again until their deadline"
+        assert await chain.read(1) == (2, b"two") and chain[1].pending() == 0
+        need(chain, 1)
+        assert (await chain.write(b"one")).version == 3, "the minimum was lowered"
 
 
-def test_a_target_that_syncs_does_not_count(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            need(chain, 2)
-            chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
-            with pytest.raises(TooFewReplicas):
-                await chain.write(b"x")
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+async def test_a_target_that_syncs_does_not_count(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        need(chain, 2)
+        chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
+        with pytest.raises(TooFewReplicas):
             await chain.write(b"x")
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await chain.write(b"x")
 
-    run(test)
 
-
-def test_a_write_that_ends_on_too_few_is_not_acknowledged(tmp_path: Path) -> None:
+async def test_a_write_that_ends_on_too_few_is_not_acknowledged(tmp_path: Path) -> None:
     """It was admitted while there were enough. What is pending is finished; sent again it is acknowledged only when
     enough serve."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            need(chain, 2)
-            gate = chain[1].peers.before = Gate()
-            row = chain.row(b"data")
-            write = asyncio.create_task(chain.send(row, b"data"))
-            await gate.reached.wait()
-            chain[1].peers.before = None
-            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
-            gate.open.set()
-            with pytest.raises(OutcomeUnknown, match="not on enough targets"):
-                await write
-            await until(lambda: chain[1].committed() == 1)
-            again = chain.row(b"data", seq=row.identity.seq, again=True)
-            with pytest.raises(TooFewReplicas):
-                await chain.send(again, b"data")
-            chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
-            await until(lambda: chain[2].committed() == 1)  # by resync
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-            again = chain.row(b"data", seq=row.identity.seq, again=True)
-            assert (await chain.send(again, b"data")).version == 1, "its own result"
-            assert await chain.read(2) == (1, b"data")
-
-    run(test)
+    async with chain_of(tmp_path) as chain:
+        need(chain, 2)
+        gate = chain[1].peers.before = Gate()
+        row = chain.row(b"data")
+        write = asyncio.create_task(chain.send(row, b"data"))
+        await gate.reached.wait()
+        chain[1].peers.before = None
+        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+        gate.open.set()
+        with pytest.raises(OutcomeUnknown, match="not on enough targets"):
+            await write
+        await until(lambda: chain[1].committed() == 1)
+        again = chain.row(b"data", seq=row.identity.seq, again=True)
+        with pytest.raises(TooFewReplicas):
+            await chain.send(again, b"data")
+        chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
+        await until(lambda: chain[2].committed() == 1)  # by resync
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        again = chain.row(b"data", seq=row.identity.seq, again=True)
+        assert (await chain.send(again, b"data")).version == 1, "its own result"
+        assert await chain.read(2) == (1, b"data")
 
 
-def test_what_was_pending_is_finished_by_a_lone_target(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            need(chain, 3)
-            gate = chain[1].peers.before = Gate()
-            write = asyncio.create_task(chain.write(b"data", timeout_s=0.2))
-            await gate.reached.wait()
-            with pytest.raises(Exception, match=r"."):
-                await write
-            chain[1].peers.before = None
-            gate.open.set()
-            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
-            await until(lambda: chain[1].committed(CHUNK) == 1)
-            assert await chain.read(1) == (1, b"data")
-
-    run(test)
+async def test_what_was_pending_is_finished_by_a_lone_target(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        need(chain, 3)
+        gate = chain[1].peers.before = Gate()
+        write = asyncio.create_task(chain.write(b"data", timeout_s=0.2))
+        await gate.reached.wait()
+        with pytest.raises(Exception, match=r"."):
+            await write
+        chain[1].peers.before = None
+        gate.open.set()
+        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+        await until(lambda: chain[1].committed(CHUNK) == 1)
+        assert await chain.read(1) == (1, b"data")
 
 
 # ---- the minimum of replicas

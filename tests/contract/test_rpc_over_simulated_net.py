@@ -102,195 +102,180 @@ def simulate(test: Callable[[Hosts], Awaitable[None]]) -> None:
         hosts.loop.discard()
 
 
-def test_payload_goes_both_ways_unharmed() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, _ = await hosts.serve()
-        for size in (0, 1, 4096, SEGMENT_BYTES - 1, SEGMENT_BYTES + 1, 5_000_001):
-            data = SeededRandom(size).token(size)
-            await hosts.write(data)
-            assert service.kept == data
-            assert await hosts.read(size) == data
-        assert service.server.pool.lent == 0
+def simulated(test: Callable[[Hosts], Awaitable[None]]) -> Callable[[], None]:
+    """Runs a test on hosts of its own."""
 
-    simulate(test)
+    def run() -> None:
+        simulate(test)
+
+    return run
 
 
-def test_small_calls_pass_large_ones_on_the_same_connection() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, _ = await hosts.serve()
-        service.may_answer.set()
-        await hosts.write(b"")
-        hosts.fabric.slow["a", "b"] = (0.01, 0.02)
-        ends: list[str] = []
-        large = hosts.begin(hosts.write(bytes(20 << 20), 30))
-        large.add_done_callback(lambda _: ends.append("large"))
-        await asyncio.sleep(0)
-        small = hosts.wait()
-        small.add_done_callback(lambda _: ends.append("small"))
-        await asyncio.gather(large, small)
-        assert ends == ["small", "large"]
-
-    simulate(test)
+@simulated
+async def test_payload_goes_both_ways_unharmed(hosts: Hosts) -> None:
+    service, _ = await hosts.serve()
+    for size in (0, 1, 4096, SEGMENT_BYTES - 1, SEGMENT_BYTES + 1, 5_000_001):
+        data = SeededRandom(size).token(size)
+        await hosts.write(data)
+        assert service.kept == data
+        assert await hosts.read(size) == data
+    assert service.server.pool.lent == 0
 
 
-def test_a_call_ends_at_its_deadline_and_is_cancelled_over_there() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, _ = await hosts.serve()
-        begin = hosts.loop.time()
-        with pytest.raises(DeadlineExceeded):
-            await hosts.wait(timeout_s=2.97)
-        assert hosts.loop.time() - begin == pytest.approx(3.0, abs=0.01), "2.97 s of a clock that is slow by 1 %"
-        await asyncio.sleep(0.01)
-        assert service.cancelled == 1
-        assert await hosts.write(b"the connection is as good as before") == 1
-
-    simulate(test)
-
-
-def test_a_call_that_its_caller_gives_up_is_cancelled_over_there() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, _ = await hosts.serve()
-        call = hosts.wait()
-        await asyncio.sleep(1)
-        assert (service.entered, service.cancelled) == (1, 0)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        await asyncio.sleep(0.01)
-        assert service.cancelled == 1
-
-    simulate(test)
+@simulated
+async def test_small_calls_pass_large_ones_on_the_same_connection(hosts: Hosts) -> None:
+    service, _ = await hosts.serve()
+    service.may_answer.set()
+    await hosts.write(b"")
+    hosts.fabric.slow["a", "b"] = (0.01, 0.02)
+    ends: list[str] = []
+    large = hosts.begin(hosts.write(bytes(20 << 20), 30))
+    large.add_done_callback(lambda _: ends.append("large"))
+    await asyncio.sleep(0)
+    small = hosts.wait()
+    small.add_done_callback(lambda _: ends.append("small"))
+    await asyncio.gather(large, small)
+    assert ends == ["small", "large"]
 
 
-def test_a_server_killed_in_a_call_is_a_lost_connection_and_its_successor_serves() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, process = await hosts.serve()
-        call = hosts.wait()
-        await asyncio.sleep(1)
-        process.kill()
-        begin = hosts.loop.time()
-        with pytest.raises(ConnectionLost):
-            await call
-        assert hosts.loop.time() - begin < 0.01
-        with pytest.raises(Unavailable, match=ADDRESS):
-            await hosts.write(b"x")
-        assert service.cancelled == 0, "who is dead handles no loss"
-        await hosts.serve()
-        assert await hosts.write(b"x") == 1
-
-    simulate(test)
+@simulated
+async def test_a_call_ends_at_its_deadline_and_is_cancelled_over_there(hosts: Hosts) -> None:
+    service, _ = await hosts.serve()
+    begin = hosts.loop.time()
+    with pytest.raises(DeadlineExceeded):
+        await hosts.wait(timeout_s=2.97)
+    assert hosts.loop.time() - begin == pytest.approx(3.0, abs=0.01), "2.97 s of a clock that is slow by 1 %"
+    await asyncio.sleep(0.01)
+    assert service.cancelled == 1
+    assert await hosts.write(b"the connection is as good as before") == 1
 
 
-def test_a_caller_killed_in_a_call_cancels_it() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, _ = await hosts.serve()
-        call = hosts.wait()
-        await asyncio.sleep(1)
-        hosts.caller.kill()
-        await asyncio.sleep(1)
-        assert service.cancelled == 1 and not call.done()
-
-    simulate(test)
-
-
-def test_a_server_without_power_is_a_deadline_then_a_lost_connection() -> None:
-    async def test(hosts: Hosts) -> None:
-        _, process = await hosts.serve()
-        call = hosts.wait(timeout_s=3)
-        await asyncio.sleep(1)
-        process.kill()
-        hosts.fabric.power_off("b")
-        with pytest.raises(DeadlineExceeded):
-            await call
-        hosts.fabric.power_on("b")
-        await hosts.serve()
-        with pytest.raises(ConnectionLost):  # the cancellation of the first call was answered with a reset
-            while True:
-                await hosts.write(b"x")
-        assert await hosts.write(b"x") == 1
-
-    simulate(test)
-
-
-def test_a_paused_server_answers_when_it_goes_on() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, process = await hosts.serve()
-        assert await hosts.write(b"before") == 1
-        process.pause()
-        with pytest.raises(DeadlineExceeded):
-            await hosts.write(b"in the pause", timeout_s=1)
-        second = hosts.begin(hosts.write(b"after", timeout_s=30))
-        await asyncio.sleep(5)
-        process.resume()
-        await second
-        assert service.kept == b"after"
-
-    simulate(test)
-
-
-def test_a_lost_reply_leaves_the_effect() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, _ = await hosts.serve()
-        assert await hosts.write(b"one") == 1
-        hosts.fabric.block("b", "a")
-        with pytest.raises(DeadlineExceeded):
-            await hosts.write(b"two", timeout_s=1)
-        assert (service.kept, service.writes) == (b"two", 2)
-        hosts.fabric.cut("a", "b")
-        hosts.fabric.unblock("b", "a")
-        assert await hosts.write(b"two") == 3, "a caller repeats it on a new connection"
-
-    simulate(test)
-
-
-def test_a_lost_request_has_no_effect() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, _ = await hosts.serve()
-        assert await hosts.write(b"one") == 1
-        hosts.fabric.block("a", "b")
-        call = hosts.begin(hosts.write(b"two"))
-        await asyncio.sleep(1)
-        hosts.fabric.cut("a", "b")
-        with pytest.raises(ConnectionLost):
-            await call
-        hosts.fabric.unblock("a", "b")
-        await asyncio.sleep(60)
-        assert (service.kept, service.writes) == (b"one", 1)
-        assert await hosts.write(b"three") == 2
-
-    simulate(test)
-
-
-def test_a_cut_in_the_middle_of_a_payload_gives_its_buffer_back() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, _ = await hosts.serve()
-        await hosts.write(b"")
-        hosts.fabric.slow["a", "b"] = (0.05, 0.1)
-        call = hosts.begin(hosts.write(bytes(8 << 20)))
-        while not service.server.pool.lent:
-            await asyncio.sleep(0.01)
-        hosts.fabric.cut("a", "b")
-        with pytest.raises(ConnectionLost):
-            await call
-        await asyncio.sleep(1)
-        assert service.server.pool.lent == 0 and service.kept == b""
-
-    simulate(test)
-
-
-def test_a_server_that_stops_answers_what_it_has_begun() -> None:
-    async def test(hosts: Hosts) -> None:
-        service, process = await hosts.serve()
-        call = hosts.wait()
-        await asyncio.sleep(1)
-        stop = process.start(service.server.stop(10))
-        await asyncio.sleep(1)
-        with pytest.raises((Stopping, Unavailable)):
-            await hosts.write(b"x")
-        service.may_answer.set()
+@simulated
+async def test_a_call_that_its_caller_gives_up_is_cancelled_over_there(hosts: Hosts) -> None:
+    service, _ = await hosts.serve()
+    call = hosts.wait()
+    await asyncio.sleep(1)
+    assert (service.entered, service.cancelled) == (1, 0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
         await call
-        await stop
-        with pytest.raises(Unavailable):
-            await hosts.write(b"x")
+    await asyncio.sleep(0.01)
+    assert service.cancelled == 1
 
-    simulate(test)
+
+@simulated
+async def test_a_server_killed_in_a_call_is_a_lost_connection_and_its_successor_serves(hosts: Hosts) -> None:
+    service, process = await hosts.serve()
+    call = hosts.wait()
+    await asyncio.sleep(1)
+    process.kill()
+    begin = hosts.loop.time()
+    with pytest.raises(ConnectionLost):
+        await call
+    assert hosts.loop.time() - begin < 0.01
+    with pytest.raises(Unavailable, match=ADDRESS):
+        await hosts.write(b"x")
+    assert service.cancelled == 0, "who is dead handles no loss"
+    await hosts.serve()
+    assert await hosts.write(b"x") == 1
+
+
+@simulated
+async def test_a_caller_killed_in_a_call_cancels_it(hosts: Hosts) -> None:
+    service, _ = await hosts.serve()
+    call = hosts.wait()
+    await asyncio.sleep(1)
+    hosts.caller.kill()
+    await asyncio.sleep(1)
+    assert service.cancelled == 1 and not call.done()
+
+
+@simulated
+async def test_a_server_without_power_is_a_deadline_then_a_lost_connection(hosts: Hosts) -> None:
+    _, process = await hosts.serve()
+    call = hosts.wait(timeout_s=3)
+    await asyncio.sleep(1)
+    process.kill()
+    hosts.fabric.power_off("b")
+    with pytest.raises(DeadlineExceeded):
+        await call
+    hosts.fabric.power_on("b")
+    await hosts.serve()
+    with pytest.raises(ConnectionLost):  # the cancellation of the first call was answered with a reset
+        while True:
+            await hosts.write(b"x")
+    assert await hosts.write(b"x") == 1
+
+
+@simulated
+async def test_a_paused_server_answers_when_it_goes_on(hosts: Hosts) -> None:
+    service, process = await hosts.serve()
+    assert await hosts.write(b"before") == 1
+    process.pause()
+    with pytest.raises(DeadlineExceeded):
+        await hosts.write(b"in the pause", timeout_s=1)
+    second = hosts.begin(hosts.write(b"after", timeout_s=30))
+    await asyncio.sleep(5)
+    process.resume()
+    await second
+    assert service.kept == b"after"
+
+
+@simulated
+async def test_a_lost_reply_leaves_the_effect(hosts: Hosts) -> None:
+    service, _ = await hosts.serve()
+    assert await hosts.write(b"one") == 1
+    hosts.fabric.block("b", "a")
+    with pytest.raises(DeadlineExceeded):
+        await hosts.write(b"two", timeout_s=1)
+    assert (service.kept, service.writes) == (b"two", 2)
+    hosts.fabric.cut("a", "b")
+    hosts.fabric.unblock("b", "a")
+    assert await hosts.write(b"two") == 3, "a caller repeats it on a new connection"
+
+
+@simulated
+async def test_a_lost_request_has_no_effect(hosts: Hosts) -> None:
+    service, _ = await hosts.serve()
+    assert await hosts.write(b"one") == 1
+    hosts.fabric.block("a", "b")
+    call = hosts.begin(hosts.write(b"two"))
+    await asyncio.sleep(1)
+    hosts.fabric.cut("a", "b")
+    with pytest.raises(ConnectionLost):
+        await call
+    hosts.fabric.unblock("a", "b")
+    await asyncio.sleep(60)
+    assert (service.kept, service.writes) == (b"one", 1)
+    assert await hosts.write(b"three") == 2
+
+
+@simulated
+async def test_a_cut_in_the_middle_of_a_payload_gives_its_buffer_back(hosts: Hosts) -> None:
+    service, _ = await hosts.serve()
+    await hosts.write(b"")
+    hosts.fabric.slow["a", "b"] = (0.05, 0.1)
+    call = hosts.begin(hosts.write(bytes(8 << 20)))
+    while not service.server.pool.lent:
+        await asyncio.sleep(0.01)
+    hosts.fabric.cut("a", "b")
+    with pytest.raises(ConnectionLost):
+        await call
+    await asyncio.sleep(1)
+    assert service.server.pool.lent == 0 and service.kept == b""
+
+
+@simulated
+async def test_a_server_that_stops_answers_what_it_has_begun(hosts: Hosts) -> None:
+    service, process = await hosts.serve()
+    call = hosts.wait()
+    await asyncio.sleep(1)
+    stop = process.start(service.server.stop(10))
+    await asyncio.sleep(1)
+    with pytest.raises((Stopping, Unavailable)):
+        await hosts.write(b"x")
+    service.may_answer.set()
+    await call
+    await stop
+    with pytest.raises(Unavailable):
+        await hosts.write(b"x")

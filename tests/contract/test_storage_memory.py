@@ -19,7 +19,6 @@ from tests.harness.chain_harness import (
     chain_of,
     until,
 )
-from tests.harness.rpc import run
 from threefs.env.buffers import BufferPool
 from threefs.errors import InvalidArgument, Overloaded
 from threefs.ids import ChunkId
@@ -50,161 +49,134 @@ async def write_all(chain: TestChain, rows: list[pb.ChunkWrite], payload: bytes 
     return await chain.peers.call(chain[1].address, WRITE, request, timeout_s=30, payload=[payload] if payload else [])
 
 
-def test_small_changes_of_many_chunks_take_their_memory_in_turns(
+async def test_small_changes_of_many_chunks_take_their_memory_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of 40 KiB for 1,024 chunks of 64 MiB made a service take 64 GiB."""
     monkeypatch.setattr(chunk_writer, "SCRATCH_BYTES", 4 * MIB)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            engine = chain[1].target.engine
-            peak = Peak(engine._buffers, monkeypatch)
-            extend = [chain.row(chunk=c, kind=pb.EXTEND, length=CHUNK_BYTES, checksum=0) for c in CHUNKS]
-            reply = await write_all(chain, extend)
-            assert not any(result.code for result in reply.results) and MIB <= peak.bytes <= 4 * MIB
-            part = [chain.row(b"x" * 100, 5000, chunk=chunk) for chunk in CHUNKS]
-            reply = await write_all(chain, part, b"x" * 100 * len(CHUNKS))
-            assert not any(result.code for result in reply.results) and peak.bytes <= 4 * MIB
-            assert engine._buffers.lent == 0
-            for chunk in CHUNKS:
-                assert (await chain.read(1, chunk, 4999, 102))[1] == b"\0" + b"x" * 100 + b"\0"
-
-    run(test)
+    async with chain_of(tmp_path, 1) as chain:
+        engine = chain[1].target.engine
+        peak = Peak(engine._buffers, monkeypatch)
+        extend = [chain.row(chunk=c, kind=pb.EXTEND, length=CHUNK_BYTES, checksum=0) for c in CHUNKS]
+        reply = await write_all(chain, extend)
+        assert not any(result.code for result in reply.results) and MIB <= peak.bytes <= 4 * MIB
+        part = [chain.row(b"x" * 100, 5000, chunk=chunk) for chunk in CHUNKS]
+        reply = await write_all(chain, part, b"x" * 100 * len(CHUNKS))
+        assert not any(result.code for result in reply.results) and peak.bytes <= 4 * MIB
+        assert engine._buffers.lent == 0
+        for chunk in CHUNKS:
+            assert (await chain.read(1, chunk, 4999, 102))[1] == b"\0" + b"x" * 100 + b"\0"
 
 
-def test_payloads_that_the_disk_cannot_take_as_they_lie_are_copied_in_turns(
+async def test_payloads_that_the_disk_cannot_take_as_they_lie_are_copied_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunk_writer, "SCRATCH_BYTES", MIB)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            peak = Peak(chain[1].target.engine._buffers, monkeypatch)
-            rows = [chain.row(bytes([c.number]) * 200_001, chunk=c) for c in CHUNKS[:20]]
-            payload = b"".join(bytes([chunk.number]) * 200_001 for chunk in CHUNKS[:20])
-            reply = await write_all(chain, rows, payload)
-            assert not any(result.code for result in reply.results) and 0 < peak.bytes <= 1_500_000
-            for chunk in CHUNKS[:20]:
-                assert (await chain.read(1, chunk))[1] == bytes([chunk.number]) * 200_001
-
-    run(test)
+    async with chain_of(tmp_path, 1) as chain:
+        peak = Peak(chain[1].target.engine._buffers, monkeypatch)
+        rows = [chain.row(bytes([c.number]) * 200_001, chunk=c) for c in CHUNKS[:20]]
+        payload = b"".join(bytes([chunk.number]) * 200_001 for chunk in CHUNKS[:20])
+        reply = await write_all(chain, rows, payload)
+        assert not any(result.code for result in reply.results) and 0 < peak.bytes <= 1_500_000
+        for chunk in CHUNKS[:20]:
+            assert (await chain.read(1, chunk))[1] == bytes([chunk.number]) * 200_001
 
 
-def test_parts_of_many_large_blocks_are_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_parts_of_many_large_blocks_are_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_reader, "SCRATCH_BYTES", 64 << 10)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            for chunk in CHUNKS[:20]:
-                await chain.write(bytes([chunk.number]) * 500_000, chunk=chunk)
-            chain[1].disk.cold = True
-            engine = chain[1].target.engine
-            peak = Peak(engine._buffers, monkeypatch)
-            hold = chain[1].disk.hold_read = Gate()
-            rows = [(chunk, offset, 1000) for chunk in CHUNKS[:20] for offset in (100, 40_000, 90_000)]
-            given_up = asyncio.create_task(chain.read_rows(1, rows))
-            await hold.reached.wait()
-            await cancelled(given_up)
-            hold.open.set()
-            await until(lambda: engine._buffers.lent == 0)
-            reply, content = await chain.read_rows(1, rows)
-            assert not any(reply.code)
-            assert content == b"".join(bytes([chunk.number]) * 1000 for chunk, _, _ in rows)
-            assert 0 < peak.bytes <= 80 << 10 and engine._buffers.lent == 0
-
-    run(test)
+    async with chain_of(tmp_path, 1) as chain:
+        for chunk in CHUNKS[:20]:
+            await chain.write(bytes([chunk.number]) * 500_000, chunk=chunk)
+        chain[1].disk.cold = True
+        engine = chain[1].target.engine
+        peak = Peak(engine._buffers, monkeypatch)
+        hold = chain[1].disk.hold_read = Gate()
+        rows = [(chunk, offset, 1000) for chunk in CHUNKS[:20] for offset in (100, 40_000, 90_000)]
+        given_up = asyncio.create_task(chain.read_rows(1, rows))
+        await hold.reached.wait()
+        await cancelled(given_up)
+        hold.open.set()
+        await until(lambda: engine._buffers.lent == 0)
+        reply, content = await chain.read_rows(1, rows)
+        assert not any(reply.code)
+        assert content == b"".join(bytes([chunk.number]) * 1000 for chunk, _, _ in rows)
+        assert 0 < peak.bytes <= 80 << 10 and engine._buffers.lent == 0
 
 
-def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(
+async def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each change of a few bytes sends its whole chunk there, and so does the resync."""
     monkeypatch.setattr(successor, "WHOLE_CHUNK_BYTES", 4 * MIB)
     monkeypatch.setattr(resync, "IN_FLIGHT_BYTES", 2 * MIB)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            for chunk in CHUNKS[:20]:
-                await chain.write(bytes(CHUNK_BYTES - 4096), chunk=chunk)
-            chain.change((1, SERVING), (2, OFFLINE))
-            head = chain[1]
-            gate = head.peers.before = Gate()
-            for chunk in CHUNKS[:20]:
-                await chain.write(b"a", chunk=chunk)
-            peak = Peak(head.server.pool, monkeypatch)
-            chain.change((1, SERVING), (2, SYNCING))
-            await gate.reached.wait()  # by the resync
-            await asyncio.sleep(0.1)
-            assert MIB <= head.server.pool.lent_bytes <= 2 * MIB
-            writes = [asyncio.create_task(chain.write(b"b", 1, chunk=chunk)) for chunk in CHUNKS[:20]]
-            await until(lambda: len(head.target.locks) == 20)
-            await asyncio.sleep(0.1)
-            head.peers.before = None
-            gate.open.set()
-            await asyncio.gather(*writes)
-            await until(lambda: chain[2].target.synced_in_version == chain.version)
-            assert peak.bytes <= 5 * MIB
-            for chunk in CHUNKS[:20]:
-                assert chain[1].state(chunk) == chain[2].state(chunk)
-
-    run(test)
+    async with chain_of(tmp_path, 2) as chain:
+        for chunk in CHUNKS[:20]:
+            await chain.write(bytes(CHUNK_BYTES - 4096), chunk=chunk)
+        chain.change((1, SERVING), (2, OFFLINE))
+        head = chain[1]
+        gate = head.peers.before = Gate()
+        for chunk in CHUNKS[:20]:
+            await chain.write(b"a", chunk=chunk)
+        peak = Peak(head.server.pool, monkeypatch)
+        chain.change((1, SERVING), (2, SYNCING))
+        await gate.reached.wait()  # by the resync
+        await asyncio.sleep(0.1)
+        assert MIB <= head.server.pool.lent_bytes <= 2 * MIB
+        writes = [asyncio.create_task(chain.write(b"b", 1, chunk=chunk)) for chunk in CHUNKS[:20]]
+        await until(lambda: len(head.target.locks) == 20)
+        await asyncio.sleep(0.1)
+        head.peers.before = None
+        gate.open.set()
+        await asyncio.gather(*writes)
+        await until(lambda: chain[2].target.synced_in_version == chain.version)
+        assert peak.bytes <= 5 * MIB
+        for chunk in CHUNKS[:20]:
+            assert chain[1].state(chunk) == chain[2].state(chunk)
 
 
-def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
+async def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(successor, "WHOLE_CHUNK_BYTES", MIB)
     monkeypatch.setattr(resync, "_IN_FLIGHT_CHUNKS", 1)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            for chunk in CHUNKS[:4]:
-                await chain.write(bytes(CHUNK_BYTES), chunk=chunk)
-            chain.change((1, SERVING), (2, SYNCING))
-            await until(lambda: chain[2].target.synced_in_version == chain.version)
-            gate = chain[1].peers.before = Gate()
-            writes = [asyncio.create_task(chain.write(b"b", 1, chunk=chunk)) for chunk in CHUNKS[:4]]
-            await gate.reached.wait()
-            await until(lambda: len(chain[1].target.locks) == 4)
-            chain.change((1, SERVING), (2, OFFLINE))
-            results = await asyncio.gather(*writes)
-            assert len(results) == 4, "all are committed without the one that is gone"
-            assert all(room._used == 0 and not room._waiting for room in chain[1].storage._craq._successor._budgets)
-
-    run(test)
+    async with chain_of(tmp_path, 2) as chain:
+        for chunk in CHUNKS[:4]:
+            await chain.write(bytes(CHUNK_BYTES), chunk=chunk)
+        chain.change((1, SERVING), (2, SYNCING))
+        await until(lambda: chain[2].target.synced_in_version == chain.version)
+        gate = chain[1].peers.before = Gate()
+        writes = [asyncio.create_task(chain.write(b"b", 1, chunk=chunk)) for chunk in CHUNKS[:4]]
+        await gate.reached.wait()
+        await until(lambda: len(chain[1].target.locks) == 4)
+        chain.change((1, SERVING), (2, OFFLINE))
+        results = await asyncio.gather(*writes)
+        assert len(results) == 4, "all are committed without the one that is gone"
+        assert all(room._used == 0 and not room._waiting for room in chain[1].storage._craq._successor._budgets)
 
 
-def test_rows_of_batches_have_a_bound_of_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rows_of_batches_have_a_bound_of_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row is a task: a request of 40 KiB took 5 MiB, and 4,096 of them could wait."""
     monkeypatch.setattr(service, "_MAX_IN_FLIGHT", 100)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            gate = chain[1].peers.before = Gate()
-            first = asyncio.create_task(write_all(chain, [chain.row(b"x", chunk=c) for c in CHUNKS], b"x" * 40))
-            second = asyncio.create_task(write_all(chain, [chain.row(b"y", chunk=c) for c in CHUNKS], b"y" * 40))
-            await gate.reached.wait()
-            await until(lambda: chain[1].storage._in_flight == 80)
-            third = [chain.row(b"z", chunk=chunk) for chunk in CHUNKS]
-            with pytest.raises(Overloaded):
-                await write_all(chain, third, b"z" * 40)
-            await cancelled(second)
-            await until(lambda: chain[1].storage._in_flight == 40)
-            chain[1].peers.before = None
-            gate.open.set()
-            await first
-            reply = await write_all(chain, third, b"z" * 40)
-            assert not any(result.code for result in reply.results) and chain[1].storage._in_flight == 0
-
-    run(test)
+    async with chain_of(tmp_path, 2) as chain:
+        gate = chain[1].peers.before = Gate()
+        first = asyncio.create_task(write_all(chain, [chain.row(b"x", chunk=c) for c in CHUNKS], b"x" * 40))
+        second = asyncio.create_task(write_all(chain, [chain.row(b"y", chunk=c) for c in CHUNKS], b"y" * 40))
+        await gate.reached.wait()
+        await until(lambda: chain[1].storage._in_flight == 80)
+        third = [chain.row(b"z", chunk=chunk) for chunk in CHUNKS]
+        with pytest.raises(Overloaded):
+            await write_all(chain, third, b"z" * 40)
+        await cancelled(second)
+        await until(lambda: chain[1].storage._in_flight == 40)
+        chain[1].peers.before = None
+        gate.open.set()
+        await first
+        reply = await write_all(chain, third, b"z" * 40)
+        assert not any(result.code for result in reply.results) and chain[1].storage._in_flight == 0
 
 
-def test_a_write_with_more_results_than_any_chunk_has_is_refused(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            row = chain.row(b"x", entries=[pb.OnceEntry()] * 257)
-            with pytest.raises(InvalidArgument, match="257 results"):
-                await chain.send(row, b"x")
-
-    run(test)
+async def test_a_write_with_more_results_than_any_chunk_has_is_refused(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        row = chain.row(b"x", entries=[pb.OnceEntry()] * 257)
+        with pytest.raises(InvalidArgument, match="257 results"):
+            await chain.send(row, b"x")

@@ -6,7 +6,6 @@ import pytest
 from threefs_storage import chunk_listing
 
 from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, chain_of, target_of
-from tests.harness.rpc import run
 from threefs.checksums import crc32c
 from threefs.errors import ChainChanged, NotServing
 from threefs.ids import ChunkId
@@ -23,34 +22,27 @@ async def ask(
     return await chain.peers.call(chain[node].address, SCAN_CHUNKS, request, timeout_s=20)
 
 
-def test_pages_of_all_chunks_on_every_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pages_of_all_chunks_on_every_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_listing, "MOST_ROWS", 2)
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            chunks = [ChunkId(inode, number) for inode in (7, 9) for number in (0, 3)]
-            for chunk in chunks:
-                await chain.write(b"abc" * chunk.inode, chunk=chunk)
-            await chain.send(chain.row(chunk=chunks[1], kind=pb.REMOVE))
-            for node in (1, 2):
-                first = await ask(chain, node, limit=99)
-                assert (list(first.inode), list(first.index), first.more) == ([7], [0], True)
-                assert (first.last_inode, first.last_index) == chunks[1]  # it is removed, but was looked at
-                row = (first.version[0], first.length[0], first.checksum[0], first.pending[0])
-                assert row == (1, 21, crc32c(b"abc" * 7), False)
-                rest = await ask(chain, node, behind=chunks[1])
-                assert (list(rest.inode), list(rest.index), rest.more) == ([9, 9], [0, 3], False)
-
-    run(test)
+    async with chain_of(tmp_path, 2) as chain:
+        chunks = [ChunkId(inode, number) for inode in (7, 9) for number in (0, 3)]
+        for chunk in chunks:
+            await chain.write(b"abc" * chunk.inode, chunk=chunk)
+        await chain.send(chain.row(chunk=chunks[1], kind=pb.REMOVE))
+        for node in (1, 2):
+            first = await ask(chain, node, limit=99)
+            assert (list(first.inode), list(first.index), first.more) == ([7], [0], True)
+            assert (first.last_inode, first.last_index) == chunks[1]  # it is removed, but was looked at
+            row = (first.version[0], first.length[0], first.checksum[0], first.pending[0])
+            assert row == (1, 21, crc32c(b"abc" * 7), False)
+            rest = await ask(chain, node, behind=chunks[1])
+            assert (list(rest.inode), list(rest.index), rest.more) == ([9, 9], [0, 3], False)
 
 
-def test_only_who_serves_answers(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            with pytest.raises(ChainChanged):
-                await ask(chain, 1, version=chain.version + 1)
-            chain.change((1, SERVING), (2, OFFLINE))
-            with pytest.raises(NotServing):
-                await ask(chain, 2)
-
-    run(test)
+async def test_only_who_serves_answers(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        with pytest.raises(ChainChanged):
+            await ask(chain, 1, version=chain.version + 1)
+        chain.change((1, SERVING), (2, OFFLINE))
+        with pytest.raises(NotServing):
+            await ask(chain, 2)

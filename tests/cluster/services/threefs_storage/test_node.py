@@ -9,7 +9,7 @@ from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings
 
 from tests.harness.chain_harness import until
-from tests.harness.rpc import identity, run
+from tests.harness.rpc import identity
 from threefs.background import cancel_and_wait
 from threefs.cluster.manager_client import FramedManagerClient
 from threefs.env.disk import RealDisk
@@ -68,57 +68,48 @@ class Bench:
         return {member.target_id // 100: member.state for member in chain.members}
 
 
-def test_a_clean_stop_hands_over_at_once_and_a_start_comes_back(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with Bench(tmp_path) as bench:
-            one, two = await bench.node(1), await bench.node(2)
-            (target,) = one.targets
-            await until(lambda: target.leased_until > 0)
-            await two.stop()
-            await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.OFFLINE})
-            two = await bench.node(2)
-            await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
-            await one.stop()
-            await two.stop()
-            await until(lambda: PublicState.LASTSRV in bench.states().values())
-
-    run(test)
+async def test_a_clean_stop_hands_over_at_once_and_a_start_comes_back(tmp_path: Path) -> None:
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        (target,) = one.targets
+        await until(lambda: target.leased_until > 0)
+        await two.stop()
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.OFFLINE})
+        two = await bench.node(2)
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
+        await one.stop()
+        await two.stop()
+        await until(lambda: PublicState.LASTSRV in bench.states().values())
 
 
-def test_a_chain_version_is_durable_in_the_store_before_the_node_acts_in_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with Bench(tmp_path) as bench:
-            one, two = await bench.node(1), await bench.node(2)
-            (target,) = one.targets
-            assert one.targets.stores()[0].kept.chain.version == target.chain.version, "since it was taken in"
-            before, held = target.chain.version, asyncio.Event()
-            keep = target.engine.keep_note
+async def test_a_chain_version_is_durable_in_the_store_before_the_node_acts_in_it(tmp_path: Path) -> None:
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        (target,) = one.targets
+        assert one.targets.stores()[0].kept.chain.version == target.chain.version, "since it was taken in"
+        before, held = target.chain.version, asyncio.Event()
+        keep = target.engine.keep_note
 
-            async def slow(name: str, value: bytes) -> None:
-                await held.wait()
-                await keep(name, value)
+        async def slow(name: str, value: bytes) -> None:
+            await held.wait()
+            await keep(name, value)
 
-            target.engine.keep_note = slow
-            await two.stop()
-            await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.OFFLINE})
-            await asyncio.sleep(0.1)
-            assert target.chain.version == before
-            held.set()
-            await until(lambda: target.chain.version > before)
-            assert one.targets.stores()[0].kept.chain.version == target.chain.version
-            await one.stop()
-
-    run(test)
+        target.engine.keep_note = slow
+        await two.stop()
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.OFFLINE})
+        await asyncio.sleep(0.1)
+        assert target.chain.version == before
+        held.set()
+        await until(lambda: target.chain.version > before)
+        assert one.targets.stores()[0].kept.chain.version == target.chain.version
+        await one.stop()
 
 
-def test_the_store_keeps_its_identity_until_it_is_wiped(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with Bench(tmp_path) as bench:
-            seen = []
-            for _ in range(2):
-                node = await bench.node(1)
-                seen += [store.store_id for store in node.targets.stores()]
-                await node.stop()
-            assert seen[0] == seen[1] != 0
-
-    run(test)
+async def test_the_store_keeps_its_identity_until_it_is_wiped(tmp_path: Path) -> None:
+    async with Bench(tmp_path) as bench:
+        seen = []
+        for _ in range(2):
+            node = await bench.node(1)
+            seen += [store.store_id for store in node.targets.stores()]
+            await node.stop()
+        assert seen[0] == seen[1] != 0

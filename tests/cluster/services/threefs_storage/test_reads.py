@@ -52,213 +52,175 @@ async def dirty(chain: TestChain, node: int, moment: str) -> "tuple[Gate, asynci
 
 
 @pytest.mark.parametrize(("moment", "expected"), [("before", (1, b"old")), ("after", (2, b"new"))])
-def test_r1_a_dirty_replica_answers_what_the_tail_says(
+async def test_r1_a_dirty_replica_answers_what_the_tail_says(
     tmp_path: Path, moment: str, expected: tuple[int, bytes]
 ) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            gate, write = await dirty(chain, 2, moment)
-            assert await chain.read(3) == expected
-            for node in (1, 2):
-                assert await chain.read(node) == expected
-                queries = [request for name, request in chain[node].peers.sent if name == "QueryVersion"]
-                assert [query.target for query in queries] == [target_of(3)]  # type: ignore[attr-defined]
-            gate.open.set()
-            await write
-            for node in (1, 2, 3):
-                assert await chain.read(node) == (2, b"new")
-                assert chain[node].peers.count(QUERY_VERSION) == (node != 3), "a clean replica asks nobody"
-
-    run(test)
+    async with chain_of(tmp_path) as chain:
+        gate, write = await dirty(chain, 2, moment)
+        assert await chain.read(3) == expected
+        for node in (1, 2):
+            assert await chain.read(node) == expected
+            queries = [request for name, request in chain[node].peers.sent if name == "QueryVersion"]
+            assert [query.target for query in queries] == [target_of(3)]  # type: ignore[attr-defined]
+        gate.open.set()
+        await write
+        for node in (1, 2, 3):
+            assert await chain.read(node) == (2, b"new")
+            assert chain[node].peers.count(QUERY_VERSION) == (node != 3), "a clean replica asks nobody"
 
 
-def test_r1_whoever_writes_reach_last_is_asked_also_while_it_is_syncing(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
-            gate, write = await dirty(chain, 2, "after")
-            assert chain[3].committed() == 2
-            assert await chain.read(1) == await chain.read(2) == (2, b"new"), "it may serve any moment"
-            for node in (1, 2):
-                queries = [request for name, request in chain[node].peers.sent if name == "QueryVersion"]
-                assert [query.target for query in queries] == [target_of(3)]  # type: ignore[attr-defined]
-            gate.open.set()
-            await write
-
-    run(test)
+async def test_r1_whoever_writes_reach_last_is_asked_also_while_it_is_syncing(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        gate, write = await dirty(chain, 2, "after")
+        assert chain[3].committed() == 2
+        assert await chain.read(1) == await chain.read(2) == (2, b"new"), "it may serve any moment"
+        for node in (1, 2):
+            queries = [request for name, request in chain[node].peers.sent if name == "QueryVersion"]
+            assert [query.target for query in queries] == [target_of(3)]  # type: ignore[attr-defined]
+        gate.open.set()
+        await write
 
 
-def test_r1_nobody_answers_with_less_than_one_that_has_just_become_serving(tmp_path: Path) -> None:
+async def test_r1_nobody_answers_with_less_than_one_that_has_just_become_serving(tmp_path: Path) -> None:
     """The answer to a forward is late, and so is the news that who has committed it serves now."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
-            gate, write = await dirty(chain, 2, "after")
-            before = chain.version
-            chain.change((1, SERVING), (2, SERVING), (3, SERVING), learned_by=[3])
-            assert await chain.read(3) == (2, b"new")
-            for node in (1, 2):
-                with pytest.raises(ChainChanged):
-                    await chain.read(node, chain_version=[before])
-            gate.open.set()
-            await cancelled(write)
-
-    run(test)
-
-
-def test_what_a_lost_tail_has_shown_is_finished_before_it_is_read(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            gate, write = await dirty(chain, 2, "after")
-            assert await chain.read(3) == (2, b"new")
-            await chain[3].stop()
-            await cancelled(write)
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-            reads = [asyncio.create_task(chain.read(node)) for node in (1, 2)]
-            queries = asyncio.create_task(chain.query(2))
-            await asyncio.sleep(0.01)
-            gate.open.set()
-            assert await asyncio.gather(*reads) == [(2, b"new")] * 2, "not the older one again"
-            assert await queries == 2
-
-    run(test)
-
-
-def test_a_pending_version_of_an_older_chain_version_is_not_covered_by_the_tail(tmp_path: Path) -> None:
-    """With nobody driving it: the read itself finishes it."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            _, write = await dirty(chain, 1, "before")
-            await chain[1].restart()
-            assert await chain.read(1) == (2, b"new")
-            assert [replica.committed() for replica in chain.replicas] == [2, 2, 2]
-            await cancelled(write)
-
-    run(test)
-
-
-def test_a_chain_change_while_the_tail_is_asked_is_noticed(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            gate, write = await dirty(chain, 2, "after")
-            asking = chain[1].peers.after = Gate(QUERY_VERSION)
-            read = asyncio.create_task(chain.read(1))
-            await asking.reached.wait()
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-            asking.open.set()
+    async with chain_of(tmp_path) as chain:
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        gate, write = await dirty(chain, 2, "after")
+        before = chain.version
+        chain.change((1, SERVING), (2, SERVING), (3, SERVING), learned_by=[3])
+        assert await chain.read(3) == (2, b"new")
+        for node in (1, 2):
             with pytest.raises(ChainChanged):
-                await read
-            gate.open.set()
-            await write
-
-    run(test)
+                await chain.read(node, chain_version=[before])
+        gate.open.set()
+        await cancelled(write)
 
 
-def test_a_tail_that_does_not_answer_fails_the_row_only(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"clean", chunk=OTHER)
-            gate, write = await dirty(chain, 1, "before")
+async def test_what_a_lost_tail_has_shown_is_finished_before_it_is_read(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        gate, write = await dirty(chain, 2, "after")
+        assert await chain.read(3) == (2, b"new")
+        await chain[3].stop()
+        await cancelled(write)
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        reads = [asyncio.create_task(chain.read(node)) for node in (1, 2)]
+        queries = asyncio.create_task(chain.query(2))
+        await asyncio.sleep(0.01)
+        gate.open.set()
+        assert await asyncio.gather(*reads) == [(2, b"new")] * 2, "not the older one again"
+        assert await queries == 2
 
-            async def lost(method: object, request: object) -> None:
-                raise Unavailable("the tail is away")
 
-            chain[1].peers.before = lost
-            reply, content = await chain.read_rows(1, [(CHUNK, 0, 10), (OTHER, 0, 10)])
-            assert list(reply.code) == [Unavailable.code, 0] and content == b"clean"
-            chain[1].peers.before = None
-            gate.open.set()
-            await write
+async def test_a_pending_version_of_an_older_chain_version_is_not_covered_by_the_tail(tmp_path: Path) -> None:
+    """With nobody driving it: the read itself finishes it."""
+    async with chain_of(tmp_path) as chain:
+        _, write = await dirty(chain, 1, "before")
+        await chain[1].restart()
+        assert await chain.read(1) == (2, b"new")
+        assert [replica.committed() for replica in chain.replicas] == [2, 2, 2]
+        await cancelled(write)
 
-    run(test)
+
+async def test_a_chain_change_while_the_tail_is_asked_is_noticed(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        gate, write = await dirty(chain, 2, "after")
+        asking = chain[1].peers.after = Gate(QUERY_VERSION)
+        read = asyncio.create_task(chain.read(1))
+        await asking.reached.wait()
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        asking.open.set()
+        with pytest.raises(ChainChanged):
+            await read
+        gate.open.set()
+        await write
+
+
+async def test_a_tail_that_does_not_answer_fails_the_row_only(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"clean", chunk=OTHER)
+        gate, write = await dirty(chain, 1, "before")
+
+        async def lost(method: object, request: object) -> None:
+            raise Unavailable("the tail is away")
+
+        chain[1].peers.before = lost
+        reply, content = await chain.read_rows(1, [(CHUNK, 0, 10), (OTHER, 0, 10)])
+        assert list(reply.code) == [Unavailable.code, 0] and content == b"clean"
+        chain[1].peers.before = None
+        gate.open.set()
+        await write
 
 
 @pytest.mark.parametrize("difference", [-1, 1])
-def test_r3_rows_of_another_chain_version_are_refused(tmp_path: Path, difference: int) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            chain.change((1, SERVING), (2, SERVING))
-            await chain.write(b"x")
-            with pytest.raises(ChainChanged):
-                await chain.read(1, chain_version=[chain.version + difference])
+async def test_r3_rows_of_another_chain_version_are_refused(tmp_path: Path, difference: int) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        chain.change((1, SERVING), (2, SERVING))
+        await chain.write(b"x")
+        with pytest.raises(ChainChanged):
+            await chain.read(1, chain_version=[chain.version + difference])
+        with pytest.raises(NotServing):
+            await chain.read(1, target=[201])
+
+
+async def test_targets_that_do_not_serve_are_not_read(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"x")
+        for state in (OFFLINE, SYNCING):
+            chain.change((1, SERVING), (2, state))
             with pytest.raises(NotServing):
-                await chain.read(1, target=[201])
-
-    run(test)
-
-
-def test_targets_that_do_not_serve_are_not_read(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(b"x")
-            for state in (OFFLINE, SYNCING):
-                chain.change((1, SERVING), (2, state))
-                with pytest.raises(NotServing):
-                    await chain.read(2)
-
-    run(test)
+                await chain.read(2)
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_rows_of_a_batch_are_answered_each_for_itself(tmp_path: Path, cold: bool) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            big = bytes(range(256)) * 1200  # not a whole number of blocks
-            await chain.write(big)
-            await chain.write(b"small", chunk=OTHER)
-            await chain.send(chain.row(kind=pb.EXTEND, length=0, chunk=ChunkId(7, 2)))
-            chain[2].disk.cold = cold
-            rows = [
-                (CHUNK, 0, len(big)),
-                (OTHER, 0, 100),
-                (ChunkId(8, 0), 0, 10),
-                (OTHER, 2, 2),
-                (OTHER, 5, 5),
-                (OTHER, 99, 5),
-                (OTHER, 0, 0),
-                (ChunkId(7, 2), 0, 5),
-                (CHUNK, 100_001, 70_000),
-                (CHUNK, len(big) - 3, 100),
-            ]
-            reply, content = await chain.read_rows(2, rows)
-            assert list(reply.code) == [0, 0, ChunkNotFound.code, *[0] * 7]
-            assert list(reply.length) == [len(big), 5, 0, 2, 0, 0, 0, 0, 70_000, 3]
-            assert content == big + b"small" + b"al" + big[100_001:170_001] + big[-3:]
-            assert list(reply.version) == [1, 1, 0, 1, 1, 1, 1, 1, 1, 1]
-            assert reply.routing_version == chain.version
-            empty, nothing = await chain.read_rows(2, [])
-            assert not empty.code and nothing == b""
-
-    run(test)
+async def test_rows_of_a_batch_are_answered_each_for_itself(tmp_path: Path, cold: bool) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        big = bytes(range(256)) * 1200  # not a whole number of blocks
+        await chain.write(big)
+        await chain.write(b"small", chunk=OTHER)
+        await chain.send(chain.row(kind=pb.EXTEND, length=0, chunk=ChunkId(7, 2)))
+        chain[2].disk.cold = cold
+        rows = [
+            (CHUNK, 0, len(big)),
+            (OTHER, 0, 100),
+            (ChunkId(8, 0), 0, 10),
+            (OTHER, 2, 2),
+            (OTHER, 5, 5),
+            (OTHER, 99, 5),
+            (OTHER, 0, 0),
+            (ChunkId(7, 2), 0, 5),
+            (CHUNK, 100_001, 70_000),
+            (CHUNK, len(big) - 3, 100),
+        ]
+        reply, content = await chain.read_rows(2, rows)
+        assert list(reply.code) == [0, 0, ChunkNotFound.code, *[0] * 7]
+        assert list(reply.length) == [len(big), 5, 0, 2, 0, 0, 0, 0, 70_000, 3]
+        assert content == big + b"small" + b"al" + big[100_001:170_001] + big[-3:]
+        assert list(reply.version) == [1, 1, 0, 1, 1, 1, 1, 1, 1, 1]
+        assert reply.routing_version == chain.version
+        empty, nothing = await chain.read_rows(2, [])
+        assert not empty.code and nothing == b""
 
 
 @pytest.mark.parametrize("column", ["target", "chain_version", "inode", "index", "offset", "length"])
-def test_columns_of_unequal_length_are_refused(tmp_path: Path, column: str) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            for values in ([], [1, 1]):
-                wrong: dict[str, Any] = {column: values}
-                with pytest.raises(InvalidArgument):
-                    await chain.read_rows(1, [(CHUNK, 0, 1)], **wrong)
-
-    run(test)
+async def test_columns_of_unequal_length_are_refused(tmp_path: Path, column: str) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        for values in ([], [1, 1]):
+            wrong: dict[str, Any] = {column: values}
+            with pytest.raises(InvalidArgument):
+                await chain.read_rows(1, [(CHUNK, 0, 1)], **wrong)
 
 
-def test_too_many_rows_and_too_many_bytes_are_refused(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            with pytest.raises(LimitExceeded):
-                await chain.read_rows(1, [(CHUNK, 0, 1)] * 4097)
-            with pytest.raises(LimitExceeded):
-                await chain.read_rows(1, [(CHUNK, 0, 1 << 20)] * 65)
-            reply, _ = await chain.read_rows(1, [(CHUNK, 0, 0)] * 4096)
-            assert len(reply.code) == 4096
-
-    run(test)
+async def test_too_many_rows_and_too_many_bytes_are_refused(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        with pytest.raises(LimitExceeded):
+            await chain.read_rows(1, [(CHUNK, 0, 1)] * 4097)
+        with pytest.raises(LimitExceeded):
+            await chain.read_rows(1, [(CHUNK, 0, 1 << 20)] * 65)
+        reply, _ = await chain.read_rows(1, [(CHUNK, 0, 0)] * 4096)
+        assert len(reply.code) == 4096
 
 
 def damage(replica: Replica, content: bytes) -> None:
@@ -274,74 +236,62 @@ def damage(replica: Replica, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_damage_is_told_by_a_code_and_logged_once_for_each_chunk(tmp_path: Path, cold: bool) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            for chunk, content in ((CHUNK, b"precious" * 50), (OTHER, b"dear" * 50)):
-                await chain.write(content, chunk=chunk)
-                damage(chain[1], content)
-            chain[1].disk.cold = cold
-            with capture_logs() as logs:
-                for _ in range(2):
-                    reply, content = await chain.read_rows(1, [(CHUNK, 0, 400), (OTHER, 0, 200)])
-                    assert list(reply.code) == [CorruptChunk.code] * 2 and content == b"", "no wrong byte (I12)"
-            assert sorted((log["chunk"], log["target"], log["log_level"]) for log in logs) == [
-                (CHUNK, 101, "warning"),
-                (OTHER, 101, "warning"),
-            ]
-            assert await chain.read(2) == (1, b"precious" * 50), "another replica has it"
-
-    run(test)
+async def test_damage_is_told_by_a_code_and_logged_once_for_each_chunk(tmp_path: Path, cold: bool) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        for chunk, content in ((CHUNK, b"precious" * 50), (OTHER, b"dear" * 50)):
+            await chain.write(content, chunk=chunk)
+            damage(chain[1], content)
+        chain[1].disk.cold = cold
+        with capture_logs() as logs:
+            for _ in range(2):
+                reply, content = await chain.read_rows(1, [(CHUNK, 0, 400), (OTHER, 0, 200)])
+                assert list(reply.code) == [CorruptChunk.code] * 2 and content == b"", "no wrong byte (I12)"
+        assert sorted((log["chunk"], log["target"], log["log_level"]) for log in logs) == [
+            (CHUNK, 101, "warning"),
+            (OTHER, 101, "warning"),
+        ]
+        assert await chain.read(2) == (1, b"precious" * 50), "another replica has it"
 
 
-def test_a_buffer_is_not_used_again_while_a_cancelled_read_still_fills_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            await chain.write(b"x" * 100_000)
-            disk, pool = chain[1].disk, chain[1].server.pool
-            disk.cold = True
-            gate = disk.hold_read = Gate()
-            read = asyncio.create_task(chain.read_rows(1, [(CHUNK, 0, 100_000), (OTHER, 0, 5), (CHUNK, 0, 9)]))
-            await gate.reached.wait()
-            await cancelled(read)
-            await chain.peers.close()  # a second reason to end
-            gate.open.set()
-            await until(lambda: pool.lent == 0)
-
-    run(test)
+async def test_a_buffer_is_not_used_again_while_a_cancelled_read_still_fills_it(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        await chain.write(b"x" * 100_000)
+        disk, pool = chain[1].disk, chain[1].server.pool
+        disk.cold = True
+        gate = disk.hold_read = Gate()
+        read = asyncio.create_task(chain.read_rows(1, [(CHUNK, 0, 100_000), (OTHER, 0, 5), (CHUNK, 0, 9)]))
+        await gate.reached.wait()
+        await cancelled(read)
+        await chain.peers.close()  # a second reason to end
+        gate.open.set()
+        await until(lambda: pool.lent == 0)
 
 
-def test_a_read_that_is_cancelled_before_it_begins_keeps_no_buffer(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            await chain.write(b"x" * 100_000)
-            chain[1].disk.cold = True
-            connection = await chain.peers.connect(chain[1].address, 5)
-            for _ in range(20):
-                request = pb.ReadRequest(
-                    target=[101], chain_version=[1], inode=[7], index=[0], offset=[0], length=[100_000]
-                )
-                connection.call(READ, request, timeout_s=5).cancel()  # both frames leave together
-            await chain.read(1)
-            await until(lambda: chain[1].server.pool.lent == 0)
-
-    run(test)
+async def test_a_read_that_is_cancelled_before_it_begins_keeps_no_buffer(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        await chain.write(b"x" * 100_000)
+        chain[1].disk.cold = True
+        connection = await chain.peers.connect(chain[1].address, 5)
+        for _ in range(20):
+            request = pb.ReadRequest(
+                target=[101], chain_version=[1], inode=[7], index=[0], offset=[0], length=[100_000]
+            )
+            connection.call(READ, request, timeout_s=5).cancel()  # both frames leave together
+        await chain.read(1)
+        await until(lambda: chain[1].server.pool.lent == 0)
 
 
-def test_a_dirty_read_does_not_outlast_its_call(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            gate, write = await dirty(chain, 2, "before")
-            asking = chain[2].peers.before = Gate(QUERY_VERSION)
-            with pytest.raises(DeadlineExceeded):
-                await chain.read(2, timeout_s=0.05)
-            chain[2].peers.before = None
-            asking.open.set()
-            gate.open.set()
-            await write
-            assert chain[2].peers.count(WRITE) == 2
-
-    run(test)
+async def test_a_dirty_read_does_not_outlast_its_call(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        gate, write = await dirty(chain, 2, "before")
+        asking = chain[2].peers.before = Gate(QUERY_VERSION)
+        with pytest.raises(DeadlineExceeded):
+            await chain.read(2, timeout_s=0.05)
+        chain[2].peers.before = None
+        asking.open.set()
+        gate.open.set()
+        await write
+        assert chain[2].peers.count(WRITE) == 2
 
 
 def test_a_long_batch_lets_others_have_their_turn_and_is_answered_in_order(tmp_path: Path) -> None:

@@ -6,68 +6,57 @@ from pathlib import Path
 import pytest
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, chain_of
-from tests.harness.rpc import run
 from threefs.errors import ChainChanged, NotServing
 
 
-def test_a_chain_change_makes_every_pending_version_one_of_before(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            target = chain[1].target
-            target.current_pending.add(CHUNK)
-            target.abandoned.add(CHUNK)
-            target.pending_recovered.set()
-            target.apply_chain(target.chain)
-            assert not target.current_pending and not target.abandoned and not target.pending_recovered.is_set()
-
-    run(test)
+async def test_a_chain_change_makes_every_pending_version_one_of_before(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        target = chain[1].target
+        target.current_pending.add(CHUNK)
+        target.abandoned.add(CHUNK)
+        target.pending_recovered.set()
+        target.apply_chain(target.chain)
+        assert not target.current_pending and not target.abandoned and not target.pending_recovered.is_set()
 
 
-def test_who_is_asked_what(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
-            head, tail, syncing = (chain[node].target for node in (1, 2, 3))
-            head.check(2)
-            head.check_head()
-            tail.check_tail()
-            syncing.check(2, syncing=True)
-            syncing.check_last()
-            for refused in (tail.check_head, syncing.check_head, head.check_tail, syncing.check_tail, tail.check_last):
-                with pytest.raises(NotServing):
-                    refused()
+async def test_who_is_asked_what(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        head, tail, syncing = (chain[node].target for node in (1, 2, 3))
+        head.check(2)
+        head.check_head()
+        tail.check_tail()
+        syncing.check(2, syncing=True)
+        syncing.check_last()
+        for refused in (tail.check_head, syncing.check_head, head.check_tail, syncing.check_tail, tail.check_last):
             with pytest.raises(NotServing):
-                syncing.check(2)
-            for version in (1, 3):
-                with pytest.raises(ChainChanged):
-                    head.check(version)
-            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
-            with pytest.raises(NotServing, match="OFFLINE"):
-                tail.check(3, syncing=True)
-            chain.change((1, SERVING))
-            with pytest.raises(NotServing, match="not in its chain"):
-                tail.check(4, syncing=True)
-
-    run(test)
-
-
-def test_two_changes_at_once_give_a_wait_up_once(tmp_path: Path) -> None:
-    """The second comes in before the one who waits could run."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 3) as chain:
-            target = chain[1].target
-            waiting = asyncio.create_task(target.cancel_on_chain_change(asyncio.sleep(60)))
-            await asyncio.sleep(0.01)
-            for _ in range(3):  # until the timeout has gone off, and its task has not run
-                if waiting.done():
-                    break
-                chain.change((1, SERVING), (2, SERVING), (3, SERVING), learned_by=[1])
-                await asyncio.sleep(0)
+                refused()
+        with pytest.raises(NotServing):
+            syncing.check(2)
+        for version in (1, 3):
             with pytest.raises(ChainChanged):
-                await waiting
+                head.check(version)
+        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+        with pytest.raises(NotServing, match="OFFLINE"):
+            tail.check(3, syncing=True)
+        chain.change((1, SERVING))
+        with pytest.raises(NotServing, match="not in its chain"):
+            tail.check(4, syncing=True)
 
-    run(test)
+
+async def test_two_changes_at_once_give_a_wait_up_once(tmp_path: Path) -> None:
+    """The second comes in before the one who waits could run."""
+    async with chain_of(tmp_path, 3) as chain:
+        target = chain[1].target
+        waiting = asyncio.create_task(target.cancel_on_chain_change(asyncio.sleep(60)))
+        await asyncio.sleep(0.01)
+        for _ in range(3):  # until the timeout has gone off, and its task has not run
+            if waiting.done():
+                break
+            chain.change((1, SERVING), (2, SERVING), (3, SERVING), learned_by=[1])
+            await asyncio.sleep(0)
+        with pytest.raises(ChainChanged):
+            await waiting
 
 
 async def test_the_invariants_hold_while_changes_are_under_way(tmp_path: Path) -> None:

@@ -7,97 +7,79 @@ from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of
-from tests.harness.rpc import run
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, Unavailable
 from threefs.ids import NodeId
 from threefs.routing import LocalState
 
 
-def test_a_node_opens_its_own_targets_only(tmp_path: Path) -> None:
-    async def test() -> None:
-        disk = RealDisk(threads=1)
-        routing = TestChain(tmp_path, 3).routing()
-        targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
-        await targets.open(routing)
-        assert [target.target_id for target in targets] == [target_of(2)]
-        assert targets.get(201).chain == routing.chains[CHAIN]
-        with pytest.raises(NotServing, match="node 2 has no target 101"):
-            targets.get(101)
-        await targets.close()
-        await disk.close()
-
-    run(test)
+async def test_a_node_opens_its_own_targets_only(tmp_path: Path) -> None:
+    disk = RealDisk(threads=1)
+    routing = TestChain(tmp_path, 3).routing()
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(routing)
+    assert [target.target_id for target in targets] == [target_of(2)]
+    assert targets.get(201).chain == routing.chains[CHAIN]
+    with pytest.raises(NotServing, match="node 2 has no target 101"):
+        targets.get(101)
+    await targets.close()
+    await disk.close()
 
 
-def test_only_newer_chain_versions_are_learned(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            old = chain.routing()
-            target = chain[1].target
-            assert chain[1].targets.apply_routing(old) == []
-            new = chain.change((2, SERVING), (1, OFFLINE), learned_by=[2])
-            assert chain[1].targets.apply_routing(new) == [target]
-            assert (target.chain.version, target.serving) == (2, False)
-            assert chain[1].targets.apply_routing(old) == [] and target.chain.version == 2, (
-                "I5: chain versions only rise"
-            )
-
-    run(test)
+async def test_only_newer_chain_versions_are_learned(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        old = chain.routing()
+        target = chain[1].target
+        assert chain[1].targets.apply_routing(old) == []
+        new = chain.change((2, SERVING), (1, OFFLINE), learned_by=[2])
+        assert chain[1].targets.apply_routing(new) == [target]
+        assert (target.chain.version, target.serving) == (2, False)
+        assert chain[1].targets.apply_routing(old) == [] and target.chain.version == 2, "I5: chain versions only rise"
 
 
-def test_the_report_says_whether_the_disk_is_well(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            await chain.write(b"x")
-            (report,) = chain[1].targets.reports()
-            assert (report.target_id, report.chain_version, report.chunks) == (101, 1, 1)
-            assert report.local_state == LocalState.UPTODATE.value and report.capacity_bytes > report.used_bytes > 0
-            chain[1].target.engine.failure = DiskFailed("gone")
-            (report,) = chain[1].targets.reports()
-            assert report.local_state == LocalState.OFFLINE.value
-            chain[1].target.engine.failure = None
-
-    run(test)
+async def test_the_report_says_whether_the_disk_is_well(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        await chain.write(b"x")
+        (report,) = chain[1].targets.reports()
+        assert (report.target_id, report.chain_version, report.chunks) == (101, 1, 1)
+        assert report.local_state == LocalState.UPTODATE.value and report.capacity_bytes > report.used_bytes > 0
+        chain[1].target.engine.failure = DiskFailed("gone")
+        (report,) = chain[1].targets.reports()
+        assert report.local_state == LocalState.OFFLINE.value
+        chain[1].target.engine.failure = None
 
 
-def test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            targets, target = chain[1].targets, chain[1].target
-            late = targets.open_grant()
-            targets.yield_leases()
-            late([target.target_id], 1e12)
-            with pytest.raises(NotServing, match="no lease"):
-                target.check(target.chain.version)
-            targets.open_grant()([target.target_id], 1e12)
+async def test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        targets, target = chain[1].targets, chain[1].target
+        late = targets.open_grant()
+        targets.yield_leases()
+        late([target.target_id], 1e12)
+        with pytest.raises(NotServing, match="no lease"):
             target.check(target.chain.version)
+        targets.open_grant()([target.target_id], 1e12)
+        target.check(target.chain.version)
 
-    run(test)
 
+async def test_a_store_that_cannot_be_closed_keeps_no_other_one_open(tmp_path: Path) -> None:
+    disk = RealDisk(threads=1)
+    routing = TestChain(tmp_path, 2).routing()
+    for name in "12":
+        (tmp_path / name).mkdir()
+    nodes = [(1, tmp_path / "1"), (2, tmp_path / "2"), (2, tmp_path / "2")]
+    targets, others, again = (Targets(NodeId(n), directory, disk, EngineSettings()) for n, directory in nodes)
+    await targets.open(routing)
+    await others.open(routing)
+    targets.by_id.update(others.by_id)
+    engine = targets.get(target_of(1)).engine
+    close = engine.close
 
-def test_a_store_that_cannot_be_closed_keeps_no_other_one_open(tmp_path: Path) -> None:
-    async def test() -> None:
-        disk = RealDisk(threads=1)
-        routing = TestChain(tmp_path, 2).routing()
-        for name in "12":
-            (tmp_path / name).mkdir()
-        nodes = [(1, tmp_path / "1"), (2, tmp_path / "2"), (2, tmp_path / "2")]
-        targets, others, again = (Targets(NodeId(n), directory, disk, EngineSettings()) for n, directory in nodes)
-        await targets.open(routing)
-        await others.open(routing)
-        targets.by_id.update(others.by_id)
-        engine = targets.get(target_of(1)).engine
-        close = engine.close
+    async def fails() -> None:
+        raise Unavailable("input/output error (sync)")
 
-        async def fails() -> None:
-            raise Unavailable("input/output error (sync)")
-
-        engine.close = fails  # type: ignore[method-assign]
-        await targets.close()
-        await again.open(routing)  # its store is locked while it is open
-        await again.close()
-        await close()
-        await disk.close()
-
-    run(test)
+    engine.close = fails  # type: ignore[method-assign]
+    await targets.close()
+    await again.open(routing)  # its store is locked while it is open
+    await again.close()
+    await close()
+    await disk.close()

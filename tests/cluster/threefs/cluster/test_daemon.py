@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.harness.processes import environment
-from tests.harness.rpc import run
 from threefs import keys
 from threefs.cluster import daemon
 from threefs.cluster.manager_client import ManagerClient
@@ -266,14 +265,11 @@ async def serve_node(token: str, capsys: pytest.CaptureFixture[str]) -> Node:
 
 
 @pytest.mark.parametrize("token", ["ours", "another"])
-def test_a_node_serves_until_it_is_told_to_stop_and_is_stopped_even_if_it_could_not_start(
+async def test_a_node_serves_until_it_is_told_to_stop_and_is_stopped_even_if_it_could_not_start(
     token: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def test() -> None:
-        node = await serve_node(token, capsys)
-        assert node.stopped and bool(node.address) == (token == "ours")
-
-    run(test)
+    node = await serve_node(token, capsys)
+    assert node.stopped and bool(node.address) == (token == "ours")
 
 
 def test_a_process_whose_background_task_has_died_ends(tmp_path: Path) -> None:

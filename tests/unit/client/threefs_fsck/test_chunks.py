@@ -6,7 +6,7 @@ from threefs_fsck.findings import Report
 
 from tests.harness.fsck import LocalMeta, check_chunks
 from tests.harness.memory_storage import make_routing
-from tests.harness.meta_harness import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench
 from threefs.errors import ChainChanged
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.layout import from_wire
@@ -33,184 +33,144 @@ async def file(bench: MetaBench, path: str, chunks: int = 5) -> pb.Inode:
     return await bench.close(inode, SESSION, exact=True, written=True)
 
 
-def test_files_that_are_whole() -> None:
-    async def test(bench: MetaBench) -> None:
-        for name in "abc":
-            await file(bench, f"/{name}")
-        await bench.remove("/b")
-        found = await check(bench)
-        assert found.exit_code == 0
-        assert found.chunks == 15
-        await bench.collect_all()
-        assert (await check(bench)).chunks == 10
-
-    run(test)
+async def test_files_that_are_whole(bench: MetaBench) -> None:
+    for name in "abc":
+        await file(bench, f"/{name}")
+    await bench.remove("/b")
+    found = await check(bench)
+    assert found.exit_code == 0
+    assert found.chunks == 15
+    await bench.collect_all()
+    assert (await check(bench)).chunks == 10
 
 
-def test_damage_that_the_targets_know_of() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = await file(bench, "/a")
-        chunk = ChunkId(inode.inode, 1)
-        chain = bench.storage.cluster.routing.chains[bench.storage.chain_of[chunk]]
-        bench.storage.health = {(chain.serving[0], chunk): 1}
-        found = await check(bench)
-        assert kinds(found) == ["damaged_replica"] and found.exit_code
-        bench.storage.health = {(target, chunk): 2 for target in chain.serving}
-        found = await check(bench)
-        assert kinds(found) == ["lost_chunk"]
-        assert found.findings[0].inode == inode.inode and "chunk 1" in found.findings[0].detail
-
-    run(test)
+async def test_damage_that_the_targets_know_of(bench: MetaBench) -> None:
+    inode = await file(bench, "/a")
+    chunk = ChunkId(inode.inode, 1)
+    chain = bench.storage.cluster.routing.chains[bench.storage.chain_of[chunk]]
+    bench.storage.health = {(chain.serving[0], chunk): 1}
+    found = await check(bench)
+    assert kinds(found) == ["damaged_replica"] and found.exit_code
+    bench.storage.health = {(target, chunk): 2 for target in chain.serving}
+    found = await check(bench)
+    assert kinds(found) == ["lost_chunk"]
+    assert found.findings[0].inode == inode.inode and "chunk 1" in found.findings[0].detail
 
 
-def test_chunks_of_nobody_are_found_and_removed() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = await file(bench, "/a")
-        layout = from_wire(inode.layout)
-        for number in range(3):
-            await bench.chunks.write(layout, InodeId(99), number, 0, b"lost", timeout_s=5)
-        made = await bench.mkdir("/d")
-        await bench.chunks.write(layout, InodeId(made.inode), 0, 0, b"of a directory", timeout_s=5)
-        assert kinds(await check(bench)) == ["orphan_chunk"] * 4
-        assert len(bench.storage.data) == 9, "a check changes nothing"
-        found = await check(bench, repair=True)
-        assert kinds(found) == ["orphan_chunk"] * 4 and found.exit_code == 1
-        assert set(bench.storage.data) == {ChunkId(inode.inode, number) for number in range(5)}
-        assert (await check(bench)).exit_code == 0
-
-    run(test)
+async def test_chunks_of_nobody_are_found_and_removed(bench: MetaBench) -> None:
+    inode = await file(bench, "/a")
+    layout = from_wire(inode.layout)
+    for number in range(3):
+        await bench.chunks.write(layout, InodeId(99), number, 0, b"lost", timeout_s=5)
+    made = await bench.mkdir("/d")
+    await bench.chunks.write(layout, InodeId(made.inode), 0, 0, b"of a directory", timeout_s=5)
+    assert kinds(await check(bench)) == ["orphan_chunk"] * 4
+    assert len(bench.storage.data) == 9, "a check changes nothing"
+    found = await check(bench, repair=True)
+    assert kinds(found) == ["orphan_chunk"] * 4 and found.exit_code == 1
+    assert set(bench.storage.data) == {ChunkId(inode.inode, number) for number in range(5)}
+    assert (await check(bench)).exit_code == 0
 
 
-def test_a_file_that_is_being_freed_has_no_lost_chunks() -> None:
+async def test_a_file_that_is_being_freed_has_no_lost_chunks(bench: MetaBench) -> None:
     """Its inode is gone when it is asked for, and so are its chunks when they are looked at again."""
+    await file(bench, "/a")
+    meta = LocalMeta(bench.context)
 
-    async def test(bench: MetaBench) -> None:
-        await file(bench, "/a")
-        meta = LocalMeta(bench.context)
+    async def free(request: Any) -> None:
+        meta.before = None
+        await bench.remove("/a")
+        await bench.collect_all()
 
-        async def free(request: Any) -> None:
-            meta.before = None
-            await bench.remove("/a")
-            await bench.collect_all()
-
-        meta.before = free
-        assert (await check(bench, meta=meta, repair=True)).exit_code == 0
-
-    run(test)
+    meta.before = free
+    assert (await check(bench, meta=meta, repair=True)).exit_code == 0
 
 
-def test_a_chunk_on_another_chain_than_that_of_its_file() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = await file(bench, "/a")
-        chunk = ChunkId(inode.inode, 1)
-        bench.storage.chain_of[chunk] = ChainId(3 - bench.storage.chain_of[chunk])
-        found = await check(bench, repair=True)
-        assert kinds(found) == ["misplaced_chunk"] and found.exit_code == 4
-        assert chunk in bench.storage.data, "it is not known which of the two is right"
-
-    run(test)
+async def test_a_chunk_on_another_chain_than_that_of_its_file(bench: MetaBench) -> None:
+    inode = await file(bench, "/a")
+    chunk = ChunkId(inode.inode, 1)
+    bench.storage.chain_of[chunk] = ChainId(3 - bench.storage.chain_of[chunk])
+    found = await check(bench, repair=True)
+    assert kinds(found) == ["misplaced_chunk"] and found.exit_code == 4
+    assert chunk in bench.storage.data, "it is not known which of the two is right"
 
 
-def test_a_chunk_on_another_chain_behind_the_end_of_its_file_is_of_a_file_that_is_gone() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = await file(bench, "/a")
-        await bench.write(inode, 7 * CHUNK, b"old")
-        chunk = ChunkId(inode.inode, 7)
-        bench.storage.chain_of[chunk] = ChainId(3 - bench.storage.chain_of[chunk])
-        found = await check(bench)
-        assert kinds(found) == ["misplaced_chunk"] and found.exit_code == 4
-        found = await check(bench, repair=True)
-        assert kinds(found) == ["misplaced_chunk"] and found.exit_code == 1
-        assert chunk not in bench.storage.data
-        assert (await check(bench)).exit_code == 0
-
-    run(test)
+async def test_a_chunk_on_another_chain_behind_the_end_of_its_file_is_of_a_file_that_is_gone(bench: MetaBench) -> None:
+    inode = await file(bench, "/a")
+    await bench.write(inode, 7 * CHUNK, b"old")
+    chunk = ChunkId(inode.inode, 7)
+    bench.storage.chain_of[chunk] = ChainId(3 - bench.storage.chain_of[chunk])
+    found = await check(bench)
+    assert kinds(found) == ["misplaced_chunk"] and found.exit_code == 4
+    found = await check(bench, repair=True)
+    assert kinds(found) == ["misplaced_chunk"] and found.exit_code == 1
+    assert chunk not in bench.storage.data
+    assert (await check(bench)).exit_code == 0
 
 
-def test_bytes_behind_the_end_of_a_file() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = await file(bench, "/a")
-        await bench.write(inode, 7 * CHUNK, b"y" * 10)
-        found = await check(bench)
-        assert kinds(found) == ["wrong_length"] and found.exit_code == 4
-        assert (await bench.stat("/a")).length == inode.length
-        assert (await check(bench, repair=True)).exit_code == 1
-        assert (await bench.stat("/a")).length == 7 * CHUNK + 10
-        assert (await check(bench)).exit_code == 0
-
-    run(test)
+async def test_bytes_behind_the_end_of_a_file(bench: MetaBench) -> None:
+    inode = await file(bench, "/a")
+    await bench.write(inode, 7 * CHUNK, b"y" * 10)
+    found = await check(bench)
+    assert kinds(found) == ["wrong_length"] and found.exit_code == 4
+    assert (await bench.stat("/a")).length == inode.length
+    assert (await check(bench, repair=True)).exit_code == 1
+    assert (await bench.stat("/a")).length == 7 * CHUNK + 10
+    assert (await check(bench)).exit_code == 0
 
 
-def test_a_file_that_is_open_may_have_bytes_behind_its_end() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = (await bench.create("/a", session=SESSION, layout=LAYOUT)).inode
-        await bench.write(inode, 3 * CHUNK, b"y" * 10)
-        assert (await check(bench, repair=True)).exit_code == 0
-        await bench.close(inode, SESSION, exact=True)
-
-    run(test)
+async def test_a_file_that_is_open_may_have_bytes_behind_its_end(bench: MetaBench) -> None:
+    inode = (await bench.create("/a", session=SESSION, layout=LAYOUT)).inode
+    await bench.write(inode, 3 * CHUNK, b"y" * 10)
+    assert (await check(bench, repair=True)).exit_code == 0
+    await bench.close(inode, SESSION, exact=True)
 
 
-def test_a_file_that_is_truncated_meanwhile() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = await file(bench, "/a")
-        meta = LocalMeta(bench.context)
+async def test_a_file_that_is_truncated_meanwhile(bench: MetaBench) -> None:
+    inode = await file(bench, "/a")
+    meta = LocalMeta(bench.context)
 
-        async def cut(request: Any) -> None:
-            meta.before = None
-            await bench.truncate("/a", 10)
+    async def cut(request: Any) -> None:
+        meta.before = None
+        await bench.truncate("/a", 10)
 
-        meta.before = cut
-        assert (await check(bench, meta=meta, repair=True)).exit_code == 0
-        assert (await bench.stat("/a")).length == 10 < inode.length
-
-    run(test)
+    meta.before = cut
+    assert (await check(bench, meta=meta, repair=True)).exit_code == 0
+    assert (await bench.stat("/a")).length == 10 < inode.length
 
 
-def test_a_replica_that_lacks_a_chunk() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = await file(bench, "/a")
-        for number, target in ((1, 0), (2, 2)):
-            chunk = ChunkId(inode.inode, number)
-            chain = bench.cluster.routing.chains[bench.storage.chain_of[chunk]]
-            bench.storage.lacking.add((chain.serving[target], chunk))
-        found = await check(bench, repair=True)
-        assert kinds(found) == ["missing_chunk"] * 2 and found.exit_code == 4
-
-    run(test)
-
-
-def test_what_is_on_its_way_is_not_missing() -> None:
-    async def test(bench: MetaBench) -> None:
-        inode = await file(bench, "/a")
-        chunk = ChunkId(inode.inode, 1)
+async def test_a_replica_that_lacks_a_chunk(bench: MetaBench) -> None:
+    inode = await file(bench, "/a")
+    for number, target in ((1, 0), (2, 2)):
+        chunk = ChunkId(inode.inode, number)
         chain = bench.cluster.routing.chains[bench.storage.chain_of[chunk]]
-        bench.storage.lacking.add((chain.serving[2], chunk))
-        bench.storage.pending.add((chain.serving[0], chunk))
-        assert (await check(bench)).exit_code == 0
-        bench.storage.pending.clear()
-        bench.clock.on_sleep = bench.storage.lacking.clear  # it has arrived before the second look
-        assert (await check(bench)).exit_code == 0
-
-    run(test)
+        bench.storage.lacking.add((chain.serving[target], chunk))
+    found = await check(bench, repair=True)
+    assert kinds(found) == ["missing_chunk"] * 2 and found.exit_code == 4
 
 
-def test_a_chain_that_changes_is_read_again() -> None:
-    async def test(bench: MetaBench) -> None:
-        await file(bench, "/a")
-        bench.storage.before = [lambda *_: None, lambda *_: ChainChanged("new version")]
-        bench.cluster.upcoming = [make_routing(2)]
-        found = await check(bench)
-        assert found.exit_code == 0
+async def test_what_is_on_its_way_is_not_missing(bench: MetaBench) -> None:
+    inode = await file(bench, "/a")
+    chunk = ChunkId(inode.inode, 1)
+    chain = bench.cluster.routing.chains[bench.storage.chain_of[chunk]]
+    bench.storage.lacking.add((chain.serving[2], chunk))
+    bench.storage.pending.add((chain.serving[0], chunk))
+    assert (await check(bench)).exit_code == 0
+    bench.storage.pending.clear()
+    bench.clock.on_sleep = bench.storage.lacking.clear  # it has arrived before the second look
+    assert (await check(bench)).exit_code == 0
 
-    run(test)
+
+async def test_a_chain_that_changes_is_read_again(bench: MetaBench) -> None:
+    await file(bench, "/a")
+    bench.storage.before = [lambda *_: None, lambda *_: ChainChanged("new version")]
+    bench.cluster.upcoming = [make_routing(2)]
+    found = await check(bench)
+    assert found.exit_code == 0
 
 
-def test_a_chain_without_a_target() -> None:
-    async def test(bench: MetaBench) -> None:
-        await file(bench, "/a")
-        bench.storage.down = {"storage-2:1"}
-        found = await check(bench)
-        assert set(kinds(found)) == {"chain_unavailable"} and found.exit_code == 4
-
-    run(test)
+async def test_a_chain_without_a_target(bench: MetaBench) -> None:
+    await file(bench, "/a")
+    bench.storage.down = {"storage-2:1"}
+    found = await check(bench)
+    assert set(kinds(found)) == {"chain_unavailable"} and found.exit_code == 4

@@ -1,6 +1,5 @@
 """Every kind of damage is found and mended, and what only changes meanwhile is not taken for damage."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from threefs_meta.store import keys
 
 from tests.harness import damage
 from tests.harness.fsck import LocalMeta, check_metadata
-from tests.harness.meta_harness import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
@@ -254,195 +253,164 @@ async def tree(bench: MetaBench) -> None:
 
 
 @pytest.mark.parametrize("hurt", DAMAGES, ids=lambda hurt: hurt.__name__)
-def test_damage_is_found_and_mended(hurt: Damage) -> None:
-    async def test(bench: MetaBench) -> None:
-        await tree(bench)
-        meta = LocalMeta(bench.context)
-        wanted = sorted(await hurt(bench))
-        before = await bench.engine.begin().get_range(b"", b"\xff")
-        found = await check_metadata(meta)
-        assert sorted(finding.kind for finding in found.findings) == wanted
-        assert found.exit_code == 4
-        assert await bench.engine.begin().get_range(b"", b"\xff") == before, "a check changes nothing"
-        for _ in range(4):
-            mended = await check_metadata(meta, repair=True)
-            if not mended.findings:
-                break
-            assert mended.exit_code == 1
-        assert not mended.findings
-
-    run(test)  # ends with the audit, which knows nothing of fsck
+async def test_damage_is_found_and_mended(bench: MetaBench, hurt: Damage) -> None:
+    await tree(bench)
+    meta = LocalMeta(bench.context)
+    wanted = sorted(await hurt(bench))
+    before = await bench.engine.begin().get_range(b"", b"\xff")
+    found = await check_metadata(meta)
+    assert sorted(finding.kind for finding in found.findings) == wanted
+    assert found.exit_code == 4
+    assert await bench.engine.begin().get_range(b"", b"\xff") == before, "a check changes nothing"
+    for _ in range(4):
+        mended = await check_metadata(meta, repair=True)
+        if not mended.findings:
+            break
+        assert mended.exit_code == 1
+    assert not mended.findings
 
 
-def test_what_was_lost_is_in_lost_and_found() -> None:
-    async def test(bench: MetaBench) -> None:
-        await tree(bench)
-        file, directory = await bench.stat("/d/f"), await bench.stat("/d")
-        await orphan_file(bench)
-        await orphan_directory(bench)
-        await check_metadata(LocalMeta(bench.context), repair=True)
-        assert await bench.names("/lost+found") == sorted([f"#{file.inode}", f"#{directory.inode}"])
-        assert await bench.names(f"/lost+found/#{directory.inode}") == ["below", "two"]
-        assert (await bench.stat(f"/lost+found/#{file.inode}")).nlink == 1
-        assert await bench.names("/") == ["lost+found", "two"]
-
-    run(test)
+async def test_what_was_lost_is_in_lost_and_found(bench: MetaBench) -> None:
+    await tree(bench)
+    file, directory = await bench.stat("/d/f"), await bench.stat("/d")
+    await orphan_file(bench)
+    await orphan_directory(bench)
+    await check_metadata(LocalMeta(bench.context), repair=True)
+    assert await bench.names("/lost+found") == sorted([f"#{file.inode}", f"#{directory.inode}"])
+    assert await bench.names(f"/lost+found/#{directory.inode}") == ["below", "two"]
+    assert (await bench.stat(f"/lost+found/#{file.inode}")).nlink == 1
+    assert await bench.names("/") == ["lost+found", "two"]
 
 
-def test_a_file_of_which_all_names_were_in_a_lost_directory_keeps_its_count() -> None:
-    async def test(bench: MetaBench) -> None:
-        await bench.mkdir("/gone")
-        made = await bench.create("/gone/a")
-        await bench.link("/gone/a", "/gone/b")
-        await lost(bench, "/gone")
-        meta = LocalMeta(bench.context)
-        await check_metadata(meta, repair=True)
-        assert (await check_metadata(meta)).exit_code == 0
-        number = made.inode.inode
-        assert await bench.names("/lost+found") == [f"#{number}", f"#{number}.1"]
-        assert (await bench.stat(f"/lost+found/#{number}")).nlink == 2
-
-    run(test)
+async def test_a_file_of_which_all_names_were_in_a_lost_directory_keeps_its_count(bench: MetaBench) -> None:
+    await bench.mkdir("/gone")
+    made = await bench.create("/gone/a")
+    await bench.link("/gone/a", "/gone/b")
+    await lost(bench, "/gone")
+    meta = LocalMeta(bench.context)
+    await check_metadata(meta, repair=True)
+    assert (await check_metadata(meta)).exit_code == 0
+    number = made.inode.inode
+    assert await bench.names("/lost+found") == [f"#{number}", f"#{number}.1"]
+    assert (await bench.stat(f"/lost+found/#{number}")).nlink == 2
 
 
 async def lost(bench: MetaBench, path: str) -> None:
     await damage.drop_inode(bench, (await bench.stat(path)).inode)
 
 
-def test_a_root_that_is_missing_is_made_again() -> None:
-    async def test(bench: MetaBench) -> None:
-        await tree(bench)
-        await damage.drop_inode(bench, ROOT)
+async def test_a_root_that_is_missing_is_made_again(bench: MetaBench) -> None:
+    await tree(bench)
+    await damage.drop_inode(bench, ROOT)
+    meta = LocalMeta(bench.context)
+    found = await check_metadata(meta)
+    assert "root_missing" in {finding.kind for finding in found.findings}
+    for _ in range(4):
+        await check_metadata(meta, repair=True)
+    assert (await check_metadata(meta)).exit_code == 0
+    await bench.stat("/")
+
+
+async def test_a_record_that_cannot_be_read_is_told_and_left_alone(bench: MetaBench) -> None:
+    await tree(bench)
+    for key in (keys.inode((await bench.stat("/two")).inode), keys.entry(ROOT, b"d")):
+        await damage.flip(bench, key)
         meta = LocalMeta(bench.context)
-        found = await check_metadata(meta)
-        assert "root_missing" in {finding.kind for finding in found.findings}
-        for _ in range(4):
+        before = await damage.get(bench, key)
+        found = await check_metadata(meta, repair=True)
+        assert "unreadable_record" in {finding.kind for finding in found.findings}
+        assert found.exit_code == 4
+        assert await damage.get(bench, key) == before
+        await damage.flip(bench, key)
+        for _ in range(3):
             await check_metadata(meta, repair=True)
-        assert (await check_metadata(meta)).exit_code == 0
-        await bench.stat("/")
-
-    run(test)
 
 
-def test_a_record_that_cannot_be_read_is_told_and_left_alone() -> None:
-    async def test(bench: MetaBench) -> None:
-        await tree(bench)
-        for key in (keys.inode((await bench.stat("/two")).inode), keys.entry(ROOT, b"d")):
-            await damage.flip(bench, key)
-            meta = LocalMeta(bench.context)
-            before = await damage.get(bench, key)
-            found = await check_metadata(meta, repair=True)
-            assert "unreadable_record" in {finding.kind for finding in found.findings}
-            assert found.exit_code == 4
-            assert await damage.get(bench, key) == before
-            await damage.flip(bench, key)
-            for _ in range(3):
-                await check_metadata(meta, repair=True)
-
-    run(test)
-
-
-def test_a_busy_name_space_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_busy_name_space_is_clean(bench: MetaBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Names move, come and go between any two pages."""
     monkeypatch.setattr(metadata, "PAGE_ROWS", 3)
+    meta = LocalMeta(bench.context)
+    for number in range(12):
+        await bench.mkdir(f"/d{number:02}")
+        await bench.create(f"/d{number:02}/f")
+    turn = 0
 
-    async def test(bench: MetaBench) -> None:
-        meta = LocalMeta(bench.context)
-        for number in range(12):
-            await bench.mkdir(f"/d{number:02}")
-            await bench.create(f"/d{number:02}/f")
-        turn = 0
+    async def disturb(request: Any) -> None:
+        nonlocal turn
+        turn += 1
+        low, high = f"/d{turn % 6:02}", f"/d{6 + turn % 6:02}"
+        await bench.create(f"{low}/new{turn}")
+        await bench.link(f"{low}/new{turn}", f"{high}/new{turn}")
+        await bench.remove(f"{low}/new{turn}")
+        await bench.rename(f"{high}/new{turn}", f"/moved{turn}")
+        await bench.mkdir(f"{high}/deep{turn}")
+        await bench.rename(f"{high}/deep{turn}", f"{low}/deep{turn}")
+        if turn % 3 == 0:
+            await bench.remove(f"/moved{turn}")
+            await bench.remove(f"{low}/deep{turn}", recursive=True)
+        if turn > 150:
+            meta.before = None
 
-        async def disturb(request: Any) -> None:
-            nonlocal turn
-            turn += 1
-            low, high = f"/d{turn % 6:02}", f"/d{6 + turn % 6:02}"
-            await bench.create(f"{low}/new{turn}")
-            await bench.link(f"{low}/new{turn}", f"{high}/new{turn}")
-            await bench.remove(f"{low}/new{turn}")
-            await bench.rename(f"{high}/new{turn}", f"/moved{turn}")
-            await bench.mkdir(f"{high}/deep{turn}")
-            await bench.rename(f"{high}/deep{turn}", f"{low}/deep{turn}")
-            if turn % 3 == 0:
-                await bench.remove(f"/moved{turn}")
-                await bench.remove(f"{low}/deep{turn}", recursive=True)
-            if turn > 150:
-                meta.before = None
-
-        meta.before = disturb
-        for _ in range(3):
-            found = await check_metadata(meta, repair=True)
-            assert [finding.detail for finding in found.findings] == []
-        assert turn > 150
-
-    run(test)
-
-
-def test_a_file_that_moves_all_the_time_is_no_orphan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "PAGE_ROWS", 2)
-
-    async def test(bench: MetaBench) -> None:
-        meta = LocalMeta(bench.context)
-        for name in "abcdefgh":
-            await bench.create(f"/{name}")
-        await bench.create("/z0", session=SESSION)
-        place = "/z0"
-
-        async def move(request: pb.FsckScanRequest) -> None:
-            """Behind the scan whenever it comes near."""
-            nonlocal place
-            if not isinstance(request, pb.FsckScanRequest) or request.table != pb.FSCK_ENTRIES:
-                return
-            there = "/0" if request.after else "/z0"
-            if there != place:
-                bench.clock.advance(0.001)
-                await bench.rename(place, there)
-                place = there
-
-        meta.before = move
+    meta.before = disturb
+    for _ in range(3):
         found = await check_metadata(meta, repair=True)
-        assert not found.findings
+        assert [finding.detail for finding in found.findings] == []
+    assert turn > 150
 
-    run(test)
+
+async def test_a_file_that_moves_all_the_time_is_no_orphan(bench: MetaBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "PAGE_ROWS", 2)
+    meta = LocalMeta(bench.context)
+    for name in "abcdefgh":
+        await bench.create(f"/{name}")
+    await bench.create("/z0", session=SESSION)
+    place = "/z0"
+
+    async def move(request: pb.FsckScanRequest) -> None:
+        """Behind the scan whenever it comes near."""
+        nonlocal place
+        if not isinstance(request, pb.FsckScanRequest) or request.table != pb.FSCK_ENTRIES:
+            return
+        there = "/0" if request.after else "/z0"
+        if there != place:
+            bench.clock.advance(0.001)
+            await bench.rename(place, there)
+            place = there
+
+    meta.before = move
+    found = await check_metadata(meta, repair=True)
+    assert not found.findings
 
 
-def test_a_file_without_a_name_that_is_closed_during_the_check_is_right() -> None:
+async def test_a_file_without_a_name_that_is_closed_during_the_check_is_right(bench: MetaBench) -> None:
     """It comes into the queue when that has been looked through."""
+    made = (await bench.create("/", session=SESSION, unnamed=True)).inode
+    meta = LocalMeta(bench.context)
+    open_still = True
 
-    async def test(bench: MetaBench) -> None:
-        made = (await bench.create("/", session=SESSION, unnamed=True)).inode
-        meta = LocalMeta(bench.context)
-        open_still = True
+    async def close(request: object) -> None:
+        nonlocal open_still
+        if open_still and isinstance(request, pb.FsckRecheckRequest):
+            open_still = False
+            bench.clock.advance(0.001)
+            await bench.close(made, SESSION)
 
-        async def close(request: object) -> None:
-            nonlocal open_still
-            if open_still and isinstance(request, pb.FsckRecheckRequest):
-                open_still = False
-                bench.clock.advance(0.001)
-                await bench.close(made, SESSION)
-
-        meta.before = close
-        assert not (await check_metadata(meta)).findings and not open_still
-
-    run(test)
+    meta.before = close
+    assert not (await check_metadata(meta)).findings and not open_still
 
 
-def test_more_suspects_than_one_run_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_suspects_than_one_run_takes(bench: MetaBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "MAX_SUSPECTS", 2)
     monkeypatch.setattr(metadata, "SUBJECTS_PER_REQUEST", 1)
-
-    async def test(bench: MetaBench) -> None:
-        for name in ("a", "b", "c", "d", "e"):
-            await bench.create(f"/{name}")
-            await damage.drop_entry(bench, ROOT, name.encode())
-        meta = LocalMeta(bench.context)
+    for name in ("a", "b", "c", "d", "e"):
+        await bench.create(f"/{name}")
+        await damage.drop_entry(bench, ROOT, name.encode())
+    meta = LocalMeta(bench.context)
+    first = await check_metadata(meta, repair=True)
+    assert (len(first.findings), first.complete, first.exit_code) == (2, False, 4)
+    while not first.complete:
         first = await check_metadata(meta, repair=True)
-        assert (len(first.findings), first.complete, first.exit_code) == (2, False, 4)
-        while not first.complete:
-            first = await check_metadata(meta, repair=True)
-        assert (await check_metadata(meta)).exit_code == 0
-
-    run(test)
+    assert (await check_metadata(meta)).exit_code == 0
 
 
 def test_subjects_with_many_names_go_in_small_requests() -> None:
@@ -452,34 +420,27 @@ def test_subjects_with_many_names_go_in_small_requests() -> None:
     assert [[inode for inode, _ in part] for part in parts] == [[2], [3, 4]]
 
 
-def test_repairs_survive_lost_answers() -> None:
+async def test_repairs_survive_lost_answers() -> None:
     """A repair of which the outcome was unknown is done once, and is told as done."""
-
-    async def test() -> None:
-        bench = await MetaBench(conflict_rate=0.2, unknown_rate=0.3, seed=3).start()
-        await tree(bench)
-        await orphan_file(bench)
-        await dangling(bench)
-        found = await check_metadata(LocalMeta(bench.context), repair=True)
-        assert {finding.kind for finding in found.findings if finding.repaired} == {"orphan", "dangling_entry"}
-        await bench.audit()
-
-    asyncio.run(test())
+    bench = await MetaBench(conflict_rate=0.2, unknown_rate=0.3, seed=3).start()
+    await tree(bench)
+    await orphan_file(bench)
+    await dangling(bench)
+    found = await check_metadata(LocalMeta(bench.context), repair=True)
+    assert {finding.kind for finding in found.findings if finding.repaired} == {"orphan", "dangling_entry"}
+    await bench.audit()
 
 
-def test_a_sum_that_changes_during_the_count_is_not_taken_for_wrong() -> None:
-    async def test(bench: MetaBench) -> None:
-        await tree(bench)
-        await with_quotas(bench)
-        meta = LocalMeta(bench.context)
+async def test_a_sum_that_changes_during_the_count_is_not_taken_for_wrong(bench: MetaBench) -> None:
+    await tree(bench)
+    await with_quotas(bench)
+    meta = LocalMeta(bench.context)
 
-        async def change(request: Any) -> None:
-            """Between the sums and the count of each round."""
-            if isinstance(request, pb.FsckScanRequest) and request.table == pb.FSCK_INODES:
-                await bench.create(f"/d/new-{len(await bench.names('/d'))}")
+    async def change(request: Any) -> None:
+        """Between the sums and the count of each round."""
+        if isinstance(request, pb.FsckScanRequest) and request.table == pb.FSCK_INODES:
+            await bench.create(f"/d/new-{len(await bench.names('/d'))}")
 
-        meta.before = change
-        found = await check_metadata(meta)
-        assert not found.findings and found.complete
-
-    run(test)
+    meta.before = change
+    found = await check_metadata(meta)
+    assert not found.findings and found.complete

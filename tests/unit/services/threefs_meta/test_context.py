@@ -1,6 +1,5 @@
 """What the operations work with."""
 
-import asyncio
 import dataclasses
 
 import pytest
@@ -15,25 +14,19 @@ from threefs.routing import EMPTY
 LAYOUT = FileLayout(chunk_bytes=1 << 20, table_id=TableId(1), stripe=2)
 
 
-def test_nobody_changes_it() -> None:
-    async def test() -> None:
-        bench = await MetaBench().start()
-        with pytest.raises(dataclasses.FrozenInstanceError):
-            bench.context.routing = lambda: EMPTY  # type: ignore[misc]
-
-    asyncio.run(test())
+async def test_nobody_changes_it() -> None:
+    bench = await MetaBench().start()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        bench.context.routing = lambda: EMPTY  # type: ignore[misc]
 
 
-def test_the_chunk_client_is_what_is_needed_and_fails_with_one_error() -> None:
-    async def test() -> None:
-        bench = await MetaBench().start()
-        chunks: FileChunks = bench.chunks
-        assert await chunks.file_length(LAYOUT, InodeId(2), timeout_s=1) == 0
-        assert [page async for page in chunks.listing(LAYOUT, InodeId(2), timeout_s=1)] == []
-        assert await chunks.apply([], timeout_s=1) == []
-        routing = bench.cluster.routing
-        bench.cluster.routing = dataclasses.replace(routing, chains={})
-        with pytest.raises(NotServing):  # not a group of them, though both chains were asked at once
-            await chunks.file_length(LAYOUT, InodeId(2), timeout_s=1)
-
-    asyncio.run(test())
+async def test_the_chunk_client_is_what_is_needed_and_fails_with_one_error() -> None:
+    bench = await MetaBench().start()
+    chunks: FileChunks = bench.chunks
+    assert await chunks.file_length(LAYOUT, InodeId(2), timeout_s=1) == 0
+    assert [page async for page in chunks.listing(LAYOUT, InodeId(2), timeout_s=1)] == []
+    assert await chunks.apply([], timeout_s=1) == []
+    routing = bench.cluster.routing
+    bench.cluster.routing = dataclasses.replace(routing, chains={})
+    with pytest.raises(NotServing):  # not a group of them, though both chains were asked at once
+        await chunks.file_length(LAYOUT, InodeId(2), timeout_s=1)

@@ -9,7 +9,7 @@ from threefs_manager.service import Manager
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
 
-from tests.harness.rpc import identity, run
+from tests.harness.rpc import identity
 from threefs.background import cancel_and_wait
 from threefs.cluster.manager_client import FramedManagerClient
 from threefs.env.net import RealNet
@@ -23,59 +23,52 @@ from threefs.wire import manager_pb2, meta_pb2
 PLAN = manager_pb2.InitRequest(storage=[manager_pb2.PlannedNode(node_id=1)], replicas=1, targets_per_disk=1)
 
 
-def test_it_answers_nothing_before_it_knows_the_chains(tmp_path: Path) -> None:
+async def test_it_answers_nothing_before_it_knows_the_chains(tmp_path: Path) -> None:
     """Found by simulation: a file made in that moment was refused for good, for want of a chain table."""
-
-    async def test() -> None:
-        silent = Server(RealNet(), identity(""))  # a manager that is not there yet
-        address = await silent.start("127.0.0.1", 0)
-        node = MetaNode(
-            Settings(data_dir=tmp_path, manager=address, control=""),
-            net=RealNet(),
-            engine=MemoryEngine(),
-            managers=lambda peers: FramedManagerClient(peers, address),
-        )
-        starting = asyncio.create_task(node.start())
-        while not node.address:
-            await asyncio.sleep(0.01)
-        peers = ConnectionPool(RealNet(), identity(""))
-        with pytest.raises(Unavailable, match="is starting"):
-            await peers.call(node.address, STAT_FS, meta_pb2.StatFsRequest(), timeout_s=5)
-        await cancel_and_wait(starting)
-        await peers.close()
-        await node.stop()
-        await silent.stop(1.0)
-
-    run(test)
+    silent = Server(RealNet(), identity(""))  # a manager that is not there yet
+    address = await silent.start("127.0.0.1", 0)
+    node = MetaNode(
+        Settings(data_dir=tmp_path, manager=address, control=""),
+        net=RealNet(),
+        engine=MemoryEngine(),
+        managers=lambda peers: FramedManagerClient(peers, address),
+    )
+    starting = asyncio.create_task(node.start())
+    while not node.address:
+        await asyncio.sleep(0.01)
+    peers = ConnectionPool(RealNet(), identity(""))
+    with pytest.raises(Unavailable, match="is starting"):
+        await peers.call(node.address, STAT_FS, meta_pb2.StatFsRequest(), timeout_s=5)
+    await cancel_and_wait(starting)
+    await peers.close()
+    await node.stop()
+    await silent.stop(1.0)
 
 
-def test_it_registers_serves_and_stops(tmp_path: Path) -> None:
-    async def test() -> None:
-        engine = MemoryEngine()
-        server = Server(RealNet(), identity(""))
-        manager = Manager(
-            engine, Election(engine, "one", length_s=1.0, exclusive=True), lease_s=5.0, on_cluster=server.join
-        )
-        manager.bind(server)
-        address = await server.start("127.0.0.1", 0)
-        running = asyncio.create_task(manager.run())
-        await manager.leading.wait()
-        await manager.init(PLAN)
-        node = MetaNode(
-            Settings(data_dir=tmp_path, manager=address, control=""),
-            net=RealNet(),
-            engine=MemoryEngine(),
-            managers=lambda peers: FramedManagerClient(peers, address),
-        )
-        await node.start()
-        peers = ConnectionPool(RealNet(), identity(""))
-        reply = await peers.call(node.address, STAT_FS, meta_pb2.StatFsRequest(), timeout_s=5)
-        assert reply.replicas == 1
-        assert manager._publisher.routing.meta_addresses() == (node.address,)
-        await peers.close()
-        await node.stop()
-        await manager.resign()
-        await cancel_and_wait(running)
-        await server.stop(1.0)
-
-    run(test)
+async def test_it_registers_serves_and_stops(tmp_path: Path) -> None:
+    engine = MemoryEngine()
+    server = Server(RealNet(), identity(""))
+    manager = Manager(
+        engine, Election(engine, "one", length_s=1.0, exclusive=True), lease_s=5.0, on_cluster=server.join
+    )
+    manager.bind(server)
+    address = await server.start("127.0.0.1", 0)
+    running = asyncio.create_task(manager.run())
+    await manager.leading.wait()
+    await manager.init(PLAN)
+    node = MetaNode(
+        Settings(data_dir=tmp_path, manager=address, control=""),
+        net=RealNet(),
+        engine=MemoryEngine(),
+        managers=lambda peers: FramedManagerClient(peers, address),
+    )
+    await node.start()
+    peers = ConnectionPool(RealNet(), identity(""))
+    reply = await peers.call(node.address, STAT_FS, meta_pb2.StatFsRequest(), timeout_s=5)
+    assert reply.replicas == 1
+    assert manager._publisher.routing.meta_addresses() == (node.address,)
+    await peers.close()
+    await node.stop()
+    await manager.resign()
+    await cancel_and_wait(running)
+    await server.stop(1.0)

@@ -1,6 +1,5 @@
 """Every method of the contract is served."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,37 +19,30 @@ class Served:
         self.handlers[method.name] = handler
 
 
-def test_all_methods_are_bound_to_their_operation() -> None:
-    async def test() -> None:
-        bench, served = await MetaBench().start(), Served()
-        bind(served, bench.context)
-        assert set(served.handlers) == {m.name for m in pb.DESCRIPTOR.services_by_name["Meta"].methods}
-        made = await served.handlers[MKDIR.name](
-            pb.MkdirRequest(mutation=bench.mutation(), place=at("/d"), mode=0o755, caller=pb.Caller())
-        )
-        assert (await served.handlers[STAT.name](pb.StatRequest(place=at("/d")))).inode.inode == made.inode.inode
-
-    asyncio.run(test())
+async def test_all_methods_are_bound_to_their_operation() -> None:
+    bench, served = await MetaBench().start(), Served()
+    bind(served, bench.context)
+    assert set(served.handlers) == {m.name for m in pb.DESCRIPTOR.services_by_name["Meta"].methods}
+    made = await served.handlers[MKDIR.name](
+        pb.MkdirRequest(mutation=bench.mutation(), place=at("/d"), mode=0o755, caller=pb.Caller())
+    )
+    assert (await served.handlers[STAT.name](pb.StatRequest(place=at("/d")))).inode.inode == made.inode.inode
 
 
-def test_who_names_nobody_is_nobody() -> None:
+async def test_who_names_nobody_is_nobody() -> None:
     """A program that forgets to say for whom it asks must not get what only root may have."""
-
-    async def test() -> None:
-        bench, served = await MetaBench().start(), Served()
-        bind(served, bench.context)
-        await bench.mkdir("/private", mode=0o700)
-        await bench.create("/private/a")
-        wanted: list[tuple[Method[Any, Any], Any]] = [
-            (MKDIR, pb.MkdirRequest(mutation=bench.mutation(), place=at("/d"), mode=0o755)),
-            (STAT, pb.StatRequest(place=at("/private/a"))),
-            (LIST, pb.ListRequest(place=at("/private"))),
-            (REMOVE, pb.RemoveRequest(mutation=bench.mutation(), place=at("/private"), recursive=True)),
-            (SET_QUOTA, pb.SetQuotaRequest(mutation=bench.mutation(), place=at("/"), limit_bytes=1)),
-        ]
-        for method, request in wanted:
-            with pytest.raises(PermissionError):
-                await served.handlers[method.name](request)
-        assert (await served.handlers[STAT.name](pb.StatRequest(place=at("/private")))).inode.type == pb.DIRECTORY
-
-    asyncio.run(test())
+    bench, served = await MetaBench().start(), Served()
+    bind(served, bench.context)
+    await bench.mkdir("/private", mode=0o700)
+    await bench.create("/private/a")
+    wanted: list[tuple[Method[Any, Any], Any]] = [
+        (MKDIR, pb.MkdirRequest(mutation=bench.mutation(), place=at("/d"), mode=0o755)),
+        (STAT, pb.StatRequest(place=at("/private/a"))),
+        (LIST, pb.ListRequest(place=at("/private"))),
+        (REMOVE, pb.RemoveRequest(mutation=bench.mutation(), place=at("/private"), recursive=True)),
+        (SET_QUOTA, pb.SetQuotaRequest(mutation=bench.mutation(), place=at("/"), limit_bytes=1)),
+    ]
+    for method, request in wanted:
+        with pytest.raises(PermissionError):
+            await served.handlers[method.name](request)
+    assert (await served.handlers[STAT.name](pb.StatRequest(place=at("/private")))).inode.type == pb.DIRECTORY

@@ -94,18 +94,16 @@ async def everything(fs: MetaBench) -> list[tuple[bytes, bytes]]:
 
 @pytest.mark.parametrize("number", range(len(requests(pb.Inode(), pb.Inode()))))
 @pytest.mark.parametrize("seed", range(3))
-def test_every_mutation_is_made_once(number: int, seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        operation, request = requests(*await prepare(fs))[number]
-        request.mutation.CopyFrom(fs.mutation())
-        copies = await asyncio.gather(*(operation(fs.context, request) for _ in range(3)))
-        assert copies[0] == copies[1] == copies[2]
-        before = await everything(fs)
-        fs.clock.advance(60)
-        assert await operation(fs.context, request) == copies[0]
-        assert await everything(fs) == before, "the repetition has changed something"
-
-    run(test, conflict_rate=0.2, unknown_rate=0.3, seed=seed)
+@pytest.mark.trouble(conflict_rate=0.2, unknown_rate=0.3)
+async def test_every_mutation_is_made_once(bench: MetaBench, number: int, seed: int) -> None:
+    operation, request = requests(*await prepare(bench))[number]
+    request.mutation.CopyFrom(bench.mutation())
+    copies = await asyncio.gather(*(operation(bench.context, request) for _ in range(3)))
+    assert copies[0] == copies[1] == copies[2]
+    before = await everything(bench)
+    bench.clock.advance(60)
+    assert await operation(bench.context, request) == copies[0]
+    assert await everything(bench) == before, "the repetition has changed something"
 
 
 #: Repairs are judged anew each time; many changes at once have tests of their own; a claim is granted only once.
@@ -119,25 +117,19 @@ def test_no_mutation_is_left_out() -> None:
     assert known == tried | ELSEWHERE
 
 
-def test_a_failure_is_tried_anew() -> None:
-    async def test(fs: MetaBench) -> None:
-        request = pb.MkdirRequest(mutation=fs.mutation(), place=at("/a/b"))
-        with pytest.raises(FileNotFoundError):
-            await mkdir(fs.context, request)
-        await fs.mkdir("/a")
-        await mkdir(fs.context, request)
-
-    run(test)
+async def test_a_failure_is_tried_anew(bench: MetaBench) -> None:
+    request = pb.MkdirRequest(mutation=bench.mutation(), place=at("/a/b"))
+    with pytest.raises(FileNotFoundError):
+        await mkdir(bench.context, request)
+    await bench.mkdir("/a")
+    await mkdir(bench.context, request)
 
 
-def test_an_identity_belongs_to_one_method() -> None:
-    async def test(fs: MetaBench) -> None:
-        mutation = fs.mutation()
-        await mkdir(fs.context, pb.MkdirRequest(mutation=mutation, place=at("/a")))
-        with pytest.raises(InvalidArgument, match="another method"):
-            await remove(fs.context, pb.RemoveRequest(mutation=mutation, place=at("/a")))
-
-    run(test)
+async def test_an_identity_belongs_to_one_method(bench: MetaBench) -> None:
+    mutation = bench.mutation()
+    await mkdir(bench.context, pb.MkdirRequest(mutation=mutation, place=at("/a")))
+    with pytest.raises(InvalidArgument, match="another method"):
+        await remove(bench.context, pb.RemoveRequest(mutation=mutation, place=at("/a")))
 
 
 def test_old_memories_go_and_young_ones_stay() -> None:

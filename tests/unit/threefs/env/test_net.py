@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from tests.harness.rpc import LOOPS, TcpNet, run
+from tests.harness.rpc import LOOPS, TcpNet
 from threefs.env.net import Listener, Net, RealNet, Stream, parse_address
 from threefs.errors import InvalidArgument, Unavailable
 
@@ -51,94 +51,75 @@ async def pair(net: Net, server: Net) -> tuple[Stream, Stream, Listener]:
 
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize("net", [RealNet, TcpNet])
-def test_bytes_and_the_end_of_the_stream_arrive(net: type[RealNet], loop: str) -> None:
-    async def test() -> None:
-        one, other, listener = await pair(net(), RealNet())
-        assert one.send([b"he", bytearray(b"ll"), memoryview(b"o")]) == 5
-        assert await receive(other, 5) == b"hello"
-        one.close()
-        assert await receive(other, 1) == b""
-        other.close()
-        other.close()
-        listener.close()
-
-    run(test, loop)
+async def test_bytes_and_the_end_of_the_stream_arrive(net: type[RealNet], loop: str) -> None:
+    one, other, listener = await pair(net(), RealNet())
+    assert one.send([b"he", bytearray(b"ll"), memoryview(b"o")]) == 5
+    assert await receive(other, 5) == b"hello"
+    one.close()
+    assert await receive(other, 1) == b""
+    other.close()
+    other.close()
+    listener.close()
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_full_stream_blocks_and_tells_when_it_goes_on(loop: str) -> None:
-    async def test() -> None:
-        one, other, listener = await pair(RealNet(), RealNet())
-        piece = bytes(1 << 20)
-        sent = 0
-        with pytest.raises(BlockingIOError):
-            while True:
-                sent += one.send([piece])
-        writable = asyncio.Event()
-        one.on_writable(writable.set)
-        assert len(await receive(other, sent)) == sent
-        await writable.wait()
-        one.on_writable(None)
-        for end in (one, other, listener):
-            end.close()
-
-    run(test, loop)
+async def test_a_full_stream_blocks_and_tells_when_it_goes_on(loop: str) -> None:
+    one, other, listener = await pair(RealNet(), RealNet())
+    piece = bytes(1 << 20)
+    sent = 0
+    with pytest.raises(BlockingIOError):
+        while True:
+            sent += one.send([piece])
+    writable = asyncio.Event()
+    one.on_writable(writable.set)
+    assert len(await receive(other, sent)) == sent
+    await writable.wait()
+    one.on_writable(None)
+    for end in (one, other, listener):
+        end.close()
 
 
-def test_a_machine_that_is_gone_is_noticed_by_either_side_within_a_minute() -> None:
-    async def test() -> None:
-        one, other, listener = await pair(TcpNet(), RealNet())
-        for stream in (one, other):
-            sock = stream._socket  # type: ignore[attr-defined]
-            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-            idle, pause, tries = (
-                sock.getsockopt(socket.IPPROTO_TCP, option)
-                for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-            )
-            assert idle + pause * tries <= 60
-            assert 0 < sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000
-            stream.close()
-        listener.close()
-
-    run(test)
+async def test_a_machine_that_is_gone_is_noticed_by_either_side_within_a_minute() -> None:
+    one, other, listener = await pair(TcpNet(), RealNet())
+    for stream in (one, other):
+        sock = stream._socket  # type: ignore[attr-defined]
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        idle, pause, tries = (
+            sock.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert idle + pause * tries <= 60
+        assert 0 < sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 60_000
+        stream.close()
+    listener.close()
 
 
-def test_peers_on_this_host_meet_on_the_unix_socket() -> None:
-    async def test() -> None:
-        one, other, listener = await pair(RealNet(), RealNet())
-        assert other.peer == "local" and one.peer == listener.address
-        one.close()
-        other.close()
-        one, other, second = await pair(TcpNet(), RealNet())
-        assert other.peer.startswith("127.0.0.1:")
-        for end in (one, other, listener, second):
-            end.close()
-
-    run(test)
+async def test_peers_on_this_host_meet_on_the_unix_socket() -> None:
+    one, other, listener = await pair(RealNet(), RealNet())
+    assert other.peer == "local" and one.peer == listener.address
+    one.close()
+    other.close()
+    one, other, second = await pair(TcpNet(), RealNet())
+    assert other.peer.startswith("127.0.0.1:")
+    for end in (one, other, listener, second):
+        end.close()
 
 
-def test_what_cannot_be_reached_or_bound_is_named() -> None:
-    async def test() -> None:
-        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-            await RealNet().connect("127.0.0.1:1", 1)
-        with pytest.raises(Unavailable, match="no such host"):
-            await RealNet().connect("no such host:1", 1)
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-            with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port}"):
-                await RealNet().listen("127.0.0.1", port, lambda stream: None)
-
-    run(test)
+async def test_what_cannot_be_reached_or_bound_is_named() -> None:
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+        await RealNet().connect("127.0.0.1:1", 1)
+    with pytest.raises(Unavailable, match="no such host"):
+        await RealNet().connect("no such host:1", 1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port}"):
+            await RealNet().listen("127.0.0.1", port, lambda stream: None)
 
 
 @pytest.mark.parametrize("host", ["a" * 70, "a..b", "\ud800"])
-def test_what_cannot_be_the_name_of_a_host_is_unavailable(host: str) -> None:
+async def test_what_cannot_be_the_name_of_a_host_is_unavailable(host: str) -> None:
     """Whoever registered under such a name made the calls of all clients fail with an error of the codec."""
-
-    async def test() -> None:
-        with pytest.raises(Unavailable, match="not the name of a host"):
-            await RealNet().connect(f"{host}:80", 1)
-        with pytest.raises(Unavailable, match="not the name of a host"):
-            await RealNet().listen(host, 80, lambda stream: None)
-
-    run(test)
+    with pytest.raises(Unavailable, match="not the name of a host"):
+        await RealNet().connect(f"{host}:80", 1)
+    with pytest.raises(Unavailable, match="not the name of a host"):
+        await RealNet().listen(host, 80, lambda stream: None)

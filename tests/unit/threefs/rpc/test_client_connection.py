@@ -56,28 +56,25 @@ def add_echo(server: Server) -> None:
 
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("loop", LOOPS)
-def test_payload_of_any_size_goes_both_ways_unharmed(net: str, loop: str) -> None:
-    async def test() -> None:
-        async with Served(net=NETS[net]) as (server, peers, address):
-            add_echo(server)
-            for size in (0, 1, 31, 4096, 16 << 10, SEGMENT_BYTES - 1, SEGMENT_BYTES, SEGMENT_BYTES + 1, 5_000_001):
-                data = os.urandom(size)
-                reply = await peers.call(
-                    address, WRITE, pb.WriteRequest(), timeout_s=20, payload=pieces(data, [size // 3, size // 2])
-                )
-                assert reply.routing_version == size
-                places = pieces(bytes(size), [size // 5, 17])
-                await peers.call(
-                    address,
-                    READ,
-                    pb.ReadRequest(length=[size // 7, size - 1 if size else 0]),
-                    timeout_s=20,
-                    sink=lambda _, length, places=places: places,  # type: ignore[misc]
-                )
-                assert b"".join(places) == data
-            assert server.pool.lent == 0, "every payload buffer came back"
-
-    run(test, loop)
+async def test_payload_of_any_size_goes_both_ways_unharmed(net: str, loop: str) -> None:
+    async with Served(net=NETS[net]) as (server, peers, address):
+        add_echo(server)
+        for size in (0, 1, 31, 4096, 16 << 10, SEGMENT_BYTES - 1, SEGMENT_BYTES, SEGMENT_BYTES + 1, 5_000_001):
+            data = os.urandom(size)
+            reply = await peers.call(
+                address, WRITE, pb.WriteRequest(), timeout_s=20, payload=pieces(data, [size // 3, size // 2])
+            )
+            assert reply.routing_version == size
+            places = pieces(bytes(size), [size // 5, 17])
+            await peers.call(
+                address,
+                READ,
+                pb.ReadRequest(length=[size // 7, size - 1 if size else 0]),
+                timeout_s=20,
+                sink=lambda _, length, places=places: places,  # type: ignore[misc]
+            )
+            assert b"".join(places) == data
+        assert server.pool.lent == 0, "every payload buffer came back"
 
 
 @settings(max_examples=30, deadline=None)
@@ -101,134 +98,116 @@ def test_scattered_and_gathered_payload(seed: bytes, repeat: int, sent: list[int
     run(test)
 
 
-def test_more_views_than_the_kernel_takes_at_once() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            add_echo(server)
-            data = os.urandom(5000)
-            await peers.call(
-                address, WRITE, pb.WriteRequest(), timeout_s=20, payload=[data[i : i + 1] for i in range(5000)]
-            )
-            places = [memoryview(bytearray(1)) for _ in range(5000)]
-            await peers.call(address, READ, pb.ReadRequest(), timeout_s=20, sink=lambda _, n: places)
-            assert b"".join(places) == data
-
-    run(test)
+async def test_more_views_than_the_kernel_takes_at_once() -> None:
+    async with Served() as (server, peers, address):
+        add_echo(server)
+        data = os.urandom(5000)
+        await peers.call(
+            address, WRITE, pb.WriteRequest(), timeout_s=20, payload=[data[i : i + 1] for i in range(5000)]
+        )
+        places = [memoryview(bytearray(1)) for _ in range(5000)]
+        await peers.call(address, READ, pb.ReadRequest(), timeout_s=20, sink=lambda _, n: places)
+        assert b"".join(places) == data
 
 
-def test_a_small_answer_passes_between_the_segments_of_a_large_one() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            size = 64 << 20
+async def test_a_small_answer_passes_between_the_segments_of_a_large_one() -> None:
+    async with Served() as (server, peers, address):
+        size = 64 << 20
 
-            def read(call: ReadCall) -> None:
-                call.reply(pb.ReadReply(), [bytes(size)])
+        def read(call: ReadCall) -> None:
+            call.reply(pb.ReadReply(), [bytes(size)])
 
-            async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
-                return pb.SpaceInfoReply()
+        async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+            return pb.SpaceInfoReply()
 
-            server.add(READ, read)
-            server.serve(SPACE_INFO, space)
-            connection = await peers.connect(address, 5)
-            place = memoryview(bytearray(size))
-            started = asyncio.Event()
+        server.add(READ, read)
+        server.serve(SPACE_INFO, space)
+        connection = await peers.connect(address, 5)
+        place = memoryview(bytearray(size))
+        started = asyncio.Event()
 
-            def sink(_: object, length: int) -> Sequence[memoryview]:
-                started.set()
-                return [place]
+        def sink(_: object, length: int) -> Sequence[memoryview]:
+            started.set()
+            return [place]
 
-            large = connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=sink)
-            await started.wait()
-            small = connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
-            await small
-            assert not large.done()
-            await large
-
-    run(test)
+        large = connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=sink)
+        await started.wait()
+        small = connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
+        await small
+        assert not large.done()
+        await large
 
 
-def test_a_call_without_an_answer_ends_with_its_deadline_and_is_cancelled_at_the_service() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            begun, cancelled = asyncio.Event(), asyncio.Event()
+async def test_a_call_without_an_answer_ends_with_its_deadline_and_is_cancelled_at_the_service() -> None:
+    async with Served() as (server, peers, address):
+        begun, cancelled = asyncio.Event(), asyncio.Event()
 
-            async def read(call: ReadCall) -> None:
-                begun.set()
-                try:
-                    await asyncio.sleep(30)
-                finally:
-                    cancelled.set()
+        async def read(call: ReadCall) -> None:
+            begun.set()
+            try:
+                await asyncio.sleep(30)
+            finally:
+                cancelled.set()
 
-            server.add(READ, read)
-            await peers.connect(address, 30)
-            while not begun.is_set():  # the time may be over before the call has got there
-                with pytest.raises(DeadlineExceeded, match=r"Storage\.Read"):
-                    await peers.call(address, READ, pb.ReadRequest(), timeout_s=0.05)
-            await cancelled.wait()
-
-    run(test)
+        server.add(READ, read)
+        await peers.connect(address, 30)
+        while not begun.is_set():  # the time may be over before the call has got there
+            with pytest.raises(DeadlineExceeded, match=r"Storage\.Read"):
+                await peers.call(address, READ, pb.ReadRequest(), timeout_s=0.05)
+        await cancelled.wait()
 
 
-def test_a_cancelled_call_does_not_touch_its_place_any_more() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            size = 32 << 20
+async def test_a_cancelled_call_does_not_touch_its_place_any_more() -> None:
+    async with Served() as (server, peers, address):
+        size = 32 << 20
 
-            def read(call: ReadCall) -> None:
-                call.reply(pb.ReadReply(), [b"\xff" * size])
+        def read(call: ReadCall) -> None:
+            call.reply(pb.ReadReply(), [b"\xff" * size])
 
-            server.add(READ, read)
-            connection = await peers.connect(address, 5)
-            place = memoryview(bytearray(size))
-            started = asyncio.Event()
+        server.add(READ, read)
+        connection = await peers.connect(address, 5)
+        place = memoryview(bytearray(size))
+        started = asyncio.Event()
 
-            def sink(_: object, length: int) -> Sequence[memoryview]:
-                started.set()
-                return [place]
+        def sink(_: object, length: int) -> Sequence[memoryview]:
+            started.set()
+            return [place]
 
-            call = connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=sink)
-            await started.wait()
-            call.cancel()
-            await asyncio.sleep(0)
-            received = bytes(place)
-            other = memoryview(bytearray(size))
-            await connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=lambda _, n: [other])
-            assert bytes(place) == received and received.count(b"\xff") < size
-            assert bytes(other) == b"\xff" * size, "the connection goes on"
-
-    run(test)
+        call = connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=sink)
+        await started.wait()
+        call.cancel()
+        await asyncio.sleep(0)
+        received = bytes(place)
+        other = memoryview(bytearray(size))
+        await connection.call(READ, pb.ReadRequest(), timeout_s=30, sink=lambda _, n: [other])
+        assert bytes(place) == received and received.count(b"\xff") < size
+        assert bytes(other) == b"\xff" * size, "the connection goes on"
 
 
-def test_errors_keep_their_class() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
+async def test_errors_keep_their_class() -> None:
+    async with Served() as (server, peers, address):
 
-            def read(call: ReadCall) -> None:
-                raise NoSpace("target 101 is full")
+        def read(call: ReadCall) -> None:
+            raise NoSpace("target 101 is full")
 
-            server.add(READ, read)
-            with pytest.raises(NoSpace, match="target 101 is full"):
-                await peers.call(address, READ, pb.ReadRequest(), timeout_s=5)
-            with pytest.raises(UnknownMethod):
-                await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=5, payload=[bytes(3 * SEGMENT_BYTES)])
-            with pytest.raises(NoSpace):
-                await peers.call(address, READ, pb.ReadRequest(), timeout_s=5)
-
-    run(test)
+        server.add(READ, read)
+        with pytest.raises(NoSpace, match="target 101 is full"):
+            await peers.call(address, READ, pb.ReadRequest(), timeout_s=5)
+        with pytest.raises(UnknownMethod):
+            await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=5, payload=[bytes(3 * SEGMENT_BYTES)])
+        with pytest.raises(NoSpace):
+            await peers.call(address, READ, pb.ReadRequest(), timeout_s=5)
 
 
-def test_what_the_service_said_it_takes_is_checked_before_anything_is_sent() -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(payload_bytes=10, body_bytes=100)) as (server, peers, address):
-            add_echo(server)
-            connection = await peers.connect(address, 5)
-            for payload, offsets in ((b"x" * 11, []), (b"", [2**30] * 40)):
-                with pytest.raises(LimitExceeded, match="limit of 100 and 10"):
-                    request = pb.WriteRequest(writes=[pb.ChunkWrite(offset=offset) for offset in offsets])
-                    await connection.call(WRITE, request, timeout_s=5, payload=[payload])
-            await connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[b"x" * 10])
-
-    run(test)
+async def test_what_the_service_said_it_takes_is_checked_before_anything_is_sent() -> None:
+    async with Served(limits=Limits(payload_bytes=10, body_bytes=100)) as (server, peers, address):
+        add_echo(server)
+        connection = await peers.connect(address, 5)
+        for payload, offsets in ((b"x" * 11, []), (b"", [2**30] * 40)):
+            with pytest.raises(LimitExceeded, match="limit of 100 and 10"):
+                request = pb.WriteRequest(writes=[pb.ChunkWrite(offset=offset) for offset in offsets])
+                await connection.call(WRITE, request, timeout_s=5, payload=[payload])
+        await connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[b"x" * 10])
 
 
 def add_slow_echo(server: Server, begun: list[WriteCall]) -> None:
@@ -237,133 +216,115 @@ def add_slow_echo(server: Server, begun: list[WriteCall]) -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(calls=3), Limits(inflight_bytes=3_000_000)])
-def test_calls_for_which_the_service_has_no_room_wait_for_their_turn(limits: Limits) -> None:
-    async def test() -> None:
-        async with Served(limits=limits) as (server, peers, address):
-            begun: list[WriteCall] = []
-            add_slow_echo(server, begun)
-            connection = await peers.connect(address, 5)
-            data = [bytes([n]) * 1_000_000 for n in range(10)]
-            calls = [connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[one]) for one in data]
-            seen = []
-            for place in range(10):
-                while not begun:
-                    await asyncio.sleep(0.001)
-                await asyncio.sleep(0.02)
-                assert len(begun) == min(3, 10 - place)
-                call = begun.pop(0)
-                seen.append(bytes(call.payload[:1]))
-                call.reply(pb.WriteReply())
-            assert seen == [one[:1] for one in data], "in the order in which they were made"
-            await asyncio.gather(*calls)
-            assert not connection._stream.closed and connection._window.calls == 0
-
-    run(test)
-
-
-def test_a_call_that_waits_for_its_turn_may_be_cancelled_and_its_time_may_end() -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(calls=1)) as (server, peers, address):
-            begun: list[WriteCall] = []
-            add_slow_echo(server, begun)
-            connection = await peers.connect(address, 5)
-            first, cut, late, last = (
-                connection.call(WRITE, pb.WriteRequest(), timeout_s=timeout_s) for timeout_s in (20, 20, 0.05, 20)
-            )
-            cut.cancel()
-            with pytest.raises(Overloaded, match="no room"):
-                await late
+async def test_calls_for_which_the_service_has_no_room_wait_for_their_turn(limits: Limits) -> None:
+    async with Served(limits=limits) as (server, peers, address):
+        begun: list[WriteCall] = []
+        add_slow_echo(server, begun)
+        connection = await peers.connect(address, 5)
+        data = [bytes([n]) * 1_000_000 for n in range(10)]
+        calls = [connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[one]) for one in data]
+        seen = []
+        for place in range(10):
             while not begun:
                 await asyncio.sleep(0.001)
-            begun.pop().reply(pb.WriteReply())
-            await first
-            while not begun:
-                await asyncio.sleep(0.001)
-            begun.pop().reply(pb.WriteReply())
-            await last
-            assert connection.outstanding == 0 == connection._window.calls
-
-    run(test)
-
-
-def test_payload_without_a_place_for_it_breaks_the_connection_in_words() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            add_echo(server)
-            await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=5, payload=[b"abc"])
-            for sink in (None, lambda _, n: [memoryview(bytearray(2))]):
-                with pytest.raises((ProtocolError, ConnectionLost)):
-                    await peers.call(address, READ, pb.ReadRequest(), timeout_s=5, sink=sink)
-
-    run(test)
+            await asyncio.sleep(0.02)
+            assert len(begun) == min(3, 10 - place)
+            call = begun.pop(0)
+            seen.append(bytes(call.payload[:1]))
+            call.reply(pb.WriteReply())
+        assert seen == [one[:1] for one in data], "in the order in which they were made"
+        await asyncio.gather(*calls)
+        assert not connection._stream.closed and connection._window.calls == 0
 
 
-def test_a_lost_connection_fails_what_is_in_flight_and_is_made_again() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-
-            async def read(call: ReadCall) -> None:
-                for session in list(server._connections):
-                    session.stream.close(ConnectionLost("cut"))
-
-            server.add(READ, read)
-
-            async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
-                return pb.SpaceInfoReply()
-
-            server.serve(SPACE_INFO, space)
-            with pytest.raises(ConnectionLost):
-                await peers.call(address, READ, pb.ReadRequest(), timeout_s=5)
-            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
-
-    run(test)
-
-
-def test_a_stopping_server_answers_what_it_has_begun_and_takes_nothing_new() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            begun = asyncio.Event()
-            go_on = asyncio.Event()
-
-            async def read(call: ReadCall) -> None:
-                begun.set()
-                await go_on.wait()
-                call.reply(pb.ReadReply(routing_version=7))
-
-            server.add(READ, read)
-            connection = await peers.connect(address, 5)
-            running = connection.call(READ, pb.ReadRequest(), timeout_s=10)
-            await begun.wait()
-            stopping = asyncio.create_task(server.stop(5))
-            while not connection.closing:
-                await asyncio.sleep(0.01)
-            with pytest.raises(Stopping):
-                await connection.call(READ, pb.ReadRequest(), timeout_s=10)
-            go_on.set()
-            assert (await running).routing_version == 7
-            await stopping
-
-    run(test)
+async def test_a_call_that_waits_for_its_turn_may_be_cancelled_and_its_time_may_end() -> None:
+    async with Served(limits=Limits(calls=1)) as (server, peers, address):
+        begun: list[WriteCall] = []
+        add_slow_echo(server, begun)
+        connection = await peers.connect(address, 5)
+        first, cut, late, last = (
+            connection.call(WRITE, pb.WriteRequest(), timeout_s=timeout_s) for timeout_s in (20, 20, 0.05, 20)
+        )
+        cut.cancel()
+        with pytest.raises(Overloaded, match="no room"):
+            await late
+        while not begun:
+            await asyncio.sleep(0.001)
+        begun.pop().reply(pb.WriteReply())
+        await first
+        while not begun:
+            await asyncio.sleep(0.001)
+        begun.pop().reply(pb.WriteReply())
+        await last
+        assert connection.outstanding == 0 == connection._window.calls
 
 
-def test_a_server_answers_a_ping_beside_calls_that_wait() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            enough = asyncio.Event()
+async def test_payload_without_a_place_for_it_breaks_the_connection_in_words() -> None:
+    async with Served() as (server, peers, address):
+        add_echo(server)
+        await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=5, payload=[b"abc"])
+        for sink in (None, lambda _, n: [memoryview(bytearray(2))]):
+            with pytest.raises((ProtocolError, ConnectionLost)):
+                await peers.call(address, READ, pb.ReadRequest(), timeout_s=5, sink=sink)
 
-            async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
-                await enough.wait()
-                return pb.SpaceInfoReply()
 
-            server.serve(SPACE_INFO, space)
-            connection = await peers.connect(address, 5)
-            waiting = connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
-            await asyncio.gather(*(connection.ping(30) for _ in range(3)))
-            assert not waiting.done()
-            enough.set()
-            await waiting
-            connection.close()
-            with pytest.raises(ConnectionLost):
-                await connection.ping(30)
+async def test_a_lost_connection_fails_what_is_in_flight_and_is_made_again() -> None:
+    async with Served() as (server, peers, address):
 
-    run(test)
+        async def read(call: ReadCall) -> None:
+            for session in list(server._connections):
+                session.stream.close(ConnectionLost("cut"))
+
+        server.add(READ, read)
+
+        async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+            return pb.SpaceInfoReply()
+
+        server.serve(SPACE_INFO, space)
+        with pytest.raises(ConnectionLost):
+            await peers.call(address, READ, pb.ReadRequest(), timeout_s=5)
+        await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+
+
+async def test_a_stopping_server_answers_what_it_has_begun_and_takes_nothing_new() -> None:
+    async with Served() as (server, peers, address):
+        begun = asyncio.Event()
+        go_on = asyncio.Event()
+
+        async def read(call: ReadCall) -> None:
+            begun.set()
+            await go_on.wait()
+            call.reply(pb.ReadReply(routing_version=7))
+
+        server.add(READ, read)
+        connection = await peers.connect(address, 5)
+        running = connection.call(READ, pb.ReadRequest(), timeout_s=10)
+        await begun.wait()
+        stopping = asyncio.create_task(server.stop(5))
+        while not connection.closing:
+            await asyncio.sleep(0.01)
+        with pytest.raises(Stopping):
+            await connection.call(READ, pb.ReadRequest(), timeout_s=10)
+        go_on.set()
+        assert (await running).routing_version == 7
+        await stopping
+
+
+async def test_a_server_answers_a_ping_beside_calls_that_wait() -> None:
+    async with Served() as (server, peers, address):
+        enough = asyncio.Event()
+
+        async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+            await enough.wait()
+            return pb.SpaceInfoReply()
+
+        server.serve(SPACE_INFO, space)
+        connection = await peers.connect(address, 5)
+        waiting = connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=30)
+        await asyncio.gather(*(connection.ping(30) for _ in range(3)))
+        assert not waiting.done()
+        enough.set()
+        await waiting
+        connection.close()
+        with pytest.raises(ConnectionLost):
+            await connection.ping(30)

@@ -18,66 +18,54 @@ async def space(request: SpaceInfoRequest) -> SpaceInfoReply:
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_callers_of_one_address_share_a_connection(net: str) -> None:
-    async def test() -> None:
-        async with Served(net=NETS[net]) as (server, peers, address):
-            server.serve(SPACE_INFO, space)
-            assert peers.live(address) is None
-            await asyncio.gather(*(peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5) for _ in range(20)))
-            assert len(server._connections) == 1
-            assert peers.live(address) is await peers.connect(address, 5)
-
-    run(test)
+async def test_callers_of_one_address_share_a_connection(net: str) -> None:
+    async with Served(net=NETS[net]) as (server, peers, address):
+        server.serve(SPACE_INFO, space)
+        assert peers.live(address) is None
+        await asyncio.gather(*(peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5) for _ in range(20)))
+        assert len(server._connections) == 1
+        assert peers.live(address) is await peers.connect(address, 5)
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
-    async def test() -> None:
-        peers = ConnectionPool(RealNet(), identity())
-        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-            await peers.call("127.0.0.1:1", SPACE_INFO, SpaceInfoRequest(), timeout_s=1)
-        await peers.close()
-
-    run(test)
+async def test_nobody_there_is_said_with_the_address() -> None:
+    peers = ConnectionPool(RealNet(), identity())
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
+        await peers.call("127.0.0.1:1", SPACE_INFO, SpaceInfoRequest(), timeout_s=1)
+    await peers.close()
 
 
-def test_a_listener_that_says_nothing_is_unavailable() -> None:
-    async def test() -> None:
-        left = asyncio.Event()
+async def test_a_listener_that_says_nothing_is_unavailable() -> None:
+    left = asyncio.Event()
 
-        async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            await reader.read()
-            writer.close()
-            left.set()
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        await reader.read()
+        writer.close()
+        left.set()
 
-        silent = await asyncio.start_server(listen, "127.0.0.1", 0)
-        port = silent.sockets[0].getsockname()[1]
-        peers = ConnectionPool(RealNet(), identity(), limits=Limits(connect_s=0.1))
-        with pytest.raises(Unavailable, match="HELLO"):
-            await peers.call(f"127.0.0.1:{port}", SPACE_INFO, SpaceInfoRequest(), timeout_s=2)
-        await peers.close()
-        await left.wait()
-        silent.close()
-
-    run(test)
+    silent = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = silent.sockets[0].getsockname()[1]
+    peers = ConnectionPool(RealNet(), identity(), limits=Limits(connect_s=0.1))
+    with pytest.raises(Unavailable, match="HELLO"):
+        await peers.call(f"127.0.0.1:{port}", SPACE_INFO, SpaceInfoRequest(), timeout_s=2)
+    await peers.close()
+    await left.wait()
+    silent.close()
 
 
-def test_a_restarted_server_is_found_again() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            server.serve(SPACE_INFO, space)
-            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-            await server.stop(1)
-            with pytest.raises(Unavailable):
-                await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=1)
-            again = Served()
-            again.server.serve(SPACE_INFO, space)
-            host, port = address.rsplit(":", 1)
-            assert await again.server.start(host, int(port)) == address
-            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-            await again.server.stop(1)
-
-    run(test)
+async def test_a_restarted_server_is_found_again() -> None:
+    async with Served() as (server, peers, address):
+        server.serve(SPACE_INFO, space)
+        await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        await server.stop(1)
+        with pytest.raises(Unavailable):
+            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=1)
+        again = Served()
+        again.server.serve(SPACE_INFO, space)
+        host, port = address.rsplit(":", 1)
+        assert await again.server.start(host, int(port)) == address
+        await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        await again.server.stop(1)
 
 
 def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody() -> None:
@@ -111,29 +99,25 @@ def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody
 
 
 @pytest.mark.parametrize("key", ["", "k" * 32])
-def test_who_takes_the_port_of_a_service_is_taken_for_nobody(key: str) -> None:
+async def test_who_takes_the_port_of_a_service_is_taken_for_nobody(key: str) -> None:
     """Once somebody has proven the key. Whoever has met nobody else may have the wrong key, and is told at once."""
-
-    async def test() -> None:
-        peers = ConnectionPool(RealNet(), identity(token="s" * 32))
-        served = Served(mine=identity("c" * 32, token="s" * 32))
-        served.server.serve(SPACE_INFO, space)
-        address = await served.server.start("127.0.0.1", 0)
+    peers = ConnectionPool(RealNet(), identity(token="s" * 32))
+    served = Served(mine=identity("c" * 32, token="s" * 32))
+    served.server.serve(SPACE_INFO, space)
+    address = await served.server.start("127.0.0.1", 0)
+    await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+    await served.server.stop(1)
+    impostor = Served(mine=identity("c" * 32, token=key))
+    host, port = address.rsplit(":", 1)
+    await impostor.server.start(host, int(port))
+    with pytest.raises(Unavailable, match=f"no service of this cluster listens at {address}"):
         await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-        await served.server.stop(1)
-        impostor = Served(mine=identity("c" * 32, token=key))
-        host, port = address.rsplit(":", 1)
-        await impostor.server.start(host, int(port))
-        with pytest.raises(Unavailable, match=f"no service of this cluster listens at {address}"):
-            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-        stranger = ConnectionPool(RealNet(), identity(token="s" * 32))
-        with pytest.raises(NotAuthorised):
-            await stranger.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-        await stranger.close()
-        await peers.close()
-        await impostor.server.stop(1)
-
-    run(test)
+    stranger = ConnectionPool(RealNet(), identity(token="s" * 32))
+    with pytest.raises(NotAuthorised):
+        await stranger.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+    await stranger.close()
+    await peers.close()
+    await impostor.server.stop(1)
 
 
 def _goaway(error: ThreefsError) -> bytes:

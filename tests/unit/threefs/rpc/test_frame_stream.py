@@ -172,128 +172,107 @@ class Answering(Collected):
         return super().frame(header, body)
 
 
-def test_a_call_costs_one_read_and_one_write() -> None:
-    async def test() -> None:
+async def test_a_call_costs_one_read_and_one_write() -> None:
+    one, other = joined([1 << 20])
+    asking, answering = Collected(), Answering(3)
+    link = FrameStream(one, Limits(), asking)
+    answering.link = FrameStream(other, Limits(), answering)
+    for call_id in range(1, 4):
+        link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
+        assert one.calls == call_id, "it has gone out"
+    other.poke()
+    assert other.calls == 2, "all answers together, without another look for more"
+    one.poke()
+    assert one.calls == 4
+    assert [call_id for _, call_id, _ in asking.frames] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+
+
+async def test_a_large_answer_does_not_wait_for_those_behind_it() -> None:
+    for size, early in ((0, False), (5000, True)):
         one, other = joined([1 << 20])
-        asking, answering = Collected(), Answering(3)
+        asking, answering = Collected(), Answering(1, bytes(size))
         link = FrameStream(one, Limits(), asking)
         answering.link = FrameStream(other, Limits(), answering)
         for call_id in range(1, 4):
             link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
-            assert one.calls == call_id, "it has gone out"
         other.poke()
-        assert other.calls == 2, "all answers together, without another look for more"
-        one.poke()
-        assert one.calls == 4
-        assert [call_id for _, call_id, _ in asking.frames] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
-
-    run(test)
-
-
-def test_a_large_answer_does_not_wait_for_those_behind_it() -> None:
-    async def test() -> None:
-        for size, early in ((0, False), (5000, True)):
-            one, other = joined([1 << 20])
-            asking, answering = Collected(), Answering(1, bytes(size))
-            link = FrameStream(one, Limits(), asking)
-            answering.link = FrameStream(other, Limits(), answering)
-            for call_id in range(1, 4):
-                link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
-            other.poke()
-            assert [bool(gone) for gone in answering.gone] == [False, early, early]
-            await settle(one, other)
-            assert [call_id for _, call_id, _ in asking.frames] == [1, 2, 3]
-
-    run(test)
-
-
-def test_a_large_message_does_not_overtake() -> None:
-    async def test() -> None:
-        one, other = joined([40, 0, 3000])
-        receiver = Collected()
-        link = FrameStream(one, Limits(), Collected())
-        FrameStream(other, Limits(), receiver)
-        sizes = [0, 5000, 0, 9000, 0, 3000, 0]
-        for call_id, size in enumerate(sizes, 1):
-            link.send(frames.encode(frames.REQUEST, 1, 0, call_id, bytes(size)))
+        assert [bool(gone) for gone in answering.gone] == [False, early, early]
         await settle(one, other)
-        assert [(call_id, len(body)) for _, call_id, body in receiver.frames] == [*enumerate(sizes, 1)]
-        other.close()
-        link.send(frames.encode(frames.REQUEST, 1, 0, 8, bytes(5000)))
-        assert link.closed
-
-    run(test)
+        assert [call_id for _, call_id, _ in asking.frames] == [1, 2, 3]
 
 
-def test_what_is_urgent_does_not_overtake() -> None:
-    async def test() -> None:
-        one, other = joined([40, 0])  # so much at a time, and not every time
-        receiver = Collected()
-        link = FrameStream(one, Limits(), Collected())
-        FrameStream(other, Limits(), receiver)
-        link.send(frames.encode(frames.REQUEST, 1, 0, 1))
-        for call_id in (2, 3, 4):
-            link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
-            await asyncio.sleep(0)
-        link.send(frames.encode(frames.REQUEST, 1, 0, 5, b"", 100), 5, [bytes(100)], 100)
-        link.send_now(frames.encode(frames.REQUEST, 1, 0, 6))
-        await settle(one, other)
-        assert [call_id for _, call_id, _ in receiver.frames] == [1, 2, 3, 4, 5, 6]
-
-    run(test)
+async def test_a_large_message_does_not_overtake() -> None:
+    one, other = joined([40, 0, 3000])
+    receiver = Collected()
+    link = FrameStream(one, Limits(), Collected())
+    FrameStream(other, Limits(), receiver)
+    sizes = [0, 5000, 0, 9000, 0, 3000, 0]
+    for call_id, size in enumerate(sizes, 1):
+        link.send(frames.encode(frames.REQUEST, 1, 0, call_id, bytes(size)))
+    await settle(one, other)
+    assert [(call_id, len(body)) for _, call_id, body in receiver.frames] == [*enumerate(sizes, 1)]
+    other.close()
+    link.send(frames.encode(frames.REQUEST, 1, 0, 8, bytes(5000)))
+    assert link.closed
 
 
-def test_what_is_sent_on_a_broken_link_at_once_ends_it() -> None:
-    async def test() -> None:
-        one, other = joined([10])
-        mine = Collected()
-        link = FrameStream(one, Limits(), mine)
-        other.close()
-        link.send_now(frames.encode(frames.REQUEST, 1, 0, 1))
-        assert isinstance(mine.ended, ConnectionLost) and link.closed
-        link.send_now(frames.encode(frames.REQUEST, 1, 0, 2))
-
-    run(test)
-
-
-def test_long_messages_take_turns() -> None:
-    async def test() -> None:
-        one, other = joined([1 << 20])
-        receiver = Collected()
-        order: list[int] = []
-        link = FrameStream(one, Limits(), Collected())
-        FrameStream(other, Limits(), receiver)
-        for call_id, size in ((1, 20 * SEGMENT_BYTES), (2, 100)):
-            head = frames.encode(frames.RESPONSE, 1, 0, call_id, b"", size)
-            link.send(head, call_id, [bytes(size)], size, partial(order.append, call_id))
-        await settle(one, other)
-        assert order == [2, 1]
-
-    run(test)
-
-
-def test_payload_that_lost_its_place_goes_nowhere_and_the_rest_arrives() -> None:
-    async def test() -> None:
-        one, other = joined([50])  # so that one wake-up ends within the first payload
-        receiver = Collected()
-        link = FrameStream(one, Limits(), Collected())
-        receiving = FrameStream(other, Limits(), receiver)
-        for call_id in (1, 2):
-            link.send(frames.encode(frames.RESPONSE, 1, 0, call_id, b"", 1000), call_id, [b"\xff" * 1000], 1000)
+async def test_what_is_urgent_does_not_overtake() -> None:
+    one, other = joined([40, 0])  # so much at a time, and not every time
+    receiver = Collected()
+    link = FrameStream(one, Limits(), Collected())
+    FrameStream(other, Limits(), receiver)
+    link.send(frames.encode(frames.REQUEST, 1, 0, 1))
+    for call_id in (2, 3, 4):
+        link.send_now(frames.encode(frames.REQUEST, 1, 0, call_id))
         await asyncio.sleep(0)
-        for _ in range(6):
-            one.poke()
-        other.poke()
-        place = receiver._place
-        before = bytes(place)
-        assert 0 < before.count(b"\xff") < 1000
-        receiving.discard_payload(2)
-        receiving.discard_payload(1)
-        await settle(one, other)
-        assert bytes(place) == before
-        assert bytes(receiver.payload[2]) == b"\xff" * 1000
+    link.send(frames.encode(frames.REQUEST, 1, 0, 5, b"", 100), 5, [bytes(100)], 100)
+    link.send_now(frames.encode(frames.REQUEST, 1, 0, 6))
+    await settle(one, other)
+    assert [call_id for _, call_id, _ in receiver.frames] == [1, 2, 3, 4, 5, 6]
 
-    run(test)
+
+async def test_what_is_sent_on_a_broken_link_at_once_ends_it() -> None:
+    one, other = joined([10])
+    mine = Collected()
+    link = FrameStream(one, Limits(), mine)
+    other.close()
+    link.send_now(frames.encode(frames.REQUEST, 1, 0, 1))
+    assert isinstance(mine.ended, ConnectionLost) and link.closed
+    link.send_now(frames.encode(frames.REQUEST, 1, 0, 2))
+
+
+async def test_long_messages_take_turns() -> None:
+    one, other = joined([1 << 20])
+    receiver = Collected()
+    order: list[int] = []
+    link = FrameStream(one, Limits(), Collected())
+    FrameStream(other, Limits(), receiver)
+    for call_id, size in ((1, 20 * SEGMENT_BYTES), (2, 100)):
+        head = frames.encode(frames.RESPONSE, 1, 0, call_id, b"", size)
+        link.send(head, call_id, [bytes(size)], size, partial(order.append, call_id))
+    await settle(one, other)
+    assert order == [2, 1]
+
+
+async def test_payload_that_lost_its_place_goes_nowhere_and_the_rest_arrives() -> None:
+    one, other = joined([50])  # so that one wake-up ends within the first payload
+    receiver = Collected()
+    link = FrameStream(one, Limits(), Collected())
+    receiving = FrameStream(other, Limits(), receiver)
+    for call_id in (1, 2):
+        link.send(frames.encode(frames.RESPONSE, 1, 0, call_id, b"", 1000), call_id, [b"\xff" * 1000], 1000)
+    await asyncio.sleep(0)
+    for _ in range(6):
+        one.poke()
+    other.poke()
+    place = receiver._place
+    before = bytes(place)
+    assert 0 < before.count(b"\xff") < 1000
+    receiving.discard_payload(2)
+    receiving.discard_payload(1)
+    await settle(one, other)
+    assert bytes(place) == before
+    assert bytes(receiver.payload[2]) == b"\xff" * 1000
 
 
 class Lent(Collected):
@@ -309,73 +288,64 @@ class Lent(Collected):
         return super().frame(header, body)
 
 
-def test_nothing_is_written_to_memory_from_the_moment_in_which_its_owner_is_done() -> None:
-    async def test() -> None:
-        one, other = joined([50])
-        receiver = Lent()
-        link = FrameStream(one, Limits(), Collected())
-        receiver.link = FrameStream(other, Limits(), receiver)
-        link.send(frames.encode(frames.RESPONSE, 1, 0, 1, b"", 1000), 1, [b"\xff" * 1000], 1000)
-        await asyncio.sleep(0)
-        for _ in range(6):
-            one.poke()
-        other.poke()
-        before = bytes(receiver._place)
-        assert 0 < before.count(b"\xff") < 1000
-        receiver.owner.cancel()
-        for _ in range(100):  # in the very turn in which it was cancelled
-            one.poke()
-            other.poke()
-        assert not other.arrived and bytes(receiver._place) == before
-
-    run(test)
-
-
-def test_nothing_is_read_from_memory_from_the_moment_in_which_its_owner_is_done() -> None:
-    async def test() -> None:
-        for begun in (False, True):
-            one, other = joined([50_000, 0])
-            receiver = Collected()
-            link = FrameStream(one, Limits(), Collected())
-            FrameStream(other, Limits(), receiver)
-            owner: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            size = 4 * SEGMENT_BYTES
-            memory = bytearray(b"m" * size)
-            views = [memoryview(memory)[:300_000], memoryview(memory)[300_000:]]
-            link.send(frames.encode(frames.REQUEST, 1, 0, 7, b"", 20), 7, [b"n" * 20], 20)
-            link.send(frames.encode(frames.REQUEST, 1, 0, 1, b"", size), 1, views, size, owner=owner)
-            if begun:
-                await asyncio.sleep(0)
-                one.poke()
-            owner.cancel()
-            memory[:] = b"F" * size
-            link.send(frames.encode(frames.CANCEL, call_id=1))
-            link.send(frames.encode(frames.REQUEST, 1, 0, 2, b"", 10), 2, [b"0123456789"], 10)
-            await settle(one, other)
-            assert bytes(receiver.payload[2]) == b"0123456789" and bytes(receiver.payload[7]) == b"n" * 20
-            got = bytes(receiver.payload.get(1, b""))
-            assert b"F" not in got and (b"m" in got) == begun
-            assert len(got) < size, "the rest is not sent"
-
-    run(test)
-
-
-def test_a_peer_that_left_ends_the_link_and_gives_back_what_waits() -> None:
-    async def test() -> None:
-        one, other = joined([10])
-        mine, sent = Collected(), []
-        link = FrameStream(one, Limits(), mine)
-        link.send(
-            frames.encode(frames.RESPONSE, call_id=1, payload_bytes=100), 1, [bytes(100)], 100, lambda: sent.append(1)
-        )
-        await asyncio.sleep(0)
-        other.close()
+async def test_nothing_is_written_to_memory_from_the_moment_in_which_its_owner_is_done() -> None:
+    one, other = joined([50])
+    receiver = Lent()
+    link = FrameStream(one, Limits(), Collected())
+    receiver.link = FrameStream(other, Limits(), receiver)
+    link.send(frames.encode(frames.RESPONSE, 1, 0, 1, b"", 1000), 1, [b"\xff" * 1000], 1000)
+    await asyncio.sleep(0)
+    for _ in range(6):
         one.poke()
-        assert isinstance(mine.ended, ConnectionLost) and sent == [1] and link.closed
-        link.send(b"late", sent=lambda: sent.append(2))
-        assert sent == [1, 2], "what is sent too late is over at once"
+    other.poke()
+    before = bytes(receiver._place)
+    assert 0 < before.count(b"\xff") < 1000
+    receiver.owner.cancel()
+    for _ in range(100):  # in the very turn in which it was cancelled
+        one.poke()
+        other.poke()
+    assert not other.arrived and bytes(receiver._place) == before
 
-    run(test)
+
+async def test_nothing_is_read_from_memory_from_the_moment_in_which_its_owner_is_done() -> None:
+    for begun in (False, True):
+        one, other = joined([50_000, 0])
+        receiver = Collected()
+        link = FrameStream(one, Limits(), Collected())
+        FrameStream(other, Limits(), receiver)
+        owner: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        size = 4 * SEGMENT_BYTES
+        memory = bytearray(b"m" * size)
+        views = [memoryview(memory)[:300_000], memoryview(memory)[300_000:]]
+        link.send(frames.encode(frames.REQUEST, 1, 0, 7, b"", 20), 7, [b"n" * 20], 20)
+        link.send(frames.encode(frames.REQUEST, 1, 0, 1, b"", size), 1, views, size, owner=owner)
+        if begun:
+            await asyncio.sleep(0)
+            one.poke()
+        owner.cancel()
+        memory[:] = b"F" * size
+        link.send(frames.encode(frames.CANCEL, call_id=1))
+        link.send(frames.encode(frames.REQUEST, 1, 0, 2, b"", 10), 2, [b"0123456789"], 10)
+        await settle(one, other)
+        assert bytes(receiver.payload[2]) == b"0123456789" and bytes(receiver.payload[7]) == b"n" * 20
+        got = bytes(receiver.payload.get(1, b""))
+        assert b"F" not in got and (b"m" in got) == begun
+        assert len(got) < size, "the rest is not sent"
+
+
+async def test_a_peer_that_left_ends_the_link_and_gives_back_what_waits() -> None:
+    one, other = joined([10])
+    mine, sent = Collected(), []
+    link = FrameStream(one, Limits(), mine)
+    link.send(
+        frames.encode(frames.RESPONSE, call_id=1, payload_bytes=100), 1, [bytes(100)], 100, lambda: sent.append(1)
+    )
+    await asyncio.sleep(0)
+    other.close()
+    one.poke()
+    assert isinstance(mine.ended, ConnectionLost) and sent == [1] and link.closed
+    link.send(b"late", sent=lambda: sent.append(2))
+    assert sent == [1, 2], "what is sent too late is over at once"
 
 
 @settings(max_examples=60, deadline=None)
@@ -434,19 +404,16 @@ def test_frames_that_are_much_work_leave_others_their_turn() -> None:
     run(test)
 
 
-def test_nonsense_is_answered_with_the_reason() -> None:
-    async def test() -> None:
-        one, other = joined([1 << 16])
-        mine, theirs = Collected(), Collected()
-        FrameStream(one, Limits(), mine)
-        FrameStream(other, Limits(), theirs)
-        one.arrived += b"GET / HTTP/1.1\r\nHost: nowhere.example\r\n\r\n"
-        await settle(one, other)
-        assert isinstance(mine.ended, ProtocolError)
-        kind, _, body = theirs.frames[0]
-        assert kind == frames.GOAWAY and isinstance(frames.error_from(body), ProtocolError)
-
-    run(test)
+async def test_nonsense_is_answered_with_the_reason() -> None:
+    one, other = joined([1 << 16])
+    mine, theirs = Collected(), Collected()
+    FrameStream(one, Limits(), mine)
+    FrameStream(other, Limits(), theirs)
+    one.arrived += b"GET / HTTP/1.1\r\nHost: nowhere.example\r\n\r\n"
+    await settle(one, other)
+    assert isinstance(mine.ended, ProtocolError)
+    kind, _, body = theirs.frames[0]
+    assert kind == frames.GOAWAY and isinstance(frames.error_from(body), ProtocolError)
 
 
 class DeafStream:

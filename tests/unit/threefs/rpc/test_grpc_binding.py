@@ -177,30 +177,24 @@ def test_an_answer_of_somebody_without_the_key_is_none() -> None:
     serve(fail, body)
 
 
-def test_an_address_that_is_taken_is_named() -> None:
-    async def test() -> None:
-        first, second = ControlServer(), ControlServer()
-        address = await first.start("127.0.0.1", 0)
-        with pytest.raises(Unavailable, match="cannot listen"):
-            await second.start("127.0.0.1", int(address.rsplit(":", 1)[1]))
-        await first.stop(0.1)
-        await second.stop(0.1)
-
-    run(test)
+async def test_an_address_that_is_taken_is_named() -> None:
+    first, second = ControlServer(), ControlServer()
+    address = await first.start("127.0.0.1", 0)
+    with pytest.raises(Unavailable, match="cannot listen"):
+        await second.start("127.0.0.1", int(address.rsplit(":", 1)[1]))
+    await first.stop(0.1)
+    await second.stop(0.1)
 
 
-def test_an_address_of_ipv6_stands_in_brackets() -> None:
-    async def test() -> None:
-        server = ControlServer("")
-        server.serve(GET_STATUS, status)
-        address = await server.start("::1", 0)
-        try:
-            assert address.startswith("[::1]:")
-            assert (await ask(address)).manager_epoch == 3
-        finally:
-            await server.stop(0.5)
-
-    run(test)
+async def test_an_address_of_ipv6_stands_in_brackets() -> None:
+    server = ControlServer("")
+    server.serve(GET_STATUS, status)
+    address = await server.start("::1", 0)
+    try:
+        assert address.startswith("[::1]:")
+        assert (await ask(address)).manager_epoch == 3
+    finally:
+        await server.stop(0.5)
 
 
 def test_who_has_no_proof_is_refused_before_the_request_is_taken_in() -> None:

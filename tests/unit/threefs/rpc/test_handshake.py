@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.harness.rpc import NETS, RawPeer, Served, identity, run
+from tests.harness.rpc import NETS, RawPeer, Served, identity
 from threefs.env.net import RealNet, Stream
 from threefs.errors import NotAuthorised, ProtocolError, ThreefsError, WrongCluster, WrongVersion
 from threefs.rpc import frames, handshake
@@ -153,71 +153,59 @@ async def answer(request: SpaceInfoRequest) -> SpaceInfoReply:
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_calls_go_with_the_right_key_and_only_with_it(net: str) -> None:
-    async def test() -> None:
-        async with Served(net=NETS[net], mine=SERVER, theirs=CLIENT) as (server, peers, address):
-            server.serve(SPACE_INFO, answer)
-            await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-            assert (await peers.connect(address, 5)).cluster_id == "a" * 32
-            for stranger in (identity(), identity(token="wrong")):
-                others = ConnectionPool(NETS[net](), stranger)
-                with pytest.raises(NotAuthorised):
-                    await others.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-                await others.close()
-
-    run(test)
-
-
-def test_a_call_before_the_proof_is_no_call() -> None:
-    async def test() -> None:
-        async with Served(mine=SERVER) as (server, _, address), RawPeer(address) as peer:
-            server.serve(SPACE_INFO, answer)
-            peer.writer.write(handshake.frame(Hello(protocol=frames.PROTOCOL, nonce=bytes(32)).SerializeToString()))
-            assert (await peer.frame())[0].kind == frames.HELLO
-            peer.writer.write(frames.encode(frames.REQUEST, SPACE_INFO.number, 0, 1, deadline_ms=1000))
-            assert isinstance(await peer.goodbye(), ProtocolError)
-
-    run(test)
-
-
-def test_an_impostor_hears_a_nonce_and_nothing_else() -> None:
-    async def test() -> None:
-        heard: list[bytes] = []
-
-        async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            heard.append(await reader.read(1 << 16))
-            lie = handshake.hello(identity("a" * 32))
-            lie.nonce = lie.proof = bytes(32)
-            writer.write(handshake.frame(lie.SerializeToString()))
-            heard.append(await reader.read(1 << 16))
-            writer.close()
-
-        server = await asyncio.start_server(pretend, "127.0.0.1", 0)
-        address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        peers = ConnectionPool(RealNet(), identity("a" * 32, token=KEY))
-        try:
+async def test_calls_go_with_the_right_key_and_only_with_it(net: str) -> None:
+    async with Served(net=NETS[net], mine=SERVER, theirs=CLIENT) as (server, peers, address):
+        server.serve(SPACE_INFO, answer)
+        await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        assert (await peers.connect(address, 5)).cluster_id == "a" * 32
+        for stranger in (identity(), identity(token="wrong")):
+            others = ConnectionPool(NETS[net](), stranger)
             with pytest.raises(NotAuthorised):
-                await peers.connect(address, 5)
-        finally:
-            await peers.close()
-            server.close()
-        said = Hello.FromString(heard[0][frames.HEADER_BYTES :])
-        assert {field.name for field, _ in said.ListFields()} == {"protocol", "nonce"}
-        assert b"a" * 32 not in heard[1], "it says why it goes, and that is all"
+                await others.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+            await others.close()
 
-    run(test)
+
+async def test_a_call_before_the_proof_is_no_call() -> None:
+    async with Served(mine=SERVER) as (server, _, address), RawPeer(address) as peer:
+        server.serve(SPACE_INFO, answer)
+        peer.writer.write(handshake.frame(Hello(protocol=frames.PROTOCOL, nonce=bytes(32)).SerializeToString()))
+        assert (await peer.frame())[0].kind == frames.HELLO
+        peer.writer.write(frames.encode(frames.REQUEST, SPACE_INFO.number, 0, 1, deadline_ms=1000))
+        assert isinstance(await peer.goodbye(), ProtocolError)
+
+
+async def test_an_impostor_hears_a_nonce_and_nothing_else() -> None:
+    heard: list[bytes] = []
+
+    async def pretend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(1 << 16))
+        lie = handshake.hello(identity("a" * 32))
+        lie.nonce = lie.proof = bytes(32)
+        writer.write(handshake.frame(lie.SerializeToString()))
+        heard.append(await reader.read(1 << 16))
+        writer.close()
+
+    server = await asyncio.start_server(pretend, "127.0.0.1", 0)
+    address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    peers = ConnectionPool(RealNet(), identity("a" * 32, token=KEY))
+    try:
+        with pytest.raises(NotAuthorised):
+            await peers.connect(address, 5)
+    finally:
+        await peers.close()
+        server.close()
+    said = Hello.FromString(heard[0][frames.HEADER_BYTES :])
+    assert {field.name for field, _ in said.ListFields()} == {"protocol", "nonce"}
+    assert b"a" * 32 not in heard[1], "it says why it goes, and that is all"
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_both_ends_call_the_end_of_the_service_the_same(net: str) -> None:
-    async def test() -> None:
-        accepted: asyncio.Queue[Stream] = asyncio.Queue()
-        listener = await RealNet().listen("127.0.0.1", 0, accepted.put_nowait)
-        stream = await NETS[net]().connect(listener.address, 5)
-        other = await accepted.get()
-        port = listener.address.rpartition(":")[2]
-        assert stream.service == other.service and port in stream.service
-        for end in (stream, other, listener):
-            end.close()
-
-    run(test)
+async def test_both_ends_call_the_end_of_the_service_the_same(net: str) -> None:
+    accepted: asyncio.Queue[Stream] = asyncio.Queue()
+    listener = await RealNet().listen("127.0.0.1", 0, accepted.put_nowait)
+    stream = await NETS[net]().connect(listener.address, 5)
+    other = await accepted.get()
+    port = listener.address.rpartition(":")[2]
+    assert stream.service == other.service and port in stream.service
+    for end in (stream, other, listener):
+        end.close()

@@ -46,15 +46,12 @@ def request(method: int, body: bytes = b"", payload: int = 0, call_id: int = 1) 
         (b"\x5f\x3f\x07" + bytes(frames.HEADER_BYTES), WrongVersion),
     ],
 )
-def test_a_stranger_is_told_why_and_cut_off(data: bytes, error: type[Exception]) -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            async with RawPeer(address) as raw:
-                raw.writer.write(data)
-                assert isinstance(await raw.goodbye(), error)
-            await still_serves(server, peers, address)
-
-    run(test)
+async def test_a_stranger_is_told_why_and_cut_off(data: bytes, error: type[Exception]) -> None:
+    async with Served() as (server, peers, address):
+        async with RawPeer(address) as raw:
+            raw.writer.write(data)
+            assert isinstance(await raw.goodbye(), error)
+        await still_serves(server, peers, address)
 
 
 @pytest.mark.parametrize(
@@ -67,72 +64,60 @@ def test_a_stranger_is_told_why_and_cut_off(data: bytes, error: type[Exception])
         (request(WRITE.number, payload=10) + request(WRITE.number, payload=10), ProtocolError),
     ],
 )
-def test_a_peer_that_breaks_the_rules_is_told_which(data: bytes, error: type[Exception]) -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(payload_bytes=1000)) as (server, peers, address):
-            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
-            async with RawPeer(address) as raw:
-                await raw.greet()
-                raw.writer.write(data + bytes(20))
-                assert isinstance(await raw.goodbye(), error)
-            await still_serves(server, peers, address)
-            assert server.pool.lent == 0
-
-    run(test)
+async def test_a_peer_that_breaks_the_rules_is_told_which(data: bytes, error: type[Exception]) -> None:
+    async with Served(limits=Limits(payload_bytes=1000)) as (server, peers, address):
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            raw.writer.write(data + bytes(20))
+            assert isinstance(await raw.goodbye(), error)
+        await still_serves(server, peers, address)
+        assert server.pool.lent == 0
 
 
-def test_a_peer_that_never_says_hello_does_not_stay() -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(hello_s=0.05)) as (_, _, address), RawPeer(address) as raw:
-            assert "HELLO" in str(await raw.goodbye())
-
-    run(test)
+async def test_a_peer_that_never_says_hello_does_not_stay() -> None:
+    async with Served(limits=Limits(hello_s=0.05)) as (_, _, address), RawPeer(address) as raw:
+        assert "HELLO" in str(await raw.goodbye())
 
 
-def test_a_peer_that_leaves_in_the_middle_of_its_payload_leaves_nothing_behind() -> None:
-    async def test() -> None:
-        async with Served() as (server, _, address):
-            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
-            async with RawPeer(address) as raw:
-                await raw.greet()
-                raw.writer.write(request(WRITE.number, payload=3 * SEGMENT_BYTES) + bytes(SEGMENT_BYTES))
-                await raw.writer.drain()
-                while not server.pool.lent:
-                    await asyncio.sleep(0.01)
-            while server.pool.lent:
+async def test_a_peer_that_leaves_in_the_middle_of_its_payload_leaves_nothing_behind() -> None:
+    async with Served() as (server, _, address):
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            raw.writer.write(request(WRITE.number, payload=3 * SEGMENT_BYTES) + bytes(SEGMENT_BYTES))
+            await raw.writer.drain()
+            while not server.pool.lent:
                 await asyncio.sleep(0.01)
-            assert not any(session.calls for session in server._connections)
+        while server.pool.lent:
+            await asyncio.sleep(0.01)
+        assert not any(session.calls for session in server._connections)
 
-    run(test)
 
+async def test_a_stop_waits_for_what_goes_on_after_its_peer_has_left() -> None:
+    async with Served() as (server, peers, address):
+        begun, cut_off, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-def test_a_stop_waits_for_what_goes_on_after_its_peer_has_left() -> None:
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            begun, cut_off, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        async def write(call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
+            begun.set()
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                cut_off.set()
+                await go_on.wait()  # as what a disk is doing
 
-            async def write(call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
-                begun.set()
-                try:
-                    await asyncio.sleep(3600)
-                finally:
-                    cut_off.set()
-                    await go_on.wait()  # as what a disk is doing
-
-            server.add(WRITE, write)
-            calling = asyncio.create_task(peers.call(address, WRITE, pb.WriteRequest(), timeout_s=60))
-            await begun.wait()
-            await peers.close()
-            await cut_off.wait()
-            stopping = asyncio.create_task(server.stop(0.0))
-            await asyncio.wait([stopping], timeout=0.05)
-            assert not stopping.done()
-            go_on.set()
-            await stopping
-            assert not server._connections
-            await asyncio.gather(calling, return_exceptions=True)
-
-    run(test)
+        server.add(WRITE, write)
+        calling = asyncio.create_task(peers.call(address, WRITE, pb.WriteRequest(), timeout_s=60))
+        await begun.wait()
+        await peers.close()
+        await cut_off.wait()
+        stopping = asyncio.create_task(server.stop(0.0))
+        await asyncio.wait([stopping], timeout=0.05)
+        assert not stopping.done()
+        go_on.set()
+        await stopping
+        assert not server._connections
+        await asyncio.gather(calling, return_exceptions=True)
 
 
 @settings(max_examples=60, deadline=None)
@@ -190,7 +175,7 @@ def test_a_handler_that_breaks_is_an_internal_error_and_logged(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_quick_call_waits_if_it_has_to(loop: str) -> None:
+async def test_a_quick_call_waits_if_it_has_to(loop: str) -> None:
     """At once, after a turn of the loop, after a future, with an error at any of these, and cut off by its caller."""
     steps: list[str] = []
 
@@ -215,29 +200,24 @@ def test_a_quick_call_waits_if_it_has_to(loop: str) -> None:
         await asyncio.sleep(0)
         raise ZeroDivisionError
 
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            server.serve(LAST_CHUNK, quick, quick=True)
-            for target in range(4):
-                asked = pb.LastChunkRequest(target=target)
-                assert (await peers.call(address, LAST_CHUNK, asked, timeout_s=30)).index == target
-                with pytest.raises(ChunkNotFound):
-                    await peers.call(address, LAST_CHUNK, pb.LastChunkRequest(target=target, inode=1), timeout_s=30)
-            steps.clear()
-            endless = asyncio.ensure_future(
-                peers.call(address, LAST_CHUNK, pb.LastChunkRequest(target=4), timeout_s=30)
-            )
-            await asyncio.sleep(0.05)
-            endless.cancel()
-            while not steps:
-                await asyncio.sleep(0.005)
-
-    run(test, loop)
+    async with Served() as (server, peers, address):
+        server.serve(LAST_CHUNK, quick, quick=True)
+        for target in range(4):
+            asked = pb.LastChunkRequest(target=target)
+            assert (await peers.call(address, LAST_CHUNK, asked, timeout_s=30)).index == target
+            with pytest.raises(ChunkNotFound):
+                await peers.call(address, LAST_CHUNK, pb.LastChunkRequest(target=target, inode=1), timeout_s=30)
+        steps.clear()
+        endless = asyncio.ensure_future(peers.call(address, LAST_CHUNK, pb.LastChunkRequest(target=4), timeout_s=30))
+        await asyncio.sleep(0.05)
+        endless.cancel()
+        while not steps:
+            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("end", ["cancel", "connection"])
 @pytest.mark.parametrize("loop", LOOPS)
-def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_begun_ends_as_any_other(loop: str, end: str) -> None:
+async def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_begun_ends_as_any_other(loop: str, end: str) -> None:
     """Its request and its CANCEL came together: it was closed, and could not wait for anything any more."""
     seen: list[str] = []
 
@@ -252,18 +232,15 @@ def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_begun_ends_as_any_other(
             seen.append("over")
         raise AssertionError
 
-    async def test() -> None:
-        async with Served() as (server, _, address):
-            server.serve(LAST_CHUNK, quick, quick=True)
-            async with RawPeer(address) as raw:
-                await raw.greet()
-                request = frames.encode(frames.REQUEST, LAST_CHUNK.number, 0, 1, b"", 0, 5000)
-                cut = frames.encode(frames.CANCEL, call_id=1) if end == "cancel" else b"noise" * 20
-                raw.writer.write(request + cut)
-                while len(seen) < 2:
-                    await asyncio.sleep(0.005)
-            assert seen == ["CancelledError", "over"]
-            while server._connections:
+    async with Served() as (server, _, address):
+        server.serve(LAST_CHUNK, quick, quick=True)
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            request = frames.encode(frames.REQUEST, LAST_CHUNK.number, 0, 1, b"", 0, 5000)
+            cut = frames.encode(frames.CANCEL, call_id=1) if end == "cancel" else b"noise" * 20
+            raw.writer.write(request + cut)
+            while len(seen) < 2:
                 await asyncio.sleep(0.005)
-
-    run(test, loop)
+        assert seen == ["CancelledError", "over"]
+        while server._connections:
+            await asyncio.sleep(0.005)

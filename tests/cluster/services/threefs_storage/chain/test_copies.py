@@ -9,7 +9,6 @@ from threefs_storage.engine.records import Version
 
 from tests.cluster.services.threefs_storage.health.test_repair import CONTENT, flip_content
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, WAITING, TestChain, chain_of, flip_record, refuse
-from tests.harness.rpc import run
 from threefs.errors import Corrupt, NotServing, Unavailable
 
 
@@ -21,67 +20,52 @@ def copies(chain: TestChain, node: int = 1) -> tuple[Copies, Any, Version]:
 
 
 @pytest.mark.parametrize("state", [SERVING, WAITING, OFFLINE])
-def test_content_comes_from_a_member_in_any_state(state: Any, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(CONTENT)
-            chain.change((1, SERVING), (2, state), learned_by=[1])  # the other one does not even know
-            ask, target, version = copies(chain)
-            assert await ask.content(target, CHUNK, version) == bytearray(CONTENT)
-
-    run(test)
+async def test_content_comes_from_a_member_in_any_state(state: Any, tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        chain.change((1, SERVING), (2, state), learned_by=[1])  # the other one does not even know
+        ask, target, version = copies(chain)
+        assert await ask.content(target, CHUNK, version) == bytearray(CONTENT)
 
 
-def test_only_that_very_content_counts(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(CONTENT)
-            ask, target, version = copies(chain)
-            chain.change((2, SERVING), (1, OFFLINE))
-            await chain.write(b"!")
-            assert await ask.content(target, CHUNK, version) is None
-
-    run(test)
+async def test_only_that_very_content_counts(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        ask, target, version = copies(chain)
+        chain.change((2, SERVING), (1, OFFLINE))
+        await chain.write(b"!")
+        assert await ask.content(target, CHUNK, version) is None
 
 
-def test_a_damaged_copy_does_not_count_and_the_next_one_is_asked(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(CONTENT)
-            ask, target, version = copies(chain)
-            await flip_content(chain[2])
-            assert await ask.content(target, CHUNK, version) == bytearray(CONTENT)
-            assert chain[2].target.damaged_chunks_found == 1, "and it is noted there"
-
-    run(test)
+async def test_a_damaged_copy_does_not_count_and_the_next_one_is_asked(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(CONTENT)
+        ask, target, version = copies(chain)
+        await flip_content(chain[2])
+        assert await ask.content(target, CHUNK, version) == bytearray(CONTENT)
+        assert chain[2].target.damaged_chunks_found == 1, "and it is noted there"
 
 
-def test_who_serves_and_does_not_answer_may_have_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(CONTENT)
-            ask, target, version = copies(chain)
-            chain[1].peers.before = refuse
-            with pytest.raises(Unavailable, match="may have"):
-                await ask.content(target, CHUNK, version)
-            chain.change((1, SERVING), (2, OFFLINE))
-            assert await ask.content(target, CHUNK, version) is None
-
-    run(test)
+async def test_who_serves_and_does_not_answer_may_have_it(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        ask, target, version = copies(chain)
+        chain[1].peers.before = refuse
+        with pytest.raises(Unavailable, match="may have"):
+            await ask.content(target, CHUNK, version)
+        chain.change((1, SERVING), (2, OFFLINE))
+        assert await ask.content(target, CHUNK, version) is None
 
 
-def test_what_is_committed_is_told_only_by_a_serving_member_that_can_read_its_record(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(CONTENT)
-            ask, target, version = copies(chain)
-            found = await ask.record(target, chain[2].target_id, CHUNK, newest=False)
-            assert found is not None and (found.version, found.checksum) == (1, version.checksum)
-            flip_record(chain[2])
-            with pytest.raises(Corrupt):
-                await ask.record(target, chain[2].target_id, CHUNK, newest=False)
-            chain.change((1, SERVING), (2, OFFLINE))
-            with pytest.raises(NotServing):
-                await ask.record(target, chain[2].target_id, CHUNK, newest=False)
-
-    run(test)
+async def test_what_is_committed_is_told_only_by_a_serving_member_that_can_read_its_record(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        ask, target, version = copies(chain)
+        found = await ask.record(target, chain[2].target_id, CHUNK, newest=False)
+        assert found is not None and (found.version, found.checksum) == (1, version.checksum)
+        flip_record(chain[2])
+        with pytest.raises(Corrupt):
+            await ask.record(target, chain[2].target_id, CHUNK, newest=False)
+        chain.change((1, SERVING), (2, OFFLINE))
+        with pytest.raises(NotServing):
+            await ask.record(target, chain[2].target_id, CHUNK, newest=False)

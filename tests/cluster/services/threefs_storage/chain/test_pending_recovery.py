@@ -17,66 +17,54 @@ async def left_at_the_head(chain: TestChain, count: int = 1) -> None:
     await chain[1].stop()
 
 
-def test_after_a_start_all_of_them_are_finished(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await left_at_the_head(chain, 5)
+async def test_after_a_start_all_of_them_are_finished(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await left_at_the_head(chain, 5)
+        await chain[1].restart()
+        await chain[1].target.pending_recovered.wait()
+        assert not chain[1].target.engine.pending()
+        assert [chain[2].committed(ChunkId(7, n)) for n in range(5)] == [1] * 5
+
+
+async def test_it_tries_again_until_the_successor_is_there(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await left_at_the_head(chain)
+        await chain[2].stop()
+        with capture_logs() as logs:
             await chain[1].restart()
+            await until(lambda: len(chain[1].target.locks) > 0)
+            assert not chain[1].target.pending_recovered.is_set()
+            await chain[2].restart()
             await chain[1].target.pending_recovered.wait()
-            assert not chain[1].target.engine.pending()
-            assert [chain[2].committed(ChunkId(7, n)) for n in range(5)] == [1] * 5
-
-    run(test)
+        assert chain[2].committed() == 1
+        assert all(log["log_level"] == "info" for log in logs if "pending" in log["event"])
 
 
-def test_it_tries_again_until_the_successor_is_there(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await left_at_the_head(chain)
-            await chain[2].stop()
-            with capture_logs() as logs:
-                await chain[1].restart()
-                await until(lambda: len(chain[1].target.locks) > 0)
-                assert not chain[1].target.pending_recovered.is_set()
-                await chain[2].restart()
-                await chain[1].target.pending_recovered.wait()
-            assert chain[2].committed() == 1
-            assert all(log["log_level"] == "info" for log in logs if "pending" in log["event"])
-
-    run(test)
-
-
-def test_after_a_chain_change_what_was_under_way_is_finished(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            gate = chain[2].peers.before = Gate()
-            write = asyncio.create_task(chain.write(b"x"))
-            await gate.reached.wait()
-            await cancelled(write)
-            chain[2].peers.before = None
-            assert chain[2].target.pending_recovered.is_set(), "nothing is left of an older chain version"
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-            assert not chain[2].target.pending_recovered.is_set()
-            await chain[2].target.pending_recovered.wait()
-            assert chain[2].committed() == 1 and chain[3].committed() == 0
-
-    run(test)
+async def test_after_a_chain_change_what_was_under_way_is_finished(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        gate = chain[2].peers.before = Gate()
+        write = asyncio.create_task(chain.write(b"x"))
+        await gate.reached.wait()
+        await cancelled(write)
+        chain[2].peers.before = None
+        assert chain[2].target.pending_recovered.is_set(), "nothing is left of an older chain version"
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        assert not chain[2].target.pending_recovered.is_set()
+        await chain[2].target.pending_recovered.wait()
+        assert chain[2].committed() == 1 and chain[3].committed() == 0
 
 
 @pytest.mark.parametrize("state", [OFFLINE, SYNCING])
-def test_a_target_that_does_not_serve_finishes_nothing(tmp_path: Path, state: object) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await left_at_the_head(chain)
-            chain.members = [(2, SERVING), (1, state)]  # type: ignore[list-item]
-            chain.version += 1
-            await chain[1].restart(chain.routing())
-            await asyncio.sleep(0.02)
-            assert not chain[1].peers.sent and not chain[1].target.pending_recovered.is_set()
-            assert chain[1].committed() == 0
-            assert chain[1].pending() == 1, "its bytes may be the only good ones"
-
-    run(test)
+async def test_a_target_that_does_not_serve_finishes_nothing(tmp_path: Path, state: object) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await left_at_the_head(chain)
+        chain.members = [(2, SERVING), (1, state)]  # type: ignore[list-item]
+        chain.version += 1
+        await chain[1].restart(chain.routing())
+        await asyncio.sleep(0.02)
+        assert not chain[1].peers.sent and not chain[1].target.pending_recovered.is_set()
+        assert chain[1].committed() == 0
+        assert chain[1].pending() == 1, "its bytes may be the only good ones"
 
 
 def test_an_unexpected_failure_does_not_end_it(tmp_path: Path) -> None:
@@ -102,15 +90,12 @@ def test_an_unexpected_failure_does_not_end_it(tmp_path: Path) -> None:
     run(test)
 
 
-def test_many_are_finished_beside_each_other(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await left_at_the_head(chain, 8)
-            await chain[1].bind()
-            hold = chain[1].peers.before = Gate()
-            await chain[1].begin(chain.routing())
-            await until(lambda: len(chain[1].target.locks) == 8)
-            hold.open.set()
-            await chain[1].target.pending_recovered.wait()
-
-    run(test)
+async def test_many_are_finished_beside_each_other(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await left_at_the_head(chain, 8)
+        await chain[1].bind()
+        hold = chain[1].peers.before = Gate()
+        await chain[1].begin(chain.routing())
+        await until(lambda: len(chain[1].target.locks) == 8)
+        hold.open.set()
+        await chain[1].target.pending_recovered.wait()

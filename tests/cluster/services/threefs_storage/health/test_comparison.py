@@ -8,7 +8,6 @@ from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse
 from tests.harness.clocks import SteppedClock
-from tests.harness.rpc import run
 from threefs.ids import ChunkId
 from threefs.wire import storage_pb2 as pb
 
@@ -40,32 +39,26 @@ def comparison(chain: TestChain, node: int) -> Comparison:
     return Comparison(PeerTargets(chain[node].peers, lambda: chain[node].cluster.routing), clock=SteppedClock())
 
 
-def test_a_chain_that_is_whole_with_removals_and_what_is_on_its_way(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            for number in range(5):
-                await chain.write(b"x" * number, chunk=ChunkId(7, number))
-            await chain.send(chain.row(kind=pb.REMOVE, chunk=ChunkId(7, 2)))
-            chain[3].target.engine.forget(ChunkId(7, 2))  # sooner than the others
-            await chain.give_up(1, chain.row(b"later"), b"later")
-            for node in (1, 2, 3):
-                assert await comparison(chain, node).find_divergent(chain[node].target, None, None) == []
-            chain[1].peers.before = None
-
-    run(test)
+async def test_a_chain_that_is_whole_with_removals_and_what_is_on_its_way(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        for number in range(5):
+            await chain.write(b"x" * number, chunk=ChunkId(7, number))
+        await chain.send(chain.row(kind=pb.REMOVE, chunk=ChunkId(7, 2)))
+        chain[3].target.engine.forget(ChunkId(7, 2))  # sooner than the others
+        await chain.give_up(1, chain.row(b"later"), b"later")
+        for node in (1, 2, 3):
+            assert await comparison(chain, node).find_divergent(chain[node].target, None, None) == []
+        chain[1].peers.before = None
 
 
-def test_what_cannot_be_compared_is_not_wrong(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(b"x")
-            chain[1].target.engine.forget(CHUNK)
-            assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == [CHUNK]
-            assert await comparison(chain, 1).find_divergent(chain[1].target, CHUNK, None) == [], "it is outside"
-            chain[1].peers.before = refuse
-            assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == []
-            chain[1].peers.before = None
-            chain.change((1, SERVING), (2, OFFLINE))
-            assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == []
-
-    run(test)
+async def test_what_cannot_be_compared_is_not_wrong(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"x")
+        chain[1].target.engine.forget(CHUNK)
+        assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == [CHUNK]
+        assert await comparison(chain, 1).find_divergent(chain[1].target, CHUNK, None) == [], "it is outside"
+        chain[1].peers.before = refuse
+        assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == []
+        chain[1].peers.before = None
+        chain.change((1, SERVING), (2, OFFLINE))
+        assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == []

@@ -9,7 +9,6 @@ import pytest
 from threefs_storage.health.peer_room import PeerRoom
 
 from tests.harness.chain_harness import CHUNK_BYTES, OFFLINE, SERVING, SYNCING, TestChain, chain_of, refuse, until
-from tests.harness.rpc import run
 from tests.harness.small_disk import small_disk
 from threefs.errors import NoSpace, NotServing, Unavailable
 from threefs.ids import ChunkId
@@ -37,53 +36,43 @@ async def refused(chain: TestChain) -> BaseException:
     raise AssertionError("nothing was refused")
 
 
-def test_a_full_head_gives_way_and_returns_behind_the_others(tmp_path: Path) -> None:
-    async def test() -> None:
-        with small_disk(tmp_path / "node-1", _SMALL):
-            async with chain_of(tmp_path) as chain:
-                written = await fill(chain)
-                assert written > 10 and chain[1].target.leaving, "the head has left its chain"
-                chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
-                await chain.write(CONTENT, chunk=ChunkId(7, written))
-                assert await chain.read(3, ChunkId(7, written)) == (1, CONTENT)
-
-    run(test)
+async def test_a_full_head_gives_way_and_returns_behind_the_others(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "node-1", _SMALL):
+        async with chain_of(tmp_path) as chain:
+            written = await fill(chain)
+            assert written > 10 and chain[1].target.leaving, "the head has left its chain"
+            chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
+            await chain.write(CONTENT, chunk=ChunkId(7, written))
+            assert await chain.read(3, ChunkId(7, written)) == (1, CONTENT)
 
 
-def test_a_chain_that_is_full_says_so_in_words_of_its_user(tmp_path: Path) -> None:
-    async def test() -> None:
-        with small_disk(tmp_path / "node-1", _SMALL), small_disk(tmp_path / "node-2", _SMALL):
-            async with chain_of(tmp_path, 2) as chain:
-                await fill(chain)
-                error = await refused(chain)
-                assert isinstance(error, NoSpace), error
-                assert "chain 1" in error.message and "remove files or add disks" in error.message
-                assert str(tmp_path) not in error.message
-                assert not chain[1].target.leaving and not chain[2].target.leaving, "and it keeps its replicas"
-
-    run(test)
+async def test_a_chain_that_is_full_says_so_in_words_of_its_user(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "node-1", _SMALL), small_disk(tmp_path / "node-2", _SMALL):
+        async with chain_of(tmp_path, 2) as chain:
+            await fill(chain)
+            error = await refused(chain)
+            assert isinstance(error, NoSpace), error
+            assert "chain 1" in error.message and "remove files or add disks" in error.message
+            assert str(tmp_path) not in error.message
+            assert not chain[1].target.leaving and not chain[2].target.leaving, "and it keeps its replicas"
 
 
 @pytest.mark.parametrize("state", [SYNCING, SERVING])
-def test_a_write_waits_for_a_replica_with_room_that_will_serve(state: Any, tmp_path: Path) -> None:
+async def test_a_write_waits_for_a_replica_with_room_that_will_serve(state: Any, tmp_path: Path) -> None:
     """One that syncs, or one that does not answer now."""
-
-    async def test() -> None:
-        with small_disk(tmp_path / "node-1", _SMALL):
-            async with chain_of(tmp_path, 2) as chain:
-                chain.change((1, SERVING), (2, OFFLINE))
-                await fill(chain)
-                assert isinstance(await refused(chain), NoSpace)
-                if state is SERVING:
-                    chain[1].peers.before = refuse
-                else:
-                    chain[1].peers.before = _only_space
-                chain.change((1, SERVING), (2, state))
-                assert isinstance(await refused(chain), Unavailable) and not chain[1].target.leaving
-                chain.change((1, SERVING), (2, OFFLINE))
-                await until(lambda: not len(chain[1].target.locks))
-
-    run(test)
+    with small_disk(tmp_path / "node-1", _SMALL):
+        async with chain_of(tmp_path, 2) as chain:
+            chain.change((1, SERVING), (2, OFFLINE))
+            await fill(chain)
+            assert isinstance(await refused(chain), NoSpace)
+            if state is SERVING:
+                chain[1].peers.before = refuse
+            else:
+                chain[1].peers.before = _only_space
+            chain.change((1, SERVING), (2, state))
+            assert isinstance(await refused(chain), Unavailable) and not chain[1].target.leaving
+            chain.change((1, SERVING), (2, OFFLINE))
+            await until(lambda: not len(chain[1].target.locks))
 
 
 async def _only_space(method: Any, request: Any) -> None:
@@ -91,13 +80,10 @@ async def _only_space(method: Any, request: Any) -> None:
         await refuse(method, request)
 
 
-def test_many_writes_ask_once(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 3) as chain:
-            room = chain[1].storage._room
-            found = await asyncio.gather(*(room.ask(chain[1].target, CHUNK_BYTES) for _ in range(5)))
-            assert set(found) == {PeerRoom.TAKES_OVER}
-            assert chain[1].peers.count(SPACE_INFO) == 2, "each of the others"
-            assert await room.ask(chain[1].target, 1 << 60) is PeerRoom.TAKES_OVER, "an answer counts for a moment"
-
-    run(test)
+async def test_many_writes_ask_once(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 3) as chain:
+        room = chain[1].storage._room
+        found = await asyncio.gather(*(room.ask(chain[1].target, CHUNK_BYTES) for _ in range(5)))
+        assert set(found) == {PeerRoom.TAKES_OVER}
+        assert chain[1].peers.count(SPACE_INFO) == 2, "each of the others"
+        assert await room.ask(chain[1].target, 1 << 60) is PeerRoom.TAKES_OVER, "an answer counts for a moment"

@@ -101,39 +101,33 @@ async def come_back(chain: TestChain, node: int) -> None:
     assert await chain.read(node, length=5000) == (5, b"4" * 5000)
 
 
-def test_a_store_that_cannot_be_opened_is_put_aside_and_filled_anew(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await fill(chain, 3)
-            before = chain[3].target.engine.store_id
-            records = chain[3].target.engine._directory / "records"
-            chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-            await chain[3].stop()
-            damage(records)
-            await chain[3].restart(chain.routing())
-            assert chain[3].target.engine.store_id != before, "it is taken for an exchanged disk"
-            assert (records.parent.with_name(f"{records.parent.name}.damaged") / "records").is_dir()
-            await come_back(chain, 3)
-
-    run(test)
+async def test_a_store_that_cannot_be_opened_is_put_aside_and_filled_anew(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        before = chain[3].target.engine.store_id
+        records = chain[3].target.engine._directory / "records"
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await chain[3].stop()
+        damage(records)
+        await chain[3].restart(chain.routing())
+        assert chain[3].target.engine.store_id != before, "it is taken for an exchanged disk"
+        assert (records.parent.with_name(f"{records.parent.name}.damaged") / "records").is_dir()
+        await come_back(chain, 3)
 
 
-def test_the_only_one_that_may_have_it_is_left_alone(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await fill(chain, 3)
-            records = chain[3].target.engine._directory / "records"
-            chain.change((3, LASTSRV), (1, OFFLINE), (2, OFFLINE))
-            await chain[3].stop()
-            damage(records)
-            targets = Targets(NodeId(3), records.parent.parent, disk := RealDisk(threads=1), EngineSettings())
-            for _ in range(2):  # the first time has let go of it
-                with pytest.raises(Corrupt):
-                    await targets.open(chain.routing())
-            assert records.is_dir()
-            await disk.close()
-
-    run(test)
+async def test_the_only_one_that_may_have_it_is_left_alone(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        records = chain[3].target.engine._directory / "records"
+        chain.change((3, LASTSRV), (1, OFFLINE), (2, OFFLINE))
+        await chain[3].stop()
+        damage(records)
+        targets = Targets(NodeId(3), records.parent.parent, disk := RealDisk(threads=1), EngineSettings())
+        for _ in range(2):  # the first time has let go of it
+            with pytest.raises(Corrupt):
+                await targets.open(chain.routing())
+        assert records.is_dir()
+        await disk.close()
 
 
 def broken(replica: Any) -> None:
@@ -146,51 +140,42 @@ def broken(replica: Any) -> None:
 
 
 @pytest.mark.parametrize("node", [1, 3])
-def test_a_target_that_cannot_list_what_it_has_leaves_and_comes_back_empty(node: int, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await fill(chain, node)
-            target, before = chain[node].target, chain[node].target.engine
-            damage(before._directory / "records")
-            broken(chain[node])
-            with pytest.raises(Corrupt):
-                target.inventory(None, 10)
-            assert target.leaving and target.local_state is LocalState.OFFLINE
-            assert "mismatch" in chain[node].targets.reports()[0].failure
-            chain.change(*[(n, SERVING) for n in (1, 2, 3) if n != node], (node, OFFLINE))
-            await until(lambda: target.engine is not before)
-            assert target.engine.store_id != before.store_id
-            await come_back(chain, node)
-
-    run(test)
+async def test_a_target_that_cannot_list_what_it_has_leaves_and_comes_back_empty(node: int, tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, node)
+        target, before = chain[node].target, chain[node].target.engine
+        damage(before._directory / "records")
+        broken(chain[node])
+        with pytest.raises(Corrupt):
+            target.inventory(None, 10)
+        assert target.leaving and target.local_state is LocalState.OFFLINE
+        assert "mismatch" in chain[node].targets.reports()[0].failure
+        chain.change(*[(n, SERVING) for n in (1, 2, 3) if n != node], (node, OFFLINE))
+        await until(lambda: target.engine is not before)
+        assert target.engine.store_id != before.store_id
+        await come_back(chain, node)
 
 
-def test_the_only_one_that_serves_goes_on(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await fill(chain, 1)
-            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
-            broken(chain[1])
-            with pytest.raises(Corrupt):
-                chain[1].target.inventory(None, 10)
-            assert not chain[1].target.leaving
-            assert await chain.read(1, length=5000) == (5, b"4" * 5000)
-
-    run(test)
+async def test_the_only_one_that_serves_goes_on(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 1)
+        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+        broken(chain[1])
+        with pytest.raises(Corrupt):
+            chain[1].target.inventory(None, 10)
+        assert not chain[1].target.leaving
+        assert await chain.read(1, length=5000) == (5, b"4" * 5000)
 
 
-def test_a_table_that_takes_no_writes_because_of_damage_ends_the_target(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            target = chain[2].target
+async def test_a_table_that_takes_no_writes_because_of_damage_ends_the_target(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        target = chain[2].target
 
-            def write(rows: Any) -> int:
-                raise Corrupt("met while sorting")
+        def write(rows: Any) -> int:
+            raise Corrupt("met while sorting")
 
-            target.engine._store._table.write = write  # type: ignore[method-assign, assignment]
-            writing = asyncio.create_task(chain.write(b"x"))
-            await until(lambda: target.leaving)
-            await cancelled(writing)
-            assert isinstance(target.engine.failure, Corrupt)
-
-    run(test)
+        target.engine._store._table.write = write  # type: ignore[method-assign, assignment]
+        writing = asyncio.create_task(chain.write(b"x"))
+        await until(lambda: target.leaving)
+        await cancelled(writing)
+        assert isinstance(target.engine.failure, Corrupt)

@@ -62,33 +62,27 @@ async def check_repaired(chain: TestChain, node: int) -> None:
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
-def test_damaged_bytes_are_an_error_here_and_then_repaired(node: int, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT)
-            await flip_content(chain[node])
-            with pytest.raises(CorruptChunk):
-                await chain.read(node)
-            await check_repaired(chain, node)
-            assert (await chain.write(b"after")).version == 3, "and writes go on"
-
-    run(test)
+async def test_damaged_bytes_are_an_error_here_and_then_repaired(node: int, tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT)
+        await flip_content(chain[node])
+        with pytest.raises(CorruptChunk):
+            await chain.read(node)
+        await check_repaired(chain, node)
+        assert (await chain.write(b"after")).version == 3, "and writes go on"
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
-def test_a_damaged_record_comes_back_with_its_results(node: int, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT, seq=2)
-            flip_record(chain[node])
-            with pytest.raises(Corrupt):
-                await chain.read(node)
-            await check_repaired(chain, node)
-            assert (await chain.write(CONTENT, seq=2)).version == 2, "a repeat is recognised (I6)"
-
-    run(test)
+async def test_a_damaged_record_comes_back_with_its_results(node: int, tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT, seq=2)
+        flip_record(chain[node])
+        with pytest.raises(Corrupt):
+            await chain.read(node)
+        await check_repaired(chain, node)
+        assert (await chain.write(CONTENT, seq=2)).version == 2, "a repeat is recognised (I6)"
 
 
 @pytest.mark.parametrize(
@@ -99,42 +93,35 @@ def test_a_damaged_record_comes_back_with_its_results(node: int, tmp_path: Path)
         (QUERY_VERSION, pb.QueryVersionRequest, {"inode": [CHUNK.inode], "index": [CHUNK.number]}),
     ],
 )
-def test_who_asks_the_tail_for_a_damaged_record_may_ask_again(
+async def test_who_asks_the_tail_for_a_damaged_record_may_ask_again(
     method: Any, request_type: Any, more: dict[str, Any], tmp_path: Path
 ) -> None:
     """Found by the simulator: the length of a file could not be settled."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT)
-            request = request_type(target=target_of(3), chain_version=chain.version, **more)
-            good = await chain.peers.call(chain[3].address, method, request, timeout_s=20)
-            flip_record(chain[3])
-            with pytest.raises(Unavailable) as raised:
-                await chain.peers.call(chain[3].address, method, request, timeout_s=20)
-            assert raised.value.retry is Retry.SAFE
-            await check_repaired(chain, 3)
-            assert await chain.peers.call(chain[3].address, method, request, timeout_s=20) == good
-
-    run(test)
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT)
+        request = request_type(target=target_of(3), chain_version=chain.version, **more)
+        good = await chain.peers.call(chain[3].address, method, request, timeout_s=20)
+        flip_record(chain[3])
+        with pytest.raises(Unavailable) as raised:
+            await chain.peers.call(chain[3].address, method, request, timeout_s=20)
+        assert raised.value.retry is Retry.SAFE
+        await check_repaired(chain, 3)
+        assert await chain.peers.call(chain[3].address, method, request, timeout_s=20) == good
 
 
-def test_where_no_other_replica_answers_damage_stays_an_error(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(CONTENT)
-            await chain[2].stop()
-            chain.change((1, SERVING), (2, OFFLINE))
-            await flip_content(chain[1])
-            for _ in range(3):
-                with pytest.raises(CorruptChunk):
-                    await chain.read(1)
-                await asyncio.sleep(0.1)
-            assert chain[1].target.damaged_chunks_found == 1 and not chain[1].target.repaired_chunks
-            assert lost(chain, 1)
-
-    run(test)
+async def test_where_no_other_replica_answers_damage_stays_an_error(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        await chain[2].stop()
+        chain.change((1, SERVING), (2, OFFLINE))
+        await flip_content(chain[1])
+        for _ in range(3):
+            with pytest.raises(CorruptChunk):
+                await chain.read(1)
+            await asyncio.sleep(0.1)
+        assert chain[1].target.damaged_chunks_found == 1 and not chain[1].target.repaired_chunks
+        assert lost(chain, 1)
 
 
 def lost(chain: TestChain, node: int) -> bool:
@@ -144,19 +131,16 @@ def lost(chain: TestChain, node: int) -> bool:
 
 
 @pytest.mark.parametrize("state", [OFFLINE, WAITING, SYNCING])
-def test_a_good_copy_counts_whatever_the_state_of_its_target(state: Any, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT)
-            chain.change((1, SERVING), (2, OFFLINE))
-            await flip_content(chain[1])
-            chain.change((1, SERVING), (2, state))
-            await until(lambda: chain[1].target.repaired_chunks == 1 or reads(chain, 1))
-            await until(lambda: chain[1].target.repaired_chunks == 1)
-            assert await chain.read(1) == (2, CONTENT)
-
-    run(test)
+async def test_a_good_copy_counts_whatever_the_state_of_its_target(state: Any, tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await flip_content(chain[1])
+        chain.change((1, SERVING), (2, state))
+        await until(lambda: chain[1].target.repaired_chunks == 1 or reads(chain, 1))
+        await until(lambda: chain[1].target.repaired_chunks == 1)
+        assert await chain.read(1) == (2, CONTENT)
 
 
 def reads(chain: TestChain, node: int) -> bool:
@@ -164,92 +148,77 @@ def reads(chain: TestChain, node: int) -> bool:
     return False
 
 
-def test_an_older_copy_is_not_a_good_one(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(CONTENT)
-            chain.change((1, SERVING), (2, OFFLINE))
-            await chain.write(b"!" + CONTENT[1:])
-            await flip_content(chain[1])
+async def test_an_older_copy_is_not_a_good_one(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await chain.write(b"!" + CONTENT[1:])
+        await flip_content(chain[1])
+        with pytest.raises(CorruptChunk):
+            await chain.read(1)
+        await until(lambda: lost(chain, 1))
+        assert chain[1].target.repaired_chunks == 0
+        with pytest.raises(ChunkLost, match="overwritten as a whole"):
+            await chain.write(b"part", 5)
+
+
+async def test_the_middle_and_the_tail_are_damaged_and_the_head_is_good(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT)
+        for node in (2, 3):
+            await flip_content(chain[node])
             with pytest.raises(CorruptChunk):
-                await chain.read(1)
-            await until(lambda: lost(chain, 1))
-            assert chain[1].target.repaired_chunks == 0
-            with pytest.raises(ChunkLost, match="overwritten as a whole"):
-                await chain.write(b"part", 5)
-
-    run(test)
+                await chain.read(node)
+        for node in (2, 3):
+            await check_repaired(chain, node)
+        assert (await chain.write(b"new", 5)).version == 3
 
 
-def test_the_middle_and_the_tail_are_damaged_and_the_head_is_good(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT)
-            for node in (2, 3):
-                await flip_content(chain[node])
-                with pytest.raises(CorruptChunk):
-                    await chain.read(node)
-            for node in (2, 3):
-                await check_repaired(chain, node)
-            assert (await chain.write(b"new", 5)).version == 3
-
-    run(test)
+async def test_records_damaged_in_the_middle_and_at_the_tail_come_from_the_head(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT)
+        for node in (2, 3):
+            flip_record(chain[node])
+            chain[node].target.note_damage(CHUNK)
+        for node in (2, 3):
+            await check_repaired(chain, node)
 
 
-def test_records_damaged_in_the_middle_and_at_the_tail_come_from_the_head(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT)
-            for node in (2, 3):
-                flip_record(chain[node])
-                chain[node].target.note_damage(CHUNK)
-            for node in (2, 3):
-                await check_repaired(chain, node)
-
-    run(test)
-
-
-def test_one_changed_bit_of_the_only_record_is_corrected(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT, seq=2)
-            await chain[2].stop()
-            chain.change((1, SERVING), (2, OFFLINE))
-            flip_record(chain[1])
-            with pytest.raises(Corrupt):
-                await chain.read(1)
-            await until(lambda: chain[1].target.repaired_chunks == 1)
-            assert await chain.read(1) == (2, CONTENT)
-            assert (await chain.write(CONTENT, seq=2)).version == 2, "with its results"
-
-    run(test)
+async def test_one_changed_bit_of_the_only_record_is_corrected(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT, seq=2)
+        await chain[2].stop()
+        chain.change((1, SERVING), (2, OFFLINE))
+        flip_record(chain[1])
+        with pytest.raises(Corrupt):
+            await chain.read(1)
+        await until(lambda: chain[1].target.repaired_chunks == 1)
+        assert await chain.read(1) == (2, CONTENT)
+        assert (await chain.write(CONTENT, seq=2)).version == 2, "with its results"
 
 
-def test_a_record_that_nobody_can_read_any_more_is_lost_until_it_is_overwritten(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(CONTENT)
-            chain.change((1, SERVING), (2, OFFLINE))
-            garble_record(chain[1])
-            with pytest.raises(Corrupt):
-                await chain.read(1)
-            await until(lambda: lost(chain, 1))
-            for length in (10, CHUNK_BYTES):
-                with pytest.raises(ChunkLost):
-                    await chain.read(1, length=length)
+async def test_a_record_that_nobody_can_read_any_more_is_lost_until_it_is_overwritten(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        chain.change((1, SERVING), (2, OFFLINE))
+        garble_record(chain[1])
+        with pytest.raises(Corrupt):
+            await chain.read(1)
+        await until(lambda: lost(chain, 1))
+        for length in (10, CHUNK_BYTES):
             with pytest.raises(ChunkLost):
-                await chain.write(CONTENT)
-            last = await chain.write(bytes(CHUNK_BYTES))
-            assert last.version > 1 << 32, "a version that never was"
-            assert not lost(chain, 1)
-            chain.change((1, SERVING), (2, SYNCING))
-            await until(lambda: chain[2].target.synced_in_version == chain.version)
-            assert chain[2].committed() == last.version
-
-    run(test)
+                await chain.read(1, length=length)
+        with pytest.raises(ChunkLost):
+            await chain.write(CONTENT)
+        last = await chain.write(bytes(CHUNK_BYTES))
+        assert last.version > 1 << 32, "a version that never was"
+        assert not lost(chain, 1)
+        chain.change((1, SERVING), (2, SYNCING))
+        await until(lambda: chain[2].target.synced_in_version == chain.version)
+        assert chain[2].committed() == last.version
 
 
 def garble_record(replica: Replica) -> None:
@@ -262,21 +231,18 @@ def garble_record(replica: Replica) -> None:
 
 
 @pytest.mark.parametrize("how", ["overwritten", "removed", "truncated"])
-def test_a_lost_chunk_is_whole_again_when_it_is(how: str, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await only_damaged_copy(chain)
-            await until(lambda: lost(chain, 1))
-            await chain[1].restart()
-            assert lost(chain, 1), "it is remembered"
-            if how == "overwritten":
-                assert (await chain.write(CONTENT[::-1])).version == 3
-                assert await chain.read(1) == (3, CONTENT[::-1])
-            else:
-                await chain.send(chain.row(kind=pb.REMOVE if how == "removed" else pb.TRUNCATE))
-            assert not lost(chain, 1)
-
-    run(test)
+async def test_a_lost_chunk_is_whole_again_when_it_is(how: str, tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await only_damaged_copy(chain)
+        await until(lambda: lost(chain, 1))
+        await chain[1].restart()
+        assert lost(chain, 1), "it is remembered"
+        if how == "overwritten":
+            assert (await chain.write(CONTENT[::-1])).version == 3
+            assert await chain.read(1) == (3, CONTENT[::-1])
+        else:
+            await chain.send(chain.row(kind=pb.REMOVE if how == "removed" else pb.TRUNCATE))
+        assert not lost(chain, 1)
 
 
 async def only_damaged_copy(chain: TestChain) -> None:
@@ -287,88 +253,70 @@ async def only_damaged_copy(chain: TestChain) -> None:
     chain[1].target.note_damage(CHUNK)
 
 
-def test_what_is_good_of_a_lost_chunk_can_still_be_read(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await only_damaged_copy(chain)
-            await until(lambda: lost(chain, 1))
-            assert (await chain.read(1, offset=4096, length=4096))[1] == CONTENT[4096:8192]
-            with pytest.raises(CorruptChunk):
-                await chain.read(1, offset=0, length=4096)
-
-    run(test)
+async def test_what_is_good_of_a_lost_chunk_can_still_be_read(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await only_damaged_copy(chain)
+        await until(lambda: lost(chain, 1))
+        assert (await chain.read(1, offset=4096, length=4096))[1] == CONTENT[4096:8192]
+        with pytest.raises(CorruptChunk):
+            await chain.read(1, offset=0, length=4096)
 
 
-def test_a_pending_version_that_cannot_be_read_makes_its_target_leave(tmp_path: Path) -> None:
+async def test_a_pending_version_that_cannot_be_read_makes_its_target_leave(tmp_path: Path) -> None:
     """It may be committed elsewhere: it can be neither dropped nor passed on."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.give_up(1, chain.row(CONTENT), CONTENT)
-            await flip_pending(chain[1])
-            chain[1].peers.before = None
-            chain.change((1, SERVING), (2, SERVING), (3, SERVING))
-            await until(lambda: chain[1].target.leaving)
-            chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
-            await until(lambda: not chain[1].target.leaving)
-            chain[1].target.leased_until = float("inf")
-            chain.change((2, SERVING), (3, SERVING), (1, SYNCING))
-            await until(lambda: chain[1].target.synced_in_version == chain.version)
-            assert chain[1].committed() == 1 and not chain[1].pending()
-
-    run(test)
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.give_up(1, chain.row(CONTENT), CONTENT)
+        await flip_pending(chain[1])
+        chain[1].peers.before = None
+        chain.change((1, SERVING), (2, SERVING), (3, SERVING))
+        await until(lambda: chain[1].target.leaving)
+        chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
+        await until(lambda: not chain[1].target.leaving)
+        chain[1].target.leased_until = float("inf")
+        chain.change((2, SERVING), (3, SERVING), (1, SYNCING))
+        await until(lambda: chain[1].target.synced_in_version == chain.version)
+        assert chain[1].committed() == 1 and not chain[1].pending()
 
 
-def test_a_pending_version_that_cannot_be_read_comes_from_a_member_that_has_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.give_up(2, chain.row(CONTENT), CONTENT)
-            await flip_pending(chain[2])
-            chain[2].peers.before = None
-            chain.change((1, SERVING), (2, SERVING), (3, SERVING))
-            await until(lambda: [chain[node].committed() for node in (1, 2, 3)] == [2, 2, 2])
-            assert not any(chain[node].target.leaving for node in (1, 2, 3))
-            assert (await chain.read(2))[1] == CONTENT
-
-    run(test)
+async def test_a_pending_version_that_cannot_be_read_comes_from_a_member_that_has_it(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.give_up(2, chain.row(CONTENT), CONTENT)
+        await flip_pending(chain[2])
+        chain[2].peers.before = None
+        chain.change((1, SERVING), (2, SERVING), (3, SERVING))
+        await until(lambda: [chain[node].committed() for node in (1, 2, 3)] == [2, 2, 2])
+        assert not any(chain[node].target.leaving for node in (1, 2, 3))
+        assert (await chain.read(2))[1] == CONTENT
 
 
-def test_a_pending_version_comes_from_a_syncing_member_that_had_it_pending(tmp_path: Path) -> None:
+async def test_a_pending_version_comes_from_a_syncing_member_that_had_it_pending(tmp_path: Path) -> None:
     """It gives way to what its predecessor has, but not before that is known."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.give_up(2, chain.row(CONTENT), CONTENT)
-            await flip_pending(chain[2])
-            chain[2].peers.before = None
-            chain.change((2, SERVING), (1, SYNCING), (3, OFFLINE))
-            await until(lambda: [chain[node].committed() for node in (1, 2)] == [2, 2])
-            assert (await chain.read(2))[1] == CONTENT and not lost(chain, 2)
-
-    run(test)
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.give_up(2, chain.row(CONTENT), CONTENT)
+        await flip_pending(chain[2])
+        chain[2].peers.before = None
+        chain.change((2, SERVING), (1, SYNCING), (3, OFFLINE))
+        await until(lambda: [chain[node].committed() for node in (1, 2)] == [2, 2])
+        assert (await chain.read(2))[1] == CONTENT and not lost(chain, 2)
 
 
-def test_what_is_lost_of_a_pending_version_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+async def test_what_is_lost_of_a_pending_version_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     """Both are damaged, and nobody else has either."""
-
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(b"before")
-            await flip_content(chain[2])
-            await chain.give_up(1, chain.row(CONTENT), CONTENT)
-            await flip_content(chain[1])
-            await flip_pending(chain[1])
-            with capture_logs() as logs:
-                chain[1].peers.before = None
-                chain.change((1, SERVING), (2, SYNCING))
-                await until(lambda: lost(chain, 1) and not chain[1].target.damaged)
-            assert chain[1].committed() == 2
-            assert not [line for line in logs if line["log_level"] == "error"]
-
-    run(test)
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        await flip_content(chain[2])
+        await chain.give_up(1, chain.row(CONTENT), CONTENT)
+        await flip_content(chain[1])
+        await flip_pending(chain[1])
+        with capture_logs() as logs:
+            chain[1].peers.before = None
+            chain.change((1, SERVING), (2, SYNCING))
+            await until(lambda: lost(chain, 1) and not chain[1].target.damaged)
+        assert chain[1].committed() == 2
+        assert not [line for line in logs if line["log_level"] == "error"]
 
 
 async def flip_pending(replica: Replica) -> None:
@@ -377,44 +325,38 @@ async def flip_pending(replica: Replica) -> None:
     await flip(replica, pending)
 
 
-def test_two_damaged_copies_are_both_made_good_from_the_third(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT)
-            await flip_content(chain[1])
-            await flip_content(chain[2])
-            for node in (1, 2):
+async def test_two_damaged_copies_are_both_made_good_from_the_third(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT)
+        await flip_content(chain[1])
+        await flip_content(chain[2])
+        for node in (1, 2):
+            with pytest.raises(CorruptChunk):
+                await chain.read(node)
+        for node in (1, 2):
+            await check_repaired(chain, node)
+
+
+async def test_where_every_copy_is_damaged_it_stays_an_error_told_once(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT)
+        for node in (1, 2, 3):
+            await flip_content(chain[node])
+        with capture_logs() as logs:
+            for _ in range(3):
                 with pytest.raises(CorruptChunk):
-                    await chain.read(node)
-            for node in (1, 2):
-                await check_repaired(chain, node)
-
-    run(test)
-
-
-def test_where_every_copy_is_damaged_it_stays_an_error_told_once(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT)
-            for node in (1, 2, 3):
-                await flip_content(chain[node])
-            with capture_logs() as logs:
-                for _ in range(3):
-                    with pytest.raises(CorruptChunk):
-                        await chain.read(1)
-                    await asyncio.sleep(0.3)
-                told = [log["target"] for log in logs if log["event"].startswith("a damaged chunk is lost")]
-            assert told.count(chain[1].target_id) == 1
-            for replica in chain.replicas:
-                (report,) = replica.targets.reports()
-                assert (report.damaged_chunks, report.repaired_chunks, report.unrepaired_chunks) == (1, 0, 0)
-                assert report.lost_chunks == 1
-                with pytest.raises(CorruptChunk):
-                    await chain.read(replica.node)
-
-    run(test)
+                    await chain.read(1)
+                await asyncio.sleep(0.3)
+            told = [log["target"] for log in logs if log["event"].startswith("a damaged chunk is lost")]
+        assert told.count(chain[1].target_id) == 1
+        for replica in chain.replicas:
+            (report,) = replica.targets.reports()
+            assert (report.damaged_chunks, report.repaired_chunks, report.unrepaired_chunks) == (1, 0, 0)
+            assert report.lost_chunks == 1
+            with pytest.raises(CorruptChunk):
+                await chain.read(replica.node)
 
 
 def spoil(replica: Replica, chunk: ChunkId = CHUNK) -> None:
@@ -426,44 +368,38 @@ def spoil(replica: Replica, chunk: ChunkId = CHUNK) -> None:
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
-def test_a_place_that_cannot_be_read_is_damage_of_one_chunk(node: int, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            await chain.write(CONTENT)
-            spoil(chain[node])
-            with pytest.raises(DiskFailed):
-                await chain.read(node)
-            await check_repaired(chain, node)
-            assert chain[node].target.engine.failure is None and not chain[node].target.leaving
-
-    run(test)
+async def test_a_place_that_cannot_be_read_is_damage_of_one_chunk(node: int, tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        await chain.write(CONTENT)
+        spoil(chain[node])
+        with pytest.raises(DiskFailed):
+            await chain.read(node)
+        await check_repaired(chain, node)
+        assert chain[node].target.engine.failure is None and not chain[node].target.leaving
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
-def test_a_write_that_must_copy_what_cannot_be_read_waits_for_the_repair(node: int, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(CONTENT)
-            chain[node].disk.cold = True
-            spoil(chain[node])
-            row = chain.row(b"XYZ", 5)
+async def test_a_write_that_must_copy_what_cannot_be_read_waits_for_the_repair(node: int, tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(CONTENT)
+        chain[node].disk.cold = True
+        spoil(chain[node])
+        row = chain.row(b"XYZ", 5)
 
-            async def write() -> bool:
-                with contextlib.suppress(Unavailable, OutcomeUnknown):
-                    return (await chain.send(row, b"XYZ")).version > 1
-                return False
+        async def write() -> bool:
+            with contextlib.suppress(Unavailable, OutcomeUnknown):
+                return (await chain.send(row, b"XYZ")).version > 1
+            return False
 
-            while not await write():
-                await asyncio.sleep(0.05)
-            target = chain[node].target
-            await until(lambda: target.repaired_chunks == 1 and not target.damaged)
-            for replica in (1, 2, 3):
-                _, content = await chain.read(replica)
-                assert content == CONTENT[:5] + b"XYZ" + CONTENT[8:]
-            assert target.engine.failure is None
-
-    run(test)
+        while not await write():
+            await asyncio.sleep(0.05)
+        target = chain[node].target
+        await until(lambda: target.repaired_chunks == 1 and not target.damaged)
+        for replica in (1, 2, 3):
+            _, content = await chain.read(replica)
+            assert content == CONTENT[:5] + b"XYZ" + CONTENT[8:]
+        assert target.engine.failure is None
 
 
 def test_many_places_that_cannot_be_read_are_the_end_of_the_disk(tmp_path: Path) -> None:

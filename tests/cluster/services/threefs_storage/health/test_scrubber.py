@@ -11,7 +11,6 @@ from threefs_storage.health.scrubber import Scrubber, ScrubRate
 
 from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, Gate, Replica, TestChain, chain_of, until
 from tests.harness.clocks import SteppedClock
-from tests.harness.rpc import run
 from threefs.ids import ChunkId
 
 CHUNKS = [ChunkId(7, number) for number in range(20)]
@@ -25,81 +24,72 @@ async def pass_over(scrubber: Scrubber, passes: int) -> None:
     await until(lambda: scrubber.passes >= passes)
 
 
-def test_it_finds_what_nobody_reads_and_has_it_repaired(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            for chunk in CHUNKS:
-                await chain.write(b"content" * 100, chunk=chunk)
-            target = chain[2].target
-            store = target.engine._store
-            data = store._table.get(CHUNKS[3].key())
-            assert data is not None
-            store._table.write({CHUNKS[3].key(): bytes([data[0] ^ 128]) + data[1:]})
-            committed = chain[2].record(CHUNKS[5]).committed
-            assert committed is not None and committed.block is not None
-            path = next((chain[2].directory / f"target-{target.target_id}" / "blocks").iterdir())
-            with path.open("r+b") as file:
-                file.seek((committed.block.slot << committed.block.bits) + 3)
-                file.write(b"\xee")
-            scrubber = Scrubber(ScrubRate(), comparison(chain, 2), clock=SteppedClock())
-            scrubber.start([target])
-            await pass_over(scrubber, 1)
-            assert target.damaged_chunks_found == 2 and target.scrubbed_chunks >= len(CHUNKS)
-            (report,) = chain[2].targets.reports()
-            assert report.scrub_passes >= 1
-            assert report.scrubbed_bytes >= (len(CHUNKS) - 1) * 700, "all but the one whose length nobody knows"
-            await until(lambda: target.repaired_chunks == 2 and not target.damaged)
-            for chunk in CHUNKS:
-                assert await chain.read(2, chunk) == (1, b"content" * 100)
-            await scrubber.stop()
-
-    run(test)
+async def test_it_finds_what_nobody_reads_and_has_it_repaired(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        for chunk in CHUNKS:
+            await chain.write(b"content" * 100, chunk=chunk)
+        target = chain[2].target
+        store = target.engine._store
+        data = store._table.get(CHUNKS[3].key())
+        assert data is not None
+        store._table.write({CHUNKS[3].key(): bytes([data[0] ^ 128]) + data[1:]})
+        committed = chain[2].record(CHUNKS[5]).committed
+        assert committed is not None and committed.block is not None
+        path = next((chain[2].directory / f"target-{target.target_id}" / "blocks").iterdir())
+        with path.open("r+b") as file:
+            file.seek((committed.block.slot << committed.block.bits) + 3)
+            file.write(b"\xee")
+        scrubber = Scrubber(ScrubRate(), comparison(chain, 2), clock=SteppedClock())
+        scrubber.start([target])
+        await pass_over(scrubber, 1)
+        assert target.damaged_chunks_found == 2 and target.scrubbed_chunks >= len(CHUNKS)
+        (report,) = chain[2].targets.reports()
+        assert report.scrub_passes >= 1
+        assert report.scrubbed_bytes >= (len(CHUNKS) - 1) * 700, "all but the one whose length nobody knows"
+        await until(lambda: target.repaired_chunks == 2 and not target.damaged)
+        for chunk in CHUNKS:
+            assert await chain.read(2, chunk) == (1, b"content" * 100)
+        await scrubber.stop()
 
 
-def test_it_keeps_to_its_pace(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            for chunk in CHUNKS:
-                await chain.write(bytes(100_000), chunk=chunk)
-            clock = SteppedClock()
-            began = clock.monotonic()
-            scrubber = Scrubber(ScrubRate(bytes_per_s=100_000, interval_s=3600.0), comparison(chain, 1), clock=clock)
-            scrubber.start([chain[1].target])
-            await pass_over(scrubber, 1)
-            assert clock.monotonic() - began >= len(CHUNKS)
-            await pass_over(scrubber, 2)
-            assert clock.monotonic() - began >= 3600
-            await scrubber.stop()
-            await asyncio.sleep(0)
-
-    run(test)
+async def test_it_keeps_to_its_pace(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        for chunk in CHUNKS:
+            await chain.write(bytes(100_000), chunk=chunk)
+        clock = SteppedClock()
+        began = clock.monotonic()
+        scrubber = Scrubber(ScrubRate(bytes_per_s=100_000, interval_s=3600.0), comparison(chain, 1), clock=clock)
+        scrubber.start([chain[1].target])
+        await pass_over(scrubber, 1)
+        assert clock.monotonic() - began >= len(CHUNKS)
+        await pass_over(scrubber, 2)
+        assert clock.monotonic() - began >= 3600
+        await scrubber.stop()
+        await asyncio.sleep(0)
 
 
-def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            chunks = [ChunkId(7, number) for number in range(600)]
-            await asyncio.gather(*(chain.write(b"x", chunk=chunk, client=bytes(15) + b"c") for chunk in chunks))
-            await chain[1].storage._scrubber.stop()
-            target = chain[1].target
-            target.engine.put_note("scrub", None)
-            clock = Stopping(300)
-            scrubber = Scrubber(ScrubRate(), comparison(chain, 1), clock=clock)
-            scrubber.start([target])
-            await clock.stopped.wait()
-            await scrubber.stop()
-            assert target.engine.note("scrub") == chunks[255].key()
-            await chain[1].restart()
-            await chain[1].storage._scrubber.stop()
-            target = chain[1].target
-            target.scrubbed_chunks = 0
-            again = Scrubber(ScrubRate(), comparison(chain, 1), clock=SteppedClock())
-            again.start([target])
-            await pass_over(again, 1)
-            await again.stop()
-            assert target.scrubbed_chunks == 600 - 256 and target.engine.note("scrub") is None
-
-    run(test)
+async def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        chunks = [ChunkId(7, number) for number in range(600)]
+        await asyncio.gather(*(chain.write(b"x", chunk=chunk, client=bytes(15) + b"c") for chunk in chunks))
+        await chain[1].storage._scrubber.stop()
+        target = chain[1].target
+        target.engine.put_note("scrub", None)
+        clock = Stopping(300)
+        scrubber = Scrubber(ScrubRate(), comparison(chain, 1), clock=clock)
+        scrubber.start([target])
+        await clock.stopped.wait()
+        await scrubber.stop()
+        assert target.engine.note("scrub") == chunks[255].key()
+        await chain[1].restart()
+        await chain[1].storage._scrubber.stop()
+        target = chain[1].target
+        target.scrubbed_chunks = 0
+        again = Scrubber(ScrubRate(), comparison(chain, 1), clock=SteppedClock())
+        again.start([target])
+        await pass_over(again, 1)
+        await again.stop()
+        assert target.scrubbed_chunks == 600 - 256 and target.engine.note("scrub") is None
 
 
 class Stopping(SteppedClock):
@@ -117,26 +107,23 @@ class Stopping(SteppedClock):
             await asyncio.Event().wait()
 
 
-def test_it_outlives_a_target_whose_store_is_opened_anew_during_a_read(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await chain.write(bytes(100_000))
-            target = chain[2].target
-            hold = chain[2].disk.hold_read = Gate()
-            scrubber = Scrubber(ScrubRate(1 << 30, 0.0), comparison(chain, 2), clock=SteppedClock())
-            scrubber.start([target])
-            await hold.reached.wait()
-            chain.change((1, SERVING), (2, OFFLINE))
-            target.leaving = True
-            await chain[2].targets.reopen(target)
-            chain[2].disk.hold_read = None
-            hold.open.set()
-            before = scrubber.passes
-            await pass_over(scrubber, before + 2)
-            assert not target.damaged and target.engine.failure is None
-            await scrubber.stop()
-
-    run(test)
+async def test_it_outlives_a_target_whose_store_is_opened_anew_during_a_read(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(bytes(100_000))
+        target = chain[2].target
+        hold = chain[2].disk.hold_read = Gate()
+        scrubber = Scrubber(ScrubRate(1 << 30, 0.0), comparison(chain, 2), clock=SteppedClock())
+        scrubber.start([target])
+        await hold.reached.wait()
+        chain.change((1, SERVING), (2, OFFLINE))
+        target.leaving = True
+        await chain[2].targets.reopen(target)
+        chain[2].disk.hold_read = None
+        hold.open.set()
+        before = scrubber.passes
+        await pass_over(scrubber, before + 2)
+        assert not target.damaged and target.engine.failure is None
+        await scrubber.stop()
 
 
 def regress(replica: Replica, chunk: ChunkId) -> None:
@@ -151,29 +138,26 @@ older: dict[ChunkId, Version | None] = {}
 
 
 @pytest.mark.parametrize("node", [1, 2, 3])
-def test_a_target_that_is_behind_its_neighbours_leaves_and_is_made_equal(node: int, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            for chunk in CHUNKS:
-                await chain.write(b"old", chunk=chunk)
-            older[CHUNKS[3]] = chain[node].record(CHUNKS[3]).committed
-            await chain.write(b"NEW", chunk=CHUNKS[3])
-            regress(chain[node], CHUNKS[3])
-            targets = [replica.target for replica in chain.replicas]
-            scrubbers = [Scrubber(ScrubRate(), comparison(chain, n), clock=SteppedClock()) for n in (1, 2, 3)]
-            for scrubber, target in zip(scrubbers, targets, strict=True):
-                scrubber.start([target])
-            await until(lambda: targets[node - 1].leaving)
-            for scrubber in scrubbers:
-                await scrubber.stop()
-            assert [target.leaving for target in targets].count(True) == 1, "only the one that is wrong"
-            others = [(n, SERVING) for n in (1, 2, 3) if n != node]
-            chain.change(*others, (node, OFFLINE))
-            await until(lambda: not targets[node - 1].leaving)
-            targets[node - 1].leased_until = float("inf")
-            chain.change(*others, (node, SYNCING))
-            await until(lambda: targets[node - 1].synced_in_version == chain.version)
-            chain.change(*others, (node, SERVING))
-            assert await chain.read(node, CHUNKS[3]) == (2, b"NEW")
-
-    run(test)
+async def test_a_target_that_is_behind_its_neighbours_leaves_and_is_made_equal(node: int, tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        for chunk in CHUNKS:
+            await chain.write(b"old", chunk=chunk)
+        older[CHUNKS[3]] = chain[node].record(CHUNKS[3]).committed
+        await chain.write(b"NEW", chunk=CHUNKS[3])
+        regress(chain[node], CHUNKS[3])
+        targets = [replica.target for replica in chain.replicas]
+        scrubbers = [Scrubber(ScrubRate(), comparison(chain, n), clock=SteppedClock()) for n in (1, 2, 3)]
+        for scrubber, target in zip(scrubbers, targets, strict=True):
+            scrubber.start([target])
+        await until(lambda: targets[node - 1].leaving)
+        for scrubber in scrubbers:
+            await scrubber.stop()
+        assert [target.leaving for target in targets].count(True) == 1, "only the one that is wrong"
+        others = [(n, SERVING) for n in (1, 2, 3) if n != node]
+        chain.change(*others, (node, OFFLINE))
+        await until(lambda: not targets[node - 1].leaving)
+        targets[node - 1].leased_until = float("inf")
+        chain.change(*others, (node, SYNCING))
+        await until(lambda: targets[node - 1].synced_in_version == chain.version)
+        chain.change(*others, (node, SERVING))
+        assert await chain.read(node, CHUNKS[3]) == (2, b"NEW")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, chain_of, until
-from tests.harness.rpc import run
 from threefs.errors import NoSpace
 from threefs.routing import LocalState
 
@@ -34,40 +33,34 @@ def free(replica: Any) -> None:
 
 
 @pytest.mark.parametrize("node", [2, 3])
-def test_a_full_replica_leaves_and_comes_back_by_resync(node: int, tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await chain.write(b"before")
-            fill(chain[node])
-            target = chain[node].target
-            write = asyncio.create_task(chain.write(b"x" * 70_000, seq=7))
-            await until(lambda: target.leaving)
-            assert target.local_state is LocalState.OFFLINE and chain[node].targets.reports()[0].read_only
-            others = [(n, SERVING) for n in (1, 2, 3) if n != node]
-            chain.change(*others, (node, OFFLINE))
-            await write
-            free(chain[node])
-            await until(lambda: target.local_state is LocalState.ONLINE)
-            assert not target.full
-            target.leased_until = float("inf")
-            chain.change(*others, (node, SYNCING))
-            await until(lambda: target.synced_in_version == chain.version)
-            chain.change(*others, (node, SERVING))
-            assert await chain.read(node) == (2, b"x" * 70_000)
-
-    run(test)
+async def test_a_full_replica_leaves_and_comes_back_by_resync(node: int, tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        fill(chain[node])
+        target = chain[node].target
+        write = asyncio.create_task(chain.write(b"x" * 70_000, seq=7))
+        await until(lambda: target.leaving)
+        assert target.local_state is LocalState.OFFLINE and chain[node].targets.reports()[0].read_only
+        others = [(n, SERVING) for n in (1, 2, 3) if n != node]
+        chain.change(*others, (node, OFFLINE))
+        await write
+        free(chain[node])
+        await until(lambda: target.local_state is LocalState.ONLINE)
+        assert not target.full
+        target.leased_until = float("inf")
+        chain.change(*others, (node, SYNCING))
+        await until(lambda: target.synced_in_version == chain.version)
+        chain.change(*others, (node, SERVING))
+        assert await chain.read(node) == (2, b"x" * 70_000)
 
 
-def test_the_only_one_that_serves_stays_for_reads(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            chain.change((1, SERVING), (2, OFFLINE))
-            await chain.write(b"before")
-            fill(chain[1])
-            with pytest.raises(NoSpace):
-                await chain.write(b"x" * 70_000)
-            assert await chain.read(1) == (1, b"before") and not chain[1].target.leaving
-            free(chain[1])
-            assert (await chain.write(b"x" * 70_000)).version == 2
-
-    run(test)
+async def test_the_only_one_that_serves_stays_for_reads(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        chain.change((1, SERVING), (2, OFFLINE))
+        await chain.write(b"before")
+        fill(chain[1])
+        with pytest.raises(NoSpace):
+            await chain.write(b"x" * 70_000)
+        assert await chain.read(1) == (1, b"before") and not chain[1].target.leaving
+        free(chain[1])
+        assert (await chain.write(b"x" * 70_000)).version == 2

@@ -37,191 +37,174 @@ class Meta:
         self.lease.granted(self.number)
 
 
-def run(test: Callable[[Meta], Awaitable[None]]) -> None:
+def with_lease(test: Callable[[Meta], Awaitable[None]]) -> Callable[[], None]:
+    """Runs a test with a lease of its own, which is closed in the end."""
+
     async def whole() -> None:
         meta = Meta()
         await test(meta)
         await meta.lease.close()
 
-    asyncio.run(whole())
+    def run() -> None:
+        asyncio.run(whole())
+
+    return run
 
 
-def test_it_is_renewed_while_something_is_held_and_given_up_after_that() -> None:
-    async def test(meta: Meta) -> None:
-        await meta.open()
-        await meta.clock.advance(100)
-        assert len(meta.requests) == 10 and meta.lease.is_valid
-        meta.lease.release()
-        await meta.clock.advance(100)
-        assert [request.end for request in meta.requests[10:]] == [7]
-        await meta.clock.advance(1000)
-        assert len(meta.requests) == 11, "an idle client is silent"
-        meta.number = 8
-        await meta.open()
-        assert meta.lease.number == 8 and meta.lease.is_valid
-        await meta.clock.advance(10)
-        assert len(meta.requests) == 12
-
-    run(test)
+@with_lease
+async def test_it_is_renewed_while_something_is_held_and_given_up_after_that(meta: Meta) -> None:
+    await meta.open()
+    await meta.clock.advance(100)
+    assert len(meta.requests) == 10 and meta.lease.is_valid
+    meta.lease.release()
+    await meta.clock.advance(100)
+    assert [request.end for request in meta.requests[10:]] == [7]
+    await meta.clock.advance(1000)
+    assert len(meta.requests) == 11, "an idle client is silent"
+    meta.number = 8
+    await meta.open()
+    assert meta.lease.number == 8 and meta.lease.is_valid
+    await meta.clock.advance(10)
+    assert len(meta.requests) == 12
 
 
-def test_a_file_that_is_read_quickly_is_never_reported() -> None:
-    async def test(meta: Meta) -> None:
-        for _ in range(50):
-            meta.lease.opened_for_read(1)
-            await meta.clock.advance(4)
-            meta.lease.closed_for_read(1)
-        assert meta.requests == []
-
-    run(test)
-
-
-def test_files_that_stay_open_are_reported_in_time_and_dropped_later() -> None:
-    async def test(meta: Meta) -> None:
-        for inode in range(5000):
-            meta.lease.opened_for_read(inode)
-        meta.lease.opened_for_read(3)
-        await meta.clock.advance(20)
-        assert [len(request.hold) for request in meta.requests][:5] == [1024, 1024, 1024, 1024, 904]
-        assert sum(len(request.hold) for request in meta.requests) == 5000
-        await meta.clock.advance(20)
-        assert sum(len(request.hold) for request in meta.requests) == 5000, "once is enough"
-        for inode in range(5000):
-            meta.lease.closed_for_read(inode)
-        await meta.clock.advance(10)
-        assert sum(len(request.drop) for request in meta.requests) == 4999, "one is still open by another handle"
-        meta.lease.closed_for_read(3)
-        await meta.clock.advance(30)
-        assert sum(len(request.drop) for request in meta.requests) == 5000 and meta.requests[-1].end == 7
-
-    run(test)
-
-
-def test_after_a_silence_it_asks_before_anything_is_written() -> None:
-    async def test(meta: Meta) -> None:
-        await meta.open()
+@with_lease
+async def test_a_file_that_is_read_quickly_is_never_reported(meta: Meta) -> None:
+    for _ in range(50):
         meta.lease.opened_for_read(1)
-        await meta.clock.advance(20)
-        meta.away = True
-        await meta.clock.advance(31)
-        assert not meta.lease.is_valid
-        with pytest.raises(Unavailable):
-            await meta.lease.revalidate()
-        meta.away = False
+        await meta.clock.advance(4)
+        meta.lease.closed_for_read(1)
+    assert meta.requests == []
+
+
+@with_lease
+async def test_files_that_stay_open_are_reported_in_time_and_dropped_later(meta: Meta) -> None:
+    for inode in range(5000):
+        meta.lease.opened_for_read(inode)
+    meta.lease.opened_for_read(3)
+    await meta.clock.advance(20)
+    assert [len(request.hold) for request in meta.requests][:5] == [1024, 1024, 1024, 1024, 904]
+    assert sum(len(request.hold) for request in meta.requests) == 5000
+    await meta.clock.advance(20)
+    assert sum(len(request.hold) for request in meta.requests) == 5000, "once is enough"
+    for inode in range(5000):
+        meta.lease.closed_for_read(inode)
+    await meta.clock.advance(10)
+    assert sum(len(request.drop) for request in meta.requests) == 4999, "one is still open by another handle"
+    meta.lease.closed_for_read(3)
+    await meta.clock.advance(30)
+    assert sum(len(request.drop) for request in meta.requests) == 5000 and meta.requests[-1].end == 7
+
+
+@with_lease
+async def test_after_a_silence_it_asks_before_anything_is_written(meta: Meta) -> None:
+    await meta.open()
+    meta.lease.opened_for_read(1)
+    await meta.clock.advance(20)
+    meta.away = True
+    await meta.clock.advance(31)
+    assert not meta.lease.is_valid
+    with pytest.raises(Unavailable):
         await meta.lease.revalidate()
-        assert meta.lease.is_valid and meta.lease.number == 7
-        assert meta.patience[-2:] == [60.0, 60.0], "an operation waits as long as for anything else"
-        assert set(meta.patience[:-2]) == {10.0}
+    meta.away = False
+    await meta.lease.revalidate()
+    assert meta.lease.is_valid and meta.lease.number == 7
+    assert meta.patience[-2:] == [60.0, 60.0], "an operation waits as long as for anything else"
+    assert set(meta.patience[:-2]) == {10.0}
 
-    run(test)
 
-
-def test_operations_that_wait_for_the_same_answer_fail_in_the_time_of_each() -> None:
+@with_lease
+async def test_operations_that_wait_for_the_same_answer_fail_in_the_time_of_each(meta: Meta) -> None:
     """Each waited for its own answer when its turn came: the last one of many failed after as many times."""
-
-    async def test(meta: Meta) -> None:
-        await meta.open()
-        meta.silent = True
-        await meta.clock.advance(31)
-        assert not meta.lease.is_valid
-        first = [asyncio.create_task(meta.lease.revalidate()) for _ in range(20)]
-        await meta.clock.advance(30)
-        later = [asyncio.create_task(meta.lease.renew_now()) for _ in range(20)]
-        for _ in range(31):
-            await meta.clock.advance(1)
-        assert all(task.done() and task.exception() for task in first)
-        assert not any(task.done() for task in later), "each has its whole time"
-        for _ in range(31):
-            await meta.clock.advance(1)
-        assert all(task.done() and task.exception() for task in later)
-        meta.silent = False
-
-    run(test)
+    await meta.open()
+    meta.silent = True
+    await meta.clock.advance(31)
+    assert not meta.lease.is_valid
+    first = [asyncio.create_task(meta.lease.revalidate()) for _ in range(20)]
+    await meta.clock.advance(30)
+    later = [asyncio.create_task(meta.lease.renew_now()) for _ in range(20)]
+    for _ in range(31):
+        await meta.clock.advance(1)
+    assert all(task.done() and task.exception() for task in first)
+    assert not any(task.done() for task in later), "each has its whole time"
+    for _ in range(31):
+        await meta.clock.advance(1)
+    assert all(task.done() and task.exception() for task in later)
+    meta.silent = False
 
 
-def test_a_lease_that_ran_out_is_another_one_and_files_are_reported_anew() -> None:
-    async def test(meta: Meta) -> None:
-        await meta.open()
-        meta.lease.opened_for_read(1)
-        await meta.clock.advance(20)
-        meta.number = 9
-        await meta.clock.advance(10)
-        assert meta.lease.number == 9
-        count = len(meta.requests)
-        await meta.clock.advance(10)
-        assert list(meta.requests[count].hold) == [1]
-
-    run(test)
+@with_lease
+async def test_a_lease_that_ran_out_is_another_one_and_files_are_reported_anew(meta: Meta) -> None:
+    await meta.open()
+    meta.lease.opened_for_read(1)
+    await meta.clock.advance(20)
+    meta.number = 9
+    await meta.clock.advance(10)
+    assert meta.lease.number == 9
+    count = len(meta.requests)
+    await meta.clock.advance(10)
+    assert list(meta.requests[count].hold) == [1]
 
 
-def test_who_asks_while_it_is_given_up_waits_for_that() -> None:
-    async def test(meta: Meta) -> None:
-        await meta.open()
-        meta.lease.release()
-        released = asyncio.Event()
-        renew = meta.renew
+@with_lease
+async def test_who_asks_while_it_is_given_up_waits_for_that(meta: Meta) -> None:
+    await meta.open()
+    meta.lease.release()
+    released = asyncio.Event()
+    renew = meta.renew
 
-        async def slowly(request: pb.RenewLeaseRequest, timeout_s: float) -> pb.RenewLeaseReply:
-            await released.wait()
-            return await renew(request, timeout_s)
+    async def slowly(request: pb.RenewLeaseRequest, timeout_s: float) -> pb.RenewLeaseReply:
+        await released.wait()
+        return await renew(request, timeout_s)
 
-        meta.lease._renew = slowly
-        await meta.clock.advance(10)
+    meta.lease._renew = slowly
+    await meta.clock.advance(10)
+    entering = asyncio.create_task(meta.lease.acquire())
+    await asyncio.sleep(0)
+    assert not entering.done()
+    meta.lease._renew = renew
+    released.set()
+    meta.number = 8
+    await entering
+    assert meta.requests[0].end == 7
+    meta.lease.granted(8)
+    await meta.clock.advance(10)
+    assert meta.requests[-1].end == 0, "it is renewed from then on"
+
+
+@with_lease
+async def test_closing_gives_everything_up_at_once(meta: Meta) -> None:
+    await meta.open()
+    await meta.lease.close()
+    assert meta.requests[-1].end == 7
+    await meta.open()
+    meta.away = True
+
+
+@with_lease
+async def test_who_holds_something_is_told_at_once_that_it_is_lost(meta: Meta) -> None:
+    told: list[int] = []
+    meta.lease.on_lost.append(lambda: told.append(meta.lease.number))
+    await meta.open()
+    await meta.lease.renew_now()
+    assert told == []
+    meta.number += 1
+    await meta.lease.renew_now()
+    assert told == [meta.number]
+    meta.lease.granted(meta.number + 1)
+    assert told == [meta.number, meta.number + 1]
+
+
+@with_lease
+async def test_who_is_cancelled_before_anything_was_asked_for_holds_nothing(meta: Meta) -> None:
+    """The lease was kept for as long as the process lived."""
+    await meta.open()
+    meta.lease.release()
+    async with meta.lease._renewal_lock:  # a renewal, or the old one is being given up
         entering = asyncio.create_task(meta.lease.acquire())
         await asyncio.sleep(0)
-        assert not entering.done()
-        meta.lease._renew = renew
-        released.set()
-        meta.number = 8
-        await entering
-        assert meta.requests[0].end == 7
-        meta.lease.granted(8)
-        await meta.clock.advance(10)
-        assert meta.requests[-1].end == 0, "it is renewed from then on"
-
-    run(test)
-
-
-def test_closing_gives_everything_up_at_once() -> None:
-    async def test(meta: Meta) -> None:
-        await meta.open()
-        await meta.lease.close()
-        assert meta.requests[-1].end == 7
-        await meta.open()
-        meta.away = True
-
-    run(test)
-
-
-def test_who_holds_something_is_told_at_once_that_it_is_lost() -> None:
-    async def test(meta: Meta) -> None:
-        told: list[int] = []
-        meta.lease.on_lost.append(lambda: told.append(meta.lease.number))
-        await meta.open()
-        await meta.lease.renew_now()
-        assert told == []
-        meta.number += 1
-        await meta.lease.renew_now()
-        assert told == [meta.number]
-        meta.lease.granted(meta.number + 1)
-        assert told == [meta.number, meta.number + 1]
-
-    run(test)
-
-
-def test_who_is_cancelled_before_anything_was_asked_for_holds_nothing() -> None:
-    """The lease was kept for as long as the process lived."""
-
-    async def test(meta: Meta) -> None:
-        await meta.open()
-        meta.lease.release()
-        async with meta.lease._renewal_lock:  # a renewal, or the old one is being given up
-            entering = asyncio.create_task(meta.lease.acquire())
-            await asyncio.sleep(0)
-            entering.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await entering
-        await meta.clock.advance(25)
-        assert meta.requests and meta.requests[-1].end == meta.number, "it is given up"
-
-    run(test)
+        entering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await entering
+    await meta.clock.advance(25)
+    assert meta.requests and meta.requests[-1].end == meta.number, "it is given up"

@@ -27,6 +27,15 @@ class Cluster:
         return count
 
 
+def with_cluster(test: Callable[[Cluster], Awaitable[None]]) -> Callable[[], None]:
+    """Runs a test with a cluster of its own."""
+
+    def run() -> None:
+        scene(test)
+
+    return run
+
+
 def scene(test: Callable[[Cluster], Awaitable[None]]) -> None:
     async def run() -> None:
         await asyncio.wait_for(test(Cluster()), 10)
@@ -34,46 +43,40 @@ def scene(test: Callable[[Cluster], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
-def test_one_question_for_all_of_a_turn_and_none_for_those_behind() -> None:
-    async def test(cluster: Cluster) -> None:
-        tasks = [asyncio.create_task(cluster.questions.call(number)) for number in (7, 7, 8, 7)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        later = asyncio.create_task(cluster.questions.call(7))
-        await asyncio.sleep(0)
-        cluster.gate.set()
-        assert await asyncio.gather(*tasks, later) == [1, 1, 2, 1, 3]
-        assert cluster.asked == [7, 8, 7]
-
-    scene(test)
+@with_cluster
+async def test_one_question_for_all_of_a_turn_and_none_for_those_behind(cluster: Cluster) -> None:
+    tasks = [asyncio.create_task(cluster.questions.call(number)) for number in (7, 7, 8, 7)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    later = asyncio.create_task(cluster.questions.call(7))
+    await asyncio.sleep(0)
+    cluster.gate.set()
+    assert await asyncio.gather(*tasks, later) == [1, 1, 2, 1, 3]
+    assert cluster.asked == [7, 8, 7]
 
 
-def test_who_gives_up_takes_nobody_along() -> None:
-    async def test(cluster: Cluster) -> None:
-        for cancelled in (0, 1):
-            cluster.gate.clear()
-            tasks = [asyncio.create_task(cluster.questions.call(7)) for _ in range(4)]
-            await asyncio.sleep(0)
-            tasks[cancelled].cancel()
-            await asyncio.sleep(0)
-            cluster.gate.set()
-            found = await asyncio.gather(*tasks, return_exceptions=True)
-            assert isinstance(found.pop(cancelled), asyncio.CancelledError)
-            assert found == [len(cluster.asked)] * 3
-
-    scene(test)
-
-
-def test_a_failure_is_only_of_the_one_who_asked() -> None:
-    async def test(cluster: Cluster) -> None:
-        cluster.failing = 2
+@with_cluster
+async def test_who_gives_up_takes_nobody_along(cluster: Cluster) -> None:
+    for cancelled in (0, 1):
+        cluster.gate.clear()
         tasks = [asyncio.create_task(cluster.questions.call(7)) for _ in range(4)]
+        await asyncio.sleep(0)
+        tasks[cancelled].cancel()
         await asyncio.sleep(0)
         cluster.gate.set()
         found = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [type(one) for one in found] == [Unavailable, Unavailable, int, int] and cluster.asked == [7, 7, 7]
+        assert isinstance(found.pop(cancelled), asyncio.CancelledError)
+        assert found == [len(cluster.asked)] * 3
 
-    scene(test)
+
+@with_cluster
+async def test_a_failure_is_only_of_the_one_who_asked(cluster: Cluster) -> None:
+    cluster.failing = 2
+    tasks = [asyncio.create_task(cluster.questions.call(7)) for _ in range(4)]
+    await asyncio.sleep(0)
+    cluster.gate.set()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(one) for one in found] == [Unavailable, Unavailable, int, int] and cluster.asked == [7, 7, 7]
 
 
 def test_a_question_that_fails_at_once_leaves_nothing_behind() -> None:

@@ -9,7 +9,7 @@ from threefs_meta.access import acls, permissions
 from threefs_meta.access.credentials import Credentials
 from threefs_meta.access.permissions import READ, WRITE
 
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from threefs.errors import AccessDenied, InvalidArgument
 from threefs.wire import meta_pb2 as pb
 
@@ -115,50 +115,41 @@ def test_a_list_whose_mask_grants_nothing_is_not_looked_into() -> None:
     assert not permissions.permits(inode, Credentials(7, 20, frozenset(), False), READ), "the owning group has nothing"
 
 
-def test_a_change_of_mode_changes_the_mask() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a", mode=0o600)
-        await fs.set_xattr("/a", acls.ACCESS, acl(6, 4, 6, 0, (USER, 6, 5)))
-        assert (await fs.stat("/a")).mode == 0o660
-        with fs.user(5, 5):
-            await fs.open("/a", access=6)
-        await fs.set("/a", mode=0o640)
-        assert await fs.get_xattr("/a", acls.ACCESS) == acl(6, 4, 4, 0, (USER, 6, 5))
-        with fs.user(5, 5), pytest.raises(AccessDenied):
-            await fs.open("/a", access=6)
-        await fs.remove_xattr("/a", acls.ACCESS)
-        assert (await fs.stat("/a")).mode == 0o640
-        with fs.user(5, 5), pytest.raises(AccessDenied):
-            await fs.open("/a", access=4)
-
-    run(test)
+async def test_a_change_of_mode_changes_the_mask(bench: MetaBench) -> None:
+    await bench.create("/a", mode=0o600)
+    await bench.set_xattr("/a", acls.ACCESS, acl(6, 4, 6, 0, (USER, 6, 5)))
+    assert (await bench.stat("/a")).mode == 0o660
+    with bench.user(5, 5):
+        await bench.open("/a", access=6)
+    await bench.set("/a", mode=0o640)
+    assert await bench.get_xattr("/a", acls.ACCESS) == acl(6, 4, 4, 0, (USER, 6, 5))
+    with bench.user(5, 5), pytest.raises(AccessDenied):
+        await bench.open("/a", access=6)
+    await bench.remove_xattr("/a", acls.ACCESS)
+    assert (await bench.stat("/a")).mode == 0o640
+    with bench.user(5, 5), pytest.raises(AccessDenied):
+        await bench.open("/a", access=4)
 
 
-def test_what_is_made_inherits_the_default_list_and_no_umask() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d")
-        default = acl(7, 5, 7, 0, (USER, 7, 5))
-        await fs.set_xattr("/d", acls.DEFAULT, default)
-        assert (await fs.stat("/d")).mode == 0o755
-        made = (await fs.create("/d/file", mode=0o664, umask=0o077)).inode
-        assert made.mode == 0o660
-        assert await fs.get_xattr("/d/file", acls.ACCESS) == acl(6, 5, 6, 0, (USER, 7, 5))
-        assert acls.DEFAULT not in await fs.xattrs("/d/file")
-        await fs.mkdir("/d/e", mode=0o750, umask=0o077)
-        assert await fs.get_xattr("/d/e", acls.ACCESS) == acl(7, 5, 5, 0, (USER, 7, 5))
-        assert await fs.get_xattr("/d/e", acls.DEFAULT) == default
-        assert not (await fs.symlink("x", "/d/link")).HasField("access_acl")
-        await fs.remove_xattr("/d", acls.DEFAULT)
-        assert (await fs.create("/d/plain", mode=0o664, umask=0o022)).inode.mode == 0o644
-
-    run(test)
+async def test_what_is_made_inherits_the_default_list_and_no_umask(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    default = acl(7, 5, 7, 0, (USER, 7, 5))
+    await bench.set_xattr("/d", acls.DEFAULT, default)
+    assert (await bench.stat("/d")).mode == 0o755
+    made = (await bench.create("/d/file", mode=0o664, umask=0o077)).inode
+    assert made.mode == 0o660
+    assert await bench.get_xattr("/d/file", acls.ACCESS) == acl(6, 5, 6, 0, (USER, 7, 5))
+    assert acls.DEFAULT not in await bench.xattrs("/d/file")
+    await bench.mkdir("/d/e", mode=0o750, umask=0o077)
+    assert await bench.get_xattr("/d/e", acls.ACCESS) == acl(7, 5, 5, 0, (USER, 7, 5))
+    assert await bench.get_xattr("/d/e", acls.DEFAULT) == default
+    assert not (await bench.symlink("x", "/d/link")).HasField("access_acl")
+    await bench.remove_xattr("/d", acls.DEFAULT)
+    assert (await bench.create("/d/plain", mode=0o664, umask=0o022)).inode.mode == 0o644
 
 
-def test_a_default_that_a_mode_can_say_leaves_no_list() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d")
-        await fs.set_xattr("/d", acls.DEFAULT, listed((1, 7, 0), (4, 5, 0), (32, 1, 0)))
-        made = (await fs.create("/d/file", mode=0o666, umask=0o777)).inode
-        assert made.mode == 0o640 and not made.HasField("access_acl")
-
-    run(test)
+async def test_a_default_that_a_mode_can_say_leaves_no_list(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    await bench.set_xattr("/d", acls.DEFAULT, listed((1, 7, 0), (4, 5, 0), (32, 1, 0)))
+    made = (await bench.create("/d/file", mode=0o666, umask=0o777)).inode
+    assert made.mode == 0o640 and not made.HasField("access_acl")

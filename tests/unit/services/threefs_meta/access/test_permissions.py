@@ -221,25 +221,19 @@ def test_no_operation_forgets_to_ask(operation: Operation, request_: Any, error:
     run(test)
 
 
-def test_a_write_session_that_is_not_open_grants_nothing() -> None:
-    async def test(fs: MetaBench) -> None:
-        await prepare(fs)
-        request = pb.TruncateRequest(place=at("/closed"), length=1, session=b"1" * 16, mutation=fs.mutation())
-        request.caller.CopyFrom(pb.Caller(uid=5, gid=5))
-        with pytest.raises(SessionLost, match="/closed is not open under this write session"):
-            await truncate(fs.context, request)
-        assert (await fs.stat("/closed")).length == 0
-
-    run(test)
+async def test_a_write_session_that_is_not_open_grants_nothing(bench: MetaBench) -> None:
+    await prepare(bench)
+    request = pb.TruncateRequest(place=at("/closed"), length=1, session=b"1" * 16, mutation=bench.mutation())
+    request.caller.CopyFrom(pb.Caller(uid=5, gid=5))
+    with pytest.raises(SessionLost, match="/closed is not open under this write session"):
+        await truncate(bench.context, request)
+    assert (await bench.stat("/closed")).length == 0
 
 
-def test_each_of_a_batch_is_asked_for() -> None:
-    async def test(fs: MetaBench) -> None:
-        await prepare(fs)
-        places = [at("/d/file"), at("/closed")]
-        asked = pb.BatchStatRequest(places=places, paths=[b"closed", b"d/file"], caller=pb.Caller(uid=5))
-        reply = (await batch_stat(fs.context, asked)).parsed()
-        assert [result.code for result in reply.results] == [AccessDenied.code, 0]
-        assert [(error.number, error.code) for error in reply.errors] == [(1, AccessDenied.code)]
-
-    run(test)
+async def test_each_of_a_batch_is_asked_for(bench: MetaBench) -> None:
+    await prepare(bench)
+    places = [at("/d/file"), at("/closed")]
+    asked = pb.BatchStatRequest(places=places, paths=[b"closed", b"d/file"], caller=pb.Caller(uid=5))
+    reply = (await batch_stat(bench.context, asked)).parsed()
+    assert [result.code for result in reply.results] == [AccessDenied.code, 0]
+    assert [(error.number, error.code) for error in reply.errors] == [(1, AccessDenied.code)]

@@ -5,7 +5,7 @@ from threefs_meta.access import acls, xattrs
 from threefs_meta.access.credentials import TRUSTED, Credentials
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from threefs.errors import AccessDenied, InvalidArgument, NameTooLong, NoAttribute, NoSpace, NotSupported, ResultTooLong
 from threefs.wire import meta_pb2 as pb
 
@@ -53,40 +53,34 @@ def test_lists_belong_to_their_kinds_of_inodes() -> None:
     xattrs.check_write(pb.Inode(type=pb.DIRECTORY), TRUSTED, acls.DEFAULT, "it")
 
 
-def test_all_together_are_bounded_and_what_is_removed_makes_room() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        with pytest.raises(ResultTooLong):
-            await fs.set_xattr("/a", b"user.x", b"v" * ((64 << 10) + 1))
-        await fs.set_xattr("/a", b"user.x", b"v" * (64 << 10))
-        with pytest.raises(NoSpace):
-            await fs.set_xattr("/a", b"user.y", b"v" * (64 << 10))
-        await fs.set_xattr("/a", b"user.x", b"")
-        await fs.set_xattr("/a", b"user.y", b"v" * (64 << 10))
-        await fs.remove_xattr("/a", b"user.y")
-        assert (await fs.stat("/a")).xattr_bytes == xattrs.COST_BYTES + len(b"user.x")
-        await fs.remove_xattr("/a", b"user.x")
-        assert (await fs.stat("/a")).xattr_bytes == 0
-
-    run(test)
+async def test_all_together_are_bounded_and_what_is_removed_makes_room(bench: MetaBench) -> None:
+    await bench.create("/a")
+    with pytest.raises(ResultTooLong):
+        await bench.set_xattr("/a", b"user.x", b"v" * ((64 << 10) + 1))
+    await bench.set_xattr("/a", b"user.x", b"v" * (64 << 10))
+    with pytest.raises(NoSpace):
+        await bench.set_xattr("/a", b"user.y", b"v" * (64 << 10))
+    await bench.set_xattr("/a", b"user.x", b"")
+    await bench.set_xattr("/a", b"user.y", b"v" * (64 << 10))
+    await bench.remove_xattr("/a", b"user.y")
+    assert (await bench.stat("/a")).xattr_bytes == xattrs.COST_BYTES + len(b"user.x")
+    await bench.remove_xattr("/a", b"user.x")
+    assert (await bench.stat("/a")).xattr_bytes == 0
 
 
-def test_as_many_as_there_may_be_go_with_their_inode() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d")
-        await fs.mknod("/fifo", pb.FIFO)
-        await fs.create("/file")
-        with pytest.raises(NoSpace):
-            for number in range(10_000):
-                await fs.set_xattr("/file", b"user.%d" % number, b"")
-        assert number > 1000
-        for path, name in (("/d", b"user.a"), ("/fifo", b"trusted.a")):
-            await fs.set_xattr(path, name, b"value")
-        for path in ("/d", "/fifo", "/file"):
-            await fs.remove(path)
-        await fs.audit()
-        await fs.collect_all()
-        assert await fs.engine.begin().get_range(*keys.XATTRS) == []
-        assert len(await fs.engine.begin().get_range(*keys.INODES)) == 1
-
-    run(test)
+async def test_as_many_as_there_may_be_go_with_their_inode(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    await bench.mknod("/fifo", pb.FIFO)
+    await bench.create("/file")
+    with pytest.raises(NoSpace):
+        for number in range(10_000):
+            await bench.set_xattr("/file", b"user.%d" % number, b"")
+    assert number > 1000
+    for path, name in (("/d", b"user.a"), ("/fifo", b"trusted.a")):
+        await bench.set_xattr(path, name, b"value")
+    for path in ("/d", "/fifo", "/file"):
+        await bench.remove(path)
+    await bench.audit()
+    await bench.collect_all()
+    assert await bench.engine.begin().get_range(*keys.XATTRS) == []
+    assert len(await bench.engine.begin().get_range(*keys.INODES)) == 1

@@ -30,18 +30,15 @@ def new(path: str | bytes, **options: object) -> pb.CreateRequest:
     return pb.CreateRequest(place=at(path), mode=0o640, **options)  # type: ignore[arg-type]
 
 
-def test_they_are_what_was_asked_for() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d/e", parents=True)
-        layout = pb.Layout(chunk_bytes=1 << 20)
-        wanted = [new("/d/1", uid=3), new("/d/e/2", session=SESSION), new("/3", exclusive=True, layout=layout)]
-        first, second, third, _ = await made(fs, *wanted, new("/d/e/4", truncate=True, parents=True))
-        assert [first.inode, second.inode] == [await fs.stat("/d/1"), await fs.stat("/d/e/2")]
-        assert first.inode.uid == 3 and first.created and not first.lease
-        assert second.lease, "it has a session"
-        assert third.inode.layout.chunk_bytes == 1 << 20
-
-    run(test)
+async def test_they_are_what_was_asked_for(bench: MetaBench) -> None:
+    await bench.mkdir("/d/e", parents=True)
+    layout = pb.Layout(chunk_bytes=1 << 20)
+    wanted = [new("/d/1", uid=3), new("/d/e/2", session=SESSION), new("/3", exclusive=True, layout=layout)]
+    first, second, third, _ = await made(bench, *wanted, new("/d/e/4", truncate=True, parents=True))
+    assert [first.inode, second.inode] == [await bench.stat("/d/1"), await bench.stat("/d/e/2")]
+    assert first.inode.uid == 3 and first.created and not first.lease
+    assert second.lease, "it has a session"
+    assert third.inode.layout.chunk_bytes == 1 << 20
 
 
 #: In what a file is not like most of the others.
@@ -119,28 +116,22 @@ def plain(reply: pb.CreateReply) -> pb.CreateReply:
         new("/closed/x", caller=pb.Caller(uid=7, gid=7)),
     ],
 )
-def test_where_they_end(end: pb.CreateRequest) -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/there")
-        await fs.mkdir("/d", mode=0o777)
-        await fs.mkdir("/closed", mode=0o700)
-        await fs.set("/", mode=0o777)
-        actor = Credentials(7, 7, frozenset(), False) if end.HasField("caller") else TRUSTED
-        names = await fs.names("/")
-        assert len(await made(fs, new("/1"), new("/d/2"), end, new("/3"), actor=actor)) == 2
-        assert await fs.names("/") == ["1", *names] and await fs.names("/d") == ["2"]
-        assert await made(fs, end, new("/3"), actor=actor) == [], "it is for somebody else to say why"
-
-    run(test)
+async def test_where_they_end(bench: MetaBench, end: pb.CreateRequest) -> None:
+    await bench.create("/there")
+    await bench.mkdir("/d", mode=0o777)
+    await bench.mkdir("/closed", mode=0o700)
+    await bench.set("/", mode=0o777)
+    actor = Credentials(7, 7, frozenset(), False) if end.HasField("caller") else TRUSTED
+    names = await bench.names("/")
+    assert len(await made(bench, new("/1"), new("/d/2"), end, new("/3"), actor=actor)) == 2
+    assert await bench.names("/") == ["1", *names] and await bench.names("/d") == ["2"]
+    assert await made(bench, end, new("/3"), actor=actor) == [], "it is for somebody else to say why"
 
 
-def test_what_ends_all_of_them_is_raised() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/full")
-        await fs.set_quota("/full", limit_inodes=1)
-        await fs.create("/full/1")
-        await fs.count_all()
-        with pytest.raises(QuotaExceeded):
-            await made(fs, new("/1"), new("/full/2"), new("/3"))
-
-    run(test)
+async def test_what_ends_all_of_them_is_raised(bench: MetaBench) -> None:
+    await bench.mkdir("/full")
+    await bench.set_quota("/full", limit_inodes=1)
+    await bench.create("/full/1")
+    await bench.count_all()
+    with pytest.raises(QuotaExceeded):
+        await made(bench, new("/1"), new("/full/2"), new("/3"))

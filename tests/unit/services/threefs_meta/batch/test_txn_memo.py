@@ -47,30 +47,27 @@ def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> N
     run(test)
 
 
-def test_directories_that_change_are_not_known_any_more() -> None:
-    async def test(bench: MetaBench) -> None:
-        await bench.mkdir("/a/b", parents=True)
-        await bench.create("/a/b/f")
-        context = bench.context
-        memo = TxnMemo()
-        tx = context.engine.begin()
-        spot = await resolve(context.namespace(tx, memo), pb.Place(path=b"a/b/f"), follow=True)
-        assert memo.directory_numbers == {(0, b"a/b"): spot.parent}
-        directory = await context.namespace(tx, memo).directory(spot.parent)
-        assert memo.directories == {spot.parent: directory}
-        await context.namespace(tx, memo).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
-        assert memo.directory_numbers and memo.directories
-        await context.namespace(tx, memo).put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
+async def test_directories_that_change_are_not_known_any_more(bench: MetaBench) -> None:
+    await bench.mkdir("/a/b", parents=True)
+    await bench.create("/a/b/f")
+    context = bench.context
+    memo = TxnMemo()
+    tx = context.engine.begin()
+    spot = await resolve(context.namespace(tx, memo), pb.Place(path=b"a/b/f"), follow=True)
+    assert memo.directory_numbers == {(0, b"a/b"): spot.parent}
+    directory = await context.namespace(tx, memo).directory(spot.parent)
+    assert memo.directories == {spot.parent: directory}
+    await context.namespace(tx, memo).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
+    assert memo.directory_numbers and memo.directories
+    await context.namespace(tx, memo).put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
+    assert not memo.directory_numbers and not memo.directories
+    changes: list[Callable[[Namespace], object]] = [
+        lambda ns: ns.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
+        lambda ns: ns.put_inode(directory),
+        lambda ns: ns.clear_inode(directory),
+    ]
+    for change in changes:
+        memo.directory_numbers[0, b"a/b"] = spot.parent
+        memo.directories[spot.parent] = directory
+        change(context.namespace(tx, memo))
         assert not memo.directory_numbers and not memo.directories
-        changes: list[Callable[[Namespace], object]] = [
-            lambda ns: ns.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
-            lambda ns: ns.put_inode(directory),
-            lambda ns: ns.clear_inode(directory),
-        ]
-        for change in changes:
-            memo.directory_numbers[0, b"a/b"] = spot.parent
-            memo.directories[spot.parent] = directory
-            change(context.namespace(tx, memo))
-            assert not memo.directory_numbers and not memo.directories
-
-    run(test)

@@ -9,7 +9,7 @@ from threefs_meta.file.truncation import truncate_chunks
 from threefs_meta.ops.sync import sync
 from threefs_meta.ops.truncate import truncate
 
-from tests.harness.meta_harness import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at
 from threefs.errors import Conflict, FileTooLarge, Unavailable
 from threefs.ids import ChunkId, InodeId
 from threefs.layout import MAX_FILE_BYTES, MIN_CHUNK_BYTES, from_wire
@@ -69,176 +69,140 @@ def once_swept(fs: MetaBench, action: Callable[[], Awaitable[object]]) -> list[i
     return sweeps
 
 
-def test_reports_of_several_writers_meet_in_the_largest() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        ends = [5, 900, 30]
-        await asyncio.gather(*(report(fs, inode, end) for end in ends))
-        assert (await fs.stat("/f")).length == 900
-
-    run(test)
+async def test_reports_of_several_writers_meet_in_the_largest(bench: MetaBench) -> None:
+    inode = await made(bench)
+    ends = [5, 900, 30]
+    await asyncio.gather(*(report(bench, inode, end) for end in ends))
+    assert (await bench.stat("/f")).length == 900
 
 
-def test_exact_asks_the_chains_and_never_makes_it_shorter() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 5 * CHUNK + 10, b"abc")
-        assert (await report(fs, inode, 0, exact=True)).length == 5 * CHUNK + 13
-        longer = await fs.truncate("/f", 20 * CHUNK)
-        assert (await report(fs, longer, 0, exact=True)).length == 20 * CHUNK
-
-    run(test)
+async def test_exact_asks_the_chains_and_never_makes_it_shorter(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 5 * CHUNK + 10, b"abc")
+    assert (await report(bench, inode, 0, exact=True)).length == 5 * CHUNK + 13
+    longer = await bench.truncate("/f", 20 * CHUNK)
+    assert (await report(bench, longer, 0, exact=True)).length == 20 * CHUNK
 
 
-def test_largest_file() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = (await fs.create("/f")).inode
-        assert (await fs.truncate("/f", MAX_FILE_BYTES)).length == MAX_FILE_BYTES
-        for beyond in (MAX_FILE_BYTES + 1, (1 << 64) - 1):
-            with pytest.raises(FileTooLarge):
-                await fs.truncate("/f", beyond)
-            with pytest.raises(FileTooLarge):
-                await report(fs, inode, beyond)
-        small = (await fs.create("/small", layout=SMALL)).inode
+async def test_largest_file(bench: MetaBench) -> None:
+    inode = (await bench.create("/f")).inode
+    assert (await bench.truncate("/f", MAX_FILE_BYTES)).length == MAX_FILE_BYTES
+    for beyond in (MAX_FILE_BYTES + 1, (1 << 64) - 1):
         with pytest.raises(FileTooLarge):
-            await report(fs, small, CHUNK * (1 << 32) + 1)
-
-    run(test)
+            await bench.truncate("/f", beyond)
+        with pytest.raises(FileTooLarge):
+            await report(bench, inode, beyond)
+    small = (await bench.create("/small", layout=SMALL)).inode
+    with pytest.raises(FileTooLarge):
+        await report(bench, small, CHUNK * (1 << 32) + 1)
 
 
 @pytest.mark.parametrize("length", [0, 1, CHUNK - 1, CHUNK, CHUNK + 7, 3 * CHUNK, 3 * CHUNK + 5, 10 * CHUNK])
-def test_what_is_cut_off_reads_as_zeros_later(length: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        for number in range(4):
-            await fs.write(inode, number * CHUNK, b"x" * CHUNK)
-        await report(fs, inode, 4 * CHUNK)
-        cut = await fs.truncate("/f", length)
-        assert (cut.length, cut.truncate_version) == (length, inode.truncate_version + 1)
-        await fs.truncate("/f", 5 * CHUNK)
-        kept = min(length, 4 * CHUNK)
-        assert content(fs, inode, 5 * CHUNK) == b"x" * kept + bytes(5 * CHUNK - kept)
-
-    run(test)
+async def test_what_is_cut_off_reads_as_zeros_later(bench: MetaBench, length: int) -> None:
+    inode = await made(bench)
+    for number in range(4):
+        await bench.write(inode, number * CHUNK, b"x" * CHUNK)
+    await report(bench, inode, 4 * CHUNK)
+    cut = await bench.truncate("/f", length)
+    assert (cut.length, cut.truncate_version) == (length, inode.truncate_version + 1)
+    await bench.truncate("/f", 5 * CHUNK)
+    kept = min(length, 4 * CHUNK)
+    assert content(bench, inode, 5 * CHUNK) == b"x" * kept + bytes(5 * CHUNK - kept)
 
 
-def test_an_extension_also_cuts_what_was_not_reported_yet() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        await fs.truncate("/f", 10)  # by the length that the service knows this makes it longer
-        after = await fs.truncate("/f", 1000)
-        assert content(fs, inode, after.length) == b"x" * 10 + bytes(990)
-
-    run(test)
+async def test_an_extension_also_cuts_what_was_not_reported_yet(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    await bench.truncate("/f", 10)  # by the length that the service knows this makes it longer
+    after = await bench.truncate("/f", 1000)
+    assert content(bench, inode, after.length) == b"x" * 10 + bytes(990)
 
 
-def test_a_crash_after_the_sweep_destroys_but_does_not_revive() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        await report(fs, inode, 1000)
-        await cut_to(fs, inode, 100)
-        after = await fs.stat("/f")
-        assert after.length == 1000
-        assert content(fs, inode, 1000) == b"x" * 100 + bytes(900)
-
-    run(test)
+async def test_a_crash_after_the_sweep_destroys_but_does_not_revive(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    await report(bench, inode, 1000)
+    await cut_to(bench, inode, 100)
+    after = await bench.stat("/f")
+    assert after.length == 1000
+    assert content(bench, inode, 1000) == b"x" * 100 + bytes(900)
 
 
-def test_a_report_from_before_a_truncate_does_not_bring_the_old_length_back() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        await fs.truncate("/f", 10)
-        assert (await report(fs, inode, 1000)).length == 10, "the chains say that those bytes are gone"
-
-    run(test)
+async def test_a_report_from_before_a_truncate_does_not_bring_the_old_length_back(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    await bench.truncate("/f", 10)
+    assert (await report(bench, inode, 1000)).length == 10, "the chains say that those bytes are gone"
 
 
-def test_a_write_after_the_sweep_that_is_reported_late_is_kept() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        sweeps = once_swept(fs, lambda: fs.write(inode, 2 * CHUNK, b"late"))
-        await fs.truncate("/f", 10)
-        assert sweeps == [1]
-        assert (await report(fs, inode, 2 * CHUNK + 4)).length == 2 * CHUNK + 4, "I11"
-        assert content(fs, inode, 2 * CHUNK + 4)[-4:] == b"late"
-
-    run(test)
+async def test_a_write_after_the_sweep_that_is_reported_late_is_kept(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    sweeps = once_swept(bench, lambda: bench.write(inode, 2 * CHUNK, b"late"))
+    await bench.truncate("/f", 10)
+    assert sweeps == [1]
+    assert (await report(bench, inode, 2 * CHUNK + 4)).length == 2 * CHUNK + 4, "I11"
+    assert content(bench, inode, 2 * CHUNK + 4)[-4:] == b"late"
 
 
-def test_a_write_that_is_reported_during_a_truncate_comes_before_it_with_all_its_bytes() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        await report(fs, inode, 1000)
+async def test_a_write_that_is_reported_during_a_truncate_comes_before_it_with_all_its_bytes(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    await report(bench, inode, 1000)
 
-        async def overwrite() -> None:
-            await fs.write(inode, 500, b"y" * 100)
-            fs.clock.advance(1)
-            await report(fs, inode, 600)
+    async def overwrite() -> None:
+        await bench.write(inode, 500, b"y" * 100)
+        bench.clock.advance(1)
+        await report(bench, inode, 600)
 
-        sweeps = once_swept(fs, overwrite)
-        cut = await fs.truncate("/f", 10)
-        assert sweeps == [1, 1], "the sweep was repeated"
-        await fs.truncate("/f", 1000)
-        assert cut.length == 10
-        assert content(fs, inode, 1000) == b"x" * 10 + bytes(990)
-
-    run(test)
+    sweeps = once_swept(bench, overwrite)
+    cut = await bench.truncate("/f", 10)
+    assert sweeps == [1, 1], "the sweep was repeated"
+    await bench.truncate("/f", 1000)
+    assert cut.length == 10
+    assert content(bench, inode, 1000) == b"x" * 10 + bytes(990)
 
 
-def test_a_measurement_is_void_when_a_truncate_comes_between() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        original = fs.chunks.file_length
-        asked: list[int] = []
+async def test_a_measurement_is_void_when_a_truncate_comes_between(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    original = bench.chunks.file_length
+    asked: list[int] = []
 
-        async def file_length(*args: object, **kwargs: object) -> int:
-            end = await original(*args, **kwargs)  # type: ignore[arg-type]
-            asked.append(end)
-            if len(asked) == 1:
-                await fs.truncate("/f", 10)
-            return end
+    async def file_length(*args: object, **kwargs: object) -> int:
+        end = await original(*args, **kwargs)  # type: ignore[arg-type]
+        asked.append(end)
+        if len(asked) == 1:
+            await bench.truncate("/f", 10)
+        return end
 
-        fs.chunks.file_length = file_length  # type: ignore[method-assign]
-        assert (await report(fs, inode, 0, exact=True)).length == 10
-        assert asked == [1000, 10]
-
-    run(test)
+    bench.chunks.file_length = file_length  # type: ignore[method-assign]
+    assert (await report(bench, inode, 0, exact=True)).length == 10
+    assert asked == [1000, 10]
 
 
-def test_storage_that_is_away_fails_the_call_and_changes_no_record() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        before = await fs.stat("/f")
-        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
-        with pytest.raises(Unavailable):
-            await fs.truncate("/f", 10)
-        with pytest.raises(Unavailable):
-            await report(fs, inode, 1000, exact=True)
-        assert await fs.stat("/f") == before
-        fs.storage.down.clear()
-        assert (await report(fs, inode, 0, exact=True)).length == 1000
-
-    run(test)
+async def test_storage_that_is_away_fails_the_call_and_changes_no_record(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    before = await bench.stat("/f")
+    bench.storage.down.update(node.address for node in bench.cluster.routing.nodes.values())
+    with pytest.raises(Unavailable):
+        await bench.truncate("/f", 10)
+    with pytest.raises(Unavailable):
+        await report(bench, inode, 1000, exact=True)
+    assert await bench.stat("/f") == before
+    bench.storage.down.clear()
+    assert (await report(bench, inode, 0, exact=True)).length == 1000
 
 
-def test_sweep_leaves_the_rest_alone() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        for number in range(3):
-            await fs.write(inode, number * CHUNK, b"x" * 100)
-        writes = fs.storage.applied
-        assert await cut_to(fs, inode, CHUNK + 100)
-        assert fs.storage.applied == writes + 1
-        assert ChunkId(inode.inode, 1) in fs.storage.data and ChunkId(inode.inode, 2) not in fs.storage.data
-
-    run(test)
+async def test_sweep_leaves_the_rest_alone(bench: MetaBench) -> None:
+    inode = await made(bench)
+    for number in range(3):
+        await bench.write(inode, number * CHUNK, b"x" * 100)
+    writes = bench.storage.applied
+    assert await cut_to(bench, inode, CHUNK + 100)
+    assert bench.storage.applied == writes + 1
+    assert ChunkId(inode.inode, 1) in bench.storage.data and ChunkId(inode.inode, 2) not in bench.storage.data
 
 
 def asked(fs: MetaBench, name: str) -> int:
@@ -248,48 +212,41 @@ def asked(fs: MetaBench, name: str) -> int:
     return count
 
 
-def test_only_chains_that_a_file_can_have_reached_are_asked() -> None:
+async def test_only_chains_that_a_file_can_have_reached_are_asked(bench: MetaBench) -> None:
     """A small file is a matter of one chain, however long its stripe; a larger one of more, as it grows."""
-
-    async def test(fs: MetaBench) -> None:
-        layout = pb.Layout(chunk_bytes=CHUNK, stripe=2)
-        file = (await fs.create("/a", session=SESSION, layout=layout)).inode
-        assert file.chains_used == 1
-        await fs.write(file, 0, b"x")
-        asked(fs, "LastChunk")
-        file = await fs.close(file, SESSION, exact=True, attempted_end=CHUNK, written=True)
-        assert (file.length, file.chains_used, asked(fs, "LastChunk")) == (1, 1, 1)
-        await fs.truncate("/a", 0)
-        assert asked(fs, "ListChunks") == 1
-        await fs.open("/a", session=SESSION)
-        await fs.truncate("/a", 0)
-        assert asked(fs, "ListChunks") == 2, "a writer may be anywhere"
-        await fs.write(file, CHUNK, b"y")
-        file = await fs.close(file, SESSION, length_hint=CHUNK + 1, written=True, truncate_version=2)
-        assert (file.chains_used, asked(fs, "LastChunk")) == (2, 0)
-        await fs.remove("/a")
-        await fs.collect_all()
-        assert asked(fs, "ListChunks") == 2 and fs.chunk_numbers(file) == []
-
-    run(test)
+    layout = pb.Layout(chunk_bytes=CHUNK, stripe=2)
+    file = (await bench.create("/a", session=SESSION, layout=layout)).inode
+    assert file.chains_used == 1
+    await bench.write(file, 0, b"x")
+    asked(bench, "LastChunk")
+    file = await bench.close(file, SESSION, exact=True, attempted_end=CHUNK, written=True)
+    assert (file.length, file.chains_used, asked(bench, "LastChunk")) == (1, 1, 1)
+    await bench.truncate("/a", 0)
+    assert asked(bench, "ListChunks") == 1
+    await bench.open("/a", session=SESSION)
+    await bench.truncate("/a", 0)
+    assert asked(bench, "ListChunks") == 2, "a writer may be anywhere"
+    await bench.write(file, CHUNK, b"y")
+    file = await bench.close(file, SESSION, length_hint=CHUNK + 1, written=True, truncate_version=2)
+    assert (file.chains_used, asked(bench, "LastChunk")) == (2, 0)
+    await bench.remove("/a")
+    await bench.collect_all()
+    assert asked(bench, "ListChunks") == 2 and bench.chunk_numbers(file) == []
 
 
-def test_a_writer_that_does_not_say_how_far_it_went_may_have_been_anywhere() -> None:
-    async def test(fs: MetaBench) -> None:
-        layout = pb.Layout(chunk_bytes=CHUNK, stripe=2)
-        file = (await fs.create("/a", session=SESSION, layout=layout)).inode
-        await fs.write(file, CHUNK, b"x")
-        await fs.pass_lease()
-        await fs.lease_reaper.reap()
-        file = await fs.stat("/a")
-        assert (file.length, file.chains_used) == (CHUNK + 1, 0)
-        await fs.open("/a", session=SESSION)
-        assert (await fs.close(file, SESSION, length_hint=1, written=True)).chains_used == 0, "it stays unknown"
-        await fs.remove("/a")
-        await fs.collect_all()
-        assert fs.chunk_numbers(file) == []
-
-    run(test)
+async def test_a_writer_that_does_not_say_how_far_it_went_may_have_been_anywhere(bench: MetaBench) -> None:
+    layout = pb.Layout(chunk_bytes=CHUNK, stripe=2)
+    file = (await bench.create("/a", session=SESSION, layout=layout)).inode
+    await bench.write(file, CHUNK, b"x")
+    await bench.pass_lease()
+    await bench.lease_reaper.reap()
+    file = await bench.stat("/a")
+    assert (file.length, file.chains_used) == (CHUNK + 1, 0)
+    await bench.open("/a", session=SESSION)
+    assert (await bench.close(file, SESSION, length_hint=1, written=True)).chains_used == 0, "it stays unknown"
+    await bench.remove("/a")
+    await bench.collect_all()
+    assert bench.chunk_numbers(file) == []
 
 
 class Hangs:
@@ -335,31 +292,27 @@ class Hangs:
 
 @pytest.mark.parametrize("length", [0, 100])
 @pytest.mark.parametrize("place", [Hangs.before_the_listing, Hangs.after_the_listing, Hangs.before_the_removal])
-def test_a_service_that_hung_removes_nothing_that_was_written_since(
-    place: Callable[[Hangs, MetaBench], None], length: int
+async def test_a_service_that_hung_removes_nothing_that_was_written_since(
+    bench: MetaBench, place: Callable[[Hangs, MetaBench], None], length: int
 ) -> None:
     """It is to cut a file, and its client asks another one meanwhile, and then writes."""
-
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        await fs.write(inode, 3 * CHUNK, b"x" * 1000)
-        await report(fs, inode, 3 * CHUNK + 1000)
-        hangs = Hangs()
-        place(hangs, fs)
-        request = pb.TruncateRequest(mutation=fs.mutation(), place=at("/f"), length=length)
-        hung = asyncio.create_task(truncate(fs.context, request))
-        await hangs.reached.wait()
-        after = (await truncate(fs.context, request)).inode
-        await fs.write(after, 0, b"y" * 500)
-        await fs.write(after, 3 * CHUNK, b"z" * 1000)
-        await report(fs, after, 3 * CHUNK + 1000)
-        hangs.goes_on.set()
-        assert (await hung).inode.truncate_version == after.truncate_version, "it was done once"
-        expected = b"y" * 500 + bytes(3 * CHUNK - 500) + b"z" * 1000
-        assert content(fs, await fs.stat("/f"), 3 * CHUNK + 1000) == expected
-
-    run(test)
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    await bench.write(inode, 3 * CHUNK, b"x" * 1000)
+    await report(bench, inode, 3 * CHUNK + 1000)
+    hangs = Hangs()
+    place(hangs, bench)
+    request = pb.TruncateRequest(mutation=bench.mutation(), place=at("/f"), length=length)
+    hung = asyncio.create_task(truncate(bench.context, request))
+    await hangs.reached.wait()
+    after = (await truncate(bench.context, request)).inode
+    await bench.write(after, 0, b"y" * 500)
+    await bench.write(after, 3 * CHUNK, b"z" * 1000)
+    await report(bench, after, 3 * CHUNK + 1000)
+    hangs.goes_on.set()
+    assert (await hung).inode.truncate_version == after.truncate_version, "it was done once"
+    expected = b"y" * 500 + bytes(3 * CHUNK - 500) + b"z" * 1000
+    assert content(bench, await bench.stat("/f"), 3 * CHUNK + 1000) == expected
 
 
 def before_each_removal(fs: MetaBench, action: Callable[[], Awaitable[object]]) -> None:
@@ -376,40 +329,31 @@ def before_each_removal(fs: MetaBench, action: Callable[[], Awaitable[object]]) 
     fs.chunks.apply = behind  # type: ignore[method-assign]
 
 
-def test_what_is_written_while_it_is_cut_is_cut_in_another_pass() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        late = [b"y" * 700, b"z" * 300]
+async def test_what_is_written_while_it_is_cut_is_cut_in_another_pass(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    late = [b"y" * 700, b"z" * 300]
 
-        async def overwrite() -> None:
-            if late:
-                await fs.write(inode, 500, late.pop())
+    async def overwrite() -> None:
+        if late:
+            await bench.write(inode, 500, late.pop())
 
-        before_each_removal(fs, overwrite)
-        assert await cut_to(fs, inode, 100)
-        assert not late and content(fs, inode, 2000) == b"x" * 100 + bytes(1900)
-
-    run(test)
+    before_each_removal(bench, overwrite)
+    assert await cut_to(bench, inode, 100)
+    assert not late and content(bench, inode, 2000) == b"x" * 100 + bytes(1900)
 
 
-def test_writers_that_are_always_quicker_win_in_the_end() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        before_each_removal(fs, lambda: fs.write(inode, 500, b"y"))
-        assert not await cut_to(fs, inode, 100)
-        with pytest.raises(Conflict):
-            await fs.truncate("/f", 100)
-
-    run(test)
+async def test_writers_that_are_always_quicker_win_in_the_end(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    before_each_removal(bench, lambda: bench.write(inode, 500, b"y"))
+    assert not await cut_to(bench, inode, 100)
+    with pytest.raises(Conflict):
+        await bench.truncate("/f", 100)
 
 
-def test_a_file_that_has_changed_is_not_cut() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = await made(fs)
-        await fs.write(inode, 0, b"x" * 1000)
-        assert not await cut_to(fs, inode, 100, unchanged=False)
-        assert content(fs, inode, 1000) == b"x" * 1000
-
-    run(test)
+async def test_a_file_that_has_changed_is_not_cut(bench: MetaBench) -> None:
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 1000)
+    assert not await cut_to(bench, inode, 100, unchanged=False)
+    assert content(bench, inode, 1000) == b"x" * 1000

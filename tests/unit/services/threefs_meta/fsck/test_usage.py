@@ -5,7 +5,7 @@ from threefs_meta.quota.aggregator import UsageAggregator
 from threefs_meta.store import keys
 
 from tests.harness import damage
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Usage
@@ -22,36 +22,30 @@ async def tidy(bench: MetaBench) -> None:
             await damage.put(bench, key, None)
 
 
-def test_pages_have_all_sums_with_what_waits() -> None:
-    async def test(bench: MetaBench) -> None:
-        for uid in range(1, 6):
-            await damage.put(bench, keys.usage(user_account(uid)), records.encode(Usage(inodes=uid, changes=1)))
-        for uid in (0, 3, 9):
-            await charge(bench, uid, 100)
-        found: dict[int, tuple[int, int]] = {}
-        after, more = b"", True
-        while more:
-            page, after = await usage.page(bench.engine.begin(), after, 2)
-            assert not {accounting.number_of(one.account) for one in page} & set(found)
-            found |= {accounting.number_of(one.account): (one.inodes, one.changes) for one in page}
-            more = bool(after)
-        assert found == {0: (100, 1), 1: (1, 1), 2: (2, 1), 3: (103, 2), 4: (4, 1), 5: (5, 1), 9: (100, 1)}
-        await tidy(bench)
-
-    run(test)
+async def test_pages_have_all_sums_with_what_waits(bench: MetaBench) -> None:
+    for uid in range(1, 6):
+        await damage.put(bench, keys.usage(user_account(uid)), records.encode(Usage(inodes=uid, changes=1)))
+    for uid in (0, 3, 9):
+        await charge(bench, uid, 100)
+    found: dict[int, tuple[int, int]] = {}
+    after, more = b"", True
+    while more:
+        page, after = await usage.page(bench.engine.begin(), after, 2)
+        assert not {accounting.number_of(one.account) for one in page} & set(found)
+        found |= {accounting.number_of(one.account): (one.inodes, one.changes) for one in page}
+        more = bool(after)
+    assert found == {0: (100, 1), 1: (1, 1), 2: (2, 1), 3: (103, 2), 4: (4, 1), 5: (5, 1), 9: (100, 1)}
+    await tidy(bench)
 
 
-def test_a_sum_that_was_changed_is_not_judged() -> None:
-    async def test(bench: MetaBench) -> None:
-        await charge(bench, 1, 3)
-        (kept,), _ = await usage.page(bench.engine.begin(), b"", 10)
-        counted = pb.FsckUsage(account=kept.account, inodes=7)
-        assert await usage.difference(bench.engine.begin(), kept, counted) == Cost(0, 4)
-        await UsageAggregator(bench.context).run_once()
-        assert await usage.difference(bench.engine.begin(), kept, counted) == Cost(0, 4), "adding up changes nothing"
-        await charge(bench, 1, 1)
-        await charge(bench, 1, -1)
-        assert await usage.difference(bench.engine.begin(), kept, counted) == ZERO
-        await tidy(bench)
-
-    run(test)
+async def test_a_sum_that_was_changed_is_not_judged(bench: MetaBench) -> None:
+    await charge(bench, 1, 3)
+    (kept,), _ = await usage.page(bench.engine.begin(), b"", 10)
+    counted = pb.FsckUsage(account=kept.account, inodes=7)
+    assert await usage.difference(bench.engine.begin(), kept, counted) == Cost(0, 4)
+    await UsageAggregator(bench.context).run_once()
+    assert await usage.difference(bench.engine.begin(), kept, counted) == Cost(0, 4), "adding up changes nothing"
+    await charge(bench, 1, 1)
+    await charge(bench, 1, -1)
+    assert await usage.difference(bench.engine.begin(), kept, counted) == ZERO
+    await tidy(bench)

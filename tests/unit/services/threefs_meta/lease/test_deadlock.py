@@ -7,7 +7,7 @@ from threefs_meta.lease import deadlock
 from threefs_meta.ops.lock import lock
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from threefs.errors import Deadlock, InvalidArgument, Locked
 from threefs.wire import meta_pb2 as pb
 
@@ -33,100 +33,80 @@ async def records(fs: MetaBench) -> int:
 
 
 @pytest.mark.parametrize("length", [2, 3, 8])
-def test_the_last_one_of_a_circle_is_told_and_the_others_get_theirs(length: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        inodes = await files(fs, length)
-        for number, inode in enumerate(inodes):
-            await ask(fs, number, inode)
-        for number in range(length - 1):
-            assert (await ask(fs, number, inodes[number + 1])).blocked
-        with pytest.raises(Deadlock):
-            await ask(fs, length - 1, inodes[0])
-        with pytest.raises(Locked):
-            await ask(fs, 0, inodes[1])
-        await ask(fs, length - 1, inodes[-1], kind=pb.UNLOCK)
-        for number in reversed(range(length - 1)):
-            assert not (await ask(fs, number, inodes[number + 1])).blocked
-            await ask(fs, number, inodes[number + 1], kind=pb.UNLOCK)
-            await ask(fs, number, inodes[number], kind=pb.UNLOCK)
-        assert await records(fs) == 0
-
-    run(test)
+async def test_the_last_one_of_a_circle_is_told_and_the_others_get_theirs(bench: MetaBench, length: int) -> None:
+    inodes = await files(bench, length)
+    for number, inode in enumerate(inodes):
+        await ask(bench, number, inode)
+    for number in range(length - 1):
+        assert (await ask(bench, number, inodes[number + 1])).blocked
+    with pytest.raises(Deadlock):
+        await ask(bench, length - 1, inodes[0])
+    with pytest.raises(Locked):
+        await ask(bench, 0, inodes[1])
+    await ask(bench, length - 1, inodes[-1], kind=pb.UNLOCK)
+    for number in reversed(range(length - 1)):
+        assert not (await ask(bench, number, inodes[number + 1])).blocked
+        await ask(bench, number, inodes[number + 1], kind=pb.UNLOCK)
+        await ask(bench, number, inodes[number], kind=pb.UNLOCK)
+    assert await records(bench) == 0
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_of_those_that_close_it_at_once_one_is_told(seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        inodes = await files(fs, 3)
-        for number, inode in enumerate(inodes):
-            await ask(fs, number, inode)
-        asked = [ask(fs, number, inodes[(number + 1) % 3]) for number in range(3)]
-        results = await asyncio.gather(*asked, return_exceptions=True)
-        told = [result for result in results if isinstance(result, Deadlock)]
-        assert len(told) == 1, results
-
-    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+@pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
+async def test_of_those_that_close_it_at_once_one_is_told(bench: MetaBench, seed: int) -> None:
+    inodes = await files(bench, 3)
+    for number, inode in enumerate(inodes):
+        await ask(bench, number, inode)
+    asked = [ask(bench, number, inodes[(number + 1) % 3]) for number in range(3)]
+    results = await asyncio.gather(*asked, return_exceptions=True)
+    told = [result for result in results if isinstance(result, Deadlock)]
+    assert len(told) == 1, results
 
 
-def test_owners_of_one_client_are_told_apart_and_readers_wait_for_all_in_their_way() -> None:
-    async def test(fs: MetaBench) -> None:
-        one, other = await files(fs, 2)
-        await ask(fs, 0, one, owner=1, kind=pb.SHARED)
-        await ask(fs, 0, one, owner=2, kind=pb.SHARED)
-        await ask(fs, 1, other)
-        assert (await ask(fs, 0, other, owner=2)).blocked
-        assert (await ask(fs, 2, one)).blocked, "a wait, but no circle"
-        with pytest.raises(Deadlock):
-            await ask(fs, 1, one)
-
-    run(test)
+async def test_owners_of_one_client_are_told_apart_and_readers_wait_for_all_in_their_way(bench: MetaBench) -> None:
+    one, other = await files(bench, 2)
+    await ask(bench, 0, one, owner=1, kind=pb.SHARED)
+    await ask(bench, 0, one, owner=2, kind=pb.SHARED)
+    await ask(bench, 1, other)
+    assert (await ask(bench, 0, other, owner=2)).blocked
+    assert (await ask(bench, 2, one)).blocked, "a wait, but no circle"
+    with pytest.raises(Deadlock):
+        await ask(bench, 1, one)
 
 
-def test_an_upgrade_by_two_readers_is_a_circle() -> None:
-    async def test(fs: MetaBench) -> None:
-        (inode,) = await files(fs, 1)
-        for client in (0, 1):
-            await ask(fs, client, inode, kind=pb.SHARED)
-        assert (await ask(fs, 0, inode)).blocked
-        with pytest.raises(Deadlock):
-            await ask(fs, 1, inode)
-
-    run(test)
+async def test_an_upgrade_by_two_readers_is_a_circle(bench: MetaBench) -> None:
+    (inode,) = await files(bench, 1)
+    for client in (0, 1):
+        await ask(bench, client, inode, kind=pb.SHARED)
+    assert (await ask(bench, 0, inode)).blocked
+    with pytest.raises(Deadlock):
+        await ask(bench, 1, inode)
 
 
-def test_other_bytes_and_waits_that_have_ended_make_no_circle() -> None:
-    async def test(fs: MetaBench) -> None:
-        one, other = await files(fs, 2)
-        await ask(fs, 0, one)
-        await ask(fs, 1, other)
-        assert not (await ask(fs, 0, other, at=9)).blocked
-        assert (await ask(fs, 0, other)).blocked
-        await ask(fs, 0, other, kind=pb.UNLOCK, wait=False, end_wait=True)
-        assert await records(fs) == 0
-        assert (await ask(fs, 1, one)).blocked
-        await fs.pass_ticks(deadlock.STALE_TICKS + 2)
-        assert (await ask(fs, 0, other)).blocked, "who does not ask any more is not waited for"
-
-    run(test)
+async def test_other_bytes_and_waits_that_have_ended_make_no_circle(bench: MetaBench) -> None:
+    one, other = await files(bench, 2)
+    await ask(bench, 0, one)
+    await ask(bench, 1, other)
+    assert not (await ask(bench, 0, other, at=9)).blocked
+    assert (await ask(bench, 0, other)).blocked
+    await ask(bench, 0, other, kind=pb.UNLOCK, wait=False, end_wait=True)
+    assert await records(bench) == 0
+    assert (await ask(bench, 1, one)).blocked
+    await bench.pass_ticks(deadlock.STALE_TICKS + 2)
+    assert (await ask(bench, 0, other)).blocked, "who does not ask any more is not waited for"
 
 
-def test_waits_of_a_dead_client_go_with_its_lease() -> None:
-    async def test(fs: MetaBench) -> None:
-        (inode,) = await files(fs, 1)
-        await ask(fs, 0, inode)
-        assert (await ask(fs, 1, inode)).blocked
-        await fs.pass_lease()
-        await fs.lease_reaper.reap()
-        assert await records(fs) == 0
-
-    run(test)
+async def test_waits_of_a_dead_client_go_with_its_lease(bench: MetaBench) -> None:
+    (inode,) = await files(bench, 1)
+    await ask(bench, 0, inode)
+    assert (await ask(bench, 1, inode)).blocked
+    await bench.pass_lease()
+    await bench.lease_reaper.reap()
+    assert await records(bench) == 0
 
 
-def test_only_locks_of_ranges_are_looked_at() -> None:
-    async def test(fs: MetaBench) -> None:
-        (inode,) = await files(fs, 1)
-        wanted = pb.FileLock(kind=pb.FLOCK, type=pb.SHARED, end=(1 << 64) - 1)
-        with pytest.raises(InvalidArgument):
-            await lock(fs.context, pb.LockRequest(mutation=fs.mutation(), inode=inode, lock=wanted, wait=True))
-
-    run(test)
+async def test_only_locks_of_ranges_are_looked_at(bench: MetaBench) -> None:
+    (inode,) = await files(bench, 1)
+    wanted = pb.FileLock(kind=pb.FLOCK, type=pb.SHARED, end=(1 << 64) - 1)
+    with pytest.raises(InvalidArgument):
+        await lock(bench.context, pb.LockRequest(mutation=bench.mutation(), inode=inode, lock=wanted, wait=True))

@@ -52,130 +52,110 @@ ADDITIONS: list[Callable[[MetaBench], Awaitable[object]]] = [
 
 
 @pytest.mark.parametrize("number", range(len(ADDITIONS)))
-def test_every_addition_waits(number: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        assert await claimed(fs, directory, OTHER)
-        began_s = fs.clock.monotonic()
-        await ADDITIONS[number](fs)
-        assert fs.clock.monotonic() - began_s >= RECALL_S
-        assert not (await stored(fs, directory)).client
-
-    run(test)
+async def test_every_addition_waits(bench: MetaBench, number: int) -> None:
+    directory = await plant(bench)
+    assert await claimed(bench, directory, OTHER)
+    began_s = bench.clock.monotonic()
+    await ADDITIONS[number](bench)
+    assert bench.clock.monotonic() - began_s >= RECALL_S
+    assert not (await stored(bench, directory)).client
 
 
-def test_removals_and_other_directories_do_not_wait() -> None:
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        assert await claimed(fs, directory, OTHER)
-        began_s = fs.clock.monotonic()
-        await fs.rename("/d/old", "/moved")
-        await fs.create("/d2")
-        await fs.remove("/d")
-        assert fs.clock.monotonic() == began_s
-
-    run(test)
+async def test_removals_and_other_directories_do_not_wait(bench: MetaBench) -> None:
+    directory = await plant(bench)
+    assert await claimed(bench, directory, OTHER)
+    began_s = bench.clock.monotonic()
+    await bench.rename("/d/old", "/moved")
+    await bench.create("/d2")
+    await bench.remove("/d")
+    assert bench.clock.monotonic() == began_s
 
 
-def test_what_services_add_waits() -> None:
+async def test_what_services_add_waits(bench: MetaBench) -> None:
     """Into the trash, and into /lost+found."""
-
-    async def test(fs: MetaBench) -> None:
-        await plant(fs)
-        await fs.set_trash("/kept", 60)
-        assert await claimed(fs, ROOT, OTHER)
-        began_s = fs.clock.monotonic()
-        await fs.remove("/kept/g")
-        assert fs.clock.monotonic() == began_s  # /.trash is there
-        inode = (await fs.create("/kept/lost")).inode
-        ns = fs.context.namespace(fs.engine.begin())
-        ns.clear_entry((await fs.stat("/kept")).inode, b"lost", inode, 1)
-        await ns.tx.commit()
-        subject = pb.FsckSubject(inode=inode.inode)
-        request = pb.FsckRecheckRequest(mutation=fs.mutation(), subjects=[subject], repair=True)
-        assert [one.repaired for one in (await fsck_recheck(fs.context, request)).findings] == [True]
-        assert fs.clock.monotonic() - began_s >= RECALL_S and "lost+found" in await fs.names("/")
-
-    run(test)
+    await plant(bench)
+    await bench.set_trash("/kept", 60)
+    assert await claimed(bench, ROOT, OTHER)
+    began_s = bench.clock.monotonic()
+    await bench.remove("/kept/g")
+    assert bench.clock.monotonic() == began_s  # /.trash is there
+    inode = (await bench.create("/kept/lost")).inode
+    ns = bench.context.namespace(bench.engine.begin())
+    ns.clear_entry((await bench.stat("/kept")).inode, b"lost", inode, 1)
+    await ns.tx.commit()
+    subject = pb.FsckSubject(inode=inode.inode)
+    request = pb.FsckRecheckRequest(mutation=bench.mutation(), subjects=[subject], repair=True)
+    assert [one.repaired for one in (await fsck_recheck(bench.context, request)).findings] == [True]
+    assert bench.clock.monotonic() - began_s >= RECALL_S and "lost+found" in await bench.names("/")
 
 
-def test_who_holds_it_does_not_wait_and_is_told() -> None:
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        number = await claimed(fs, directory)
-        began_s = fs.clock.monotonic()
-        context = fs.context
-        place = at("new", directory)
-        made = pb.CreateRequest(mutation=fs.mutation(), place=place)
-        reply = await create(context, made)
-        assert (reply.claim, reply.recalled) == (number, 0)
-        again = await create(context, made)
-        assert again.inode == reply.inode and not again.claim and not again.recalled
-        moving = pb.RenameRequest(mutation=fs.mutation(), source=place, destination=at("r", directory))
-        assert (await rename(context, moving)).claim == number
-        linking = pb.LinkRequest(mutation=fs.mutation(), source=at("/f"), destination=at("l", directory))
-        assert (await link(context, linking)).claim == number
-        making = pb.MkdirRequest(mutation=fs.mutation(), place=at("elsewhere"))
-        assert not (await mkdir(context, making)).claim
-        existing = pb.CreateRequest(mutation=fs.mutation(), place=at("r", directory))
-        assert not (await create(context, existing)).claim
-        assert await delegation_recall._recall_or_clear(context, DelegationHeld(directory, CLIENT, number), None)
-        making = pb.MkdirRequest(mutation=fs.mutation(), place=at("m", directory))
-        reply_of_mkdir = await mkdir(context, making)
-        assert (reply_of_mkdir.claim, reply_of_mkdir.recalled) == (0, number)
-        assert (await stored(fs, directory)).client == CLIENT, "it is not free before its client gives it back"
-        assert fs.clock.monotonic() == began_s
-
-    run(test)
+async def test_who_holds_it_does_not_wait_and_is_told(bench: MetaBench) -> None:
+    directory = await plant(bench)
+    number = await claimed(bench, directory)
+    began_s = bench.clock.monotonic()
+    context = bench.context
+    place = at("new", directory)
+    made = pb.CreateRequest(mutation=bench.mutation(), place=place)
+    reply = await create(context, made)
+    assert (reply.claim, reply.recalled) == (number, 0)
+    again = await create(context, made)
+    assert again.inode == reply.inode and not again.claim and not again.recalled
+    moving = pb.RenameRequest(mutation=bench.mutation(), source=place, destination=at("r", directory))
+    assert (await rename(context, moving)).claim == number
+    linking = pb.LinkRequest(mutation=bench.mutation(), source=at("/f"), destination=at("l", directory))
+    assert (await link(context, linking)).claim == number
+    making = pb.MkdirRequest(mutation=bench.mutation(), place=at("elsewhere"))
+    assert not (await mkdir(context, making)).claim
+    existing = pb.CreateRequest(mutation=bench.mutation(), place=at("r", directory))
+    assert not (await create(context, existing)).claim
+    assert await delegation_recall._recall_or_clear(context, DelegationHeld(directory, CLIENT, number), None)
+    making = pb.MkdirRequest(mutation=bench.mutation(), place=at("m", directory))
+    reply_of_mkdir = await mkdir(context, making)
+    assert (reply_of_mkdir.claim, reply_of_mkdir.recalled) == (0, number)
+    assert (await stored(bench, directory)).client == CLIENT, "it is not free before its client gives it back"
+    assert bench.clock.monotonic() == began_s
 
 
-def test_many_changes_wait_together_and_are_told() -> None:
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        mutation = fs.mutation()
-        fs._request += 10
-        changes = [pb.Change(create=pb.CreateRequest(place=at(f"{one}", directory))) for one in range(4)]
-        changes += [
-            pb.Change(create=pb.CreateRequest(place=at("e"))),
-            pb.Change(remove=pb.RemoveRequest(place=at("/f"))),
-        ]
-        request = pb.BatchRequest(mutation=mutation, changes=changes)
-        assert await claimed(fs, directory, OTHER)
-        began_s = fs.clock.monotonic()
-        done = (await run_batch(fs.context, request)).parsed()
-        assert fs.clock.monotonic() - began_s >= RECALL_S
-        assert not any(one.code or one.retry_alone or one.create.claim for one in done.results)
-        await fs.pass_ticks(6)
-        number = await claimed(fs, directory)
-        for change in changes[:5]:
-            change.create.place.path += b"!"
-        request = pb.BatchRequest(mutation=fs.mutation(), changes=changes[:5])
-        fs._request += 5
-        done = (await run_batch(fs.context, request)).parsed()
-        assert [one.create.claim for one in done.results] == [number] * 4 + [0]
-        assert [one.create.claim for one in (await run_batch(fs.context, request)).parsed().results] == [0] * 5
-
-    run(test)
+async def test_many_changes_wait_together_and_are_told(bench: MetaBench) -> None:
+    directory = await plant(bench)
+    mutation = bench.mutation()
+    bench._request += 10
+    changes = [pb.Change(create=pb.CreateRequest(place=at(f"{one}", directory))) for one in range(4)]
+    changes += [
+        pb.Change(create=pb.CreateRequest(place=at("e"))),
+        pb.Change(remove=pb.RemoveRequest(place=at("/f"))),
+    ]
+    request = pb.BatchRequest(mutation=mutation, changes=changes)
+    assert await claimed(bench, directory, OTHER)
+    began_s = bench.clock.monotonic()
+    done = (await run_batch(bench.context, request)).parsed()
+    assert bench.clock.monotonic() - began_s >= RECALL_S
+    assert not any(one.code or one.retry_alone or one.create.claim for one in done.results)
+    await bench.pass_ticks(6)
+    number = await claimed(bench, directory)
+    for change in changes[:5]:
+        change.create.place.path += b"!"
+    request = pb.BatchRequest(mutation=bench.mutation(), changes=changes[:5])
+    bench._request += 5
+    done = (await run_batch(bench.context, request)).parsed()
+    assert [one.create.claim for one in done.results] == [number] * 4 + [0]
+    assert [one.create.claim for one in (await run_batch(bench.context, request)).parsed().results] == [0] * 5
 
 
-def test_what_the_holder_does_not_expect_counts_as_somebody_elses() -> None:
+async def test_what_the_holder_does_not_expect_counts_as_somebody_elses(bench: MetaBench) -> None:
     """A name behind a link that it did not know, and a change that was held up since before it claimed."""
-
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        await fs.symlink("behind", "/d/link")
-        late = pb.CreateRequest(mutation=fs.mutation(), place=at("late", directory))
-        for request in (pb.CreateRequest(mutation=fs.mutation(), place=at("link", directory)), late):
-            mutation = fs.mutation()
-            wanted = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=late.mutation.request + 1)
-            assert (await delegate(fs.context, wanted)).claim
-            began_s = fs.clock.monotonic()
-            assert not (await create(fs.context, request)).claim
-            assert fs.clock.monotonic() - began_s >= RECALL_S
-            await fs.pass_ticks(6)
-        assert {"behind", "late"} <= set(await fs.names("/d"))
-
-    run(test)
+    directory = await plant(bench)
+    await bench.symlink("behind", "/d/link")
+    late = pb.CreateRequest(mutation=bench.mutation(), place=at("late", directory))
+    for request in (pb.CreateRequest(mutation=bench.mutation(), place=at("link", directory)), late):
+        mutation = bench.mutation()
+        wanted = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=late.mutation.request + 1)
+        assert (await delegate(bench.context, wanted)).claim
+        began_s = bench.clock.monotonic()
+        assert not (await create(bench.context, request)).claim
+        assert bench.clock.monotonic() - began_s >= RECALL_S
+        await bench.pass_ticks(6)
+    assert {"behind", "late"} <= set(await bench.names("/d"))
 
 
 def beside(fs: MetaBench) -> tuple[Context, SteppedClock]:
@@ -185,51 +165,42 @@ def beside(fs: MetaBench) -> tuple[Context, SteppedClock]:
     return dataclasses.replace(fs.context, clock=clock), clock
 
 
-def test_each_service_waits_by_its_own_clock() -> None:
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        number = await claimed(fs, directory, OTHER)
-        await delegation_recall._recall_or_clear(
-            fs.context, DelegationHeld(directory, OTHER, number), None
-        )  # this one hangs from now on
-        fs.clock.advance(100.0)
-        context, clock = beside(fs)
-        began_s = clock.monotonic()
-        await create(context, pb.CreateRequest(mutation=fs.mutation(), place=at("/d/new")))
-        assert clock.monotonic() - began_s >= RECALL_S
-
-    run(test)
+async def test_each_service_waits_by_its_own_clock(bench: MetaBench) -> None:
+    directory = await plant(bench)
+    number = await claimed(bench, directory, OTHER)
+    await delegation_recall._recall_or_clear(
+        bench.context, DelegationHeld(directory, OTHER, number), None
+    )  # this one hangs from now on
+    bench.clock.advance(100.0)
+    context, clock = beside(bench)
+    began_s = clock.monotonic()
+    await create(context, pb.CreateRequest(mutation=bench.mutation(), place=at("/d/new")))
+    assert clock.monotonic() - began_s >= RECALL_S
 
 
-def test_it_is_over_as_soon_as_the_holder_gives_up() -> None:
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        number = await claimed(fs, directory, OTHER)
-        began_s = fs.clock.monotonic()
-        adding = asyncio.create_task(fs.create("/d/new"))
-        while not (await stored(fs, directory)).recalled:
-            await asyncio.sleep(0)
-        assert not adding.done() and "new" not in await fs.names("/d")
-        await return_delegation(
-            fs.context, pb.ReturnDelegationRequest(client=OTHER, directories=[directory], numbers=[number])
-        )
-        await adding
-        assert fs.clock.monotonic() - began_s < RECALL_S / 2
-
-    run(test)
+async def test_it_is_over_as_soon_as_the_holder_gives_up(bench: MetaBench) -> None:
+    directory = await plant(bench)
+    number = await claimed(bench, directory, OTHER)
+    began_s = bench.clock.monotonic()
+    adding = asyncio.create_task(bench.create("/d/new"))
+    while not (await stored(bench, directory)).recalled:
+        await asyncio.sleep(0)
+    assert not adding.done() and "new" not in await bench.names("/d")
+    await return_delegation(
+        bench.context, pb.ReturnDelegationRequest(client=OTHER, directories=[directory], numbers=[number])
+    )
+    await adding
+    assert bench.clock.monotonic() - began_s < RECALL_S / 2
 
 
-def test_who_is_cut_off_while_it_waits_adds_nothing() -> None:
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        assert await claimed(fs, directory, OTHER)
-        adding = asyncio.create_task(fs.create("/d/new"))
-        while not (await stored(fs, directory)).recalled:
-            await asyncio.sleep(0)
-        await cancel_and_wait(adding)
-        assert (await stored(fs, directory)).client == OTHER and await fs.names("/d") == ["old"]
-
-    run(test)
+async def test_who_is_cut_off_while_it_waits_adds_nothing(bench: MetaBench) -> None:
+    directory = await plant(bench)
+    assert await claimed(bench, directory, OTHER)
+    adding = asyncio.create_task(bench.create("/d/new"))
+    while not (await stored(bench, directory)).recalled:
+        await asyncio.sleep(0)
+    await cancel_and_wait(adding)
+    assert (await stored(bench, directory)).client == OTHER and await bench.names("/d") == ["old"]
 
 
 def test_whoever_claims_and_adds_all_get_on() -> None:

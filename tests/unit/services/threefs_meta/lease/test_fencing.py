@@ -6,7 +6,7 @@ from threefs_meta.ops.lock import lock
 from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
 from threefs.cluster.chunk_client import ChunkUpdate
 from threefs.errors import Locked, NotServing, StaleFence, ThreefsError
 from threefs.ids import ChunkId, InodeId
@@ -43,95 +43,82 @@ async def silent(fs: MetaBench) -> None:
     await fs.renew(CLIENT)
 
 
-def test_who_lost_a_lock_cannot_write_when_the_next_one_has_it() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        old, reader = await opened(fs, DEAD, SESSION), await opened(fs, CLIENT, b"r" * 16)
-        await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
-        await write(fs, old)
-        await silent(fs)
-        await write(fs, old)  # nobody else has the lock yet
-        await fs.lease_reaper.reap()
-        await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
-        for number in range(4):
-            with pytest.raises(StaleFence):
-                await write(fs, old, number)
-            with pytest.raises(StaleFence):  # nobody else's lock was lost: it asks again
-                await write(fs, reader, number)
-        fresh = await fs.stat("/a")
-        assert fresh.fence == old.fence + 1
-        await write(fs, fresh)
-        await fs.remove("/a")
-        await fs.pass_lease()
-        await fs.lease_reaper.reap()
-        await fs.collect_all()
-        assert not fs.storage.fences and not fs.storage.data
-
-    run(test)
-
-
-def test_shared_locks_need_no_fence() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        old = await opened(fs, DEAD, SESSION)
-        await ask(fs, old.inode, pb.SHARED, DEAD)
-        await silent(fs)
-        await fs.lease_reaper.reap()
-        await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
-        assert (await fs.stat("/a")).fence == 0 and not fs.storage.fences
-
-    run(test)
-
-
-def test_the_lock_stays_while_a_chain_does_not_answer() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        old = await opened(fs, DEAD, SESSION)
-        await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
-        await silent(fs)
-        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
-        await fs.lease_reaper.reap()
-        with pytest.raises(Locked):
-            await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
-        fs.storage.down.clear()
-        await fs.lease_reaper.reap()
-        await ask(fs, old.inode, pb.EXCLUSIVE, CLIENT)
+async def test_who_lost_a_lock_cannot_write_when_the_next_one_has_it(bench: MetaBench) -> None:
+    await bench.create("/a")
+    old, reader = await opened(bench, DEAD, SESSION), await opened(bench, CLIENT, b"r" * 16)
+    await ask(bench, old.inode, pb.EXCLUSIVE, DEAD)
+    await write(bench, old)
+    await silent(bench)
+    await write(bench, old)  # nobody else has the lock yet
+    await bench.lease_reaper.reap()
+    await ask(bench, old.inode, pb.EXCLUSIVE, CLIENT)
+    for number in range(4):
         with pytest.raises(StaleFence):
-            await write(fs, old)
+            await write(bench, old, number)
+        with pytest.raises(StaleFence):  # nobody else's lock was lost: it asks again
+            await write(bench, reader, number)
+    fresh = await bench.stat("/a")
+    assert fresh.fence == old.fence + 1
+    await write(bench, fresh)
+    await bench.remove("/a")
+    await bench.pass_lease()
+    await bench.lease_reaper.reap()
+    await bench.collect_all()
+    assert not bench.storage.fences and not bench.storage.data
 
-    run(test)
+
+async def test_shared_locks_need_no_fence(bench: MetaBench) -> None:
+    await bench.create("/a")
+    old = await opened(bench, DEAD, SESSION)
+    await ask(bench, old.inode, pb.SHARED, DEAD)
+    await silent(bench)
+    await bench.lease_reaper.reap()
+    await ask(bench, old.inode, pb.EXCLUSIVE, CLIENT)
+    assert (await bench.stat("/a")).fence == 0 and not bench.storage.fences
+
+
+async def test_the_lock_stays_while_a_chain_does_not_answer(bench: MetaBench) -> None:
+    await bench.create("/a")
+    old = await opened(bench, DEAD, SESSION)
+    await ask(bench, old.inode, pb.EXCLUSIVE, DEAD)
+    await silent(bench)
+    bench.storage.down.update(node.address for node in bench.cluster.routing.nodes.values())
+    await bench.lease_reaper.reap()
+    with pytest.raises(Locked):
+        await ask(bench, old.inode, pb.EXCLUSIVE, CLIENT)
+    bench.storage.down.clear()
+    await bench.lease_reaper.reap()
+    await ask(bench, old.inode, pb.EXCLUSIVE, CLIENT)
+    with pytest.raises(StaleFence):
+        await write(bench, old)
 
 
 @pytest.mark.parametrize("kind", [pb.EXCLUSIVE, pb.UNLOCK])
-def test_a_client_that_returns_does_not_free_its_old_lock_by_a_new_one(kind: pb.LockType) -> None:
+async def test_a_client_that_returns_does_not_free_its_old_lock_by_a_new_one(
+    bench: MetaBench, kind: pb.LockType
+) -> None:
     """Its old writes may still be on their way, though it has learned by now that the lock is lost."""
-
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        old = await opened(fs, DEAD, SESSION)
-        first = await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
-        await fs.renew(DEAD, end=first.lease)
-        reply = await ask(fs, old.inode, kind, DEAD)
-        assert reply.held == (kind == pb.EXCLUSIVE)
-        with pytest.raises(StaleFence):
-            await write(fs, old)
-
-    run(test)
+    await bench.create("/a")
+    old = await opened(bench, DEAD, SESSION)
+    first = await ask(bench, old.inode, pb.EXCLUSIVE, DEAD)
+    await bench.renew(DEAD, end=first.lease)
+    reply = await ask(bench, old.inode, kind, DEAD)
+    assert reply.held == (kind == pb.EXCLUSIVE)
+    with pytest.raises(StaleFence):
+        await write(bench, old)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_interrupted_and_repeated_it_ends_the_same(seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        old = await opened(fs, DEAD, SESSION)
-        await ask(fs, old.inode, pb.EXCLUSIVE, DEAD)
-        await silent(fs)
-        fs.storage.before.extend([lambda *_: NotServing("not now")] * seed)
-        for _ in range(3):
-            await fs.lease_reaper.reap()
-        assert await fs.engine.begin().get_range(*keys.LOCKS) == []
-        with pytest.raises(ThreefsError):
-            await write(fs, old)
-        await write(fs, await fs.stat("/a"))
-
-    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+@pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
+async def test_interrupted_and_repeated_it_ends_the_same(bench: MetaBench, seed: int) -> None:
+    await bench.create("/a")
+    old = await opened(bench, DEAD, SESSION)
+    await ask(bench, old.inode, pb.EXCLUSIVE, DEAD)
+    await silent(bench)
+    bench.storage.before.extend([lambda *_: NotServing("not now")] * seed)
+    for _ in range(3):
+        await bench.lease_reaper.reap()
+    assert await bench.engine.begin().get_range(*keys.LOCKS) == []
+    with pytest.raises(ThreefsError):
+        await write(bench, old)
+    await write(bench, await bench.stat("/a"))

@@ -10,7 +10,7 @@ from threefs_meta.ops.lock import lock
 from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
 from threefs.errors import Locked, SessionLost
 from threefs.wire import meta_pb2 as pb
 
@@ -31,158 +31,130 @@ async def held(fs: MetaBench) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_write_sessions_of_a_dead_client_are_closed_with_their_length(seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        files = [await written_by(fs, DEAD, f"/dead{n}", bytes([n]) * 16) for n in range(20)]
-        living = await written_by(fs, CLIENT, "/living", SESSION)
-        await fs.pass_lease()
-        await fs.renew(CLIENT)
-        await fs.lease_reaper.reap()
-        for number in range(len(files)):
-            assert (await fs.stat(f"/dead{number}")).length == len(f"/dead{number}")
-        with pytest.raises(SessionLost):
-            await fs.close(files[0], bytes(16))
-        await fs.close(living, SESSION, length_hint=7, written=True)
-        assert await held(fs) == 0
-
-    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+@pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
+async def test_write_sessions_of_a_dead_client_are_closed_with_their_length(bench: MetaBench, seed: int) -> None:
+    files = [await written_by(bench, DEAD, f"/dead{n}", bytes([n]) * 16) for n in range(20)]
+    living = await written_by(bench, CLIENT, "/living", SESSION)
+    await bench.pass_lease()
+    await bench.renew(CLIENT)
+    await bench.lease_reaper.reap()
+    for number in range(len(files)):
+        assert (await bench.stat(f"/dead{number}")).length == len(f"/dead{number}")
+    with pytest.raises(SessionLost):
+        await bench.close(files[0], bytes(16))
+    await bench.close(living, SESSION, length_hint=7, written=True)
+    assert await held(bench) == 0
 
 
-def test_nothing_is_given_up_before_the_lease_has_run_out() -> None:
-    async def test(fs: MetaBench) -> None:
-        file = await written_by(fs, DEAD, "/a", SESSION)
-        for _ in range(6):
-            fs.clock.advance(fs.context.logical_clock.tick_s)
-            await fs.context.logical_clock.poll()
-            await fs.lease_reaper.reap()
-        assert (await fs.close(file, SESSION, length_hint=2, written=True)).length == 2
-
-    run(test)
+async def test_nothing_is_given_up_before_the_lease_has_run_out(bench: MetaBench) -> None:
+    file = await written_by(bench, DEAD, "/a", SESSION)
+    for _ in range(6):
+        bench.clock.advance(bench.context.logical_clock.tick_s)
+        await bench.context.logical_clock.poll()
+        await bench.lease_reaper.reap()
+    assert (await bench.close(file, SESSION, length_hint=2, written=True)).length == 2
 
 
-def test_storage_that_is_away_only_delays() -> None:
-    async def test(fs: MetaBench) -> None:
-        await written_by(fs, DEAD, "/a", SESSION)
-        await fs.renew(DEAD, hold=[1])
-        await fs.pass_lease()
-        fs.storage.down.update(node.address for node in fs.cluster.routing.nodes.values())
-        await fs.lease_reaper.reap()
-        assert await held(fs) == 2, "the session, and the lease on record"
-        fs.storage.down.clear()
-        await LeaseReaper(fs.context).reap()  # of another service
-        assert await held(fs) == 0 and (await fs.stat("/a")).length == 2
-
-    run(test)
+async def test_storage_that_is_away_only_delays(bench: MetaBench) -> None:
+    await written_by(bench, DEAD, "/a", SESSION)
+    await bench.renew(DEAD, hold=[1])
+    await bench.pass_lease()
+    bench.storage.down.update(node.address for node in bench.cluster.routing.nodes.values())
+    await bench.lease_reaper.reap()
+    assert await held(bench) == 2, "the session, and the lease on record"
+    bench.storage.down.clear()
+    await LeaseReaper(bench.context).reap()  # of another service
+    assert await held(bench) == 0 and (await bench.stat("/a")).length == 2
 
 
-def test_a_new_lease_of_the_same_client_is_not_touched() -> None:
-    async def test(fs: MetaBench) -> None:
-        old = await written_by(fs, CLIENT, "/old", b"1" * 16)
-        await fs.renew(CLIENT, end=(await fs.renew(CLIENT)).lease)
-        young = await written_by(fs, CLIENT, "/young", b"2" * 16)
-        await fs.lease_reaper.reap()
-        with pytest.raises(SessionLost):
-            await fs.close(old, b"1" * 16)
-        await fs.close(young, b"2" * 16, length_hint=6, written=True)
-
-    run(test)
+async def test_a_new_lease_of_the_same_client_is_not_touched(bench: MetaBench) -> None:
+    old = await written_by(bench, CLIENT, "/old", b"1" * 16)
+    await bench.renew(CLIENT, end=(await bench.renew(CLIENT)).lease)
+    young = await written_by(bench, CLIENT, "/young", b"2" * 16)
+    await bench.lease_reaper.reap()
+    with pytest.raises(SessionLost):
+        await bench.close(old, b"1" * 16)
+    await bench.close(young, b"2" * 16, length_hint=6, written=True)
 
 
-def test_a_removed_file_of_a_dead_client_is_collected() -> None:
-    async def test(fs: MetaBench) -> None:
-        file = await written_by(fs, DEAD, "/a", SESSION)
-        await fs.renew(DEAD, hold=[file.inode])
-        await fs.remove("/a")
-        await fs.collect_all()
-        assert fs.chunk_numbers(file) == [0]
-        await fs.lease_reaper.reap()
-        await fs.collect_all()
-        assert fs.chunk_numbers(file) == []
-
-    run(test)
+async def test_a_removed_file_of_a_dead_client_is_collected(bench: MetaBench) -> None:
+    file = await written_by(bench, DEAD, "/a", SESSION)
+    await bench.renew(DEAD, hold=[file.inode])
+    await bench.remove("/a")
+    await bench.collect_all()
+    assert bench.chunk_numbers(file) == [0]
+    await bench.lease_reaper.reap()
+    await bench.collect_all()
+    assert bench.chunk_numbers(file) == []
 
 
-def test_it_runs_by_itself_until_it_is_stopped() -> None:
-    async def test(fs: MetaBench) -> None:
-        await written_by(fs, DEAD, "/a", SESSION)
-        fs.lease_reaper.start()
-        while await held(fs):
-            await asyncio.sleep(0)
-        await fs.lease_reaper.stop()
-        request = pb.OpenRequest(mutation=fs.mutation(), place=at("/a"), session=SESSION)
-        assert (await open_inode(fs.context, request)).lease
-
-    run(test)
+async def test_it_runs_by_itself_until_it_is_stopped(bench: MetaBench) -> None:
+    await written_by(bench, DEAD, "/a", SESSION)
+    bench.lease_reaper.start()
+    while await held(bench):
+        await asyncio.sleep(0)
+    await bench.lease_reaper.stop()
+    request = pb.OpenRequest(mutation=bench.mutation(), place=at("/a"), session=SESSION)
+    assert (await open_inode(bench.context, request)).lease
 
 
-def test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed() -> None:
+async def test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed(bench: MetaBench) -> None:
     """Its writes within the old length change nothing that the meta service would hear of."""
-
-    async def test(fs: MetaBench) -> None:
-        file = await fs.close(await written_by(fs, CLIENT, "/a", SESSION), SESSION, length_hint=2, written=True)
-        await fs.set("/a", mode=0o4755)
-        mutation = pb.Mutation(client=DEAD, request=1)
-        await open_inode(fs.context, pb.OpenRequest(mutation=mutation, place=at("/a"), session=bytes(16)))
-        before = await fs.stat("/a")
-        await fs.write(file, 0, b"X")
-        await fs.pass_lease()
-        await fs.lease_reaper.reap()
-        after = await fs.stat("/a")
-        assert after.length == 2 and after.change == before.change + 1
-        assert after.mtime_ns == after.ctime_ns == fs.clock.wall_ns() > before.mtime_ns
-        assert after.mode == 0o755, "nobody knows whether it was root"
-
-    run(test)
+    file = await bench.close(await written_by(bench, CLIENT, "/a", SESSION), SESSION, length_hint=2, written=True)
+    await bench.set("/a", mode=0o4755)
+    mutation = pb.Mutation(client=DEAD, request=1)
+    await open_inode(bench.context, pb.OpenRequest(mutation=mutation, place=at("/a"), session=bytes(16)))
+    before = await bench.stat("/a")
+    await bench.write(file, 0, b"X")
+    await bench.pass_lease()
+    await bench.lease_reaper.reap()
+    after = await bench.stat("/a")
+    assert after.length == 2 and after.change == before.change + 1
+    assert after.mtime_ns == after.ctime_ns == bench.clock.wall_ns() > before.mtime_ns
+    assert after.mode == 0o755, "nobody knows whether it was root"
 
 
-def test_what_the_client_holds_anew_under_the_same_key_stays() -> None:
+async def test_what_the_client_holds_anew_under_the_same_key_stays(bench: MetaBench) -> None:
     """It comes back between the look at what it held and the end of that."""
+    file = (await bench.create("/a")).inode
+    numbers = iter(range(100, 200))
 
-    async def test(fs: MetaBench) -> None:
-        file = (await fs.create("/a")).inode
-        numbers = iter(range(100, 200))
+    async def locks(client: bytes) -> int:
+        wanted = pb.FileLock(kind=pb.FLOCK, type=pb.EXCLUSIVE, owner=1, start=0, end=END)
+        mutation = pb.Mutation(client=client, request=next(numbers))
+        return (await lock(bench.context, pb.LockRequest(mutation=mutation, inode=file.inode, lock=wanted))).lease
 
-        async def locks(client: bytes) -> int:
-            wanted = pb.FileLock(kind=pb.FLOCK, type=pb.EXCLUSIVE, owner=1, start=0, end=END)
-            mutation = pb.Mutation(client=client, request=next(numbers))
-            return (await lock(fs.context, pb.LockRequest(mutation=mutation, inode=file.inode, lock=wanted))).lease
+    first = await locks(DEAD)
+    await bench.renew(DEAD, hold=[file.inode])
+    await bench.pass_lease()
+    look, came_back = bench.lease_reaper._page, False
 
-        first = await locks(DEAD)
-        await fs.renew(DEAD, hold=[file.inode])
-        await fs.pass_lease()
-        look, came_back = fs.lease_reaper._page, False
+    async def page(of: tuple[bytes, bytes], after: bytes) -> list[tuple[bytes, bytes]]:
+        nonlocal came_back
+        found = await look(of, after)
+        if of == keys.HOLDS and not came_back:
+            came_back = True
+            assert await locks(DEAD) > first
+            await bench.renew(DEAD, hold=[file.inode])
+        return found
 
-        async def page(of: tuple[bytes, bytes], after: bytes) -> list[tuple[bytes, bytes]]:
-            nonlocal came_back
-            found = await look(of, after)
-            if of == keys.HOLDS and not came_back:
-                came_back = True
-                assert await locks(DEAD) > first
-                await fs.renew(DEAD, hold=[file.inode])
-            return found
-
-        fs.lease_reaper._page = page  # type: ignore[method-assign]
-        await fs.lease_reaper.reap()
-        assert came_back and len(await fs.engine.begin().get_range(*keys.holds(file.inode))) == 1
-        with pytest.raises(Locked):
-            await locks(CLIENT)
-
-    run(test)
+    bench.lease_reaper._page = page  # type: ignore[method-assign]
+    await bench.lease_reaper.reap()
+    assert came_back and len(await bench.engine.begin().get_range(*keys.holds(file.inode))) == 1
+    with pytest.raises(Locked):
+        await locks(CLIENT)
 
 
 @pytest.mark.parametrize("table", [keys.SESSIONS, keys.HOLDS, keys.RENEWALS])
-def test_a_damaged_record_holds_up_nobody(table: tuple[bytes, bytes]) -> None:
-    async def test() -> None:
-        fs = await MetaBench().start()
-        tx = fs.engine.begin()
-        tx.set(table[0] + bytes(16 if table == keys.RENEWALS else 24), b"\1damaged")
-        await tx.commit()
-        file = await written_by(fs, DEAD, "/a", SESSION)
-        await fs.renew(DEAD, hold=[file.inode])
-        await fs.pass_lease()
-        await fs.lease_reaper.reap()
-        assert (await fs.stat("/a")).length == 2
-        assert not await fs.engine.begin().get_range(*keys.sessions(file.inode))
-        assert not await fs.engine.begin().get_range(*keys.holds(file.inode))
-
-    asyncio.run(test())
+async def test_a_damaged_record_holds_up_nobody(table: tuple[bytes, bytes]) -> None:
+    fs = await MetaBench().start()
+    tx = fs.engine.begin()
+    tx.set(table[0] + bytes(16 if table == keys.RENEWALS else 24), b"\1damaged")
+    await tx.commit()
+    file = await written_by(fs, DEAD, "/a", SESSION)
+    await fs.renew(DEAD, hold=[file.inode])
+    await fs.pass_lease()
+    await fs.lease_reaper.reap()
+    assert (await fs.stat("/a")).length == 2
+    assert not await fs.engine.begin().get_range(*keys.sessions(file.inode))
+    assert not await fs.engine.begin().get_range(*keys.holds(file.inode))

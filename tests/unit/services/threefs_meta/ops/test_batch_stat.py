@@ -4,70 +4,61 @@ import pytest
 from threefs_meta.fairness import MOST_STEPS, TURNS
 from threefs_meta.ops.batch_stat import MOST_PLACES, batch_stat
 
-from tests.harness.meta_harness import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at
 from threefs.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 
 
-def test_each_path_has_its_answer_in_order() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = [(await fs.create(f"/{n}")).inode for n in range(300)]
-        places = [at(f"/{n}") for n in range(300)]
-        reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=places))).parsed()
-        assert [result.inode for result in reply.results] == made
-        paths = [f"/{n}".encode() for n in range(300)]
-        reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=places[:2], paths=paths[2:]))).parsed()
-        assert [*(result.inode for result in reply.results), *reply.inodes] == made and not reply.errors
-        below = [b"7", b"", b"gone", *(b"%d" % n for n in range(8, 300)), b"8/x"]
-        reply = (await batch_stat(fs.context, pb.BatchStatRequest(base=ROOT, paths=below))).parsed()
-        assert [inode.inode for inode in reply.inodes] == [made[7].inode, ROOT, 0, *(m.inode for m in made[8:]), 0]
-        told = [(error.number, error.code, error.message) for error in reply.errors]
-        assert told == [
-            (2, NotFound.code, f"inode {ROOT}:gone: no such file or directory"),
-            (len(below) - 1, NotADirectory.code, f"8 in inode {ROOT}:8/x is not a directory"),
-        ]
-        odd = [at("/gone"), at("/1/x"), at(b"\0"), at("n" * 256), at("/")]
-        reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=odd))).parsed()
-        codes = [NotFound.code, NotADirectory.code, InvalidArgument.code, NameTooLong.code, 0]
-        assert [result.code for result in reply.results] == codes
-
-    run(test)
+async def test_each_path_has_its_answer_in_order(bench: MetaBench) -> None:
+    made = [(await bench.create(f"/{n}")).inode for n in range(300)]
+    places = [at(f"/{n}") for n in range(300)]
+    reply = (await batch_stat(bench.context, pb.BatchStatRequest(places=places))).parsed()
+    assert [result.inode for result in reply.results] == made
+    paths = [f"/{n}".encode() for n in range(300)]
+    reply = (await batch_stat(bench.context, pb.BatchStatRequest(places=places[:2], paths=paths[2:]))).parsed()
+    assert [*(result.inode for result in reply.results), *reply.inodes] == made and not reply.errors
+    below = [b"7", b"", b"gone", *(b"%d" % n for n in range(8, 300)), b"8/x"]
+    reply = (await batch_stat(bench.context, pb.BatchStatRequest(base=ROOT, paths=below))).parsed()
+    assert [inode.inode for inode in reply.inodes] == [made[7].inode, ROOT, 0, *(m.inode for m in made[8:]), 0]
+    told = [(error.number, error.code, error.message) for error in reply.errors]
+    assert told == [
+        (2, NotFound.code, f"inode {ROOT}:gone: no such file or directory"),
+        (len(below) - 1, NotADirectory.code, f"8 in inode {ROOT}:8/x is not a directory"),
+    ]
+    odd = [at("/gone"), at("/1/x"), at(b"\0"), at("n" * 256), at("/")]
+    reply = (await batch_stat(bench.context, pb.BatchStatRequest(places=odd))).parsed()
+    codes = [NotFound.code, NotADirectory.code, InvalidArgument.code, NameTooLong.code, 0]
+    assert [result.code for result in reply.results] == codes
 
 
-def test_attributes_are_those_of_a_single_look() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d")
-        await fs.symlink("x" * 4000, "/long")
-        await fs.symlink("x" * 90, "/short")
-        await fs.create("/f")
-        await fs.mknod("/p", pb.FIFO)
-        await fs.set_xattr("/f", b"user.a", b"1")
-        names = ["/d", "/long", "/short", "/f", "/p", "/"]
-        reply = (await batch_stat(fs.context, pb.BatchStatRequest(places=[at(name) for name in names]))).parsed()
-        assert [result.inode for result in reply.results] == [await fs.stat(name, follow=False) for name in names]
-        assert {result.code for result in reply.results} == {0}
-        same = pb.BatchStatRequest(paths=[name.encode() for name in names])
-        assert list((await batch_stat(fs.context, same)).parsed().inodes) == [one.inode for one in reply.results]
-        gone = (await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/gone")]))).parsed()
-        assert gone.results[0].message == "/gone: no such file or directory"
-
-    run(test)
+async def test_attributes_are_those_of_a_single_look(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    await bench.symlink("x" * 4000, "/long")
+    await bench.symlink("x" * 90, "/short")
+    await bench.create("/f")
+    await bench.mknod("/p", pb.FIFO)
+    await bench.set_xattr("/f", b"user.a", b"1")
+    names = ["/d", "/long", "/short", "/f", "/p", "/"]
+    reply = (await batch_stat(bench.context, pb.BatchStatRequest(places=[at(name) for name in names]))).parsed()
+    assert [result.inode for result in reply.results] == [await bench.stat(name, follow=False) for name in names]
+    assert {result.code for result in reply.results} == {0}
+    same = pb.BatchStatRequest(paths=[name.encode() for name in names])
+    assert list((await batch_stat(bench.context, same)).parsed().inodes) == [one.inode for one in reply.results]
+    gone = (await batch_stat(bench.context, pb.BatchStatRequest(places=[at("/gone")]))).parsed()
+    assert gone.results[0].message == "/gone: no such file or directory"
 
 
-def test_limits() -> None:
-    async def test(fs: MetaBench) -> None:
-        assert not (await batch_stat(fs.context, pb.BatchStatRequest())).parsed().results
-        most = (await batch_stat(fs.context, pb.BatchStatRequest(places=[at("/")] * MOST_PLACES))).parsed()
-        assert len(most.results) == MOST_PLACES
-        for more in ({"places": [at("/")] * (MOST_PLACES + 1)}, {"places": [at("/")], "paths": [b""] * MOST_PLACES}):
-            with pytest.raises(InvalidArgument, match=str(MOST_PLACES)):
-                await batch_stat(fs.context, pb.BatchStatRequest(**more))
-
-    run(test)
+async def test_limits(bench: MetaBench) -> None:
+    assert not (await batch_stat(bench.context, pb.BatchStatRequest())).parsed().results
+    most = (await batch_stat(bench.context, pb.BatchStatRequest(places=[at("/")] * MOST_PLACES))).parsed()
+    assert len(most.results) == MOST_PLACES
+    for more in ({"places": [at("/")] * (MOST_PLACES + 1)}, {"places": [at("/")], "paths": [b""] * MOST_PLACES}):
+        with pytest.raises(InvalidArgument, match=str(MOST_PLACES)):
+            await batch_stat(bench.context, pb.BatchStatRequest(**more))
 
 
-def test_long_paths_come_to_turns_for_others_and_ordinary_ones_do_not() -> None:
+async def test_long_paths_come_to_turns_for_others_and_ordinary_ones_do_not(bench: MetaBench) -> None:
     """1024 paths of 500 steps each kept everybody waiting for two seconds. Here the store itself waits at each step, so
     what is looked at is the count (`turns`)."""
 
@@ -77,17 +68,12 @@ def test_long_paths_come_to_turns_for_others_and_ordinary_ones_do_not() -> None:
         assert all(inode.inode for inode in reply.inodes) and not reply.errors
         return TURNS._steps
 
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d")
-        for n in range(100):
-            await fs.create(f"/d/{n}")
-        ordinary = pb.BatchStatRequest(paths=[b"/d/%d" % (n % 100) for n in range(1024)])
-        assert 0 < await steps_of(fs, ordinary) < MOST_STEPS // 10
-        parts = MOST_STEPS // 4 - 10
-        long = [b"/d/" + b"../d/" * (parts // 2) + b"./" * n + b"%d" % n for n in range(5)]
-        assert await steps_of(fs, pb.BatchStatRequest(paths=long[:4])) >= 4 * parts - 8
-        assert await steps_of(fs, pb.BatchStatRequest(paths=long)) < 2 * parts, (
-            "it gave a turn, and began to count anew"
-        )
-
-    run(test)
+    await bench.mkdir("/d")
+    for n in range(100):
+        await bench.create(f"/d/{n}")
+    ordinary = pb.BatchStatRequest(paths=[b"/d/%d" % (n % 100) for n in range(1024)])
+    assert 0 < await steps_of(bench, ordinary) < MOST_STEPS // 10
+    parts = MOST_STEPS // 4 - 10
+    long = [b"/d/" + b"../d/" * (parts // 2) + b"./" * n + b"%d" % n for n in range(5)]
+    assert await steps_of(bench, pb.BatchStatRequest(paths=long[:4])) >= 4 * parts - 8
+    assert await steps_of(bench, pb.BatchStatRequest(paths=long)) < 2 * parts, "it gave a turn, and began to count anew"

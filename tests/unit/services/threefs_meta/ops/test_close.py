@@ -12,59 +12,44 @@ from threefs.errors import FileTooLarge, SessionLost, ThreefsError
 from threefs.wire import meta_pb2 as pb
 
 
-def test_the_length_is_settled_and_the_session_ends() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        fs.clock.advance(1)
-        closed = await fs.close(made, SESSION, length_hint=10, written=True)
-        assert closed.length == 10 and closed.mtime_ns == made.mtime_ns + 10**9
-        assert await fs.stat("/a") == closed
-        assert not await fs.engine.begin().get_range(*keys.SESSIONS)
-        with pytest.raises(SessionLost):
-            await fs.close(made, SESSION, length_hint=20)
-        assert (await fs.stat("/a")).length == 10
-
-    run(test)
+async def test_the_length_is_settled_and_the_session_ends(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    bench.clock.advance(1)
+    closed = await bench.close(made, SESSION, length_hint=10, written=True)
+    assert closed.length == 10 and closed.mtime_ns == made.mtime_ns + 10**9
+    assert await bench.stat("/a") == closed
+    assert not await bench.engine.begin().get_range(*keys.SESSIONS)
+    with pytest.raises(SessionLost):
+        await bench.close(made, SESSION, length_hint=20)
+    assert (await bench.stat("/a")).length == 10
 
 
-def test_nothing_written_changes_nothing() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        fs.clock.advance(1)
-        assert await fs.close(made, SESSION) == made
-
-    run(test)
+async def test_nothing_written_changes_nothing(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    bench.clock.advance(1)
+    assert await bench.close(made, SESSION) == made
 
 
-def test_exact_after_a_write_of_unknown_outcome() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        await fs.write(made, 3 << 20, b"abc")
-        assert (await fs.close(made, SESSION, length_hint=0, exact=True)).length == (3 << 20) + 3
-
-    run(test)
+async def test_exact_after_a_write_of_unknown_outcome(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    await bench.write(made, 3 << 20, b"abc")
+    assert (await bench.close(made, SESSION, length_hint=0, exact=True)).length == (3 << 20) + 3
 
 
-def test_lengths_that_cannot_be_leave_the_session_open() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        with pytest.raises(FileTooLarge):
-            await fs.close(made, SESSION, length_hint=(1 << 64) - 1, written=True)
-        await fs.close(made, SESSION)
-
-    run(test)
+async def test_lengths_that_cannot_be_leave_the_session_open(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    with pytest.raises(FileTooLarge):
+        await bench.close(made, SESSION, length_hint=(1 << 64) - 1, written=True)
+    await bench.close(made, SESSION)
 
 
-def test_an_unknown_inode_or_session() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a")).inode
-        with pytest.raises(SessionLost):
-            await fs.close(made, SESSION)
-        made.inode = 77
-        with pytest.raises(SessionLost):
-            await fs.close(made)
-
-    run(test)
+async def test_an_unknown_inode_or_session(bench: MetaBench) -> None:
+    made = (await bench.create("/a")).inode
+    with pytest.raises(SessionLost):
+        await bench.close(made, SESSION)
+    made.inode = 77
+    with pytest.raises(SessionLost):
+        await bench.close(made)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9), st.booleans()), max_size=9))
@@ -103,14 +88,11 @@ def test_closed_together_is_closed_one_by_one(wanted: list[tuple[int, int, int, 
     run(test)
 
 
-def test_a_close_that_asks_chunks_is_left_out_of_those_together() -> None:
-    async def test(fs: MetaBench) -> None:
-        files = [(await fs.create(f"/{number}", session=SESSION)).inode.inode for number in range(4)]
-        closes = [pb.CloseRequest(inode=file, session=SESSION, length_hint=5, written=True) for file in files]
-        closes[1].exact = True
-        closes[2].truncate_version = 7
-        request = pb.BatchRequest(mutation=fs.mutation(), changes=[pb.Change(close=one) for one in closes])
-        assert [result.retry_alone for result in (await answered(fs, request)).results] == [False, True, True, False]
-        assert [(await fs.stat(f"/{number}")).length for number in range(4)] == [5, 0, 0, 5]
-
-    run(test)
+async def test_a_close_that_asks_chunks_is_left_out_of_those_together(bench: MetaBench) -> None:
+    files = [(await bench.create(f"/{number}", session=SESSION)).inode.inode for number in range(4)]
+    closes = [pb.CloseRequest(inode=file, session=SESSION, length_hint=5, written=True) for file in files]
+    closes[1].exact = True
+    closes[2].truncate_version = 7
+    request = pb.BatchRequest(mutation=bench.mutation(), changes=[pb.Change(close=one) for one in closes])
+    assert [result.retry_alone for result in (await answered(bench, request)).results] == [False, True, True, False]
+    assert [(await bench.stat(f"/{number}")).length for number in range(4)] == [5, 0, 0, 5]

@@ -28,16 +28,13 @@ async def stored(fs: MetaBench, directory: int) -> pb.Delegation:
     return found.delegation
 
 
-def test_one_client_at_a_time() -> None:
-    async def test(fs: MetaBench) -> None:
-        number = (await fs.mkdir("/d")).inode
-        first = await claimed(fs, number)
-        assert first and not await claimed(fs, number, OTHER) and (await stored(fs, number)).number == first
-        second = await claimed(fs, number)
-        assert second > first and (await stored(fs, number)).number == second
-        assert await claimed(fs, ROOT, OTHER)
-
-    run(test)
+async def test_one_client_at_a_time(bench: MetaBench) -> None:
+    number = (await bench.mkdir("/d")).inode
+    first = await claimed(bench, number)
+    assert first and not await claimed(bench, number, OTHER) and (await stored(bench, number)).number == first
+    second = await claimed(bench, number)
+    assert second > first and (await stored(bench, number)).number == second
+    assert await claimed(bench, ROOT, OTHER)
 
 
 def test_a_repeated_answer_grants_nothing() -> None:
@@ -51,62 +48,50 @@ def test_a_repeated_answer_grants_nothing() -> None:
     run(test, conflict_rate=0.3)
 
 
-def test_where_one_was_recalled_there_is_none_for_a_while() -> None:
-    async def test(fs: MetaBench) -> None:
-        number = (await fs.mkdir("/d")).inode
-        assert await claimed(fs, number, OTHER)
-        await fs.create("/d/f")
-        assert not await claimed(fs, number) and not await claimed(fs, number, OTHER)
-        await fs.pass_ticks(COOLDOWN_TICKS + 1)
-        assert await claimed(fs, number)
-
-    run(test)
+async def test_where_one_was_recalled_there_is_none_for_a_while(bench: MetaBench) -> None:
+    number = (await bench.mkdir("/d")).inode
+    assert await claimed(bench, number, OTHER)
+    await bench.create("/d/f")
+    assert not await claimed(bench, number) and not await claimed(bench, number, OTHER)
+    await bench.pass_ticks(COOLDOWN_TICKS + 1)
+    assert await claimed(bench, number)
 
 
-def test_what_can_be_claimed() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d")
-        await fs.set_trash("/d", 60)
-        file = (await fs.create("/d/f")).inode
-        await fs.remove("/d/f")
-        assert not await claimed(fs, (await fs.stat("/.trash/0")).inode)
-        with pytest.raises(NotADirectory):
-            await claimed(fs, file.inode)
-        with pytest.raises(NotFound):
-            await claimed(fs, 999)
-
-    run(test)
+async def test_what_can_be_claimed(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    await bench.set_trash("/d", 60)
+    file = (await bench.create("/d/f")).inode
+    await bench.remove("/d/f")
+    assert not await claimed(bench, (await bench.stat("/.trash/0")).inode)
+    with pytest.raises(NotADirectory):
+        await claimed(bench, file.inode)
+    with pytest.raises(NotFound):
+        await claimed(bench, 999)
 
 
-def test_nobody_sees_it() -> None:
-    async def test(fs: MetaBench) -> None:
-        number = (await fs.mkdir("/a/d", parents=True)).inode
-        before = await fs.stat("/a/d")
-        token = (await list_names(fs.context, pb.ListNamesRequest(directory=number))).token
-        assert await claimed(fs, number)
-        assert await fs.stat("/a/d") == before
-        assert (
-            await lookup(fs.context, pb.LookupRequest(parent=(await fs.stat("/a")).inode, name=b"d"))
-        ).inode == before
-        page = await list_names(fs.context, pb.ListNamesRequest(directory=before.parent, attributes_up_to=9))
-        assert [pb.Inode.FromString(one) for one in page.attributes] == [before]
-        assert (await list_names(fs.context, pb.ListNamesRequest(directory=number))).token == token
-        gone = await remove(fs.context, pb.RemoveRequest(mutation=fs.mutation(), place=at("/a/d")))
-        assert gone.directory and not gone.directory.HasField("delegation")
-
-    run(test)
+async def test_nobody_sees_it(bench: MetaBench) -> None:
+    number = (await bench.mkdir("/a/d", parents=True)).inode
+    before = await bench.stat("/a/d")
+    token = (await list_names(bench.context, pb.ListNamesRequest(directory=number))).token
+    assert await claimed(bench, number)
+    assert await bench.stat("/a/d") == before
+    assert (
+        await lookup(bench.context, pb.LookupRequest(parent=(await bench.stat("/a")).inode, name=b"d"))
+    ).inode == before
+    page = await list_names(bench.context, pb.ListNamesRequest(directory=before.parent, attributes_up_to=9))
+    assert [pb.Inode.FromString(one) for one in page.attributes] == [before]
+    assert (await list_names(bench.context, pb.ListNamesRequest(directory=number))).token == token
+    gone = await remove(bench.context, pb.RemoveRequest(mutation=bench.mutation(), place=at("/a/d")))
+    assert gone.directory and not gone.directory.HasField("delegation")
 
 
-def test_it_stays_with_a_directory_that_is_moved_or_changed() -> None:
-    async def test(fs: MetaBench) -> None:
-        number = (await fs.mkdir("/d")).inode
-        first = await claimed(fs, number)
-        assert not (await fs.rename("/d", "/e")).HasField("delegation")
-        assert not (await fs.set("/e", mode=0o700)).HasField("delegation")
-        assert (await stored(fs, number)).number == first
-        await return_delegation(
-            fs.context, pb.ReturnDelegationRequest(client=CLIENT, directories=[number], numbers=[first])
-        )
-        assert not (await stored(fs, number)).client
-
-    run(test)
+async def test_it_stays_with_a_directory_that_is_moved_or_changed(bench: MetaBench) -> None:
+    number = (await bench.mkdir("/d")).inode
+    first = await claimed(bench, number)
+    assert not (await bench.rename("/d", "/e")).HasField("delegation")
+    assert not (await bench.set("/e", mode=0o700)).HasField("delegation")
+    assert (await stored(bench, number)).number == first
+    await return_delegation(
+        bench.context, pb.ReturnDelegationRequest(client=CLIENT, directories=[number], numbers=[first])
+    )
+    assert not (await stored(bench, number)).client

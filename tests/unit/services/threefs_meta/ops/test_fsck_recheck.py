@@ -3,36 +3,30 @@ from threefs_meta.ops.fsck_recheck import MOST_NAMES, MOST_SUBJECTS, fsck_rechec
 from threefs_meta.store import keys
 
 from tests.harness import damage
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from threefs.errors import InvalidArgument
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 
 
-def test_a_repair_is_done_once_and_told_again() -> None:
-    async def test(bench: MetaBench) -> None:
-        await damage.put_entry(bench, ROOT, b"x", 99, pb.FILE)
-        subjects = [pb.FsckSubject(key=keys.inode(7)), pb.FsckSubject(key=keys.entry(ROOT, b"x"))]
-        found = await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
-        assert [(one.subject, one.kind, one.name, one.repaired) for one in found.findings] == [
-            (1, pb.DANGLING_ENTRY, b"x", False)
-        ]
-        request = pb.FsckRecheckRequest(mutation=bench.mutation(), repair=True, subjects=subjects)
-        first = await fsck_recheck(bench.context, request)
-        assert [one.repaired for one in first.findings] == [True]
-        assert await fsck_recheck(bench.context, request) == first
-        assert not (await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))).findings
-
-    run(test)
+async def test_a_repair_is_done_once_and_told_again(bench: MetaBench) -> None:
+    await damage.put_entry(bench, ROOT, b"x", 99, pb.FILE)
+    subjects = [pb.FsckSubject(key=keys.inode(7)), pb.FsckSubject(key=keys.entry(ROOT, b"x"))]
+    found = await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
+    assert [(one.subject, one.kind, one.name, one.repaired) for one in found.findings] == [
+        (1, pb.DANGLING_ENTRY, b"x", False)
+    ]
+    request = pb.FsckRecheckRequest(mutation=bench.mutation(), repair=True, subjects=subjects)
+    first = await fsck_recheck(bench.context, request)
+    assert [one.repaired for one in first.findings] == [True]
+    assert await fsck_recheck(bench.context, request) == first
+    assert not (await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))).findings
 
 
-def test_limits() -> None:
-    async def test(bench: MetaBench) -> None:
-        with pytest.raises(InvalidArgument, match="looked at at once"):
-            subjects = [pb.FsckSubject(inode=1)] * (MOST_SUBJECTS + 1)
-            await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
-        with pytest.raises(InvalidArgument, match="names"):
-            subjects = [pb.FsckSubject(inode=1, names=[pb.FsckName()] * (MOST_NAMES + 1))]
-            await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
-
-    run(test)
+async def test_limits(bench: MetaBench) -> None:
+    with pytest.raises(InvalidArgument, match="looked at at once"):
+        subjects = [pb.FsckSubject(inode=1)] * (MOST_SUBJECTS + 1)
+        await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
+    with pytest.raises(InvalidArgument, match="names"):
+        subjects = [pb.FsckSubject(inode=1, names=[pb.FsckName()] * (MOST_NAMES + 1))]
+        await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))

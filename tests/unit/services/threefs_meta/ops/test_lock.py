@@ -7,7 +7,7 @@ from threefs_meta.lease import locks
 from threefs_meta.ops.lock import lock
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import CLIENT, MetaBench, run
+from tests.harness.meta_harness import CLIENT, MetaBench
 from threefs.errors import Locked, NotFound, TooManyLocks
 from threefs.wire import meta_pb2 as pb
 
@@ -23,80 +23,66 @@ async def ask(
     return await lock(fs.context, pb.LockRequest(mutation=mutation, inode=inode, lock=wanted))
 
 
-def test_owners_of_one_and_of_several_clients_exclude_each_other() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = (await fs.create("/a")).inode.inode
-        first = await ask(fs, inode, pb.SHARED, 0, 9)
-        assert first.held == 1 and first.lease == (await fs.renew(CLIENT)).lease
-        await ask(fs, inode, pb.SHARED, 0, 9, owner=2)
-        await ask(fs, inode, pb.SHARED, 0, 9, client=OTHER)
-        await ask(fs, inode, pb.EXCLUSIVE, 10, 19, client=OTHER)
-        await ask(fs, inode, pb.EXCLUSIVE, of=pb.FLOCK)
-        for owner, client, start in ((1, CLIENT, 9), (2, CLIENT, 10), (1, OTHER, 0)):
-            with pytest.raises(Locked):
-                await ask(fs, inode, pb.EXCLUSIVE, start, start, owner=owner, client=client)
-        assert (await ask(fs, inode, pb.EXCLUSIVE, 12, 13, client=OTHER)).held == 2
-        for owner, client in ((1, CLIENT), (2, CLIENT), (1, OTHER)):
-            reply = await ask(fs, inode, pb.UNLOCK, owner=owner, client=client)
-            assert reply.held == 0
-        assert (await ask(fs, inode, pb.EXCLUSIVE, owner=3, client=OTHER)).held == 1
-        await ask(fs, inode, pb.UNLOCK, of=pb.FLOCK)
-        await fs.remove("/a")
-        await fs.collect_all()
-        await ask(fs, inode, pb.UNLOCK, owner=3, client=OTHER)
-        assert await fs.engine.begin().get_range(*keys.LOCKS) == []
-        with pytest.raises(NotFound):
-            await ask(fs, inode, pb.SHARED)
-
-    run(test)
-
-
-def test_the_locks_of_a_dead_client_go_with_its_lease() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = (await fs.create("/a")).inode.inode
-        await ask(fs, inode, pb.EXCLUSIVE, client=OTHER)
-        await fs.pass_lease()
-        await fs.renew(CLIENT)
+async def test_owners_of_one_and_of_several_clients_exclude_each_other(bench: MetaBench) -> None:
+    inode = (await bench.create("/a")).inode.inode
+    first = await ask(bench, inode, pb.SHARED, 0, 9)
+    assert first.held == 1 and first.lease == (await bench.renew(CLIENT)).lease
+    await ask(bench, inode, pb.SHARED, 0, 9, owner=2)
+    await ask(bench, inode, pb.SHARED, 0, 9, client=OTHER)
+    await ask(bench, inode, pb.EXCLUSIVE, 10, 19, client=OTHER)
+    await ask(bench, inode, pb.EXCLUSIVE, of=pb.FLOCK)
+    for owner, client, start in ((1, CLIENT, 9), (2, CLIENT, 10), (1, OTHER, 0)):
         with pytest.raises(Locked):
-            await ask(fs, inode, pb.SHARED)
-        await fs.lease_reaper.reap()
-        await ask(fs, inode, pb.SHARED)
-
-    run(test)
-
-
-def test_what_was_held_under_an_older_lease_is_not_held() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = (await fs.create("/a")).inode.inode
-        lease = (await ask(fs, inode, pb.EXCLUSIVE, 0, 0)).lease
-        await fs.renew(CLIENT, end=lease)
-        again = await ask(fs, inode, pb.EXCLUSIVE, 5, 5)
-        assert again.held == 1 and again.lease > lease
-
-    run(test)
+            await ask(bench, inode, pb.EXCLUSIVE, start, start, owner=owner, client=client)
+    assert (await ask(bench, inode, pb.EXCLUSIVE, 12, 13, client=OTHER)).held == 2
+    for owner, client in ((1, CLIENT), (2, CLIENT), (1, OTHER)):
+        reply = await ask(bench, inode, pb.UNLOCK, owner=owner, client=client)
+        assert reply.held == 0
+    assert (await ask(bench, inode, pb.EXCLUSIVE, owner=3, client=OTHER)).held == 1
+    await ask(bench, inode, pb.UNLOCK, of=pb.FLOCK)
+    await bench.remove("/a")
+    await bench.collect_all()
+    await ask(bench, inode, pb.UNLOCK, owner=3, client=OTHER)
+    assert await bench.engine.begin().get_range(*keys.LOCKS) == []
+    with pytest.raises(NotFound):
+        await ask(bench, inode, pb.SHARED)
 
 
-def test_there_are_so_many_at_most() -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = (await fs.create("/a")).inode.inode
-        for number in range(0, 2 * locks.MOST_LOCKS, 2):
-            await ask(fs, inode, pb.SHARED, number, number, owner=number % 3)
-        with pytest.raises(TooManyLocks):
-            await ask(fs, inode, pb.SHARED, 9999, 9999)
-        await ask(fs, inode, pb.SHARED, 0, 9999, owner=0)  # one instead of many
-        await ask(fs, inode, pb.SHARED, 9999, 9999)
+async def test_the_locks_of_a_dead_client_go_with_its_lease(bench: MetaBench) -> None:
+    inode = (await bench.create("/a")).inode.inode
+    await ask(bench, inode, pb.EXCLUSIVE, client=OTHER)
+    await bench.pass_lease()
+    await bench.renew(CLIENT)
+    with pytest.raises(Locked):
+        await ask(bench, inode, pb.SHARED)
+    await bench.lease_reaper.reap()
+    await ask(bench, inode, pb.SHARED)
 
-    run(test)
+
+async def test_what_was_held_under_an_older_lease_is_not_held(bench: MetaBench) -> None:
+    inode = (await bench.create("/a")).inode.inode
+    lease = (await ask(bench, inode, pb.EXCLUSIVE, 0, 0)).lease
+    await bench.renew(CLIENT, end=lease)
+    again = await ask(bench, inode, pb.EXCLUSIVE, 5, 5)
+    assert again.held == 1 and again.lease > lease
+
+
+async def test_there_are_so_many_at_most(bench: MetaBench) -> None:
+    inode = (await bench.create("/a")).inode.inode
+    for number in range(0, 2 * locks.MOST_LOCKS, 2):
+        await ask(bench, inode, pb.SHARED, number, number, owner=number % 3)
+    with pytest.raises(TooManyLocks):
+        await ask(bench, inode, pb.SHARED, 9999, 9999)
+    await ask(bench, inode, pb.SHARED, 0, 9999, owner=0)  # one instead of many
+    await ask(bench, inode, pb.SHARED, 9999, 9999)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_one_of_many_gets_it(seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        inode = (await fs.create("/a")).inode.inode
-        clients = [bytes([number]) * 16 for number in range(8)]
-        results = await asyncio.gather(
-            *(ask(fs, inode, pb.EXCLUSIVE, client=client) for client in clients), return_exceptions=True
-        )
-        assert sorted(type(result).__name__ for result in results) == ["LockReply"] + ["Locked"] * 7
-
-    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+@pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
+async def test_one_of_many_gets_it(bench: MetaBench, seed: int) -> None:
+    inode = (await bench.create("/a")).inode.inode
+    clients = [bytes([number]) * 16 for number in range(8)]
+    results = await asyncio.gather(
+        *(ask(bench, inode, pb.EXCLUSIVE, client=client) for client in clients), return_exceptions=True
+    )
+    assert sorted(type(result).__name__ for result in results) == ["LockReply"] + ["Locked"] * 7

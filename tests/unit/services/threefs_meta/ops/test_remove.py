@@ -4,108 +4,87 @@ import pytest
 from threefs_meta.store import keys
 
 from tests.harness.many_changes import changed, remove_of
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
 from threefs.wire import meta_pb2 as pb
 
 
-def test_files_links_and_empty_directories() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/f")
-        await fs.symlink("f", "/l")
-        await fs.mkdir("/d")
-        await fs.remove("/l")
-        assert await fs.names("/") == ["d", "f"], "the link itself, not what it points to"
-        await fs.remove("/d/")
-        await fs.remove("/f")
-        assert await fs.names("/") == []
-        with pytest.raises(NotFound):
-            await fs.remove("/f")
-
-    run(test)
+async def test_files_links_and_empty_directories(bench: MetaBench) -> None:
+    await bench.create("/f")
+    await bench.symlink("f", "/l")
+    await bench.mkdir("/d")
+    await bench.remove("/l")
+    assert await bench.names("/") == ["d", "f"], "the link itself, not what it points to"
+    await bench.remove("/d/")
+    await bench.remove("/f")
+    assert await bench.names("/") == []
+    with pytest.raises(NotFound):
+        await bench.remove("/f")
 
 
-def test_kinds() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/f")
-        await fs.mkdir("/d")
-        with pytest.raises(IsADirectory):
-            await fs.remove("/d", kind=pb.NOT_DIRECTORY, recursive=True)
-        with pytest.raises(NotADirectory):
-            await fs.remove("/f", kind=pb.ONLY_DIRECTORY)
-        await fs.remove("/d", kind=pb.ONLY_DIRECTORY)
-        await fs.remove("/f", kind=pb.NOT_DIRECTORY)
-
-    run(test)
+async def test_kinds(bench: MetaBench) -> None:
+    await bench.create("/f")
+    await bench.mkdir("/d")
+    with pytest.raises(IsADirectory):
+        await bench.remove("/d", kind=pb.NOT_DIRECTORY, recursive=True)
+    with pytest.raises(NotADirectory):
+        await bench.remove("/f", kind=pb.ONLY_DIRECTORY)
+    await bench.remove("/d", kind=pb.ONLY_DIRECTORY)
+    await bench.remove("/f", kind=pb.NOT_DIRECTORY)
 
 
-def test_what_cannot_be_removed() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d/e", parents=True)
+async def test_what_cannot_be_removed(bench: MetaBench) -> None:
+    await bench.mkdir("/d/e", parents=True)
+    with pytest.raises(NotEmpty):
+        await bench.remove("/d")
+    for path in ("/", "", ".", "/d/.", "/d/e/.."):
+        with pytest.raises(InvalidArgument):
+            await bench.remove(path, recursive=True)
+    assert (await bench.stat("/d/e")).type == pb.DIRECTORY
+
+
+async def test_a_tree_goes_in_one_transaction_however_large(bench: MetaBench) -> None:
+    for number in range(300):
+        await bench.create(f"/t/{number % 7}/{number}", parents=True)
+    before = bench.engine._history.version
+    await bench.remove("/t", recursive=True)
+    assert bench.engine._history.version == before + 1
+    with pytest.raises(NotFound):
+        await bench.stat("/t/1/1")
+    await bench.mkdir("/t")
+    assert await bench.names("/t") == []
+    await bench.collect_all()
+    assert await bench.names("/") == ["t"]
+    assert len(await bench.engine.begin().get_range(*keys.INODES)) == 2
+
+
+async def test_the_other_names_of_a_file_stay(bench: MetaBench) -> None:
+    await bench.create("/a")
+    await bench.link("/a", "/b")
+    bench.clock.advance(1)
+    await bench.remove("/a")
+    left = await bench.stat("/b")
+    assert left.nlink == 1 and left.ctime_ns == bench.clock.wall_ns()
+
+
+async def test_a_user_takes_out_no_tree_at_once_however_much_of_it_is_theirs(bench: MetaBench) -> None:
+    await bench.mkdir("/top/theirs", parents=True)
+    await bench.create("/top/theirs/file")
+    await bench.set("/top", uid=5)
+    with bench.user(5, 5):
+        await bench.mkdir("/top/empty")
+        await bench.remove("/top/empty", recursive=True)
         with pytest.raises(NotEmpty):
-            await fs.remove("/d")
-        for path in ("/", "", ".", "/d/.", "/d/e/.."):
-            with pytest.raises(InvalidArgument):
-                await fs.remove(path, recursive=True)
-        assert (await fs.stat("/d/e")).type == pb.DIRECTORY
-
-    run(test)
+            await bench.remove("/top/theirs", recursive=True)
 
 
-def test_a_tree_goes_in_one_transaction_however_large() -> None:
-    async def test(fs: MetaBench) -> None:
-        for number in range(300):
-            await fs.create(f"/t/{number % 7}/{number}", parents=True)
-        before = fs.engine._history.version
-        await fs.remove("/t", recursive=True)
-        assert fs.engine._history.version == before + 1
-        with pytest.raises(NotFound):
-            await fs.stat("/t/1/1")
-        await fs.mkdir("/t")
-        assert await fs.names("/t") == []
-        await fs.collect_all()
-        assert await fs.names("/") == ["t"]
-        assert len(await fs.engine.begin().get_range(*keys.INODES)) == 2
-
-    run(test)
-
-
-def test_the_other_names_of_a_file_stay() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        await fs.link("/a", "/b")
-        fs.clock.advance(1)
-        await fs.remove("/a")
-        left = await fs.stat("/b")
-        assert left.nlink == 1 and left.ctime_ns == fs.clock.wall_ns()
-
-    run(test)
-
-
-def test_a_user_takes_out_no_tree_at_once_however_much_of_it_is_theirs() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/top/theirs", parents=True)
-        await fs.create("/top/theirs/file")
-        await fs.set("/top", uid=5)
-        with fs.user(5, 5):
-            await fs.mkdir("/top/empty")
-            await fs.remove("/top/empty", recursive=True)
-            with pytest.raises(NotEmpty):
-                await fs.remove("/top/theirs", recursive=True)
-
-    run(test)
-
-
-def test_two_names_of_one_file_are_removed_together() -> None:
-    async def test(fs: MetaBench) -> None:
-        file = await fs.create("/a")
-        await fs.link("/a", "/b")
-        await fs.link("/a", "/c")
-        await fs.create("/d")
-        changes = remove_of("/d"), remove_of("/a"), remove_of("/b"), remove_of("/d")
-        assert await changed(fs, *changes) == [0, 0, 0, NotFound.code]
-        assert (await fs.stat("/c")).nlink == 1
-        itself = pb.Change(remove=pb.RemoveRequest(place=pb.Place(base=file.inode.inode)))
-        assert await changed(fs, itself, remove_of("/c")) == [InvalidArgument.code, 0]
-
-    run(test)
+async def test_two_names_of_one_file_are_removed_together(bench: MetaBench) -> None:
+    file = await bench.create("/a")
+    await bench.link("/a", "/b")
+    await bench.link("/a", "/c")
+    await bench.create("/d")
+    changes = remove_of("/d"), remove_of("/a"), remove_of("/b"), remove_of("/d")
+    assert await changed(bench, *changes) == [0, 0, 0, NotFound.code]
+    assert (await bench.stat("/c")).nlink == 1
+    itself = pb.Change(remove=pb.RemoveRequest(place=pb.Place(base=file.inode.inode)))
+    assert await changed(bench, itself, remove_of("/c")) == [InvalidArgument.code, 0]

@@ -6,7 +6,7 @@ import pytest
 from threefs_meta.ops.reserve_append import reserve
 from threefs_meta.ops.sync import sync
 
-from tests.harness.meta_harness import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench
 from threefs.errors import FileTooLarge, InvalidArgument, SessionLost
 from threefs.flux import is_in_flux
 from threefs.wire import meta_pb2 as pb
@@ -18,55 +18,48 @@ async def ask(fs: MetaBench, inode: int, length: int, session: bytes = SESSION) 
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_nobody_gets_what_another_one_has(seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        fs.clock.advance(1)
-        offsets = await asyncio.gather(*(ask(fs, made.inode, 10) for _ in range(5)))
-        assert sorted(offsets) == list(range(0, 50, 10))
-        found = await fs.stat("/a")
-        assert found == await fs.stat("/a") and not found.length, "nothing is there yet"
-        assert (found.change, found.mtime_ns) == (made.change, made.mtime_ns) and len(found.appends) == 5
-        await fs.close(found, SESSION, length_hint=50, written=True)
-        found = await fs.stat("/a")
-        assert found.length == 50 and found.change == made.change + 1 and not found.appends and not found.append_end
-
-    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+@pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
+async def test_nobody_gets_what_another_one_has(bench: MetaBench, seed: int) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    bench.clock.advance(1)
+    offsets = await asyncio.gather(*(ask(bench, made.inode, 10) for _ in range(5)))
+    assert sorted(offsets) == list(range(0, 50, 10))
+    found = await bench.stat("/a")
+    assert found == await bench.stat("/a") and not found.length, "nothing is there yet"
+    assert (found.change, found.mtime_ns) == (made.change, made.mtime_ns) and len(found.appends) == 5
+    await bench.close(found, SESSION, length_hint=50, written=True)
+    found = await bench.stat("/a")
+    assert found.length == 50 and found.change == made.change + 1 and not found.appends and not found.append_end
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_file_gets_as_long_as_wanted_and_never_shorter(seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        for end, length in ((100, 100), (30, 100), (101, 101)):
-            request = pb.ReserveRequest(mutation=fs.mutation(), inode=made.inode, session=SESSION, end=end)
-            first = await reserve(fs.context, request)
-            assert (await reserve(fs.context, request)) == first, "sent again, the answer is the same"
-            assert first.inode.length == (await fs.stat("/a")).length == length
-        for wrong in (pb.ReserveRequest(length=1, end=1), pb.ReserveRequest(end=1 << 63)):
-            wrong.mutation.CopyFrom(fs.mutation())
-            wrong.inode, wrong.session = made.inode, SESSION
-            with pytest.raises((InvalidArgument, FileTooLarge)):
-                await reserve(fs.context, wrong)
-
-    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+@pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
+async def test_a_file_gets_as_long_as_wanted_and_never_shorter(bench: MetaBench, seed: int) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    for end, length in ((100, 100), (30, 100), (101, 101)):
+        request = pb.ReserveRequest(mutation=bench.mutation(), inode=made.inode, session=SESSION, end=end)
+        first = await reserve(bench.context, request)
+        assert (await reserve(bench.context, request)) == first, "sent again, the answer is the same"
+        assert first.inode.length == (await bench.stat("/a")).length == length
+    for wrong in (pb.ReserveRequest(length=1, end=1), pb.ReserveRequest(end=1 << 63)):
+        wrong.mutation.CopyFrom(bench.mutation())
+        wrong.inode, wrong.session = made.inode, SESSION
+        with pytest.raises((InvalidArgument, FileTooLarge)):
+            await reserve(bench.context, wrong)
 
 
-def test_what_is_refused() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        for length, session, error in (
-            (0, SESSION, InvalidArgument),
-            (1, b"x" * 16, SessionLost),
-            (1, b"", SessionLost),
-            (1 << 63, SESSION, FileTooLarge),
-        ):
-            with pytest.raises(error):
-                await ask(fs, made.inode, length, session)
-        with pytest.raises(SessionLost):
-            await ask(fs, 99, 1)
-
-    run(test)
+async def test_what_is_refused(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    for length, session, error in (
+        (0, SESSION, InvalidArgument),
+        (1, b"x" * 16, SessionLost),
+        (1, b"", SessionLost),
+        (1 << 63, SESSION, FileTooLarge),
+    ):
+        with pytest.raises(error):
+            await ask(bench, made.inode, length, session)
+    with pytest.raises(SessionLost):
+        await ask(bench, 99, 1)
 
 
 OTHER = b"o" * 16
@@ -79,61 +72,49 @@ async def synced(fs: MetaBench, inode: int, session: bytes, end: int) -> pb.Inod
     return (await sync(fs.context, request)).inode
 
 
-def test_what_others_append_behind_shows_that_the_bytes_before_are_still_to_come() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        await fs.open("/a", session=OTHER)
-        assert [await ask(fs, made.inode, 10), await ask(fs, made.inode, 5, OTHER)] == [0, 10]
-        seen = await synced(fs, made.inode, OTHER, 15)
-        assert seen.length == 15
-        assert is_in_flux(seen, 0, 4) and is_in_flux(seen, 9, 15) and not is_in_flux(seen, 10, 15)
-        assert not is_in_flux(seen, 0, 10, SESSION), "it knows itself what it has appended"
-        assert await ask(fs, made.inode, 1, OTHER) == 15
-        seen = await synced(fs, made.inode, SESSION, 10)
-        assert not is_in_flux(seen, 0, 15) and is_in_flux(seen, 15, 16)
-        await fs.close(seen, OTHER)
-        assert not is_in_flux(await fs.stat("/a"), 0, 100), "it will never come"
-        assert await ask(fs, made.inode, 1) == 16, "unless it comes very late"
-
-    run(test)
+async def test_what_others_append_behind_shows_that_the_bytes_before_are_still_to_come(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    await bench.open("/a", session=OTHER)
+    assert [await ask(bench, made.inode, 10), await ask(bench, made.inode, 5, OTHER)] == [0, 10]
+    seen = await synced(bench, made.inode, OTHER, 15)
+    assert seen.length == 15
+    assert is_in_flux(seen, 0, 4) and is_in_flux(seen, 9, 15) and not is_in_flux(seen, 10, 15)
+    assert not is_in_flux(seen, 0, 10, SESSION), "it knows itself what it has appended"
+    assert await ask(bench, made.inode, 1, OTHER) == 15
+    seen = await synced(bench, made.inode, SESSION, 10)
+    assert not is_in_flux(seen, 0, 15) and is_in_flux(seen, 15, 16)
+    await bench.close(seen, OTHER)
+    assert not is_in_flux(await bench.stat("/a"), 0, 100), "it will never come"
+    assert await ask(bench, made.inode, 1) == 16, "unless it comes very late"
 
 
-def test_what_a_dead_client_was_appending_is_waited_for_as_long_as_its_session() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        assert await ask(fs, made.inode, 10) == 0
-        await fs.pass_lease()
-        assert is_in_flux(await fs.stat("/a"), 0, 10)
-        await fs.lease_reaper.reap()
-        assert not is_in_flux(await fs.stat("/a"), 0, 10)
-
-    run(test)
+async def test_what_a_dead_client_was_appending_is_waited_for_as_long_as_its_session(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    assert await ask(bench, made.inode, 10) == 0
+    await bench.pass_lease()
+    assert is_in_flux(await bench.stat("/a"), 0, 10)
+    await bench.lease_reaper.reap()
+    assert not is_in_flux(await bench.stat("/a"), 0, 10)
 
 
-def test_appends_go_behind_the_new_end_of_a_file_that_was_cut() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        assert [await ask(fs, made.inode, 10) for _ in range(2)] == [0, 10]
-        await synced(fs, made.inode, SESSION, 10)
-        await fs.truncate("/a", 30)
-        assert await ask(fs, made.inode, 10) == 30
-        cut = await fs.truncate("/a", 25)
-        assert [(one.offset, one.end) for one in cut.appends] == [(10, 20)]
-        assert await ask(fs, made.inode, 10) == 25
-        assert not (await fs.truncate("/a", 25)).append_end, "nobody has seen it, and it comes before"
-        assert await ask(fs, made.inode, 10) == 25
-        assert not (await fs.truncate("/a", 0)).appends
-        assert await ask(fs, made.inode, 10) == 0
-
-    run(test)
+async def test_appends_go_behind_the_new_end_of_a_file_that_was_cut(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    assert [await ask(bench, made.inode, 10) for _ in range(2)] == [0, 10]
+    await synced(bench, made.inode, SESSION, 10)
+    await bench.truncate("/a", 30)
+    assert await ask(bench, made.inode, 10) == 30
+    cut = await bench.truncate("/a", 25)
+    assert [(one.offset, one.end) for one in cut.appends] == [(10, 20)]
+    assert await ask(bench, made.inode, 10) == 25
+    assert not (await bench.truncate("/a", 25)).append_end, "nobody has seen it, and it comes before"
+    assert await ask(bench, made.inode, 10) == 25
+    assert not (await bench.truncate("/a", 0)).appends
+    assert await ask(bench, made.inode, 10) == 0
 
 
-def test_few_of_them_are_remembered() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        for _ in range(70):
-            await ask(fs, made.inode, 10)
-        found = await fs.stat("/a")
-        assert len(found.appends) == 64 and found.appends[0].offset == 60 and found.append_end == 700
-
-    run(test)
+async def test_few_of_them_are_remembered(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    for _ in range(70):
+        await ask(bench, made.inode, 10)
+    found = await bench.stat("/a")
+    assert len(found.appends) == 64 and found.appends[0].offset == 60 and found.append_end == 700

@@ -3,7 +3,7 @@
 import pytest
 from threefs_meta.ops.set_layout import set_layout
 
-from tests.harness.meta_harness import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at
 from threefs.errors import InvalidArgument, NotADirectory
 from threefs.layout import MIN_CHUNK_BYTES
 from threefs.wire import meta_pb2 as pb
@@ -14,28 +14,22 @@ async def change(fs: MetaBench, path: str, layout: pb.Layout) -> pb.Inode:
     return (await set_layout(fs.context, request)).inode
 
 
-def test_new_files_get_it_and_old_ones_stay() -> None:
-    async def test(fs: MetaBench) -> None:
-        old = (await fs.create("/d/old", parents=True)).inode
-        await change(fs, "/d", pb.Layout(chunk_bytes=MIN_CHUNK_BYTES))
-        await change(fs, "/d", pb.Layout(stripe=1))
-        assert (await fs.stat("/d/old")).layout == old.layout
-        new = (await fs.create("/d/new")).inode.layout
-        assert (new.chunk_bytes, new.stripe) == (MIN_CHUNK_BYTES, 1)
-        below = (await fs.create("/d/made/later/f", parents=True)).inode.layout
-        assert (below.chunk_bytes, below.stripe) == (MIN_CHUNK_BYTES, 1)
-
-    run(test)
+async def test_new_files_get_it_and_old_ones_stay(bench: MetaBench) -> None:
+    old = (await bench.create("/d/old", parents=True)).inode
+    await change(bench, "/d", pb.Layout(chunk_bytes=MIN_CHUNK_BYTES))
+    await change(bench, "/d", pb.Layout(stripe=1))
+    assert (await bench.stat("/d/old")).layout == old.layout
+    new = (await bench.create("/d/new")).inode.layout
+    assert (new.chunk_bytes, new.stripe) == (MIN_CHUNK_BYTES, 1)
+    below = (await bench.create("/d/made/later/f", parents=True)).inode.layout
+    assert (below.chunk_bytes, below.stripe) == (MIN_CHUNK_BYTES, 1)
 
 
-def test_what_is_refused() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        with pytest.raises(NotADirectory):
-            await change(fs, "/a", pb.Layout(stripe=1))
-        for layout in (pb.Layout(chunk_bytes=1), pb.Layout(stripe=4096), pb.Layout(table_id=7)):
-            with pytest.raises(InvalidArgument):
-                await change(fs, "/", layout)
-        assert not (await fs.stat("/")).HasField("layout")
-
-    run(test)
+async def test_what_is_refused(bench: MetaBench) -> None:
+    await bench.create("/a")
+    with pytest.raises(NotADirectory):
+        await change(bench, "/a", pb.Layout(stripe=1))
+    for layout in (pb.Layout(chunk_bytes=1), pb.Layout(stripe=4096), pb.Layout(table_id=7)):
+        with pytest.raises(InvalidArgument):
+            await change(bench, "/", layout)
+    assert not (await bench.stat("/")).HasField("layout")

@@ -2,7 +2,7 @@
 
 from threefs_meta.ops.statfs import space, statfs
 
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 
@@ -38,20 +38,17 @@ def test_what_each_target_can_use_again_is_free() -> None:
     assert space(status([first], [second])).free_bytes == 40 + 5 + 15
 
 
-def test_inodes_are_counted() -> None:
-    async def test(fs: MetaBench) -> None:
-        before = (await statfs(fs.context, pb.StatFsRequest())).inodes
-        assert before == 1, "the root"
-        for number in range(5):
-            await fs.create(f"/{number}")
-        full = (await statfs(fs.context, pb.StatFsRequest())).inodes
-        assert full == 6
-        await fs.remove("/1")
-        await fs.collect_all()
-        assert (await statfs(fs.context, pb.StatFsRequest())).inodes == full - 1
-        await fs.context.allocator.close()  # the next service takes a block of its own
-        assert (await statfs(fs.context, pb.StatFsRequest())).inodes == full - 1
-        await fs.create("/more")
-        assert (await statfs(fs.context, pb.StatFsRequest())).inodes == full
-
-    run(test)
+async def test_inodes_are_counted(bench: MetaBench) -> None:
+    before = (await statfs(bench.context, pb.StatFsRequest())).inodes
+    assert before == 1, "the root"
+    for number in range(5):
+        await bench.create(f"/{number}")
+    full = (await statfs(bench.context, pb.StatFsRequest())).inodes
+    assert full == 6
+    await bench.remove("/1")
+    await bench.collect_all()
+    assert (await statfs(bench.context, pb.StatFsRequest())).inodes == full - 1
+    await bench.context.allocator.close()  # the next service takes a block of its own
+    assert (await statfs(bench.context, pb.StatFsRequest())).inodes == full - 1
+    await bench.create("/more")
+    assert (await statfs(bench.context, pb.StatFsRequest())).inodes == full

@@ -7,7 +7,7 @@ from threefs_meta.quota.accounting import tree_account, user_account
 from threefs_meta.quota.limits import Quotas
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from threefs.errors import QuotaExceeded
 from threefs.kv import records
 from threefs.kv.memory import MemoryEngine
@@ -74,25 +74,22 @@ def test_records_that_go_in_circles_do_no_harm() -> None:
     assert not quotas.is_over(file(1))
 
 
-def test_errors_name_the_directory_and_not_its_number() -> None:
-    async def test(fs: MetaBench) -> None:
-        directory = await fs.mkdir("/projects")
-        await fs.mkdir("/projects/vision")
-        tx = fs.context.engine.begin()
-        tx.set(keys.limits(tree_account(directory.inode)), records.encode(QuotaLimits(inodes=1)))
-        tx.set(keys.usage(tree_account(directory.inode)), records.encode(Usage(inodes=1)))
-        await tx.commit()
-        quotas = Quotas()
-        await quotas.load(fs.context.engine.begin())
-        with pytest.raises(QuotaExceeded, match="the tree /projects has 1 of at most 1 files"):
-            quotas.check_create(file(directory.inode))
-        await fs.rename("/projects", "/old")
-        await quotas.load(fs.context.engine.begin())
-        with pytest.raises(QuotaExceeded, match="the tree /old has"):
-            quotas.check_create(file(directory.inode))
-        tx = fs.context.engine.begin()
-        tx.clear(keys.limits(tree_account(directory.inode)))
-        tx.clear(keys.usage(tree_account(directory.inode)))
-        await tx.commit()
-
-    run(test)
+async def test_errors_name_the_directory_and_not_its_number(bench: MetaBench) -> None:
+    directory = await bench.mkdir("/projects")
+    await bench.mkdir("/projects/vision")
+    tx = bench.context.engine.begin()
+    tx.set(keys.limits(tree_account(directory.inode)), records.encode(QuotaLimits(inodes=1)))
+    tx.set(keys.usage(tree_account(directory.inode)), records.encode(Usage(inodes=1)))
+    await tx.commit()
+    quotas = Quotas()
+    await quotas.load(bench.context.engine.begin())
+    with pytest.raises(QuotaExceeded, match="the tree /projects has 1 of at most 1 files"):
+        quotas.check_create(file(directory.inode))
+    await bench.rename("/projects", "/old")
+    await quotas.load(bench.context.engine.begin())
+    with pytest.raises(QuotaExceeded, match="the tree /old has"):
+        quotas.check_create(file(directory.inode))
+    tx = bench.context.engine.begin()
+    tx.clear(keys.limits(tree_account(directory.inode)))
+    tx.clear(keys.usage(tree_account(directory.inode)))
+    await tx.commit()

@@ -15,7 +15,7 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.trash.reaper import TrashReaper
 
-from tests.harness.meta_harness import SESSION, MetaBench, at, run
+from tests.harness.meta_harness import SESSION, MetaBench, at
 from tests.harness.namespace_model import Model
 from threefs.errors import Corrupt, NotFound, ThreefsError
 from threefs.kv import records
@@ -110,207 +110,184 @@ test_any_sequence = NamespaceMachine.TestCase
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_operations_at_once_leave_a_sound_tree(seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/a/b", parents=True)
-        await fs.mkdir("/c/d", parents=True)
-        draw = fs.random.below
+@pytest.mark.trouble(conflict_rate=0.05, unknown_rate=0.05)
+async def test_operations_at_once_leave_a_sound_tree(bench: MetaBench, seed: int) -> None:
+    await bench.mkdir("/a/b", parents=True)
+    await bench.mkdir("/c/d", parents=True)
+    draw = bench.random.below
 
-        async def worker() -> None:
-            for _ in range(30):
-                one, two = ("/" + "/".join("abcd"[draw(4)] for _ in range(1 + draw(3))) for _ in range(2))
-                work: list[Any] = [
-                    fs.create(one, parents=True),
-                    fs.mkdir(one, parents=True),
-                    fs.rename(one, two),
-                    fs.link(one, two),
-                    fs.remove(one),
-                    fs.remove(one, recursive=True),
-                    fs.collector.collect(),
-                ]
-                chosen = work.pop(draw(len(work)))
-                for other in work:
-                    other.close()
-                with contextlib.suppress(ThreefsError):  # which ones fail depends on the order; the audit judges
-                    await chosen
+    async def worker() -> None:
+        for _ in range(30):
+            one, two = ("/" + "/".join("abcd"[draw(4)] for _ in range(1 + draw(3))) for _ in range(2))
+            work: list[Any] = [
+                bench.create(one, parents=True),
+                bench.mkdir(one, parents=True),
+                bench.rename(one, two),
+                bench.link(one, two),
+                bench.remove(one),
+                bench.remove(one, recursive=True),
+                bench.collector.collect(),
+            ]
+            chosen = work.pop(draw(len(work)))
+            for other in work:
+                other.close()
+            with contextlib.suppress(ThreefsError):  # which ones fail depends on the order; the audit judges
+                await chosen
 
-        await asyncio.gather(*(worker() for _ in range(6)))
-        await fs.audit()
-        await fs.collect_all()
-
-    run(test, conflict_rate=0.05, unknown_rate=0.05, seed=seed)
+    await asyncio.gather(*(worker() for _ in range(6)))
+    await bench.audit()
+    await bench.collect_all()
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_with_a_trash_and_files_without_names_it_is_as_sound(seed: int) -> None:
+@pytest.mark.trouble(conflict_rate=0.05, unknown_rate=0.05)
+async def test_with_a_trash_and_files_without_names_it_is_as_sound(bench: MetaBench, seed: int) -> None:
     """Everything at once: what is kept, restored, expired, and given its first name, while trees go."""
+    await bench.mkdir("/a/b", parents=True)
+    await bench.set_trash("/", 20)
+    draw = bench.random.below
 
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/a/b", parents=True)
-        await fs.set_trash("/", 20)
-        draw = fs.random.below
+    async def unnamed(directory: str, path: str) -> None:
+        session = bench.random.token(16)
+        made = (await bench.create(directory, session=session, unnamed=True)).inode
+        with contextlib.suppress(ThreefsError):
+            request = pb.LinkRequest(mutation=bench.mutation(), source=at("", made.inode), destination=at(path))
+            await link(bench.context, request)
+        await bench.close(made, session)
 
-        async def unnamed(directory: str, path: str) -> None:
-            session = fs.random.token(16)
-            made = (await fs.create(directory, session=session, unnamed=True)).inode
-            with contextlib.suppress(ThreefsError):
-                request = pb.LinkRequest(mutation=fs.mutation(), source=at("", made.inode), destination=at(path))
-                await link(fs.context, request)
-            await fs.close(made, session)
+    async def restore(path: str) -> None:
+        items = await bench.trash()
+        await bench.rename(f"/.trash/0/{items[draw(len(items))].name.decode()}", path, no_replace=True)
 
-        async def restore(path: str) -> None:
-            items = await fs.trash()
-            await fs.rename(f"/.trash/0/{items[draw(len(items))].name.decode()}", path, no_replace=True)
+    async def empty() -> None:
+        for item in (await bench.trash())[:2]:
+            await bench.remove(f"/.trash/0/{item.name.decode()}", recursive=True)
 
-        async def empty() -> None:
-            for item in (await fs.trash())[:2]:
-                await fs.remove(f"/.trash/0/{item.name.decode()}", recursive=True)
+    async def worker() -> None:
+        for _ in range(30):
+            one, two = ("/" + "/".join("abcd"[draw(4)] for _ in range(1 + draw(3))) for _ in range(2))
+            work: list[Any] = [
+                bench.create(one, parents=True),
+                bench.mkdir(one, parents=True),
+                bench.rename(one, two),
+                bench.link(one, two),
+                bench.remove(one),
+                bench.remove(one, recursive=True),
+                bench.collector.collect(),
+                unnamed(one, two),
+                restore(one),
+                empty(),
+                bench.set_trash(one, (0, 5, 1000, None)[draw(4)]),
+                TrashReaper(bench.context).expire(),
+                bench.pass_ticks(1),
+            ]
+            chosen = work.pop(draw(len(work)))
+            for other in work:
+                other.close()
+            with contextlib.suppress(ThreefsError, ValueError):  # an empty trash has nothing to draw from
+                await chosen
 
-        async def worker() -> None:
-            for _ in range(30):
-                one, two = ("/" + "/".join("abcd"[draw(4)] for _ in range(1 + draw(3))) for _ in range(2))
-                work: list[Any] = [
-                    fs.create(one, parents=True),
-                    fs.mkdir(one, parents=True),
-                    fs.rename(one, two),
-                    fs.link(one, two),
-                    fs.remove(one),
-                    fs.remove(one, recursive=True),
-                    fs.collector.collect(),
-                    unnamed(one, two),
-                    restore(one),
-                    empty(),
-                    fs.set_trash(one, (0, 5, 1000, None)[draw(4)]),
-                    TrashReaper(fs.context).expire(),
-                    fs.pass_ticks(1),
-                ]
-                chosen = work.pop(draw(len(work)))
-                for other in work:
-                    other.close()
-                with contextlib.suppress(ThreefsError, ValueError):  # an empty trash has nothing to draw from
-                    await chosen
-
-        await asyncio.gather(*(worker() for _ in range(6)))
-        await fs.audit()
-        await fs.collect_all()
-
-    run(test, conflict_rate=0.05, unknown_rate=0.05, seed=seed)
+    await asyncio.gather(*(worker() for _ in range(6)))
+    await bench.audit()
+    await bench.collect_all()
 
 
-def test_a_damaged_record_is_an_error_and_never_half_believed() -> None:
-    async def test(fs: MetaBench) -> None:
-        number = (await fs.create("/a")).inode.inode
-        key = keys.inode(number)
-        tx = fs.engine.begin()
-        value = await tx.get(key)
-        assert value is not None
-        for place in range(len(value)):
-            for bit in range(8):
-                damaged = bytearray(value)
-                damaged[place] ^= 1 << bit
-                tx = fs.engine.begin()
-                tx.set(key, bytes(damaged))
-                with pytest.raises(Corrupt, match="INOD"):
-                    await Namespace(tx).inode(number)
-
-    run(test)
+async def test_a_damaged_record_is_an_error_and_never_half_believed(bench: MetaBench) -> None:
+    number = (await bench.create("/a")).inode.inode
+    key = keys.inode(number)
+    tx = bench.engine.begin()
+    value = await tx.get(key)
+    assert value is not None
+    for place in range(len(value)):
+        for bit in range(8):
+            damaged = bytearray(value)
+            damaged[place] ^= 1 << bit
+            tx = bench.engine.begin()
+            tx.set(key, bytes(damaged))
+            with pytest.raises(Corrupt, match="INOD"):
+                await Namespace(tx).inode(number)
 
 
-def test_a_directory_is_read_once_until_it_is_changed() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = await fs.mkdir("/d")
-        tx = fs.engine.begin()
-        ns = fs.context.namespace(tx)
-        first = await ns.directory(made.inode)
-        assert await ns.read_shared(made.inode) is first
-        assert await ns.inode(made.inode) is not first, "who changes it has one of its own"
-        changed = await ns.require_inode(made.inode)
-        changed.mode = 0o700
-        ns.put_inode(changed)
-        assert (await ns.directory(made.inode)).mode == 0o700
-        ns.clear_inode(changed)
-        with pytest.raises(NotFound):
-            await ns.directory(made.inode)
-
-    run(test)
+async def test_a_directory_is_read_once_until_it_is_changed(bench: MetaBench) -> None:
+    made = await bench.mkdir("/d")
+    tx = bench.engine.begin()
+    ns = bench.context.namespace(tx)
+    first = await ns.directory(made.inode)
+    assert await ns.read_shared(made.inode) is first
+    assert await ns.inode(made.inode) is not first, "who changes it has one of its own"
+    changed = await ns.require_inode(made.inode)
+    changed.mode = 0o700
+    ns.put_inode(changed)
+    assert (await ns.directory(made.inode)).mode == 0o700
+    ns.clear_inode(changed)
+    with pytest.raises(NotFound):
+        await ns.directory(made.inode)
 
 
-def test_a_directory_is_touched_once_at_a_time() -> None:
-    async def test(fs: MetaBench) -> None:
-        tx = fs.engine.begin()
-        ns = fs.context.namespace(tx)
-        ns.mark_changed(5, 10)
-        first = await ns.directory_token(5)
-        ns.mark_changed(5, 10)
-        assert await ns.directory_token(5) == first
-        ns.mark_changed(5, 11)
-        second = await ns.directory_token(5)
-        assert second != first
-        ns.set_times(5, 3, 11)
-        ns.mark_changed(5, 11)
-        assert records.decode(tx.writes[keys.times(5)] or b"", DirectoryTimes, b"").mtime_ns == 11
-        ns.mark_changed(6, 11)
-        ns.clear_inode(pb.Inode(inode=6, type=pb.DIRECTORY))
-        ns.mark_changed(6, 11)
-        assert await ns.directory_token(6)
-
-    run(test)
+async def test_a_directory_is_touched_once_at_a_time(bench: MetaBench) -> None:
+    tx = bench.engine.begin()
+    ns = bench.context.namespace(tx)
+    ns.mark_changed(5, 10)
+    first = await ns.directory_token(5)
+    ns.mark_changed(5, 10)
+    assert await ns.directory_token(5) == first
+    ns.mark_changed(5, 11)
+    second = await ns.directory_token(5)
+    assert second != first
+    ns.set_times(5, 3, 11)
+    ns.mark_changed(5, 11)
+    assert records.decode(tx.writes[keys.times(5)] or b"", DirectoryTimes, b"").mtime_ns == 11
+    ns.mark_changed(6, 11)
+    ns.clear_inode(pb.Inode(inode=6, type=pb.DIRECTORY))
+    ns.mark_changed(6, 11)
+    assert await ns.directory_token(6)
 
 
-def test_whatever_a_reader_could_see_raises_the_change_of_a_file_by_one() -> None:
-    async def test(fs: MetaBench) -> None:
-        made = (await fs.create("/a", session=SESSION)).inode
-        assert made.change == 1
-        changes: list[Callable[[], Awaitable[object]]] = [
-            lambda: fs.set("/a", mode=0o600),
-            lambda: fs.set("/a", mtime_ns=made.mtime_ns),
-            lambda: fs.link("/a", "/b"),
-            lambda: fs.remove("/b"),
-            lambda: fs.rename("/a", "/b"),
-            lambda: fs.rename("/b", "/a"),
-            lambda: fs.set_xattr("/a", b"user.x", b"1"),
-            lambda: fs.remove_xattr("/a", b"user.x"),
-            lambda: fs.truncate("/a", 100),
-            lambda: fs.open("/a", truncate=True),
-            lambda: fs.close(made, b"", length_hint=4, written=True, truncate_version=2),
-        ]
-        for number, change in enumerate(changes, 2):
-            await change()
-            (now,) = await Namespace(fs.engine.begin()).inodes([made.inode])
-            assert now is not None and now.change == number
-
-    run(test)
+async def test_whatever_a_reader_could_see_raises_the_change_of_a_file_by_one(bench: MetaBench) -> None:
+    made = (await bench.create("/a", session=SESSION)).inode
+    assert made.change == 1
+    changes: list[Callable[[], Awaitable[object]]] = [
+        lambda: bench.set("/a", mode=0o600),
+        lambda: bench.set("/a", mtime_ns=made.mtime_ns),
+        lambda: bench.link("/a", "/b"),
+        lambda: bench.remove("/b"),
+        lambda: bench.rename("/a", "/b"),
+        lambda: bench.rename("/b", "/a"),
+        lambda: bench.set_xattr("/a", b"user.x", b"1"),
+        lambda: bench.remove_xattr("/a", b"user.x"),
+        lambda: bench.truncate("/a", 100),
+        lambda: bench.open("/a", truncate=True),
+        lambda: bench.close(made, b"", length_hint=4, written=True, truncate_version=2),
+    ]
+    for number, change in enumerate(changes, 2):
+        await change()
+        (now,) = await Namespace(bench.engine.begin()).inodes([made.inode])
+        assert now is not None and now.change == number
 
 
-def test_what_no_reader_sees_leaves_the_change_of_a_file() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a", session=SESSION)
-        made = await fs.set("/a", atime_ns=1)
-        await fs.open("/a", session=b"2" * 16)
-        await fs.close(made, b"2" * 16, attempted_end=1 << 40)
-        assert (await fs.stat("/a")).chains_used > made.chains_used, "the record is another one"
-        await report_atime(fs.context, pb.ReportAtimeRequest(inode=[made.inode], ago_ms=[0]))
-        found = await fs.stat("/a")
-        assert found.atime_ns > 1 and found.change == made.change
-
-    run(test)
+async def test_what_no_reader_sees_leaves_the_change_of_a_file(bench: MetaBench) -> None:
+    await bench.create("/a", session=SESSION)
+    made = await bench.set("/a", atime_ns=1)
+    await bench.open("/a", session=b"2" * 16)
+    await bench.close(made, b"2" * 16, attempted_end=1 << 40)
+    assert (await bench.stat("/a")).chains_used > made.chains_used, "the record is another one"
+    await report_atime(bench.context, pb.ReportAtimeRequest(inode=[made.inode], ago_ms=[0]))
+    found = await bench.stat("/a")
+    assert found.atime_ns > 1 and found.change == made.change
 
 
-def test_the_change_of_a_directory_is_another_one_with_each_change_of_it_or_its_entries() -> None:
-    async def test(fs: MetaBench) -> None:
-        seen = [(await fs.mkdir("/d")).change]
-        changes: list[Callable[[], Awaitable[object]]] = [
-            lambda: fs.create("/d/a"),
-            lambda: fs.set("/d", mode=0o700),
-            lambda: fs.set("/d", mtime_ns=1),
-            lambda: fs.rename("/d/a", "/d/b"),
-            lambda: fs.remove("/d/b"),
-            lambda: fs.set_xattr("/d", b"user.x", b"1"),
-        ]
-        for change in changes:
-            await change()
-            seen.append((await fs.stat("/d")).change)
-            assert (await fs.stat("/d")).change == seen[-1]
-        assert len(set(seen)) == len(seen)
-
-    run(test)
+async def test_the_change_of_a_directory_is_another_one_with_each_change_of_it_or_its_entries(bench: MetaBench) -> None:
+    seen = [(await bench.mkdir("/d")).change]
+    changes: list[Callable[[], Awaitable[object]]] = [
+        lambda: bench.create("/d/a"),
+        lambda: bench.set("/d", mode=0o700),
+        lambda: bench.set("/d", mtime_ns=1),
+        lambda: bench.rename("/d/a", "/d/b"),
+        lambda: bench.remove("/d/b"),
+        lambda: bench.set_xattr("/d", b"user.x", b"1"),
+    ]
+    for change in changes:
+        await change()
+        seen.append((await bench.stat("/d")).change)
+        assert (await bench.stat("/d")).change == seen[-1]
+    assert len(set(seen)) == len(seen)

@@ -5,7 +5,7 @@ from threefs_meta.store import keys
 from threefs_meta.transactions import run_readonly
 from threefs_meta.trash import retention
 
-from tests.harness.meta_harness import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench
 from threefs.errors import AccessDenied, AlreadyExists, NotADirectory, NotFound
 from threefs.wire import meta_pb2 as pb
 
@@ -17,178 +17,151 @@ async def records(fs: MetaBench) -> int:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_removed_file_moves_to_its_owners_trash_with_what_is_known_of_it(seed: int) -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d/e", mode=0o777, parents=True)
-        await fs.set_trash("/d", DAY_S)
-        with fs.user(1000, 1000):
-            made = (await fs.create("/d/e/a")).inode
-        await fs.write(made, 0, b"abc")
-        await fs.remove("/d/e/a")
-        with pytest.raises(NotFound):
-            await fs.stat("/d/e/a")
-        (item,) = await fs.trash(1000)
-        assert (item.path, item.uid, item.inode.inode, item.inode.nlink) == (b"/d/e/a", 0, made.inode, 1)
-        assert item.name.startswith(b"a~") and DAY_S - 10 < item.left_s <= DAY_S + 10
-        await fs.collect_all()
-        assert fs.chunk_numbers(made) == [0]
-        path = f"/.trash/1000/{item.name.decode()}"
-        with fs.user(2000, 2000), pytest.raises(AccessDenied):
-            await fs.stat(path)
-        with fs.user(1000, 1000):
-            await fs.rename(path, "/d/e/a")
-        assert await fs.trash(1000) == [] and (await fs.stat("/d/e/a")).inode == made.inode
-
-    run(test, conflict_rate=0.1, unknown_rate=0.1, seed=seed)
+@pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
+async def test_a_removed_file_moves_to_its_owners_trash_with_what_is_known_of_it(bench: MetaBench, seed: int) -> None:
+    await bench.mkdir("/d/e", mode=0o777, parents=True)
+    await bench.set_trash("/d", DAY_S)
+    with bench.user(1000, 1000):
+        made = (await bench.create("/d/e/a")).inode
+    await bench.write(made, 0, b"abc")
+    await bench.remove("/d/e/a")
+    with pytest.raises(NotFound):
+        await bench.stat("/d/e/a")
+    (item,) = await bench.trash(1000)
+    assert (item.path, item.uid, item.inode.inode, item.inode.nlink) == (b"/d/e/a", 0, made.inode, 1)
+    assert item.name.startswith(b"a~") and DAY_S - 10 < item.left_s <= DAY_S + 10
+    await bench.collect_all()
+    assert bench.chunk_numbers(made) == [0]
+    path = f"/.trash/1000/{item.name.decode()}"
+    with bench.user(2000, 2000), pytest.raises(AccessDenied):
+        await bench.stat(path)
+    with bench.user(1000, 1000):
+        await bench.rename(path, "/d/e/a")
+    assert await bench.trash(1000) == [] and (await bench.stat("/d/e/a")).inode == made.inode
 
 
-def test_the_nearest_setting_above_counts() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/a/b/c", parents=True)
+async def test_the_nearest_setting_above_counts(bench: MetaBench) -> None:
+    await bench.mkdir("/a/b/c", parents=True)
 
-        async def time_s(path: str) -> int:
-            number = (await fs.stat(path)).inode
-            return await run_readonly(fs.context, lambda ns: retention.retention_s(ns, number))
+    async def time_s(path: str) -> int:
+        number = (await bench.stat(path)).inode
+        return await run_readonly(bench.context, lambda ns: retention.retention_s(ns, number))
 
-        assert await time_s("/a/b/c") == 0
-        await fs.set_trash("/", 10)
-        await fs.set_trash("/a/b", 20)
-        assert [await time_s(path) for path in ("/", "/a", "/a/b", "/a/b/c")] == [10, 10, 20, 20]
-        await fs.set_trash("/a/b", 0)
-        assert [await time_s(path) for path in ("/a", "/a/b/c")] == [10, 0]
-        await fs.set_trash("/a/b", None)
-        assert await time_s("/a/b/c") == 10
-        assert await time_s("/.trash") == 0, "what is in the trash is not kept when it is removed"
-        await fs.rename("/a/b/c", "/c")
-        assert await time_s("/c") == 10
-
-    run(test)
+    assert await time_s("/a/b/c") == 0
+    await bench.set_trash("/", 10)
+    await bench.set_trash("/a/b", 20)
+    assert [await time_s(path) for path in ("/", "/a", "/a/b", "/a/b/c")] == [10, 10, 20, 20]
+    await bench.set_trash("/a/b", 0)
+    assert [await time_s(path) for path in ("/a", "/a/b/c")] == [10, 0]
+    await bench.set_trash("/a/b", None)
+    assert await time_s("/a/b/c") == 10
+    assert await time_s("/.trash") == 0, "what is in the trash is not kept when it is removed"
+    await bench.rename("/a/b/c", "/c")
+    assert await time_s("/c") == 10
 
 
-def test_a_tree_goes_in_as_one_and_comes_back_as_one() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d/sub", parents=True)
-        made = (await fs.create("/d/sub/a")).inode
-        await fs.set_trash("/", DAY_S)
-        await fs.remove("/d", recursive=True)
-        (item,) = await fs.trash()
-        assert (item.path, item.inode.type) == (b"/d", pb.DIRECTORY)
-        await fs.collect_all()
-        await fs.rename(f"/.trash/0/{item.name.decode()}", "/d")
-        assert (await fs.stat("/d/sub/a")).inode == made.inode
-
-    run(test)
+async def test_a_tree_goes_in_as_one_and_comes_back_as_one(bench: MetaBench) -> None:
+    await bench.mkdir("/d/sub", parents=True)
+    made = (await bench.create("/d/sub/a")).inode
+    await bench.set_trash("/", DAY_S)
+    await bench.remove("/d", recursive=True)
+    (item,) = await bench.trash()
+    assert (item.path, item.inode.type) == (b"/d", pb.DIRECTORY)
+    await bench.collect_all()
+    await bench.rename(f"/.trash/0/{item.name.decode()}", "/d")
+    assert (await bench.stat("/d/sub/a")).inode == made.inode
 
 
-def test_removal_from_the_trash_is_real_and_leaves_no_record() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.set_trash("/", DAY_S)
-        made = (await fs.create("/a")).inode
-        await fs.write(made, 0, b"abc")
-        await fs.remove("/a")
-        (item,) = await fs.trash()
-        assert await records(fs) == 1
-        await fs.remove(f"/.trash/0/{item.name.decode()}")
-        assert await fs.trash() == [] and await records(fs) == 0
-        await fs.collect_all()
-        assert fs.chunk_numbers(made) == []
-        await fs.create("/b")
-        await fs.remove("/b")
-        await fs.remove("/.trash", recursive=True)
-        with pytest.raises(NotFound):
-            await fs.trash()
-        await fs.create("/c")
-        await fs.remove("/c")
-        assert [item.path for item in await fs.trash()] == [b"/c"], "it is made again when it is needed"
-
-    run(test)
+async def test_removal_from_the_trash_is_real_and_leaves_no_record(bench: MetaBench) -> None:
+    await bench.set_trash("/", DAY_S)
+    made = (await bench.create("/a")).inode
+    await bench.write(made, 0, b"abc")
+    await bench.remove("/a")
+    (item,) = await bench.trash()
+    assert await records(bench) == 1
+    await bench.remove(f"/.trash/0/{item.name.decode()}")
+    assert await bench.trash() == [] and await records(bench) == 0
+    await bench.collect_all()
+    assert bench.chunk_numbers(made) == []
+    await bench.create("/b")
+    await bench.remove("/b")
+    await bench.remove("/.trash", recursive=True)
+    with pytest.raises(NotFound):
+        await bench.trash()
+    await bench.create("/c")
+    await bench.remove("/c")
+    assert [item.path for item in await bench.trash()] == [b"/c"], "it is made again when it is needed"
 
 
-def test_what_is_never_kept() -> None:
+async def test_what_is_never_kept(bench: MetaBench) -> None:
     """An empty directory, and what a rename replaces."""
-
-    async def test(fs: MetaBench) -> None:
-        await fs.set_trash("/", DAY_S)
-        await fs.mkdir("/d")
-        await fs.remove("/d")
-        await fs.mkdir("/d")
-        await fs.remove("/d", recursive=True)
-        await fs.create("/a")
-        await fs.create("/b")
-        await fs.rename("/a", "/b")
-        with pytest.raises(NotFound):
-            await fs.trash()
-
-    run(test)
+    await bench.set_trash("/", DAY_S)
+    await bench.mkdir("/d")
+    await bench.remove("/d")
+    await bench.mkdir("/d")
+    await bench.remove("/d", recursive=True)
+    await bench.create("/a")
+    await bench.create("/b")
+    await bench.rename("/a", "/b")
+    with pytest.raises(NotFound):
+        await bench.trash()
 
 
-def test_names_stay_unique_and_within_their_limit() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.set_trash("/", DAY_S)
-        for _ in range(3):
-            await fs.create("/" + "n" * 255)
-            await fs.remove("/" + "n" * 255)
-        names = {item.name for item in await fs.trash()}
-        assert len(names) == 3 and {len(name) for name in names} == {255}
-        assert {item.path for item in await fs.trash()} == {b"/" + b"n" * 255}
-
-    run(test)
+async def test_names_stay_unique_and_within_their_limit(bench: MetaBench) -> None:
+    await bench.set_trash("/", DAY_S)
+    for _ in range(3):
+        await bench.create("/" + "n" * 255)
+        await bench.remove("/" + "n" * 255)
+    names = {item.name for item in await bench.trash()}
+    assert len(names) == 3 and {len(name) for name in names} == {255}
+    assert {item.path for item in await bench.trash()} == {b"/" + b"n" * 255}
 
 
-def test_a_file_that_is_open_or_has_other_names_can_be_removed_as_ever() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.set_trash("/", DAY_S)
-        made = (await fs.create("/a", session=SESSION)).inode
-        await fs.link("/a", "/b")
-        await fs.remove("/a")
-        await fs.close(made, SESSION, length_hint=5, written=True)
-        assert (await fs.stat("/b")).nlink == 2
-        await fs.remove("/b")
-        assert sorted(item.path for item in await fs.trash()) == [b"/a", b"/b"]
-        assert {item.inode.length for item in await fs.trash()} == {5}
-
-    run(test)
+async def test_a_file_that_is_open_or_has_other_names_can_be_removed_as_ever(bench: MetaBench) -> None:
+    await bench.set_trash("/", DAY_S)
+    made = (await bench.create("/a", session=SESSION)).inode
+    await bench.link("/a", "/b")
+    await bench.remove("/a")
+    await bench.close(made, SESSION, length_hint=5, written=True)
+    assert (await bench.stat("/b")).nlink == 2
+    await bench.remove("/b")
+    assert sorted(item.path for item in await bench.trash()) == [b"/a", b"/b"]
+    assert {item.inode.length for item in await bench.trash()} == {5}
 
 
-def test_a_trash_that_cannot_be_made_is_told_and_nothing_is_lost() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.create("/a")
-        await fs.create("/.trash")
-        with pytest.raises(NotADirectory):
-            await fs.set_trash("/", DAY_S)
-        await fs.remove("/.trash")
-        await fs.mkdir("/.trash")
-        with pytest.raises(AlreadyExists):
-            await fs.set_trash("/", DAY_S)
-        await fs.remove("/.trash")
-        await fs.set_trash("/", DAY_S)
-        await fs.remove("/.trash", recursive=True)
-        await fs.mkdir("/.trash")
-        with pytest.raises(AlreadyExists):
-            await fs.remove("/a")
-        assert await fs.stat("/a")
-
-    run(test)
+async def test_a_trash_that_cannot_be_made_is_told_and_nothing_is_lost(bench: MetaBench) -> None:
+    await bench.create("/a")
+    await bench.create("/.trash")
+    with pytest.raises(NotADirectory):
+        await bench.set_trash("/", DAY_S)
+    await bench.remove("/.trash")
+    await bench.mkdir("/.trash")
+    with pytest.raises(AlreadyExists):
+        await bench.set_trash("/", DAY_S)
+    await bench.remove("/.trash")
+    await bench.set_trash("/", DAY_S)
+    await bench.remove("/.trash", recursive=True)
+    await bench.mkdir("/.trash")
+    with pytest.raises(AlreadyExists):
+        await bench.remove("/a")
+    assert await bench.stat("/a")
 
 
-def test_quotas_go_on_counting_what_is_in_the_trash() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/q")
-        await fs.set_quota("/q", limit_bytes=100)
-        await fs.set_trash("/q", DAY_S)
-        made = (await fs.create("/q/a", session=SESSION)).inode
-        await fs.close(made, SESSION, length_hint=90, written=True)
-        await fs.remove("/q/a")
-        await fs.count_all()
-        usage = await fs.quota("/q")
-        assert usage is not None and usage.used_bytes == 90
-        (item,) = await fs.trash()
-        await fs.remove(f"/.trash/0/{item.name.decode()}")
-        await fs.count_all()
-        usage = await fs.quota("/q")
-        assert usage is not None and usage.used_bytes == 0
-
-    run(test)
+async def test_quotas_go_on_counting_what_is_in_the_trash(bench: MetaBench) -> None:
+    await bench.mkdir("/q")
+    await bench.set_quota("/q", limit_bytes=100)
+    await bench.set_trash("/q", DAY_S)
+    made = (await bench.create("/q/a", session=SESSION)).inode
+    await bench.close(made, SESSION, length_hint=90, written=True)
+    await bench.remove("/q/a")
+    await bench.count_all()
+    usage = await bench.quota("/q")
+    assert usage is not None and usage.used_bytes == 90
+    (item,) = await bench.trash()
+    await bench.remove(f"/.trash/0/{item.name.decode()}")
+    await bench.count_all()
+    usage = await bench.quota("/q")
+    assert usage is not None and usage.used_bytes == 0
 
 
 @pytest.mark.parametrize(

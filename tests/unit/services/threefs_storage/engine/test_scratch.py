@@ -5,21 +5,18 @@ from threefs_storage.engine.scratch import Scratch
 from threefs.env.buffers import BufferPool
 
 
-def test_only_so_much_is_lent_and_who_is_cancelled_takes_nothing() -> None:
-    async def test() -> None:
-        pool = BufferPool()
-        scratch = Scratch(pool, 10_000)
-        first = await scratch.take(6000)
-        waiting = [asyncio.create_task(scratch.take(size)) for size in (5000, 4000)]
-        await asyncio.sleep(0)
-        assert pool.lent == 1 and not any(task.done() for task in waiting), "first come, first served"
-        waiting[0].cancel()
-        second = await waiting[1]
-        assert pool.lent == 2
-        scratch.give(first, 6000)
-        scratch.give(second, 4000)
-        large = await scratch.take(1 << 20)
-        scratch.give(large, 1 << 20)
-        assert pool.lent == 0 and await scratch.take(10_000) is not None
-
-    asyncio.run(test())
+async def test_only_so_much_is_lent_and_who_is_cancelled_takes_nothing() -> None:
+    pool = BufferPool()
+    scratch = Scratch(pool, 10_000)
+    first = await scratch.take(6000)
+    waiting = [asyncio.create_task(scratch.take(size)) for size in (5000, 4000)]
+    await asyncio.sleep(0)
+    assert pool.lent == 1 and not any(task.done() for task in waiting), "first come, first served"
+    waiting[0].cancel()
+    second = await waiting[1]
+    assert pool.lent == 2
+    scratch.give(first, 6000)
+    scratch.give(second, 4000)
+    large = await scratch.take(1 << 20)
+    scratch.give(large, 1 << 20)
+    assert pool.lent == 0 and await scratch.take(10_000) is not None
