@@ -7,6 +7,7 @@ The number is durable before it is used. A directory that has lost it goes on by
 because the manager knows a higher number takes one above that.
 """
 
+import errno
 import os
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import structlog
 
 FILE_NAME = "incarnation"
 _NS_PER_MS = 1_000_000
+_SECTOR_BYTES = 512  # a disk writes that much whole or not at all
 _LOG = structlog.get_logger()
 
 
@@ -37,16 +39,33 @@ def _newest(file: Path) -> int:
 
 
 def write_durably(file: Path, content: bytes) -> None:
-    """Whole, and durable when it returns: after a crash the file has the old content or the new. Raises OSError."""
+    """Whole, and durable when it returns: after a crash the file has the old content or the new. `content` is at most
+    one sector long. Raises OSError."""
+    assert len(content) <= _SECTOR_BYTES
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(file.name + ".new")
-    with fresh.open("wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
+    try:
+        with fresh.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
+        if error.errno != errno.ENOSPC or not file.exists():
+            raise
+        _overwrite(file, content)
+        return
     fresh.replace(file)
     directory = os.open(file.parent, os.O_RDONLY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def _overwrite(file: Path, content: bytes) -> None:
+    """A full disk has no block for a new file. The old file has its own."""
+    with file.open("r+b", buffering=0) as out:
+        out.write(content)
+        out.truncate()
+        os.fsync(out.fileno())

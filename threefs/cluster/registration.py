@@ -189,14 +189,17 @@ class Registration:
         )
 
     def _note_routing_version(self, version: int) -> None:
-        """Remember it, so that a manager with an older copy of its store is known (I15). A power cut may take the last
-        ones: then an older copy is not known by this node."""
+        """Remember it, so that a manager with an older copy of its store is known (I15). A power cut or a full disk may
+        take the last ones: then an older copy is not known by this node."""
         if version > self._newest_routing:
             self._newest_routing = version
             file = self._cluster_file.with_name(VERSION_NAME)
             fresh = file.with_name(file.name + ".new")
-            fresh.write_text(f"{version}\n", encoding="ascii")
-            fresh.replace(file)
+            try:
+                fresh.write_text(f"{version}\n", encoding="ascii")
+                fresh.replace(file)
+            except OSError as error:
+                _LOG.warning("the version of the routing cannot be kept", file=str(file), error=str(error))
 
     @property
     def _heartbeat_s(self) -> float:

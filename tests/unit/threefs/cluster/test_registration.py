@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
+from tests.harness.small_disk import small_disk
 from threefs import background
 from threefs.cluster.registration import Registration, read_cluster_id, write_cluster_id
 from threefs.errors import (
@@ -90,6 +92,18 @@ def test_it_tells_the_newest_version_of_the_routing_that_it_ever_heard_of(tmp_pa
         assert registration(Manager(), tmp_path)._newest_routing == 0
 
     run(body)
+
+
+def test_a_full_disk_ends_no_process_that_hears_of_a_new_version(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        place = registration(Manager(), disk)
+        place._note_routing_version(41)
+        with suppress(OSError):
+            (disk / "filler").write_bytes(b"x" * 65_536)
+        with capture_logs() as logged:
+            place._note_routing_version(42)
+        assert [entry["event"] for entry in logged] == ["the version of the routing cannot be kept"]
+        assert place._newest_routing == 42
 
 
 def test_a_process_that_registers_again_says_where_it_belongs_from_its_first_start_on(tmp_path: Path) -> None:
