@@ -124,4 +124,4 @@ def test_what_cannot_be_stored_is_told(cluster: LocalCluster) -> None:
     """Nobody else can tell the user: the program has not asked."""
     program = f"{OPEN}; f._file.handle._lease = -1"
     done = run(cluster, "/left-open-lost", program)
-    assert "left open could not be stored" in done.stderr and "/left-open-lost" in done.stderr
+    assert "left open could not be closed" in done.stderr and "/left-open-lost" in done.stderr

@@ -64,7 +64,7 @@ async def test_a_write_that_ends_on_too_few_is_not_acknowledged(tmp_path: Path) 
         chain[1].peers.before = None
         chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
         gate.open.set()
-        with pytest.raises(OutcomeUnknown, match="not on enough targets"):
+        with pytest.raises(OutcomeUnknown, match="too few targets have the write"):
             await write
         await until(lambda: chain[1].committed() == 1)
         again = chain.row(b"data", seq=row.identity.seq, again=True)

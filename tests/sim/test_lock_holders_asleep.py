@@ -45,8 +45,8 @@ def test_bytes_that_come_late_are_found_if_no_fence_stops_them(monkeypatch: pyte
 
 def test_a_client_that_does_not_know_that_its_lock_is_lost_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RecordStore, "_update_fence", lambda self, inode, record: None)
-    monkeypatch.setattr(LockOwner, "lost", False)
-    monkeypatch.setattr(Handle, "check_open", lambda self, offset, length: None)
+    monkeypatch.setattr(LockOwner, "is_lost", False)
+    monkeypatch.setattr(Handle, "check_writable", lambda self, offset, length: None)
     assert _some_seed_complains()
 
 

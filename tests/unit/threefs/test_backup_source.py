@@ -87,7 +87,7 @@ def test_a_log_of_another_store_is_refused(tmp_path: Path) -> None:
         page = await source.read_snapshot(pb.ReadSnapshotRequest())
         reply = await source.read_log(pb.ReadLogRequest(lineage=page.lineage, after=page.sequence))
         assert not reply.more and not reply.writes
-        with pytest.raises(TooOld, match="another store"):
+        with pytest.raises(TooOld, match="not the one that was backed up"):
             await source.read_log(pb.ReadLogRequest(lineage="other", after=page.sequence))
         with pytest.raises(TooOld, match="older copy"):
             await source.read_log(pb.ReadLogRequest(lineage=page.lineage, after=page.sequence + 1))

@@ -15,7 +15,7 @@ def test_a_file_is_removed_found_and_put_back(threefs: CommandLine, fs: FileSyst
     (item,) = [item for item in threefs.json("trash", "list") if item["original"] == "/trash-cli/d/a"]
     assert "/trash-cli/d/a" in threefs.ok("trash", "list", "--user", "0")
     fs.remove("/trash-cli/d", recursive=True)
-    assert "is gone" in threefs.error("trash", "restore", item["path"])
+    assert "does not exist: create it" in threefs.error("trash", "restore", item["path"])
     assert threefs.ok("trash", "restore", item["path"], "--parents") == "/trash-cli/d/a\n"
     assert fs.read_file("/trash-cli/d/a") == b"abc"
     threefs.ok("trash", "set", "/trash-cli/d", "off")
