@@ -33,6 +33,8 @@ def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
         threefs = CommandLine(cluster.address)
         with cluster.connect() as fs:
             fs.write_file("/before", b"x" * 100_000)
+        for program in cluster.storage.values():  # at once: the first would be put out while the others are heard
+            program.process.kill()
         for program in cluster.storage.values():
             program.kill()
         wait_for(threefs, {"lastsrv"})
