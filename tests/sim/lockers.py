@@ -15,11 +15,13 @@ from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import Process
 from tests.sim.world import LEASE_S, World
 from threefs.errors import Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
-from threefs.leases import client_lease_s
+from threefs.leases import RENEWALS, client_lease_s
 
 _PATH = "/counter"
 _DIGITS = 8
-_LAPSE_S = 0.9 * client_lease_s(LEASE_S)  # clocks drift
+#: Clocks drift, and the last renewal may lie almost one interval before a client fell asleep.
+_LEASE_S = client_lease_s(LEASE_S)
+_LAPSE_S = (0.9 - 1 / RENEWALS) * _LEASE_S
 
 
 class Lockers:
@@ -92,7 +94,7 @@ class Lockers:
     async def _look_again(self, fs: AsyncFileSystem, host: str) -> None:
         """Whether anything has come late that was sent under a lock that is lost."""
         async with await fs.open(_PATH, "r+b") as file:
-            await file.lock(wait_s=_LAPSE_S)
+            await file.lock(wait_s=_LEASE_S)
             self._take(host)
             self._saw(host, int(await file.read()))
             self._holder = None
