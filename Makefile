@@ -15,7 +15,7 @@ help: ## Show this list
 demo: $(READY) ## Start a cluster, use it, kill a storage process, check everything (JSON=file writes the figures)
 	$(BIN)/threefs demo $(if $(JSON),--json $(JSON))
 
-fast: $(READY) ## Run the unit tests: no cluster, no simulator (below a minute)
+fast: $(READY) ## Run the unit tests: no cluster, no simulator (a minute)
 	$(BIN)/python -m pytest tests/unit -n 3 --dist loadfile -q
 
 # Tests mostly wait for processes and leases, so a few files run side by side even on two cores.

@@ -73,7 +73,7 @@ async def close_batch(
     context: Context, ns: Namespace, requests: Iterable[pb.CloseRequest], actor: Credentials
 ) -> list[tuple[pb.InodeReply, bytes]]:
     """Close the first of these, as many as are different files and have nothing to ask of chunks: see
-    `new_files.create_files`."""
+    `create_files` in `batch/create.py`."""
     closed = {}
     for request in requests:
         if request.inode in closed:

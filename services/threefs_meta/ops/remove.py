@@ -59,7 +59,8 @@ def remove_transaction(
 async def remove_batch(
     context: Context, ns: Namespace, requests: Iterable[pb.RemoveRequest], actor: Credentials
 ) -> list[tuple[pb.RemoveReply, bytes]]:
-    """Remove what the first of these name, as many as are files, each under one name: see `new_files.create_files`."""
+    """Remove what the first of these name, as many as are files, each under one name: see
+    `create_files` in `batch/create.py`."""
     resolutions: dict[
         int, tuple[Resolution, pb.Place]
     ] = {}  # by inode: a second name of one counts what is left after the first
