@@ -245,6 +245,46 @@ def test_packages_are_packages_and_tests_are_not() -> None:
     report(breaches)
 
 
+#: The path of a source or test file in a page: whole, or its end in backticks.
+PAGE_PATH = re.compile(
+    r"(?<![\w/.-])(?:services|client|threefs|threefs_\w+|tests|docs|deploy|benchmarks|proto)/[\w./-]*\.(?:py|proto|pml)\b"
+    r"|(?<=`)[\w./-]+\.(?:py|proto|pml)(?=`)"
+)
+#: A row of a table of constants: name, file.
+PAGE_CONSTANT = re.compile(r"^\| `(\w+)` \| `([\w/]+\.py)` \|")
+
+
+def pages() -> list[str]:
+    """Pages that say how things are now. The change log says how they were."""
+    return [name for name in tracked() if name.endswith(".md") and name != "CHANGELOG.md"]
+
+
+def test_pages_name_files_that_exist() -> None:
+    ends = {"/".join(parts[at:]) for parts in (name.split("/") for name in tracked()) for at in range(len(parts))}
+    report(
+        [
+            f"{name}:{number}: {path} does not exist"
+            for name in pages()
+            for number, line in enumerate(text(name).splitlines(), 1)
+            for path in PAGE_PATH.findall(line)
+            if path not in ends
+        ]
+    )
+
+
+def test_pages_name_constants_that_exist() -> None:
+    rows = [(name, line) for name in pages() for line in text(name).splitlines()]
+    found = [(name, *match.groups()) for name, line in rows if (match := PAGE_CONSTANT.match(line))]
+    assert found, "docs/protocol.md has a table of constants"
+    report(
+        [
+            f"{name}: {file} has no {constant}"
+            for name, constant, file in found
+            if not re.search(rf"^\s*{constant}(: .+)? = ", text(file), re.MULTILINE)
+        ]
+    )
+
+
 def test_nothing_is_marked_unfinished() -> None:
     report(_lines_with(UNFINISHED))
 
