@@ -245,10 +245,11 @@ def test_packages_are_packages_and_tests_are_not() -> None:
     report(breaches)
 
 
-#: The path of a source or test file in a page: whole, or its end in backticks.
+#: A path in a page: of a source or test file, whole or its end in backticks; of a folder, whole in backticks.
 PAGE_PATH = re.compile(
     r"(?<![\w/.-])(?:services|client|threefs|threefs_\w+|tests|docs|deploy|benchmarks|proto)/[\w./-]*\.(?:py|proto|pml)\b"
     r"|(?<=`)[\w./-]+\.(?:py|proto|pml)(?=`)"
+    r"|(?<=`)(?:services|client|tests|proto|deploy)/[\w/-]+(?=`)"
 )
 #: A row of a table of constants: name, file.
 PAGE_CONSTANT = re.compile(r"^\| `(\w+)` \| `([\w/]+\.py)` \|")
@@ -260,14 +261,16 @@ def pages() -> list[str]:
 
 
 def test_pages_name_files_that_exist() -> None:
-    ends = {"/".join(parts[at:]) for parts in (name.split("/") for name in tracked()) for at in range(len(parts))}
+    files = [Path(name) for name in tracked()]
+    ends = {"/".join(file.parts[at:]) for file in files for at in range(len(file.parts))}
+    ends |= {str(folder) for file in files for folder in file.parents}
     report(
         [
             f"{name}:{number}: {path} does not exist"
             for name in pages()
             for number, line in enumerate(text(name).splitlines(), 1)
             for path in PAGE_PATH.findall(line)
-            if path not in ends
+            if path.rstrip("/") not in ends
         ]
     )
 
