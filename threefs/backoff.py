@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from threefs.env.random import Random
 
-_MOST_DOUBLINGS = 30
+_MAX_DOUBLINGS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Backoff:
 
     def limit_s(self, attempt: int) -> float:
         """The longest pause after attempt number `attempt`, counted from 0."""
-        return min(self.longest_s, self.first_s * (1 << min(attempt, _MOST_DOUBLINGS)))
+        return min(self.longest_s, self.first_s * (1 << min(attempt, _MAX_DOUBLINGS)))
 
     def pause_s(self, attempt: int, random: Random) -> float:
         """The pause after attempt number `attempt`, counted from 0."""

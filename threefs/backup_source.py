@@ -24,7 +24,7 @@ from threefs.wire import backup_pb2 as pb
 
 _PAGE_BYTES = 1 << 20
 _PAGE_ROWS = 16  # looked up at a time; of the longest values two times as many fit in one message
-_MOST_SNAPSHOTS = 4
+_MAX_SNAPSHOTS = 4
 _FORGET_S = 15.0  # a table that has failed is opened again only when nobody holds on to it
 _LOG_BYTES = 2 << 20
 
@@ -116,11 +116,11 @@ class BackupSource:
                 )
             known.used_at = now
             return number, known
-        if len(self._snapshots) >= _MOST_SNAPSHOTS:
+        if len(self._snapshots) >= _MAX_SNAPSHOTS:
             self._snapshots = {number: known for number, known in self._snapshots.items() if not known.read}
-        if len(self._snapshots) >= _MOST_SNAPSHOTS:
+        if len(self._snapshots) >= _MAX_SNAPSHOTS:
             raise Overloaded(
-                f"{_MOST_SNAPSHOTS} snapshots of the store are being read, the most; try again after a backup has ended"
+                f"{_MAX_SNAPSHOTS} snapshots of the store are being read, the most; try again after a backup has ended"
             )
         self._known_lineage(table)
         # No wait between the two: all writes are made on this loop.

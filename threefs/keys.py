@@ -12,9 +12,9 @@ from pathlib import Path
 from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings
 
 #: A server proves to anybody who asks that it knows the key, so who asks can try guesses at home.
-LEAST_CHARS = 16
+MIN_CHARS = 16
 _BYTES = 32
-_MOST_BYTES = 4096
+_MAX_BYTES = 4096
 
 
 def read(path: Path) -> str:
@@ -22,7 +22,7 @@ def read(path: Path) -> str:
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise InvalidSettings(f"the key file {path} cannot be read: {error.strerror}") from None
     if found.st_mode & (stat.S_IRWXO | stat.S_IWGRP):
@@ -32,9 +32,9 @@ def read(path: Path) -> str:
 
 def checked(key: str, where: str) -> str:
     """Raises InvalidSettings for a text that is no key."""
-    if len(key) < LEAST_CHARS or len(key) > _MOST_BYTES or not key.isprintable():
+    if len(key) < MIN_CHARS or len(key) > _MAX_BYTES or not key.isprintable():
         raise InvalidSettings(
-            f"{where} must hold one line of at least {LEAST_CHARS} characters; `threefs key FILE` makes a good one"
+            f"{where} must hold one line of at least {MIN_CHARS} characters; `threefs key FILE` makes a good one"
         )
     return key
 

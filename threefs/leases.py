@@ -7,7 +7,7 @@ failover of a manager and of a meta service, and a pause of a loaded machine.
 
 LEASES_PER_T = 3
 #: Small values of T are for quick failover of storage; a client's process may be a notebook or a busy trainer.
-SHORTEST_S = 15.0
+MIN_CLIENT_LEASE_S = 15.0
 RENEWALS = 3  # per lease
 #: The meta services count ticks (`threefs_meta/lease/logical_clock.py`): so many per lease ...
 TICKS_PER_LEASE = 6
@@ -17,9 +17,9 @@ LEASE_TICKS = TICKS_PER_LEASE + 1
 #: A change that is sent again returns its first result for so long after it was made. Who asks stops before that:
 #: later it would be made once more.
 REPLAYS_KEPT_S = 30 * 60.0
-LONGEST_OPERATION_S = 20 * 60.0
+MAX_OPERATION_S = 20 * 60.0
 
 
 def client_lease_s(lease_s: float) -> float:
     """`lease_s` is T."""
-    return max(LEASES_PER_T * lease_s, SHORTEST_S)
+    return max(LEASES_PER_T * lease_s, MIN_CLIENT_LEASE_S)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from threefs.errors import InvalidArgument
-from threefs.leases import LONGEST_OPERATION_S
+from threefs.leases import MAX_OPERATION_S
 from threefs_client import keyring
 
 
@@ -29,9 +29,9 @@ class Options:
         for name in ("timeout_s", "connect_timeout_s", "attempt_timeout_s"):
             if not getattr(self, name) > 0:
                 raise InvalidArgument(f"option {name} must be more than 0 seconds, not {getattr(self, name)!r}")
-        if self.timeout_s > LONGEST_OPERATION_S:  # or a repeated change might be applied twice
+        if self.timeout_s > MAX_OPERATION_S:  # or a repeated change might be applied twice
             raise InvalidArgument(
-                f"option timeout_s is at most {LONGEST_OPERATION_S:g} seconds, as the cluster keeps the results of "
+                f"option timeout_s is at most {MAX_OPERATION_S:g} seconds, as the cluster keeps the results of "
                 f"changes only so long, not {self.timeout_s!r}"
             )
         for name in ("request_bytes", "in_flight_bytes", "write_buffer_bytes", "read_ahead_bytes"):

@@ -6,7 +6,7 @@ from threefs_fuse import mounting
 from threefs_fuse.mounting import MountRequest
 
 from threefs.errors import InvalidArgument
-from threefs.leases import LONGEST_OPERATION_S
+from threefs.leases import MAX_OPERATION_S
 
 #: Options of mount(8) that the kernel or its helper understands, and that we hand on as they are.
 HANDED_ON = mounting.known_words()
@@ -26,8 +26,8 @@ class MountOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.cache_s <= 3600:
             raise InvalidArgument(f"the cache time goes from 0 to 3600 seconds, not {self.cache_s!r}")
-        if not 0 < self.timeout_s <= LONGEST_OPERATION_S:
-            most = f"{LONGEST_OPERATION_S:g} seconds, as long as the cluster surely remembers what it has done"
+        if not 0 < self.timeout_s <= MAX_OPERATION_S:
+            most = f"{MAX_OPERATION_S:g} seconds, as long as the cluster surely remembers what it has done"
             raise InvalidArgument(f"the timeout goes from above 0 to {most}, not {self.timeout_s!r}")
         if self.held_bytes < 1 << 20 or self.read_ahead_bytes < 0:
             raise InvalidArgument("at least 1 MiB must be held for writing, and no less than nothing be read ahead")

@@ -16,9 +16,9 @@ from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, PublicState, Target
 from threefs_manager.placement_balance import balance, choose_evenly
 
-MOST_REPLICAS = 16
-MOST_TARGETS_PER_DISK = 99
-MOST_TARGETS = 10_000  # one transaction stores the whole plan
+MAX_REPLICAS = 16
+MAX_TARGETS_PER_DISK = 99
+MAX_TARGETS = 10_000  # one transaction stores the whole plan
 FIRST_META_NODE = 1_000_000
 
 
@@ -32,15 +32,15 @@ class Disk:
 
 def target_id(node_id: int, number: int) -> TargetId:
     """The id of the target with this number, from 1, among those of the node."""
-    return TargetId(node_id * (MOST_TARGETS_PER_DISK + 1) + number)
+    return TargetId(node_id * (MAX_TARGETS_PER_DISK + 1) + number)
 
 
 def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> None:
     """Raises InvalidArgument if the plan cannot be placed."""
-    if not 1 <= replicas <= MOST_REPLICAS:
-        raise InvalidArgument(f"replicas must be 1 to {MOST_REPLICAS}, not {replicas}")
-    if not 1 <= targets_per_disk <= MOST_TARGETS_PER_DISK:
-        raise InvalidArgument(f"targets per disk must be 1 to {MOST_TARGETS_PER_DISK}, not {targets_per_disk}")
+    if not 1 <= replicas <= MAX_REPLICAS:
+        raise InvalidArgument(f"replicas must be 1 to {MAX_REPLICAS}, not {replicas}")
+    if not 1 <= targets_per_disk <= MAX_TARGETS_PER_DISK:
+        raise InvalidArgument(f"targets per disk must be 1 to {MAX_TARGETS_PER_DISK}, not {targets_per_disk}")
     for node_id, times in Counter(disk.node_id for disk in disks).items():
         if not 1 <= node_id < FIRST_META_NODE:
             raise InvalidArgument(f"ids of storage nodes must be 1 to {FIRST_META_NODE - 1}, not {node_id}")
@@ -49,9 +49,9 @@ def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> N
     if len(disks) < replicas:
         raise InvalidArgument(f"{replicas} replicas need {replicas} storage nodes; the plan has {len(disks)}")
     targets = len(disks) * targets_per_disk
-    if targets > MOST_TARGETS:
+    if targets > MAX_TARGETS:
         raise InvalidArgument(
-            f"the plan has {targets} targets, and at most {MOST_TARGETS} can be made; plan fewer targets per disk"
+            f"the plan has {targets} targets, and at most {MAX_TARGETS} can be made; plan fewer targets per disk"
         )
     if targets % replicas:
         step = replicas // math.gcd(len(disks), replicas)

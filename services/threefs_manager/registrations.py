@@ -20,10 +20,10 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager import restore
 from threefs_manager.cluster_store import Writer
 from threefs_manager.membership import Membership
-from threefs_manager.placement import MOST_TARGETS_PER_DISK
+from threefs_manager.placement import MAX_TARGETS_PER_DISK
 
-MOST_NAME_CHARS = 255
-MOST_FAILURE_CHARS = 1024  # kept of a target's report of a failure
+MAX_NAME_CHARS = 255
+MAX_FAILURE_CHARS = 1024  # kept of a target's report of a failure
 _LOCAL_STATES = frozenset(int(state) for state in LocalState)
 
 
@@ -107,8 +107,8 @@ def check_request(request: pb.RegisterRequest) -> None:
     """Raises InvalidArgument for a registration that no node can make."""
     if request.kind not in (pb.STORAGE, pb.META):
         raise InvalidArgument(f"a node registers as storage or meta service, not as kind {request.kind}")
-    if len(request.address) > MOST_NAME_CHARS or len(request.domain) > MOST_NAME_CHARS:
-        raise InvalidArgument(f"address and domain of a node have at most {MOST_NAME_CHARS} characters")
+    if len(request.address) > MAX_NAME_CHARS or len(request.domain) > MAX_NAME_CHARS:
+        raise InvalidArgument(f"address and domain of a node have at most {MAX_NAME_CHARS} characters")
     host, port = parse_address(request.address)
     if port == 0 or host in ("0.0.0.0", "::"):
         raise InvalidArgument(f"{request.address!r} is not an address that others can connect to")
@@ -120,9 +120,9 @@ def check_request(request: pb.RegisterRequest) -> None:
 
 def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
     """Check that the reports of a node are possible; beyond that they are believed. Raises InvalidArgument."""
-    if len(request.targets) > MOST_TARGETS_PER_DISK:
+    if len(request.targets) > MAX_TARGETS_PER_DISK:
         raise InvalidArgument(
-            f"node {request.node_id} reports {len(request.targets)} targets, more than {MOST_TARGETS_PER_DISK}"
+            f"node {request.node_id} reports {len(request.targets)} targets, more than {MAX_TARGETS_PER_DISK}"
         )
     if len({report.target_id for report in request.targets}) < len(request.targets):
         raise InvalidArgument(f"node {request.node_id} reports a target twice")
@@ -132,8 +132,8 @@ def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
             raise InvalidArgument(f"node {request.node_id} has no target {report.target_id}")
         if report.local_state not in _LOCAL_STATES:
             raise InvalidArgument(f"target {report.target_id} reports state {report.local_state}, which does not exist")
-        if len(report.failure) > MOST_FAILURE_CHARS:
-            report.failure = report.failure[:MOST_FAILURE_CHARS]
+        if len(report.failure) > MAX_FAILURE_CHARS:
+            report.failure = report.failure[:MAX_FAILURE_CHARS]
 
 
 def _find_or_create_node(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:

@@ -7,7 +7,7 @@ from threefs.errors import NotPrimary
 from threefs.routing import EMPTY, Routing
 from threefs.wire import manager_pb2 as pb
 
-LONGEST_WAIT_MS = 60_000
+MAX_WAIT_MS = 60_000
 
 
 class RoutingPublisher:
@@ -53,7 +53,7 @@ class RoutingPublisher:
         """
         if self.routing.version == version and wait_ms and not self._ended:
             try:
-                async with asyncio.timeout(min(wait_ms, LONGEST_WAIT_MS) / 1000):
+                async with asyncio.timeout(min(wait_ms, MAX_WAIT_MS) / 1000):
                     await self._changed.wait()
             except TimeoutError:
                 return None

@@ -451,8 +451,8 @@ def _normalized(request: pb.InitRequest) -> pb.InitRequest:
     """The plan in the form that is compared: nodes by their ids, each in a failure domain, by default its own."""
     plan = pb.InitRequest(replicas=request.replicas, targets_per_disk=request.targets_per_disk)
     for node in sorted(request.storage, key=lambda node: node.node_id):
-        if len(node.domain) > registrations.MOST_NAME_CHARS:
-            most = registrations.MOST_NAME_CHARS
+        if len(node.domain) > registrations.MAX_NAME_CHARS:
+            most = registrations.MAX_NAME_CHARS
             raise InvalidArgument(
                 f"the domain of node {node.node_id} has {len(node.domain)} characters, more than {most}"
             )

@@ -6,14 +6,14 @@ from threefs.wire import storage_pb2 as pb
 from threefs_storage.engine.records import Record
 from threefs_storage.target import Target
 
-MOST_ROWS = 2048
+MAX_ROWS = 2048
 GOOD, DAMAGED, LOST, REMOVED = range(4)
 
 
 def scan_chunks(target: Target, after: ChunkId | None, limit: int, *, removed: bool = False) -> pb.ScanChunksReply:
     """One page of chunks behind `after`. With `removed`, tombstones and fences are included: everything in which
     replicas must be equal."""
-    limit = min(limit or MOST_ROWS, MOST_ROWS)
+    limit = min(limit or MAX_ROWS, MAX_ROWS)
     found = target.engine.inventory(after, limit + 1)
     reply = pb.ScanChunksReply(more=len(found) > limit)
     for chunk, record in found[:limit]:

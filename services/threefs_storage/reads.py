@@ -35,8 +35,8 @@ from threefs_storage.engine.records import Version
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
-MOST_ROWS = 4096
-MOST_BYTES = 64 << 20
+MAX_ROWS = 4096
+MAX_BYTES = 64 << 20
 #: Rows and bytes that are read in one step of the event loop: some milliseconds of work. Few requests are larger.
 TURN_ROWS = 1024
 TURN_BYTES = 16 << 20
@@ -72,8 +72,8 @@ class Reads:
         if any(len(column) != count for column in columns):
             raise InvalidArgument(f"the columns of a read differ in length: {[count, *map(len, columns)]}")
         total = sum(lengths)
-        if count > MOST_ROWS or total > MOST_BYTES:
-            raise LimitExceeded(f"a read of {count} rows and {total} bytes; {MOST_ROWS} and {MOST_BYTES} are the most")
+        if count > MAX_ROWS or total > MAX_BYTES:
+            raise LimitExceeded(f"a read of {count} rows and {total} bytes; {MAX_ROWS} and {MAX_BYTES} are the most")
         call.make_room(total)
         buffer = self._pool.take(total)
         rows: list[RowResult] = []

@@ -51,7 +51,7 @@ from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.tombstone_collector import TombstoneCollector
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.chunk_listing import scan_chunks
-from threefs_storage.engine.exactly_once import MOST_ENTRIES
+from threefs_storage.engine.exactly_once import MAX_ENTRIES
 from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
 from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal
@@ -59,7 +59,7 @@ from threefs_storage.health.repair import Repair
 from threefs_storage.health.scrubber import Scrubber, ScrubRate
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.peer_targets import PeerTargets
-from threefs_storage.reads import MOST_ROWS, Reads
+from threefs_storage.reads import MAX_ROWS, Reads
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
@@ -224,8 +224,8 @@ class Storage:
     # ---- queries
 
     async def _query_version(self, request: pb.QueryVersionRequest) -> pb.QueryVersionReply:
-        if len(request.inode) != len(request.index) or len(request.index) > MOST_ROWS:
-            raise InvalidArgument(f"a version query has two columns of at most {MOST_ROWS} rows")
+        if len(request.inode) != len(request.index) or len(request.index) > MAX_ROWS:
+            raise InvalidArgument(f"a version query has two columns of at most {MAX_ROWS} rows")
         target = self._at_last(request.target, request.chain_version)
         versions = []
         for inode, index in zip(request.inode, request.index, strict=True):
@@ -353,8 +353,8 @@ def _split_payload(request: pb.WriteRequest, payload: memoryview) -> list[memory
     """Each write's share of the payload. Raises InvalidArgument."""
     parts, place = [], 0
     for write in request.writes:
-        if len(write.entries) > MOST_ENTRIES:
-            raise InvalidArgument(f"a write with {len(write.entries)} results; {MOST_ENTRIES} are the most")
+        if len(write.entries) > MAX_ENTRIES:
+            raise InvalidArgument(f"a write with {len(write.entries)} results; {MAX_ENTRIES} are the most")
         size = write.length if write.kind in (pb.WRITE, pb.REPLACE) and not write.lost else 0
         parts.append(payload[place : place + size])
         place += size

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _LOG = structlog.get_logger()
 
 #: The most damaged chunks that are kept for repair. Later passes of the scrubber find the others.
-MOST_DAMAGED = 4096
+MAX_DAMAGED = 4096
 #: First versions of chunks rise by this power of two per minute: nobody writes one chunk that often.
 _VERSIONS_PER_MINUTE_BITS = 20
 
@@ -45,7 +45,7 @@ class Target:
         #: Set when a chunk is added to `abandoned`.
         self.recovery_requested = asyncio.Event()
         #: Chunks whose record or bytes fail their checksum, and are not repaired yet.
-        self.damaged: dict[ChunkId, None] = dict.fromkeys(engine.damaged[:MOST_DAMAGED])
+        self.damaged: dict[ChunkId, None] = dict.fromkeys(engine.damaged[:MAX_DAMAGED])
         self.damage_added = asyncio.Event()
         self.damaged_chunks_found = len(engine.damaged)
         self.repaired_chunks = 0
@@ -212,7 +212,7 @@ class Target:
 
     def note_damage(self, chunk: ChunkId) -> bool:
         """Have this chunk repaired: its record or its bytes fail their checksum. True if that was not known."""
-        if chunk in self.damaged or chunk in self.engine.lost_chunks or len(self.damaged) >= MOST_DAMAGED:
+        if chunk in self.damaged or chunk in self.engine.lost_chunks or len(self.damaged) >= MAX_DAMAGED:
             return False
         self.damaged[chunk] = None
         self.damaged_chunks_found += 1

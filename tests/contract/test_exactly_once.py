@@ -36,7 +36,7 @@ async def test_r6_a_write_to_a_chunk_of_many_writers_whose_first_attempt_is_lost
 async def test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exactly_once, "MOST_ENTRIES", 33)
+    monkeypatch.setattr(exactly_once, "MAX_ENTRIES", 33)
     async with chain_of(tmp_path, 2) as chain:
         late = chain.row(b"OLD", seq=1)
         await chain.send(late, b"OLD")
@@ -57,7 +57,7 @@ async def test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown(
 
 
 async def test_r6_what_is_forgotten_travels_with_a_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exactly_once, "MOST_ENTRIES", 33)
+    monkeypatch.setattr(exactly_once, "MAX_ENTRIES", 33)
     async with chain_of(tmp_path, 2) as chain:
         chain.change((1, SERVING), (2, OFFLINE))
         for number in range(40):

@@ -12,7 +12,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.streams import failure, pair, receive, send
 from tests.sim.loop import Process, SimLoop
 from tests.sim.net import Fabric, SimNet
-from threefs.env.net import MOST_PIECES, Net, RealNet, Stream
+from threefs.env.net import MAX_PIECES, Net, RealNet, Stream
 from threefs.errors import Unavailable
 
 Test = Callable[[Net, Net, str], Coroutine[Any, Any, None]]
@@ -241,9 +241,9 @@ async def test_a_send_of_nothing_is_not_the_end(here: Net, there: Net, host: str
 @on_every_net
 async def test_no_more_pieces_than_the_kernel_takes(here: Net, there: Net, host: str) -> None:
     one, other, listener = await pair(here, there, host)
-    assert one.send([b"x"] * MOST_PIECES) == MOST_PIECES
+    assert one.send([b"x"] * MAX_PIECES) == MAX_PIECES
     with pytest.raises(OSError, match=r"(?i)too long"):
-        one.send([b"x"] * (MOST_PIECES + 1))
+        one.send([b"x"] * (MAX_PIECES + 1))
     for end in (one, other, listener):
         end.close()
 

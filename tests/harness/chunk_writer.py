@@ -17,7 +17,7 @@ from tests.harness.chunk_machine import expected
 from threefs.ids import ChunkId
 
 TASKS = 8
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 
 
 def chunk_of(task: int) -> ChunkId:
@@ -29,9 +29,9 @@ def step(task: int, version: int, old: bytes) -> tuple[Kind, int, int, bytes]:
     source = random.Random(task << 32 | version)
     kind = source.choice([Kind.WRITE, Kind.WRITE, Kind.WRITE, Kind.TRUNCATE])
     if kind == Kind.TRUNCATE:
-        return kind, 0, source.randrange(MOST_BYTES), b""
-    offset = source.choice([0, len(old), source.randrange(MOST_BYTES)])
-    payload = source.randbytes(source.choice([10, 5000, MOST_BYTES]))
+        return kind, 0, source.randrange(MAX_BYTES), b""
+    offset = source.choice([0, len(old), source.randrange(MAX_BYTES)])
+    payload = source.randbytes(source.choice([10, 5000, MAX_BYTES]))
     return kind, offset, len(payload), payload
 
 

@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from tests.harness.processes import free_port
-from threefs.kv.etcd_members import MOST_OPERATIONS, Members
+from threefs.kv.etcd_members import MAX_OPERATIONS, Members
 from threefs.wire import etcd_pb2 as pb
 
 START_S = 60.0
@@ -48,7 +48,7 @@ class EtcdMember:
         command += ["--listen-client-urls", client, "--advertise-client-urls", client]
         command += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer]
         command += ["--initial-cluster", initial, "--initial-cluster-token", "threefs-tests"]
-        command += ["--max-txn-ops", str(MOST_OPERATIONS), "--logger", "zap", *options]
+        command += ["--max-txn-ops", str(MAX_OPERATIONS), "--logger", "zap", *options]
         with (self._directory / "log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import KERNEL, Handle, Process, SimLoop
-from threefs.env.net import MOST_PIECES, Buffer, Callback, Stream, parse_address
+from threefs.env.net import MAX_PIECES, Buffer, Callback, Stream, parse_address
 from threefs.errors import ConnectionRefused, Unavailable
 
 _WINDOW_BYTES = 1 << 20
@@ -204,7 +204,7 @@ class SimStream:
             raise OSError(errno.EBADF, "bad file descriptor")
         if self._broken:
             raise BrokenPipeError(errno.EPIPE, "broken pipe")
-        if len(pieces) > MOST_PIECES:
+        if len(pieces) > MAX_PIECES:
             raise OSError(errno.EMSGSIZE, "message too long")
         room = _WINDOW_BYTES - self._unread_bytes
         if room <= 0:

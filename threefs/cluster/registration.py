@@ -28,7 +28,7 @@ from threefs.wire import manager_pb2 as pb
 _CALL_S = 5.0
 _PAUSE_S = 0.2
 HEARTBEATS_PER_T = 5
-_MOST_FAILURES = 3 * HEARTBEATS_PER_T
+_MAX_FAILURES = 3 * HEARTBEATS_PER_T
 #: How long another process may count as this node, or as the one at this address. If it is dead it is given up as
 #: silent after T; if it lives there is nothing to wait for.
 _IN_USE_S = 15.0
@@ -160,7 +160,7 @@ class Registration:
             except Exception:
                 _LOG.exception("no heartbeat could be sent")
                 failures += 1
-                if failures == _MOST_FAILURES:
+                if failures == _MAX_FAILURES:
                     raise  # a node that says nothing is of no use; a new process may have something to say
             await self._wait_interval()
 

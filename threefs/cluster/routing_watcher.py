@@ -18,7 +18,7 @@ from threefs.rpc.methods import GET_ROUTING
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import manager_pb2 as pb
 
-LONGEST_POLL_MS = 20_000
+MAX_POLL_MS = 20_000
 _POLLS_PER_T = 5  # a manager that is cut off is noticed before a lease ends
 _ANSWER_S = 0.5  # beyond the time that the poll itself may take, at least
 _BACKOFF = Backoff(0.05, 1.0)
@@ -119,7 +119,7 @@ class RoutingWatcher:
         failures = 0
         while True:
             try:
-                wait_ms = min(LONGEST_POLL_MS, self.routing.lease_ms // _POLLS_PER_T or LONGEST_POLL_MS)
+                wait_ms = min(MAX_POLL_MS, self.routing.lease_ms // _POLLS_PER_T or MAX_POLL_MS)
                 await self._poll_any(wait_ms, wait_ms / 1000 + max(_ANSWER_S, self.routing.lease_s / _POLLS_PER_T))
                 failures = 0
                 continue

@@ -20,7 +20,7 @@ written to them. The tests run so, and the programs that they start: `THREEFS_PO
 import mmap
 import os
 
-SMALLEST_BYTES = 4096
+MIN_BUFFER_BYTES = 4096
 
 #: "1" in the environment of a process: its pools poison.
 POISON_VARIABLE = "THREEFS_POISON_BUFFERS"
@@ -77,4 +77,4 @@ class BufferPool:
 
 def size_class(length_bytes: int) -> int:
     """The power of two that holds `length_bytes`, at least a page."""
-    return max(SMALLEST_BYTES, 1 << (length_bytes - 1).bit_length()) if length_bytes > 0 else SMALLEST_BYTES
+    return max(MIN_BUFFER_BYTES, 1 << (length_bytes - 1).bit_length()) if length_bytes > 0 else MIN_BUFFER_BYTES

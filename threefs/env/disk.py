@@ -35,9 +35,9 @@ Ts = TypeVarTuple("Ts")
 DIRECT_BYTES = 4096
 
 _IO_THREADS = 16
-_MOST_PARTS = 1024  # of one pwritev
+_MAX_PARTS = 1024  # of one pwritev
 #: More is not written and synced on the event loop, however quick the disk is.
-MOST_NOW_BYTES = 64 << 10
+MAX_NOW_BYTES = 64 << 10
 _STAT_BLOCK_BYTES = 512
 _PUNCH_HOLE_KEEP_SIZE = 0x01 | 0x02
 
@@ -206,7 +206,7 @@ class RealFile:
 
     def sync_now(self, writes: Sequence[Write]) -> bool:
         size = sum(len(part) for _, parts in writes for part in parts)
-        if not 0 < size <= MOST_NOW_BYTES or not self._sync_policy.on_loop:
+        if not 0 < size <= MAX_NOW_BYTES or not self._sync_policy.on_loop:
             return False
         self._sync(writes)
         return True
@@ -249,7 +249,7 @@ class RealFile:
         left = [memoryview(part).cast("B") for part in parts]
         with _mapped(self._path):
             while left:
-                count = os.pwritev(fd, left[:_MOST_PARTS], offset)
+                count = os.pwritev(fd, left[:_MAX_PARTS], offset)
                 offset += count
                 if count % DIRECT_BYTES:
                     fd = self._cached

@@ -22,7 +22,7 @@ Callback = Callable[[], None]
 SOCKET_BUFFER_BYTES = 4 << 20
 BACKLOG = 1024
 #: The kernel takes at most so many pieces at once (IOV_MAX).
-MOST_PIECES = 1024
+MAX_PIECES = 1024
 #: Free ports that are tried until the name of the UNIX socket beside one is free too.
 _TRIES = 16
 

@@ -12,7 +12,7 @@ processor, and then wake-ups cost even more. A slow disk has hardly a fast sync.
 QUICK_S = 0.0005  # other calls may be held up for this long
 STALL_S = 0.05
 _QUICK_WEIGHT = 3  # against one that is not
-_MOST_BALANCE = 24
+_MAX_BALANCE = 24
 _WARY_SYNCS = 256
 
 
@@ -20,7 +20,7 @@ class SyncPolicy:
     """Decides for one file, from how long its syncs took."""
 
     def __init__(self) -> None:
-        self._balance = -_MOST_BALANCE  # fast syncs against slow ones; it begins as for a slow disk
+        self._balance = -_MAX_BALANCE  # fast syncs against slow ones; it begins as for a slow disk
         self._wary = 0  # syncs that are still to be done in a thread
 
     @property
@@ -31,9 +31,9 @@ class SyncPolicy:
     def record(self, seconds: float) -> None:
         """A sync has ended."""
         if seconds < QUICK_S:
-            self._balance = min(self._balance + _QUICK_WEIGHT, _MOST_BALANCE)
+            self._balance = min(self._balance + _QUICK_WEIGHT, _MAX_BALANCE)
         else:
-            self._balance = max(self._balance - 1, -_MOST_BALANCE)
+            self._balance = max(self._balance - 1, -_MAX_BALANCE)
         if seconds >= STALL_S:
             self._wary = _WARY_SYNCS
         elif self._wary:

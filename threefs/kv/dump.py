@@ -24,7 +24,7 @@ _RECORD, _END = 1, 2
 _HEAD = struct.Struct("<BQII")  # kind, number, bytes of the key, bytes of the value
 _CHECKSUM = struct.Struct("<I")
 _DIGEST_BYTES = 32
-_LONGEST_S = 24 * 3600.0
+_MAX_DUMP_S = 24 * 3600.0
 _PAGE = 200
 _BATCH_BYTES = 400_000
 _BATCH_KEYS = 1000
@@ -47,7 +47,7 @@ async def dump(engine: DurableEngine, out: BinaryIO) -> Content:
     """Write one state of the store. Raises TooOld, Conflict if the store cannot show it for so long, StrangeStore if it
     was loaded only in part."""
     writer = Writer(out)
-    tx = engine.begin(_LONGEST_S)
+    tx = engine.begin(_MAX_DUMP_S)
     await read_mark(tx)
     after = b""
     while True:

@@ -20,13 +20,13 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Conflict, InvalidSettings, ThreefsError, TooLarge
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
-from threefs.kv.etcd_members import MOST_OPERATIONS, Members
+from threefs.kv.etcd_members import MAX_OPERATIONS, Members
 from threefs.kv.remote_transaction import RemoteTransaction, Row
 from threefs.wire import etcd_pb2 as pb
 
 _KEYS_PER_CALL = 500
 _PAGE = 500  # pairs per answer, each of at most 110 kB
-_MOST_MARKERS = 4096
+_MAX_MARKERS = 4096
 
 _LOG = structlog.get_logger()
 
@@ -72,7 +72,7 @@ class EtcdEngine:
         markers = pb.EtcdRange(key=self._markers, range_end=self._markers_end, count_only=True)
         self._marked = (await self._members.read(markers)).count
         try:
-            await self._members.try_many(MOST_OPERATIONS)
+            await self._members.try_many(MAX_OPERATIONS)
         except TooLarge as error:
             raise InvalidSettings(str(error)) from None
 
@@ -95,7 +95,7 @@ class EtcdEngine:
         if not reply.succeeded:
             raise Conflict
         self._marked += sum(value is None for value in attempt.writes.values())
-        if self._marked >= _MOST_MARKERS:
+        if self._marked >= _MAX_MARKERS:
             await self._remove_markers()
 
     def _compares(self, attempt: RemoteTransaction, revision: int) -> list[pb.EtcdCompare]:

@@ -27,11 +27,11 @@ Rep = TypeVar("Rep", bound=Message)
 #: One member's time for an answer; longer than an election takes, so that a commit is rarely left in doubt.
 TRY_S = 2.5
 PATIENCE_S = 5.0  # of a read, over all members
-MOST_OPERATIONS = 16_384  # per transaction; etcd's own default of 128 is too few
+MAX_OPERATIONS = 16_384  # per transaction; etcd's own default of 128 is too few
 _PAUSE_S = 0.05
-_LARGEST_REPLY_BYTES = 128 << 20
+_MAX_REPLY_BYTES = 128 << 20
 _OPTIONS = [
-    ("grpc.max_receive_message_length", _LARGEST_REPLY_BYTES),
+    ("grpc.max_receive_message_length", _MAX_REPLY_BYTES),
     ("grpc.max_send_message_length", -1),  # etcd itself says what is too large
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -179,7 +179,7 @@ def error_of(error: grpc.aio.AioRpcError, address: str) -> ThreefsError:
     if "request is too large" in text or "larger than max" in text:
         return TooLarge(f"{said}; etcd takes transactions of --max-request-bytes")
     if "too many operations" in text:
-        return TooLarge(f"{said}; start etcd with --max-txn-ops={MOST_OPERATIONS}")
+        return TooLarge(f"{said}; start etcd with --max-txn-ops={MAX_OPERATIONS}")
     if "space exceeded" in text:
         return NoSpace(f"{said}; compact and defragment it, or raise --quota-backend-bytes, then disarm its alarm")
     if "has been compacted" in text:

@@ -25,7 +25,7 @@ from threefs.kv.postgres_connections import CALL_S, Connection, Connections, err
 from threefs.kv.remote_transaction import Scan
 
 MAX_BATCH = 64
-_MOST_BYTES = 4_000_000
+_MAX_BYTES = 4_000_000
 _BACKOFF = Backoff(0.001, 0.05, jitter=1.0)
 
 #: Stands in the answer for: nothing was judged, and nothing written.
@@ -184,7 +184,7 @@ def next_batch(waiting: deque[Commit]) -> list[Commit]:
     length = 0
     while waiting and len(batch) < MAX_BATCH:
         one = waiting[0]
-        if batch and (length + one.length_bytes > _MOST_BYTES or one.depends_on(written)):
+        if batch and (length + one.length_bytes > _MAX_BYTES or one.depends_on(written)):
             break
         batch.append(waiting.popleft())
         written.update(one.writes)

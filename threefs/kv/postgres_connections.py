@@ -24,7 +24,7 @@ from threefs.errors import (
 
 Connection = psycopg.AsyncConnection[Any]
 
-MOST_CONNECTIONS = 24  # the server's own default is 100 for all
+MAX_CONNECTIONS = 24  # the server's own default is 100 for all
 PATIENCE_S = 5.0  # for a connection
 CALL_S = 10.0  # a server that hangs is given up
 _STATEMENT_MS = 5_000
@@ -42,7 +42,7 @@ _LOG = structlog.get_logger()
 
 
 class Connections:
-    def __init__(self, conninfo: str, *, most: int = MOST_CONNECTIONS, clock: Clock = CLOCK) -> None:
+    def __init__(self, conninfo: str, *, most: int = MAX_CONNECTIONS, clock: Clock = CLOCK) -> None:
         self._conninfo = conninfo
         self._clock = clock
         self._slots = asyncio.Semaphore(most)

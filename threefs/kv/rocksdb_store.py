@@ -11,7 +11,7 @@ from threefs.kv.wal_recovery import cut_torn_tails, flushed, gaps, put_aside, ro
 
 _BLOCK_CACHE_BYTES = 64 << 20
 _WRITE_BUFFER_BYTES = 32 << 20
-_LARGEST_WAL_BYTES = 256 << 20
+_MAX_WAL_BYTES = 256 << 20
 _KEEP_LOGS_S = 3600  # a backup that was away for longer begins anew with a snapshot
 _KEEP_LOGS_MIB = 1024
 _BLOOM_BITS_PER_KEY = 10
@@ -98,7 +98,7 @@ def _options(keep_logs: bool = False) -> Options:
     options.set_block_based_table_factory(blocks)
     options.set_compression_type(DBCompressionType.none())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
-    options.set_max_total_wal_size(_LARGEST_WAL_BYTES)
+    options.set_max_total_wal_size(_MAX_WAL_BYTES)
     if keep_logs:
         options.set_wal_ttl_seconds(_KEEP_LOGS_S)
         options.set_wal_size_limit_mb(_KEEP_LOGS_MIB)

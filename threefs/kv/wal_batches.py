@@ -12,7 +12,7 @@ from threefs.kv.wal_recovery import MARK_KEY
 Change = tuple[bytes, bytes | None]
 
 _REMOVED, _PUT = 0, 1
-_MOST_VARINT_BYTES = 5
+_MAX_VARINT_BYTES = 5
 
 
 def changes(batch: bytes) -> Iterator[Change]:
@@ -32,8 +32,8 @@ def changes(batch: bytes) -> Iterator[Change]:
 
 def _bytes(batch: bytes, place: int) -> tuple[bytes, int]:
     length = shift = 0
-    for number in range(_MOST_VARINT_BYTES + 1):
-        if number == _MOST_VARINT_BYTES or place >= len(batch):
+    for number in range(_MAX_VARINT_BYTES + 1):
+        if number == _MAX_VARINT_BYTES or place >= len(batch):
             raise Corrupt("a write of the log is cut off or damaged")
         byte = batch[place]
         place += 1

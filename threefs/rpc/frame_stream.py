@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from threefs.env.net import MOST_PIECES, Buffer, Stream
+from threefs.env.net import MAX_PIECES, Buffer, Stream
 from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
@@ -221,7 +221,7 @@ class FrameStream:
         pieces: list[Buffer] = []
         queue = self._queue
         total = 0
-        while queue and total < _TURN_BYTES and len(pieces) < MOST_PIECES:
+        while queue and total < _TURN_BYTES and len(pieces) < MAX_PIECES:
             message = queue.popleft()
             if not message.head:  # a SEGMENT
                 self.queued_bytes += HEADER_BYTES
@@ -244,7 +244,7 @@ class FrameStream:
         """Hand all collected pieces to the kernel. False when it takes no more, or the link broke."""
         pieces = self._pieces
         while pieces:
-            batch = [pieces[i] for i in range(MOST_PIECES)] if len(pieces) > MOST_PIECES else list(pieces)
+            batch = [pieces[i] for i in range(MAX_PIECES)] if len(pieces) > MAX_PIECES else list(pieces)
             try:
                 taken = self._stream.send(batch)
             except BlockingIOError:
@@ -350,7 +350,7 @@ class FrameStream:
             self._discard_payload()
         wanted = self._destinations
         if wanted:
-            views = [wanted[i] for i in range(MOST_PIECES - 1)] if len(wanted) >= MOST_PIECES else list(wanted)
+            views = [wanted[i] for i in range(MAX_PIECES - 1)] if len(wanted) >= MAX_PIECES else list(wanted)
             if len(views) == len(wanted):
                 views.append(self._ring)
         else:

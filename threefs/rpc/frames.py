@@ -149,11 +149,11 @@ def _damaged() -> ConnectionLost:
     return ConnectionLost("a frame was damaged on its way: its checksum is wrong, so the connection is given up")
 
 
-_MOST_MESSAGE_CHARS = 4096
+_MAX_MESSAGE_CHARS = 4096
 
 
 def error_body(error: ThreefsError) -> bytes:
-    return common_pb2.Error(code=error.code, message=error.message[:_MOST_MESSAGE_CHARS]).SerializeToString()
+    return common_pb2.Error(code=error.code, message=error.message[:_MAX_MESSAGE_CHARS]).SerializeToString()
 
 
 def error_from(body: bytes) -> ThreefsError:

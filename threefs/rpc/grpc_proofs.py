@@ -18,7 +18,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import NotAuthorised
 
 CHALLENGE_S = 300.0  # a proof is taken for so long, or twice that
-_MOST_NONCES = 1 << 16  # remembered for each of two challenges; with more the challenge changes before its time
+_MAX_NONCES = 1 << 16  # remembered for each of two challenges; with more the challenge changes before its time
 _RANDOM_BYTES = 16
 
 _CALL, _REPLY = b"threefs control call", b"threefs control reply"
@@ -77,7 +77,7 @@ class Gate:
         """The one that holds now."""
         now = self._clock.monotonic()
         newest = next(reversed(self._seen), "")
-        if not newest or now >= self._changes_at or len(self._seen[newest]) >= _MOST_NONCES:
+        if not newest or now >= self._changes_at or len(self._seen[newest]) >= _MAX_NONCES:
             before = {newest: self._seen[newest]} if newest else {}
             newest = self._random.token(_RANDOM_BYTES).hex()
             self._seen = {**before, newest: set()}

@@ -12,7 +12,7 @@ from threefs.rpc.limits import Limits
 
 CHECK_INTERVAL_S = 1.0
 #: A slower transfer counts as no progress.
-_LEAST_BYTES_S = 16 << 10
+_MIN_BYTES_PER_S = 16 << 10
 #: A peer that needs longer to take what is queued for it is evicted when others need memory.
 _SLOW_S = 10.0
 
@@ -83,7 +83,7 @@ class Progress:
         sent, received = peer.sent_bytes - self.sent, peer.received_bytes - self.received
         self.sent += sent
         self.received += received
-        least = _LEAST_BYTES_S * elapsed_s
+        least = _MIN_BYTES_PER_S * elapsed_s
         queued, expected = peer.queued_bytes, peer.expected_bytes
         if sent >= least or not queued:
             self.send_progress_at = now

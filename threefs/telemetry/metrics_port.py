@@ -11,8 +11,8 @@ from threefs.env.net import Listener, Net, Stream
 from threefs.errors import ThreefsError
 
 _PATH = b"/metrics"
-_MOST_HEAD_BYTES = 16 << 10
-_MOST_AT_ONCE = 8
+_MAX_HEAD_BYTES = 16 << 10
+_MAX_AT_ONCE = 8
 _PATIENCE_S = 10.0
 
 _LOG = structlog.get_logger()
@@ -37,7 +37,7 @@ class MetricsPort:
         _LOG.info("metrics", address=self.address)
 
     def _accept(self, stream: Stream) -> None:
-        if len(self._scrapes) < _MOST_AT_ONCE:
+        if len(self._scrapes) < _MAX_AT_ONCE:
             self._scrapes.add(_Scrape(self, stream))
         else:
             stream.close()
@@ -58,7 +58,7 @@ class _Scrape:
     def __init__(self, port: MetricsPort, stream: Stream) -> None:
         self._port = port
         self._stream = stream
-        self._head = memoryview(bytearray(_MOST_HEAD_BYTES))
+        self._head = memoryview(bytearray(_MAX_HEAD_BYTES))
         self._length = 0
         self._rest = memoryview(b"")  # of the answer
         self._task: asyncio.Task[None] | None = None
@@ -77,7 +77,7 @@ class _Scrape:
         if b"\r\n\r\n" in head:
             self._stream.on_readable(None)
             self._task = asyncio.create_task(self._answer(head))
-        elif not count or self._length == _MOST_HEAD_BYTES:
+        elif not count or self._length == _MAX_HEAD_BYTES:
             self.close()
 
     async def _answer(self, head: bytes) -> None:

@@ -28,7 +28,7 @@ from threefs_storage.health.repair import Outcome, Repair
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 
-MOST_ROWS = 2048
+MAX_ROWS = 2048
 _IN_FLIGHT_CHUNKS = 8  # of one target
 #: Of all targets of the process: half of the budget for whole chunks in flight, so that clients' writes have room, too.
 IN_FLIGHT_BYTES = 32 << 20
@@ -151,7 +151,7 @@ class Resync:
         after: ChunkId | None = None
         more = True
         while more:
-            request = pb.InventoryRequest(target=successor, chain_version=chain_version, limit=MOST_ROWS)
+            request = pb.InventoryRequest(target=successor, chain_version=chain_version, limit=MAX_ROWS)
             if after is not None:
                 request.behind, request.inode, request.index = True, after.inode, after.number
             reply = await self._peers.call(successor, INVENTORY, request, timeout_s=_CALL_S)
@@ -165,7 +165,7 @@ class Resync:
 
 def inventory(target: Target, after: ChunkId | None, limit: int) -> pb.InventoryReply:
     """One page of the inventory of a syncing target."""
-    limit = min(limit or MOST_ROWS, MOST_ROWS)
+    limit = min(limit or MAX_ROWS, MAX_ROWS)
     found = target.inventory(after, limit + 1)
     rows = [row_of(chunk, record) for chunk, record in found[:limit]]
     return pb.InventoryReply(
@@ -216,8 +216,8 @@ def _merged_pages(
     """Chunks of either target behind `after`, up to and including `last` (None: to the end), page by page."""
     full = True
     while full:
-        ours = [chunk for chunk, _ in target.inventory(after, MOST_ROWS)]
-        full = len(ours) == MOST_ROWS and (last is None or ours[-1] < last)
+        ours = [chunk for chunk, _ in target.inventory(after, MAX_ROWS)]
+        full = len(ours) == MAX_ROWS and (last is None or ours[-1] < last)
         end = ours[-1] if full else last
         chunks = {chunk for chunk in ours if end is None or chunk <= end}
         chunks |= {chunk for chunk in theirs if (after is None or chunk > after) and (end is None or chunk <= end)}

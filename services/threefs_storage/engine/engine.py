@@ -34,7 +34,7 @@ from threefs_storage.engine.records import Block, Record, Version, decode
 _KEPT_BUFFER_BYTES = 64 << 20
 _AFTER_ALL_KEYS = b"\xff" * 13
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
-MOST_UNREADABLE = 16
+MAX_UNREADABLE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,7 +453,7 @@ class ChunkEngine:
 
     def _note_unreadable(self, block: Block, error: DiskFailed) -> None:
         self._unreadable_blocks.add(block)
-        if len(self._unreadable_blocks) >= MOST_UNREADABLE:
+        if len(self._unreadable_blocks) >= MAX_UNREADABLE:
             self.fail(DiskFailed(f"{len(self._unreadable_blocks)} blocks cannot be read: {error.message}"))
 
     def _free(self, block: Block, number: int) -> None:

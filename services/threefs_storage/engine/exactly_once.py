@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 #: Entries that are kept whatever their age, and the most that are kept.
 KEPT_ENTRIES = 32
-MOST_ENTRIES = 256
+MAX_ENTRIES = 256
 #: The longest time that an attempt of a write can be on its way: the longest timeout of a client's call, one hour, and
 #: as much again for networks and their kernels.
 LIFETIME_MIN = 120
@@ -52,13 +52,13 @@ def add_entry(
     dropped = 0
     while len(others) - dropped >= KEPT_ENTRIES and entry.stamp - others[dropped].stamp > LIFETIME_MIN:
         dropped += 1
-    excess = len(others) - dropped - (MOST_ENTRIES - 1)
+    excess = len(others) - dropped - (MAX_ENTRIES - 1)
     if excess > 0:
         dropped += excess
         last = others[dropped - 1]
         forgotten = Forgotten(max(forgotten.version, last.version), max(forgotten.stamp, last.stamp))
     kept = (*others[dropped:], entry)
-    assert len(kept) <= MOST_ENTRIES, "the record of a chunk is bounded (I20)"
+    assert len(kept) <= MAX_ENTRIES, "the record of a chunk is bounded (I20)"
     return kept, forgotten
 
 

@@ -16,7 +16,7 @@ from threefs_storage.health.comparison import Comparison
 from threefs_storage.target import Target
 
 _PAGE = 256
-_LEAST_BYTES = 4096  # every chunk counts as at least this many bytes
+_MIN_BYTES = 4096  # every chunk counts as at least this many bytes
 _CURSOR = "scrub"  # the note in the store that names the last chunk that was read
 _SHOWN = 8  # chunks in a line of the log
 _LOG = structlog.get_logger()
@@ -67,7 +67,7 @@ class Scrubber:
                 length = await self._verify(target, engine, chunk)
                 target.scrubbed_chunks += 1
                 target.scrubbed_bytes += length
-                await self._clock.sleep(max(length, _LEAST_BYTES) / self._rate.bytes_per_s)
+                await self._clock.sleep(max(length, _MIN_BYTES) / self._rate.bytes_per_s)
                 if target.engine is not engine:
                     raise Unavailable("the store was opened again: the pass starts again")
             last = page[-1][0]

@@ -302,4 +302,4 @@ def fenced_process_keeps_its_leases() -> None:
 @plant_for("unit/threefs/cluster/test_registration.py::test_a_heart_that_can_never_beat_dies")
 def heart_that_never_beats_lives() -> None:
     """I19: a process that can send no heartbeat lives on for ever."""
-    put(registration_module, "_MOST_FAILURES", -1)
+    put(registration_module, "_MAX_FAILURES", -1)

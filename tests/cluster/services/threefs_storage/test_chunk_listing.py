@@ -23,7 +23,7 @@ async def ask(
 
 
 async def test_pages_of_all_chunks_on_every_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_listing, "MOST_ROWS", 2)
+    monkeypatch.setattr(chunk_listing, "MAX_ROWS", 2)
     async with chain_of(tmp_path, 2) as chain:
         chunks = [ChunkId(inode, number) for inode in (7, 9) for number in (0, 3)]
         for chunk in chunks:

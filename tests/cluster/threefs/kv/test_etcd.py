@@ -71,7 +71,7 @@ def test_markers_are_removed_after_a_while_and_whoever_began_before_starts_over(
         await clear(engine, b"m")
         assert await markers(etcd, name) == 1
         while await markers(etcd, name):
-            await clear(engine, *(b"n%d" % number for number in range(module._MOST_MARKERS // 2)))
+            await clear(engine, *(b"n%d" % number for number in range(module._MAX_MARKERS // 2)))
         for tx in (ranging, pointing, blind):
             tx.set(b"x", b"1")
         with pytest.raises(Conflict):
@@ -90,10 +90,10 @@ def test_markers_that_others_left_are_counted(etcd: EtcdCluster) -> None:
     name = RANDOM.token(4).hex()
 
     async def leave(engine: EtcdEngine) -> None:
-        await clear(engine, *(b"n%d" % number for number in range(module._MOST_MARKERS - 1)))
+        await clear(engine, *(b"n%d" % number for number in range(module._MAX_MARKERS - 1)))
 
     async def go_on(engine: EtcdEngine) -> None:
-        assert await markers(etcd, name) == module._MOST_MARKERS - 1
+        assert await markers(etcd, name) == module._MAX_MARKERS - 1
         await clear(engine, b"one")
         assert await markers(etcd, name) == 0
 

@@ -9,7 +9,7 @@ from threefs.background import cancel_and_wait
 from threefs.env.random import RANDOM
 from threefs.errors import TooOld
 from threefs.kv.postgres import PostgresEngine
-from threefs.kv.postgres_connections import MOST_CONNECTIONS
+from threefs.kv.postgres_connections import MAX_CONNECTIONS
 from threefs.kv.postgres_snapshot import PostgresSnapshot
 
 
@@ -28,10 +28,10 @@ async def end_connection(engine: PostgresEngine, url: str, reading: PostgresSnap
 def test_a_transaction_that_nobody_ends_gives_its_connection_back(url: str) -> None:
     async def main() -> None:
         engine = await PostgresEngine.open(url)
-        for _ in range(3 * MOST_CONNECTIONS):
+        for _ in range(3 * MAX_CONNECTIONS):
             await engine.begin().get(b"a")
         gc.collect()
-        held = [engine.begin() for _ in range(MOST_CONNECTIONS)]
+        held = [engine.begin() for _ in range(MAX_CONNECTIONS)]
         await asyncio.gather(*(tx.get(b"a") for tx in held))
         await engine.close()
 

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_manager.placement import MOST_TARGETS, Disk, check_plan, oversized_domains, place, target_id
+from threefs_manager.placement import MAX_TARGETS, Disk, check_plan, oversized_domains, place, target_id
 
 from threefs.errors import InvalidArgument
 from threefs.ids import NodeId, TargetId
@@ -95,7 +95,7 @@ def test_one_plan_is_written_down() -> None:
         ("abc", 17, 1, "replicas must be 1 to 16, not 17"),
         ("abc", 3, 0, "targets per disk must be 1 to 99, not 0"),
         ("abc", 3, 100, "targets per disk must be 1 to 99, not 100"),
-        ("a" * 300, 3, 99, f"29700 targets, and at most {MOST_TARGETS}"),
+        ("a" * 300, 3, 99, f"29700 targets, and at most {MAX_TARGETS}"),
     ],
 )
 def test_a_bad_plan_is_explained(domains: str, replicas: int, per_disk: int, text: str) -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from threefs.checksums import crc32c
-from threefs.env.buffers import POISON, SMALLEST_BYTES, BufferPool, size_class
+from threefs.env.buffers import MIN_BUFFER_BYTES, POISON, BufferPool, size_class
 from threefs.env.disk import is_aligned
 
 
@@ -13,7 +13,7 @@ from threefs.env.disk import is_aligned
 def test_sizes_are_powers_of_two_that_hold_what_was_asked_for(length: int) -> None:
     size = size_class(length)
     assert size >= length and size & (size - 1) == 0
-    assert size == SMALLEST_BYTES or size < 2 * length
+    assert size == MIN_BUFFER_BYTES or size < 2 * length
 
 
 def test_a_buffer_is_aligned_writable_and_used_again() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from threefs.env import sync_policy
-from threefs.env.disk import DIRECT_BYTES, MOST_NOW_BYTES, RealDisk, RealFile, is_aligned, run_to_completion
+from threefs.env.disk import DIRECT_BYTES, MAX_NOW_BYTES, RealDisk, RealFile, is_aligned, run_to_completion
 from threefs.errors import DiskFailed
 
 Body = Callable[[RealDisk], Awaitable[None]]
@@ -122,7 +122,7 @@ def test_a_quick_disk_is_written_and_synced_at_once(tmp_path: Path, monkeypatch:
             await file.sync([(0, [b"ABCDEF"])])
         assert await read(file, 0, 6) == b"abcdef"
         assert threads.pop() == threading.get_ident() and threading.get_ident() not in threads and threads
-        large = bytes(MOST_NOW_BYTES)
+        large = bytes(MAX_NOW_BYTES)
         assert file.sync_now([(0, [large])]) and not file.sync_now([(0, [large]), (len(large), [b"x"])])
         assert file.size() == len(large)
         assert not file.sync_now([])  # what was written before may be much

@@ -1,5 +1,5 @@
 from threefs.kv import engine_api
-from threefs.kv.etcd_members import MOST_OPERATIONS
+from threefs.kv.etcd_members import MAX_OPERATIONS
 
 
 def test_limits_are_those_of_every_engine_that_is_planned() -> None:
@@ -7,5 +7,5 @@ def test_limits_are_those_of_every_engine_that_is_planned() -> None:
     assert engine_api.MAX_KEY_BYTES <= 10_000
     assert engine_api.MAX_VALUE_BYTES <= 100_000
     assert engine_api.MAX_TRANSACTION_BYTES <= 1_500_000
-    assert 2 * engine_api.MAX_TRANSACTION_KEYS <= MOST_OPERATIONS, "a removal is two operations of etcd"
+    assert 2 * engine_api.MAX_TRANSACTION_KEYS <= MAX_OPERATIONS, "a removal is two operations of etcd"
     assert engine_api.MAX_TRANSACTION_SECONDS <= 5.0

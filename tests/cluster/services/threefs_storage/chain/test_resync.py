@@ -72,7 +72,7 @@ async def test_what_only_the_successor_has_is_forgotten(tmp_path: Path) -> None:
 
 
 async def test_a_wiped_replica_gets_everything_page_by_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resync, "MOST_ROWS", 2)
+    monkeypatch.setattr(resync, "MAX_ROWS", 2)
     async with chain_of(tmp_path, 2) as chain:
         chain.change((1, SERVING), (2, OFFLINE))
         for chunk in CHUNKS:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from threefs_storage.engine.engine import MOST_UNREADABLE
+from threefs_storage.engine.engine import MAX_UNREADABLE
 from threefs_storage.engine.records import Version
 
 from tests.harness.chain_harness import (
@@ -405,7 +405,7 @@ async def test_a_write_that_must_copy_what_cannot_be_read_waits_for_the_repair(n
 def test_many_places_that_cannot_be_read_are_the_end_of_the_disk(tmp_path: Path) -> None:
     async def test() -> None:
         async with chain_of(tmp_path) as chain:
-            chunks = [ChunkId(8, number) for number in range(MOST_UNREADABLE)]
+            chunks = [ChunkId(8, number) for number in range(MAX_UNREADABLE)]
             for chunk in chunks:
                 await chain.write(CONTENT, chunk=chunk)
                 spoil(chain[2], chunk)

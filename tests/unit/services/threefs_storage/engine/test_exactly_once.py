@@ -8,7 +8,7 @@ from threefs_storage.engine import exactly_once
 from threefs_storage.engine.exactly_once import (
     KEPT_ENTRIES,
     LIFETIME_MIN,
-    MOST_ENTRIES,
+    MAX_ENTRIES,
     NOTHING_FORGOTTEN,
     Forgotten,
     OnceEntry,
@@ -35,13 +35,13 @@ def test_a_few_are_kept_whatever_their_age() -> None:
 
 
 def test_young_ones_are_kept_beyond_that() -> None:
-    entries, forgotten = remembered([entry(n, stamp=n % LIFETIME_MIN) for n in range(1, MOST_ENTRIES + 1)])
-    assert len(entries) == MOST_ENTRIES and not forgotten.version
+    entries, forgotten = remembered([entry(n, stamp=n % LIFETIME_MIN) for n in range(1, MAX_ENTRIES + 1)])
+    assert len(entries) == MAX_ENTRIES and not forgotten.version
 
 
 def test_of_too_many_in_too_short_a_time_the_oldest_are_forgotten_and_that_is_known() -> None:
-    entries, forgotten = remembered([entry(n, stamp=7) for n in range(1, MOST_ENTRIES + 4)])
-    assert len(entries) == MOST_ENTRIES and entries[0].version == 4
+    entries, forgotten = remembered([entry(n, stamp=7) for n in range(1, MAX_ENTRIES + 4)])
+    assert len(entries) == MAX_ENTRIES and entries[0].version == 4
     assert forgotten == Forgotten(3, 7)
     assert may_be_forgotten(forgotten, 2, 7) and may_be_forgotten(forgotten, 0, 7 + LIFETIME_MIN)
     assert not may_be_forgotten(forgotten, 3, 7), "a write made when version 3 was known is none of them"
@@ -124,7 +124,7 @@ def _run(dice: random.Random, lifetime: int) -> _Chunk:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exactly_once, "KEPT_ENTRIES", 2)
-    monkeypatch.setattr(exactly_once, "MOST_ENTRIES", 4)
+    monkeypatch.setattr(exactly_once, "MAX_ENTRIES", 4)
 
 
 @pytest.mark.usefixtures("few")

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_storage.engine.exactly_once import MOST_ENTRIES, NOTHING_FORGOTTEN, Forgotten, OnceEntry
+from threefs_storage.engine.exactly_once import MAX_ENTRIES, NOTHING_FORGOTTEN, Forgotten, OnceEntry
 from threefs_storage.engine.records import Block, Record, Version, corrected, decode, encode
 
 from threefs.errors import Corrupt
@@ -18,7 +18,7 @@ CHUNK = ChunkId(0x0102030405060708, 9)
 
 u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 clients = st.binary(min_size=16, max_size=16)
-entries = st.lists(st.builds(OnceEntry, clients, u32, u64, u64, u32, u32, u32), max_size=MOST_ENTRIES).map(tuple)
+entries = st.lists(st.builds(OnceEntry, clients, u32, u64, u64, u32, u32, u32), max_size=MAX_ENTRIES).map(tuple)
 
 
 @st.composite
