@@ -43,9 +43,11 @@ from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.pending_recovery import PendingRecovery
+from threefs_storage.chain.reads import MAX_ROWS, Reads
 from threefs_storage.chain.resync import Resync, inventory
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.tombstone_collector import TombstoneCollector
@@ -59,7 +61,6 @@ from threefs_storage.health.repair import Repair
 from threefs_storage.health.scrubber import Scrubber, ScrubRate
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.peer_targets import PeerTargets
-from threefs_storage.reads import MAX_ROWS, Reads
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
@@ -289,13 +290,13 @@ class Storage:
 
     async def _scan_chunks(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
         target = self._targets.get(request.target)
-        target.check(request.chain_version)
+        admission.check(target, request.chain_version)
         after = ChunkId(request.inode, request.index) if request.behind else None
         return scan_chunks(target, after, request.limit, removed=request.removed)
 
     def _syncing(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)
-        target.check(chain_version, syncing=True)
+        admission.check(target, chain_version, syncing=True)
         if target.serving:
             raise NotServing(f"target {target_id} is not syncing")
         return target
@@ -314,14 +315,14 @@ class Storage:
 
     def _at_last(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)
-        target.check(chain_version, syncing=True)
-        target.check_last()
+        admission.check(target, chain_version, syncing=True)
+        admission.check_last(target)
         return target
 
     def _at_tail(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)
-        target.check(chain_version)
-        target.check_tail()
+        admission.check(target, chain_version)
+        admission.check_tail(target)
         return target
 
     async def _space_info(self, request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:

@@ -8,7 +8,7 @@ from typing import TypeVar
 import structlog
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError, TooFewReplicas, Unavailable
+from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import ChunkId, TargetId
 from threefs.routing import Chain, LocalState, PublicState
 from threefs_storage.chain.chunk_locks import ChunkLocks
@@ -99,7 +99,7 @@ class Target:
         self.chain = chain
         self.state = chain.state(self.target_id)
         self.serving = self.state is PublicState.SERVING
-        self._serving_count = len(chain.serving)
+        self.serving_count = len(chain.serving)
         self.is_tail = chain.tail == self.target_id
         self.is_last = chain.last == self.target_id
         self.current_pending.clear()
@@ -196,20 +196,6 @@ class Target:
         before its record was collected."""
         return (self.logical_time.now << _VERSIONS_PER_MINUTE_BITS) + 1
 
-    def check(self, chain_version: int, *, syncing: bool = False) -> None:
-        """Check that this target may serve a request of that chain version; with `syncing`, a syncing target may, too.
-
-        Raises ChainChanged, NotServing.
-        """
-        if chain_version != self.chain.version:
-            raise ChainChanged(
-                f"chain {self.chain.chain_id} has version {self.chain.version} here, the request {chain_version}"
-            )
-        if not self.serving and not (syncing and self.state is PublicState.SYNCING):
-            raise NotServing(f"target {self.target_id} is {self.state.name if self.state else 'not in its chain'}")
-        if self.leased_until <= self._clock.monotonic():
-            raise NotServing(f"target {self.target_id} has no lease now")
-
     def note_damage(self, chunk: ChunkId) -> bool:
         """Have this chunk repaired: its record or its bytes fail their checksum. True if that was not known."""
         if chunk in self.damaged or chunk in self.engine.lost_chunks or len(self.damaged) >= MAX_DAMAGED:
@@ -218,6 +204,11 @@ class Target:
         self.damaged_chunks_found += 1
         self.damage_added.set()
         return True
+
+    @property
+    def has_lease(self) -> bool:
+        """Whether it holds a lease now: until the lease ends, the manager puts it out of no chain (I5)."""
+        return self.leased_until > self._clock.monotonic()
 
     @property
     def has_failed(self) -> bool:
@@ -279,27 +270,3 @@ class Target:
         if self.state in (PublicState.SYNCING, PublicState.SERVING):
             return LocalState.UPTODATE
         return LocalState.ONLINE
-
-    def check_head(self) -> None:
-        """Raises NotServing."""
-        if self.chain.head != self.target_id:
-            raise NotServing(f"target {self.target_id} is not the head of chain {self.chain.chain_id}")
-
-    def check_min_replicas(self) -> None:
-        """Check that a client's write may be taken, and acknowledged. Raises TooFewReplicas."""
-        if self._serving_count < self.min_replicas:
-            raise TooFewReplicas(
-                f"chain {self.chain.chain_id} has {self._serving_count} of {len(self.chain.members)} copies, and at "
-                f"least {self.min_replicas} are needed for a write: wait until more serve (`threefs status`), or lower "
-                "the minimum (`threefs chain min-replicas`)"
-            )
-
-    def check_last(self) -> None:
-        """Raises NotServing."""
-        if not self.is_last:
-            raise NotServing(f"target {self.target_id} is not where writes end in chain {self.chain.chain_id}")
-
-    def check_tail(self) -> None:
-        """Raises NotServing."""
-        if not self.is_tail:
-            raise NotServing(f"target {self.target_id} is not the last serving target of chain {self.chain.chain_id}")

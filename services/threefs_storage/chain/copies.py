@@ -13,6 +13,7 @@ from threefs.routing import PublicState
 from threefs.rpc.methods import FETCH_CHUNK
 from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain import admission
 from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 from threefs_storage.engine.records import Record, Version
@@ -103,7 +104,7 @@ class Copies:
         """Answer another member. Raises what a read would raise."""
         request = call.request
         if not request.version:
-            target.check(request.chain_version)
+            admission.check(target, request.chain_version)
         chunk = ChunkId(request.inode, request.index)
         try:
             record = target.engine.record(chunk)

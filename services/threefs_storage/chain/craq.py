@@ -37,6 +37,7 @@ from threefs.layout import FENCE_CHUNK
 from threefs.routing import ChainMember, PublicState
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain import admission
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.write_messages import WholeChunk, entries_of, identity_of
 from threefs_storage.engine.content_plan import Update, keeps_content
@@ -98,9 +99,9 @@ class Craq:
         if write.kind == pb.COLLECT:
             return await self._collect_at_successor(target, chunk, write, deadline)
         identity = identity_of(write)
-        _admit(target, write)
+        admission.check_write(target, write)
         async with self.locked_change(target, chunk, deadline):
-            _admit(target, write)  # R3: the chain may have changed while we waited
+            admission.check_write(target, write)  # R3: the chain may have changed while we waited
             try:
                 if write.version:
                     return await self._from_predecessor(target, chunk, write, identity, payload, deadline)
@@ -119,7 +120,7 @@ class Craq:
         Raises NotServing, DeadlineExceeded and what the successor refuses with.
         """
         async with self.locked_change(target, chunk, deadline):
-            target.check(target.chain.version)
+            admission.check(target, target.chain.version)
             try:
                 record = target.engine.record(chunk)
                 if record is None or record.pending is None:
@@ -136,11 +137,11 @@ class Craq:
         Raises ChainChanged, NotServing, DeadlineExceeded, CorruptChunk, Corrupt, and what the successor refuses with.
         """
         async with self.locked_change(target, chunk, deadline):
-            target.check(chain_version)
+            admission.check(target, chain_version)
             record = target.engine.record(chunk)
             if record is not None and record.pending is not None:
                 await self.replicate(target, chunk, record.pending, deadline)
-                target.check(chain_version)
+                admission.check(target, chain_version)
                 record = target.engine.record(chunk)
             successor = target.chain.successor(target.target_id)
             assert successor is not None and successor.state is PublicState.SYNCING, (
@@ -169,8 +170,8 @@ class Craq:
         the successor refuses with.
         """
         async with self.locked_change(target, chunk, deadline):
-            target.check(target.chain.version)
-            target.check_head()
+            admission.check(target, target.chain.version)
+            admission.check_head(target)
             if not target.all_members_serve or not _is_collectable(target, target.engine.record(chunk), version):
                 return False
             await self._collect_tail_first(target, chunk, version, deadline)
@@ -179,9 +180,9 @@ class Craq:
     async def _collect_at_successor(
         self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float
     ) -> WriteResult:
-        target.check(write.chain_version)
+        admission.check(target, write.chain_version)
         async with self.locked_change(target, chunk, deadline):
-            target.check(write.chain_version)
+            admission.check(target, write.chain_version)
             target.logical_time.observe(write.stamp)
             record = target.engine.record(chunk)
             if record is not None:  # otherwise this target, and so all behind it, have forgotten the chunk
@@ -198,7 +199,7 @@ class Craq:
         successor = target.chain.successor(target.target_id)
         if successor is not None:
             await self._successor.collect_tombstone(target, successor, chunk, version, deadline)
-        target.check(chain_version)
+        admission.check(target, chain_version)
         assert _is_collectable(target, target.engine.record(chunk), version), (
             "a tombstone stays as it is under its lock"
         )
@@ -208,9 +209,9 @@ class Craq:
     async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> WriteResult:
         """At a syncing target: forget a chunk that the predecessor does not have. A version that came in this chain
         version is newer, and stays (R5)."""
-        target.check(write.chain_version, syncing=True)
+        admission.check(target, write.chain_version, syncing=True)
         async with self.locked_change(target, chunk, deadline):
-            target.check(write.chain_version, syncing=True)
+            admission.check(target, write.chain_version, syncing=True)
             if target.serving:
                 raise VersionGap(f"target {target.target_id} serves: it forgets nothing")
             committed = _record_or_empty(target, chunk).committed
@@ -240,7 +241,7 @@ class Craq:
         record = target.engine.record(chunk) or _NO_RECORD
         if record.pending is not None:  # R6: its exactly-once entry is not yet a result
             await self.replicate(target, chunk, record.pending, deadline)
-            _admit(target, write)
+            admission.check_write(target, write)
             record = target.engine.record(chunk) or _NO_RECORD
             assert record.pending is None, "the pending version was finished under this lock (R6)"
         entry = record.entry(identity.client, identity.channel)
@@ -270,7 +271,7 @@ class Craq:
         assert version > committed, "versions only rise (I4)"
         result = await self._stage(target, chunk, write, version, identity, payload, deadline)
         try:  # targets that have left since the write was admitted do not have it
-            target.check_min_replicas()
+            admission.check_min_replicas(target)
         except TooFewReplicas as error:
             raise OutcomeUnknown(f"too few targets have the write for an acknowledgement: {error}") from None
         return result
@@ -293,7 +294,7 @@ class Craq:
             result = await self.replicate(target, chunk, pending, deadline)
             if repeat:
                 return result
-            _admit(target, write)
+            admission.check_write(target, write)
             record = target.engine.record(chunk) or _NO_RECORD
             assert record.pending is None, "the pending version was finished under this lock"
         committed = record.committed
@@ -392,7 +393,7 @@ class Craq:
         attempts = 0
         while True:
             chain_version = target.chain.version
-            target.check(chain_version, syncing=True)
+            admission.check(target, chain_version, syncing=True)
             target.check_epoch(chunk)
             if not target.serving and pending.chain_version != chain_version:
                 raise ChainChanged(  # R5
@@ -448,15 +449,6 @@ def _check_agreement(chunk: ChunkId, pending: Version, successor: ChainMember, r
             f"{result.length} bytes and checksum {result.checksum:08x}; here version {pending.version} with "
             f"{pending.length} bytes and checksum {pending.checksum:08x} is pending"
         )
-
-
-def _admit(target: Target, write: pb.ChunkWrite) -> None:
-    """Check the chain version and the lease (R3), and that a client's write came to the head of a chain with enough
-    replicas."""
-    target.check(write.chain_version, syncing=write.version != 0)
-    if write.version == 0:
-        target.check_head()
-        target.check_min_replicas()
 
 
 def _absent(target: Target, chunk: ChunkId) -> bool:

@@ -14,6 +14,7 @@ from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, TargetId
 from threefs.rpc.methods import SCAN_CHUNKS
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain import admission
 from threefs_storage.chunk_listing import GOOD, REMOVED, scan_chunks
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
@@ -71,10 +72,10 @@ class Comparison:
         self, target: Target, neighbour: TargetId, is_predecessor: bool, after: ChunkId | None, last: ChunkId | None
     ) -> set[ChunkId]:
         chain_version = target.chain.version
-        target.check(chain_version)
+        admission.check(target, chain_version)
         mine = _own_rows(target, after, last)
         theirs = await self._fetch_rows(target, neighbour, after, last)
-        target.check(chain_version)
+        admission.check(target, chain_version)
         still = _own_rows(target, after, last)
         found = set()
         for chunk in mine.keys() | theirs.keys():

@@ -18,6 +18,7 @@ from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError
 from threefs.ids import ChunkId, TargetId, WriteIdentity
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.write_messages import entries_of
@@ -99,7 +100,7 @@ class Repair:
 
     async def _repair(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
         async with self._craq.locked_change(target, chunk, deadline):
-            target.check(target.chain.version)
+            admission.check(target, target.chain.version)
             outcomes = []
             for version_of in (_pending, _committed):  # the pending version may be committed after the first step
                 try:
@@ -176,7 +177,7 @@ class Repair:
         """Make it the committed version here, and replicate it like any other."""
         lost = content is None
         change = dataclasses.replace(update, chain_version=target.chain.version, lost=lost)
-        target.check(change.chain_version)
+        admission.check(target, change.chain_version)
         pending = await target.engine.stage(chunk, change, payload=content or b"")
         await self._craq.replicate(target, chunk, pending, deadline)
         return Outcome.LOST if lost else Outcome.REPAIRED

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from threefs_storage.chain.reads import Reads
 from threefs_storage.chain.version_query import VersionQuery
-from threefs_storage.reads import Reads
 from threefs_storage.service import Storage
 from threefs_storage.target import Target
 

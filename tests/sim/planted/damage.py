@@ -6,7 +6,7 @@ from typing import Any
 from threefs_manager.membership import Membership
 from threefs_manager.resync_progress import ResyncProgress
 from threefs_manager.store_generations import StoreGenerations
-from threefs_storage.chain import copies, craq
+from threefs_storage.chain import admission, copies, craq
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.resync import Resync
 from threefs_storage.chain.write_messages import WholeChunk
@@ -206,7 +206,7 @@ def old_copy_serves_alone() -> None:
 @plant_for("contract/test_min_replicas.py::test_a_lone_target_takes_no_writes_but_is_read")
 def lone_head_acknowledges() -> None:
     """A write is acknowledged on fewer replicas than the minimum."""
-    put(Target, "check_min_replicas", lambda self: None)
+    put(admission, "check_min_replicas", lambda target: None)
 
 
 @plant_for(

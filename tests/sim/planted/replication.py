@@ -6,6 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
+from threefs_storage.chain import admission
 from threefs_storage.chain import craq as craq_module
 from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.pending_recovery import PendingRecovery
@@ -60,12 +61,12 @@ def failed_forward_is_taken_for_done() -> None:
 @plant
 def chain_version_ignored() -> None:
     """R3, I5: requests of any chain version are served."""
-    check = Target.check
+    check = admission.check
 
-    def lax(self: Target, chain_version: int, *, syncing: bool = False) -> None:
-        check(self, self.chain.version, syncing=syncing)
+    def lax(target: Target, chain_version: int, *, syncing: bool = False) -> None:
+        check(target, target.chain.version, syncing=syncing)
 
-    put(Target, "check", lax)
+    put(admission, "check", lax)
 
 
 @plant
@@ -199,12 +200,12 @@ def parts_sent_to_syncing() -> None:
 @plant
 def chain_not_looked_at_under_the_lock() -> None:
     """R3: the chain version is checked when a write comes, and not again once it has the chunk's lock."""
-    check = Target.check
-    admit = craq_module._admit
+    check = admission.check
+    check_write = admission.check_write
 
     def once(target: Target, write: Any) -> None:
         if not getattr(target, "admitting", False):
-            admit(target, write)
+            check_write(target, write)
 
     changing = Craq.locked_change
 
@@ -217,13 +218,13 @@ def chain_not_looked_at_under_the_lock() -> None:
             finally:
                 target.admitting = False  # type: ignore[attr-defined]
 
-    def checked(self: Target, chain_version: int, *, syncing: bool = False) -> None:
-        if not getattr(self, "admitting", False):
-            check(self, chain_version, syncing=syncing)
+    def checked(target: Target, chain_version: int, *, syncing: bool = False) -> None:
+        if not getattr(target, "admitting", False):
+            check(target, chain_version, syncing=syncing)
 
-    put(craq_module, "_admit", once)
+    put(admission, "check_write", once)
     put(Craq, "locked_change", unchecked)
-    put(Target, "check", checked)
+    put(admission, "check", checked)
 
 
 @plant_for("cluster/services/threefs_storage/chain/test_craq.py::test_r4_a_gap_is_refused")

@@ -5,13 +5,13 @@ from typing import Any
 
 from threefs_storage.chain.chunk_locks import ChunkLocks
 from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.reads import Reads
 from threefs_storage.chain.resync import Resync
 from threefs_storage.engine import engine as engine_module
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.health.repair import Repair
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
-from threefs_storage.reads import Reads
 from threefs_storage.service import Storage, _split_payload
 from threefs_storage.target import Target
 

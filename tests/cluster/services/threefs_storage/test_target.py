@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, chain_of
-from threefs.errors import ChainChanged, NotServing
+from threefs.errors import ChainChanged
 
 
 async def test_a_chain_change_makes_every_pending_version_one_of_before(tmp_path: Path) -> None:
@@ -17,31 +17,6 @@ async def test_a_chain_change_makes_every_pending_version_one_of_before(tmp_path
         target.pending_recovered.set()
         target.apply_chain(target.chain)
         assert not target.current_pending and not target.abandoned and not target.pending_recovered.is_set()
-
-
-async def test_who_is_asked_what(tmp_path: Path) -> None:
-    async with chain_of(tmp_path) as chain:
-        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
-        head, tail, syncing = (chain[node].target for node in (1, 2, 3))
-        head.check(2)
-        head.check_head()
-        tail.check_tail()
-        syncing.check(2, syncing=True)
-        syncing.check_last()
-        for refused in (tail.check_head, syncing.check_head, head.check_tail, syncing.check_tail, tail.check_last):
-            with pytest.raises(NotServing):
-                refused()
-        with pytest.raises(NotServing):
-            syncing.check(2)
-        for version in (1, 3):
-            with pytest.raises(ChainChanged):
-                head.check(version)
-        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
-        with pytest.raises(NotServing, match="OFFLINE"):
-            tail.check(3, syncing=True)
-        chain.change((1, SERVING))
-        with pytest.raises(NotServing, match="not in its chain"):
-            tail.check(4, syncing=True)
 
 
 async def test_two_changes_at_once_give_a_wait_up_once(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from threefs_storage.chain import admission
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.targets import Targets
 
@@ -56,9 +57,9 @@ async def test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void(tm
         targets.yield_leases()
         late([target.target_id], 1e12)
         with pytest.raises(NotServing, match="no lease"):
-            target.check(target.chain.version)
+            admission.check(target, target.chain.version)
         targets.open_grant()([target.target_id], 1e12)
-        target.check(target.chain.version)
+        admission.check(target, target.chain.version)
 
 
 async def test_a_store_that_cannot_be_closed_keeps_no_other_one_open(tmp_path: Path) -> None:

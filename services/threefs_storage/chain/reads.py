@@ -29,6 +29,7 @@ from threefs.errors import (
 from threefs.ids import ChunkId
 from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain import admission
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.engine.records import Version
@@ -203,7 +204,7 @@ class Reads:
         """The version that a read must return, in the step in which it was looked up (R2). A replica with a pending
         version asks the last target, because another replica may have shown the pending version already (R1)."""
         while True:
-            target.check(chain_version)
+            admission.check(target, chain_version)
             record = target.engine.record(chunk)
             if record is None or record.pending is None:
                 return record.committed if record is not None else None
@@ -215,7 +216,7 @@ class Reads:
             if self._clock.monotonic() >= deadline:
                 raise DeadlineExceeded
             asked = await self._version_query.committed_version(target, chunk, deadline)
-            target.check(chain_version)
+            admission.check(target, chain_version)
             record = target.engine.record(chunk)
             if record is None:
                 return None

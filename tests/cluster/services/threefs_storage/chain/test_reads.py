@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from threefs_storage.reads import TURN_ROWS
+from threefs_storage.chain.reads import TURN_ROWS
 
 from tests.harness.chain_harness import (
     CHUNK,
