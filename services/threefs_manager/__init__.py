@@ -1,1 +1,1 @@
-"""The cluster manager: membership, chain tables, routing."""
+"""The cluster manager: which nodes live, which targets form which chain, and the routing."""

@@ -1,8 +1,6 @@
 """The service of the manager: one set of handlers answers over gRPC and over frames."""
 
 import asyncio
-import hashlib
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
@@ -15,7 +13,6 @@ from threefs.env.disk import run_to_completion
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
-    AlreadyExists,
     Fenced,
     InvalidArgument,
     NotFound,
@@ -44,19 +41,22 @@ from threefs.rpc.methods import (
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
 from threefs.wire import manager_pb2 as pb
-from threefs_manager import metadata_store, placement, registrations, restore
-from threefs_manager.chain_controller import ChainController
-from threefs_manager.cluster_store import Store, Writer
+from threefs_manager.chains.controller import ChainController
 from threefs_manager.election import Election, Epoch
-from threefs_manager.inquiry import Inquiry
-from threefs_manager.membership import Membership
-from threefs_manager.placement import FIRST_META_NODE, Disk
-from threefs_manager.presences import Presences, nobody_listens
+from threefs_manager.nodes import registry
+from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.nodes.presence import PresenceCalls, nobody_listens
+from threefs_manager.placement import chain_assignment
+from threefs_manager.placement import plan as plans
+from threefs_manager.placement.plan import FIRST_META_NODE, Disk
 from threefs_manager.routing_publisher import RoutingPublisher
-from threefs_manager.stale_store import StaleStoreDetector
-from threefs_manager.store_generations import StoreGenerations
+from threefs_manager.stale_stores import metadata_store
+from threefs_manager.stale_stores.manager_store import StaleStoreDetector
+from threefs_manager.stale_stores.target_stores import StoreGenerations
+from threefs_manager.store import restore
+from threefs_manager.store.cluster_store import Store, Writer
+from threefs_manager.store.restore_inquiry import Inquiry
 
-_FORMATTED_NODES = 5
 _SETTLE_S = 1.0
 _PAUSE_S = 0.2
 T = TypeVar("T")
@@ -96,10 +96,10 @@ class Manager:
         self._on_cluster = on_cluster
         self._publisher = RoutingPublisher()
         self._net: Net = net or RealNet()
-        self._membership = Membership(clock)
-        self._presences = Presences()
+        self._failure_detector = FailureDetector(clock)
+        self._presence_calls = PresenceCalls()
         self._probes = BackgroundTasks()  # of processes whose connection has ended
-        self._detector = StaleStoreDetector(0)
+        self._stale_store = StaleStoreDetector(0)
         self._store: Store | None = None
         self._controller: ChainController | None = None
         self._inquiry: Inquiry | None = None  # until all nodes have reported what a restored store lacks
@@ -138,10 +138,14 @@ class Manager:
         if self._expected_cluster_id not in ("", routing.cluster_id):
             raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
         seen = await _retry_forever(store.load_generations, self._clock)
-        self._membership = Membership(self._clock, StoreGenerations(seen))  # every node has the time T from now on
+        self._failure_detector = FailureDetector(
+            self._clock, StoreGenerations(seen)
+        )  # every node has the time T from now on
         self._publisher.start_term(routing)
-        self._detector = StaleStoreDetector(routing.version)
-        self._controller = ChainController(store, self._publisher, self._membership, self._detector, clock=self._clock)
+        self._stale_store = StaleStoreDetector(routing.version)
+        self._controller = ChainController(
+            store, self._publisher, self._failure_detector, self._stale_store, clock=self._clock
+        )
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
@@ -166,7 +170,7 @@ class Manager:
             self._clock,
         )
         self._publisher.publish(routing)
-        self._membership.unfence(routing)
+        self._failure_detector.unfence(routing)
         self._inquiry = None
         _LOG.warning("serving from a restored store", routing_version=routing.version)
 
@@ -174,7 +178,7 @@ class Manager:
         self.leading.clear()
         self._store = self._controller = self._inquiry = None
         self._publisher.end_term()
-        self._presences.end_all()
+        self._presence_calls.end_all()
 
     async def resign(self) -> None:
         """End the term and give the lease up, so that another manager need not wait for its end."""
@@ -209,22 +213,22 @@ class Manager:
 
     async def init(self, request: pb.InitRequest) -> pb.InitReply:
         """Make the cluster. The same plan again succeeds, another one is AlreadyExists."""
-        plan = _normalized(request)
+        plan = plans.normalized(request)
         store, _ = self._require_primary()
         if self._expected_cluster_id and not self._publisher.routing.cluster_id:
             raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, ""))
         disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
-        placement.check_plan(disks, plan.replicas, plan.targets_per_disk)
-        min_replicas = request.min_replicas or placement.default_minimum(plan.replicas)
-        placement.check_minimum(min_replicas, plan.replicas)
+        plans.check_plan(disks, plan.replicas, plan.targets_per_disk)
+        min_replicas = request.min_replicas or plans.default_minimum(plan.replicas)
+        plans.check_minimum(min_replicas, plan.replicas)
         fresh_id = self._random.token(16).hex()
         chains: list[Chain] = []
         targets: list[Target] = []
         if (
             not self._publisher.routing.cluster_id
         ):  # outside of the transaction: a large plan takes longer than a transaction may
-            chains, targets = placement.place(disks, plan.replicas, plan.targets_per_disk)
-            if oversized_domains := placement.oversized_domains(disks, plan.replicas, plan.targets_per_disk):
+            chains, targets = chain_assignment.place(disks, plan.replicas, plan.targets_per_disk)
+            if oversized_domains := chain_assignment.oversized_domains(disks, plan.replicas, plan.targets_per_disk):
                 _LOG.warning(
                     "some chains have several targets in one failure domain, because the domain is too large",
                     domains=oversized_domains,
@@ -233,10 +237,10 @@ class Manager:
         async def write(writer: Writer) -> str:
             cluster = writer.cluster
             if cluster.cluster_id:
-                await _check_same_plan(writer, plan, request.min_replicas)
+                await plans.check_same(writer, plan, request.min_replicas)
                 return cluster.cluster_id
             cluster.cluster_id = fresh_id
-            cluster.plan_digest = _plan_digest(plan)
+            cluster.plan_digest = plans.digest(plan)
             cluster.replicas, cluster.targets_per_disk = plan.replicas, plan.targets_per_disk
             cluster.lease_ms = request.lease_ms or round(self._lease_s * 1000)
             cluster.next_meta_node = FIRST_META_NODE
@@ -257,36 +261,36 @@ class Manager:
         Raises NodeInUse while another process lives as this node.
         Raises StaleIncarnation, NotFound, WrongCluster, InvalidArgument, AlreadyExists.
         """
-        registrations.check_request(request)
+        registry.check_request(request)
         store, controller = self._require_primary()
-        membership, routing = self._membership, self._publisher.routing
+        failure_detector, routing = self._failure_detector, self._publisher.routing
         if not routing.cluster_id:  # an empty store in the place of a cluster's: `init` is refused here
             self._expected_cluster_id = self._expected_cluster_id or request.cluster_id
         ours = request.cluster_id == routing.cluster_id != ""
         if ours:  # what processes of other clusters have seen proves nothing
-            self._detector.check(request, keeps_chains=request.kind == pb.STORAGE)
+            self._stale_store.check(request, keeps_chains=request.kind == pb.STORAGE)
         elif request.kind == pb.STORAGE and not request.cluster_id:
-            self._detector.confirmed = True  # a new disk: if all disks are new, nobody knows of a newer store
+            self._stale_store.confirmed = True  # a new disk: if all disks are new, nobody knows of a newer store
         if request.cluster_id in ("", routing.cluster_id):
             self._inquire_node(request)
         if ours:
-            self._detector.check_chains(routing, request)
+            self._stale_store.check_chains(routing, request)
         known = next((n for n in self._publisher.message(routing).nodes if n.node_id == request.node_id), None)
         if request.cluster_id in ("", routing.cluster_id) and known is not None:
-            registrations.check_incarnation(request, known, membership, routing.lease_s)
+            registry.check_incarnation(request, known, failure_detector, routing.lease_s)
             if known.incarnation not in (0, request.incarnation):
-                membership.mark_dead(known.node_id, known.incarnation)
+                failure_detector.mark_dead(known.node_id, known.incarnation)
                 controller.on_process_death(NodeId(known.node_id))
                 await controller.wait_idle(_SETTLE_S)
 
         async def write(writer: Writer) -> int:
-            return await registrations.register_node(writer, request, membership, self._publisher.routing.lease_s)
+            return await registry.register_node(writer, request, failure_detector, self._publisher.routing.lease_s)
 
         node_id, routing = await store.change(write)
         self._publisher.publish(routing)
-        self._detector.on_published(routing.version)
-        membership.on_register(node_id, request.incarnation)
-        self._presences.end_others(node_id, request.incarnation)
+        self._stale_store.on_published(routing.version)
+        failure_detector.on_register(node_id, request.incarnation)
+        self._presence_calls.end_others(node_id, request.incarnation)
         return pb.RegisterReply(
             node_id=node_id, cluster_id=routing.cluster_id, routing=self._publisher.message(routing)
         )
@@ -305,18 +309,18 @@ class Manager:
         routing = self._publisher.routing
         node = self._require_current(request.node_id, request.incarnation)
         # A node that this store does not know registers again, which checks as well.
-        self._detector.check(request, keeps_chains=node.kind is NodeKind.STORAGE)
+        self._stale_store.check(request, keeps_chains=node.kind is NodeKind.STORAGE)
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and report what is known of chains")
-        registrations.check_reports(request, routing)
-        leased, changed = self._membership.on_heartbeat(
+        registry.check_reports(request, routing)
+        leased, changed = self._failure_detector.on_heartbeat(
             request.node_id, request.incarnation, list(request.targets), routing
         )
         if request.leaving:
             leased = []
-            self._membership.mark_dead(request.node_id, request.incarnation)
+            self._failure_detector.mark_dead(request.node_id, request.incarnation)
         controller.enqueue(changed)
-        self._detector.on_published(routing.version)
+        self._stale_store.on_published(routing.version)
         return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
 
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
@@ -332,7 +336,7 @@ class Manager:
             raise NotFound(f"node {node_id} is not in the plan of this cluster")
         if node.incarnation != incarnation:
             raise NotFound(f"node {node_id} was started anew at {node.address}; this incarnation has to register again")
-        if self._membership.is_marked_dead(node_id, incarnation):
+        if self._failure_detector.is_marked_dead(node_id, incarnation):
             raise NotFound(f"node {node_id} was taken for dead; register again")
         return node
 
@@ -342,7 +346,7 @@ class Manager:
         self._require_primary()
         node = self._require_current(call.request.node_id, call.request.incarnation)
         try:
-            await self._presences.wait_ended(node.node_id, node.incarnation)
+            await self._presence_calls.wait_ended(node.node_id, node.incarnation)
         finally:
             if isinstance(call.lost, PeerClosed):
                 self._start_probe(node)
@@ -362,7 +366,7 @@ class Manager:
         known = self._publisher.routing.nodes.get(node.node_id)
         if self._controller is controller and known is not None and known.incarnation == node.incarnation:
             _LOG.info("a process has ended", node=node.node_id)
-            self._membership.mark_dead(node.node_id, node.incarnation)
+            self._failure_detector.mark_dead(node.node_id, node.incarnation)
             controller.on_process_death(node.node_id)
 
     async def get_routing(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
@@ -381,7 +385,7 @@ class Manager:
             routing_version=routing.version,
             cluster_id=routing.cluster_id,
             manager_epoch=store.epoch,
-            nodes=[self._membership.status(node, known.lease_s) for node in routing.nodes],
+            nodes=[self._failure_detector.status(node, known.lease_s) for node in routing.nodes],
             chains=routing.chains,
             lease_ms=known.lease_ms,
             tables=routing.tables,
@@ -417,7 +421,7 @@ class Manager:
             table = await writer.table(request.table_id)
             if table is None:
                 raise NotFound(f"chain table {request.table_id} does not exist")
-            placement.check_minimum(request.min_replicas, writer.cluster.replicas)
+            plans.check_minimum(request.min_replicas, writer.cluster.replicas)
             if table.min_replicas != request.min_replicas:
                 table.min_replicas = request.min_replicas
                 writer.put_table(table)
@@ -445,53 +449,3 @@ async def _retry_forever(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
         except ThreefsError as error:
             _LOG.warning("the store cannot be read now", error=str(error))
             await clock.sleep(_PAUSE_S)
-
-
-def _normalized(request: pb.InitRequest) -> pb.InitRequest:
-    """The plan in the form that is compared: nodes by their ids, each in a failure domain, by default its own."""
-    plan = pb.InitRequest(replicas=request.replicas, targets_per_disk=request.targets_per_disk)
-    for node in sorted(request.storage, key=lambda node: node.node_id):
-        if len(node.domain) > registrations.MAX_NAME_CHARS:
-            most = registrations.MAX_NAME_CHARS
-            raise InvalidArgument(
-                f"the domain of node {node.node_id} has {len(node.domain)} characters, more than {most}"
-            )
-        plan.storage.add(node_id=node.node_id, domain=node.domain or f"node-{node.node_id}")
-    return plan
-
-
-def _plan_digest(plan: pb.InitRequest) -> bytes:
-    """A digest of the plan that no version of a library changes."""
-    nodes = [(node.node_id, node.domain) for node in plan.storage]
-    text = json.dumps([plan.replicas, plan.targets_per_disk, nodes], separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).digest()
-
-
-async def _check_same_plan(writer: Writer, plan: pb.InitRequest, min_replicas: int) -> None:
-    """Raises AlreadyExists unless the cluster was made from this plan."""
-    cluster = writer.cluster
-    if cluster.plan_digest == _plan_digest(plan):
-        table = await writer.table(1)
-        if table is not None and min_replicas and min_replicas != (table.min_replicas or 1):
-            raise AlreadyExists(
-                f"the cluster {cluster.cluster_id} was made with a minimum of {table.min_replicas or 1} replicas, not "
-                f"{min_replicas}; `threefs chain min-replicas {min_replicas}` changes it"
-            )
-        return
-    existing = pb.InitRequest(replicas=cluster.replicas, targets_per_disk=cluster.targets_per_disk)
-    for node in await writer.nodes():
-        if node.kind == pb.STORAGE:
-            existing.storage.add(node_id=node.node_id, domain=node.domain)
-    raise AlreadyExists(
-        f"the cluster {cluster.cluster_id} was made from another plan: {_format_plan(existing)}, not "
-        f"{_format_plan(plan)}"
-    )
-
-
-def _format_plan(plan: pb.InitRequest) -> str:
-    nodes = ", ".join(f"{node.node_id} in {node.domain}" for node in plan.storage[:_FORMATTED_NODES])
-    more = ", ..." if len(plan.storage) > _FORMATTED_NODES else ""
-    return (
-        f"{plan.replicas} replicas, {plan.targets_per_disk} targets per disk, {len(plan.storage)} storage nodes "
-        f"({nodes}{more})"
-    )

@@ -8,8 +8,8 @@ import dataclasses
 import random
 
 import pytest
-from threefs_manager import restore
-from threefs_manager.transitions import next_chain
+from threefs_manager.chains.transitions import next_chain
+from threefs_manager.store import restore
 
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, PublicState

@@ -10,8 +10,8 @@ STORE is `meta` or `managers`. While a store is strange its services refuse it: 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from threefs_manager.cluster_store import CLUSTER_KEY
-from threefs_manager.metadata_store import METADATA_KEY
+from threefs_manager.stale_stores.metadata_store import METADATA_KEY
+from threefs_manager.store.cluster_store import CLUSTER_KEY
 from threefs_meta.store import keys
 
 from tests.harness.seeded_random import SeededRandom

@@ -4,8 +4,8 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from threefs_manager import metadata_store
-from threefs_manager.stale_store import StaleStoreDetector
+from threefs_manager.stale_stores import metadata_store
+from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_meta.store import identity
 
 from tests.sim.faults import parse

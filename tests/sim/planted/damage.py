@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
-from threefs_manager.membership import Membership
-from threefs_manager.resync_progress import ResyncProgress
-from threefs_manager.store_generations import StoreGenerations
+from threefs_manager.chains.resync_progress import ResyncProgress
+from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.stale_stores.target_stores import StoreGenerations
 from threefs_storage.chain import admission, copies, craq
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.resync import Resync
@@ -196,7 +196,7 @@ def what_is_forgotten_stays_behind() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_manager/test_chain_controller.py::test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone"
+    "unit/services/threefs_manager/chains/test_controller.py::test_a_survivor_whose_disk_is_an_old_copy_does_not_serve_alone"
 )
 def old_copy_serves_alone() -> None:
     """I15: a disk that was put back as it was some time ago serves alone, without what was acknowledged since."""
@@ -210,7 +210,7 @@ def lone_head_acknowledges() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_manager/test_chain_controller.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one"
+    "unit/services/threefs_manager/chains/test_controller.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one"
 )
 def starving_target_keeps_its_place() -> None:
     """A resync that gets nothing done keeps its chain from having its replicas."""
@@ -218,18 +218,18 @@ def starving_target_keeps_its_place() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_manager/test_chain_controller.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one"
+    "unit/services/threefs_manager/chains/test_controller.py::test_a_resync_that_gets_nothing_done_gives_way_to_another_one"
 )
 def starving_target_is_put_out_at_once() -> None:
     """R9: a target that has to give way is taken for dead while it holds a lease."""
-    withhold_lease = Membership.withhold_lease
+    withhold_lease = FailureDetector.withhold_lease
 
-    def hasty(self: Membership, chain: Any, target: Any) -> None:
+    def hasty(self: FailureDetector, chain: Any, target: Any) -> None:
         withhold_lease(self, chain, target)
         if target is not None:
             self.fence([target])
 
-    put(Membership, "withhold_lease", hasty)
+    put(FailureDetector, "withhold_lease", hasty)
 
 
 @plant_for("contract/test_log_power_cuts.py::test_any_subset_of_unsynced_pages_recovers_to_a_prefix")

@@ -4,7 +4,7 @@ from typing import Any
 
 from threefs_client.metadata.lease import Lease
 from threefs_client.metadata.locks import LockOwner
-from threefs_manager.stale_store import StaleStoreDetector
+from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_meta.store import identity
 from threefs_storage.engine.record_store import RecordStore
 
@@ -30,7 +30,7 @@ def older_copy_of_the_managers_store_is_served() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_manager/test_stale_store.py::test_a_manager_with_an_older_copy_of_its_store_grants_nothing"
+    "unit/services/threefs_manager/stale_stores/test_manager_store.py::test_a_manager_with_an_older_copy_of_its_store_grants_nothing"
 )
 def older_copy_of_the_managers_store_changes_chains() -> None:
     """I15: it refuses nodes, and counts up to what they have seen."""
@@ -67,7 +67,7 @@ def who_registers_again_names_no_cluster() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_manager/test_stale_store.py"
+    "unit/services/threefs_manager/stale_stores/test_manager_store.py"
     "::test_a_meta_service_that_is_new_says_nothing_of_the_age_of_the_store"
 )
 def who_knows_nothing_confirms_the_managers_store() -> None:

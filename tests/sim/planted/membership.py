@@ -4,12 +4,12 @@ import asyncio
 import math
 from typing import Any
 
-from threefs_manager import registrations as registrations_module
 from threefs_manager import service as service_module
-from threefs_manager import transitions
-from threefs_manager.chain_controller import ChainController
+from threefs_manager.chains import transitions
+from threefs_manager.chains.controller import ChainController
 from threefs_manager.election import Election, Epoch
-from threefs_manager.membership import Membership
+from threefs_manager.nodes import registry as node_registry
+from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_storage.targets import Targets
 
 from tests.sim.clock import SimClock
@@ -51,38 +51,38 @@ def only_one_lastsrv() -> None:
 @plant
 def no_wait_after_election() -> None:
     """R9: a new primary takes everyone for dead of whom it has not heard."""
-    init = Membership.__init__
+    init = FailureDetector.__init__
 
-    def impatient(self: Membership, clock: Any) -> None:
+    def impatient(self: FailureDetector, clock: Any) -> None:
         init(self, clock)
         self._term_started_at = -math.inf
 
-    put(Membership, "__init__", impatient)
+    put(FailureDetector, "__init__", impatient)
 
 
 @plant
 def demoted_before_the_lease_ends() -> None:
     """R9: a target is put out a fifth of T after its last heartbeat."""
-    evaluate = Membership.evaluate
+    evaluate = FailureDetector.evaluate
 
-    def hasty(self: Membership, chain: Any, routing: Any, lease_s: float) -> Any:
+    def hasty(self: FailureDetector, chain: Any, routing: Any, lease_s: float) -> Any:
         return evaluate(self, chain, routing, lease_s / 5)
 
-    put(Membership, "evaluate", hasty)
+    put(FailureDetector, "evaluate", hasty)
 
 
 @plant_for(
-    "unit/services/threefs_manager/test_membership.py::test_a_lease_is_for_those_in_the_write_path_who_know_the_newest_version"
+    "unit/services/threefs_manager/nodes/test_failure_detector.py::test_a_lease_is_for_those_in_the_write_path_who_know_the_newest_version"
 )
 def leased_whatever_it_knows() -> None:
     """R9: a lease is granted to a target that does not know its chain version."""
-    on_heartbeat = Membership.on_heartbeat
+    on_heartbeat = FailureDetector.on_heartbeat
 
-    def generous(self: Membership, node_id: int, incarnation: int, reports: Any, routing: Any) -> Any:
+    def generous(self: FailureDetector, node_id: int, incarnation: int, reports: Any, routing: Any) -> Any:
         _, changed = on_heartbeat(self, node_id, incarnation, reports, routing)
         return [report.target_id for report in reports], changed
 
-    put(Membership, "on_heartbeat", generous)
+    put(FailureDetector, "on_heartbeat", generous)
 
 
 @plant
@@ -93,21 +93,21 @@ def restart_not_noticed() -> None:
     async def take(writer: Any, request: Any, *, started_before: bool) -> None:
         await asyncio.sleep(0)
 
-    put(registrations_module, "_record_stores", take)
+    put(node_registry, "_record_stores", take)
 
 
 @plant
 def wiped_survivor_serves() -> None:
     """A lastsrv target whose disk was exchanged serves alone, with nothing."""
-    known = Membership._local_state
+    known = FailureDetector._local_state
 
-    def trusting(self: Membership, target: Any, chain: Any, routing: Any, lease_s: float) -> Any:
+    def trusting(self: FailureDetector, target: Any, chain: Any, routing: Any, lease_s: float) -> Any:
         report = self._reports.get(target)
         if report is not None:
             report.store_id = routing.targets[target].store_id
         return known(self, target, chain, routing, lease_s)
 
-    put(Membership, "_local_state", trusting)
+    put(FailureDetector, "_local_state", trusting)
 
 
 @plant
@@ -189,20 +189,20 @@ def grant_of_before_counts() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_manager/test_membership.py::test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out"
+    "unit/services/threefs_manager/nodes/test_failure_detector.py::test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out"
 )
 def condemned_are_leased() -> None:
     """R9: a target gets a lease while the transaction that takes it out is on its way."""
-    on_heartbeat = Membership.on_heartbeat
+    on_heartbeat = FailureDetector.on_heartbeat
 
-    def generous(self: Membership, *args: Any) -> Any:
+    def generous(self: FailureDetector, *args: Any) -> Any:
         fenced, self._fenced = self._fenced, {}
         try:
             return on_heartbeat(self, *args)
         finally:
             self._fenced = fenced | self._fenced
 
-    put(Membership, "on_heartbeat", generous)
+    put(FailureDetector, "on_heartbeat", generous)
 
 
 @plant
@@ -233,7 +233,7 @@ def end_of_a_connection_is_death() -> None:
 @plant
 def late_register_is_taken() -> None:
     """R8: a registration of a process that is gone puts out the one that lives."""
-    put(registrations_module, "check_incarnation", lambda *args: None)
+    put(node_registry, "check_incarnation", lambda *args: None)
 
 
 @plant
@@ -275,7 +275,7 @@ def heartbeats_stop() -> None:
 @plant
 def store_not_noted() -> None:
     """A target whose disk was exchanged is taken for the one that has served last."""
-    put(registrations_module, "_record_stores", _takes_none)
+    put(node_registry, "_record_stores", _takes_none)
 
 
 async def _takes_none(writer: Any, request: Any, *, started_before: bool) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 from typing import Any
 
-from threefs_manager import metadata_store
+from threefs_manager.stale_stores import metadata_store
 from threefs_meta.file import layout_policy, length, truncation
 from threefs_meta.file.length import LengthReport
 from threefs_meta.file.truncation import Truncation

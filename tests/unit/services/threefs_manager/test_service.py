@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 from threefs_manager.election import Election
-from threefs_manager.placement import FIRST_META_NODE
+from threefs_manager.placement.plan import FIRST_META_NODE
 from threefs_manager.service import Manager
 
 from tests.harness.clocks import SteppedClock
@@ -81,7 +81,7 @@ class Bench:
         self._running.append(running)
         await manager.leading.wait()
         # The clock is stepped, so this manager seems to have been away whenever it is.
-        manager._membership.on_suspension = lambda: None  # type: ignore[method-assign]
+        manager._failure_detector.on_suspension = lambda: None  # type: ignore[method-assign]
         return manager
 
     async def stop(self) -> None:
@@ -489,7 +489,7 @@ def test_status_says_how_long_a_node_is_silent_also_when_its_end_is_known() -> N
         await manager.register(storage(1, "h:1"))
         await beating(manager, 1, 7)
         bench.clock.advance(2)
-        manager._membership.mark_dead(1, 7)
+        manager._failure_detector.mark_dead(1, 7)
         one, two, _ = (await manager.get_status(pb.GetStatusRequest())).nodes
         assert (one.alive, one.ended, one.heard, one.silent_ms, len(one.targets)) == (False, True, True, 2000, 2)
         assert (two.alive, two.ended, two.heard) == (False, False, False)

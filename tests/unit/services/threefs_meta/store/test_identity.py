@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from threefs_manager.metadata_store import admit
+from threefs_manager.stale_stores.metadata_store import admit
 from threefs_meta.lease.leases import ensure
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter, write_counter

@@ -11,12 +11,12 @@ from threefs.errors import Fenced, InvalidArgument, NotFound, StrangeStore, Thre
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.cluster_store import Store, Writer
-from threefs_manager.membership import Membership
-from threefs_manager.resync_progress import ResyncProgress
+from threefs_manager.chains.resync_progress import ResyncProgress
+from threefs_manager.chains.transitions import Observed, accept_loss, next_chain
+from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.routing_publisher import RoutingPublisher
-from threefs_manager.stale_store import StaleStoreDetector
-from threefs_manager.transitions import Observed, accept_loss, next_chain
+from threefs_manager.stale_stores.manager_store import StaleStoreDetector
+from threefs_manager.store.cluster_store import Store, Writer
 
 _SWEEPS_PER_T = 10  # of all chains, per T
 _SUSPENDED_SWEEPS = 4  # a wait of this many sweep intervals means that this process did not run
@@ -33,16 +33,16 @@ class ChainController:
         self,
         store: Store,
         publisher: RoutingPublisher,
-        membership: Membership,
-        detector: StaleStoreDetector,
+        failure_detector: FailureDetector,
+        stale_store: StaleStoreDetector,
         *,
         clock: Clock,
         on_change: Callable[[Chain, Chain], None] = lambda before, after: None,
     ) -> None:
         self._store = store
         self._publisher = publisher
-        self._membership = membership
-        self._detector = detector
+        self._failure_detector = failure_detector
+        self._stale_store = stale_store
         self._clock = clock
         self._on_change = on_change
         self._progress = ResyncProgress(clock)
@@ -63,8 +63,8 @@ class ChainController:
         routing = self._publisher.routing
         held = [target for target in routing.targets.values() if target.node_id == node_id]
         lost = [target for target in held if in_write_path(routing, target)]
-        self._membership.discard_reports(target.target_id for target in held)
-        self._membership.fence(target.target_id for target in lost)
+        self._failure_detector.discard_reports(target.target_id for target in held)
+        self._failure_detector.fence(target.target_id for target in lost)
         self.enqueue(target.chain_id for target in lost)
 
     async def wait_idle(self, timeout_s: float) -> None:
@@ -105,9 +105,9 @@ class ChainController:
             _LOG.warning(
                 "this manager did not run for a while: every node has the whole time T again", suspended_s=suspended_s
             )
-            self._membership.on_suspension()
-        self._detector.check_fresh()
-        if not self._detector.confirmed:
+            self._failure_detector.on_suspension()
+        self._stale_store.check_fresh()
+        if not self._stale_store.confirmed:
             self._wake.clear()
             return  # the first node to report may know a newer store; until then nothing is changed
         if self._dirty == routing.chains.keys():
@@ -132,7 +132,7 @@ class ChainController:
         gone = {
             node.node_id: node.incarnation
             for node in routing.nodes.values()
-            if node.kind is NodeKind.META and self._membership.is_silent(node.node_id, routing.lease_s)
+            if node.kind is NodeKind.META and self._failure_detector.is_silent(node.node_id, routing.lease_s)
         }
         if not gone:
             return
@@ -153,9 +153,11 @@ class ChainController:
             chain = routing.chains.get(chain_id)
             if chain is None:
                 continue
-            known = self._membership.evaluate(chain, routing, routing.lease_s)
-            source = self._membership.report(chain.tail) if chain.tail is not None else None
-            self._membership.withhold_lease(chain, self._progress.stalled_target(chain, known, source, routing.lease_s))
+            known = self._failure_detector.evaluate(chain, routing, routing.lease_s)
+            source = self._failure_detector.report(chain.tail) if chain.tail is not None else None
+            self._failure_detector.withhold_lease(
+                chain, self._progress.stalled_target(chain, known, source, routing.lease_s)
+            )
             if next_chain(chain, known) is not chain:
                 changes.append((chain, known))
         for first in range(0, len(changes), _BATCH):
@@ -175,15 +177,15 @@ class ChainController:
                     f"chain {chain_id} has changed: its version is {chain.version}, not {request.chain_version}; look "
                     "at it again with `threefs status`"
                 )
-            known = self._membership.evaluate(chain, routing, routing.lease_s)
-            alive = {t for t in known if self._membership.could_serve(t, routing.lease_s)}
+            known = self._failure_detector.evaluate(chain, routing, routing.lease_s)
+            alive = {t for t in known if self._failure_detector.could_serve(t, routing.lease_s)}
             after = accept_loss(chain, chosen, known, alive)
-            report = self._membership.report(chosen)
+            report = self._failure_detector.report(chosen)
             assert report is not None, "a target that could serve has reported"
             target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id)
             writer.put_chains([after], [target], {})
-            self._membership.generations.reset(report)
-            seen = self._membership.generations.newest(chosen)
+            self._failure_detector.generations.reset(report)
+            seen = self._failure_detector.generations.newest(chosen)
             assert seen is not None
             writer.put_generation(seen)
             return chain, after
@@ -216,7 +218,7 @@ class ChainController:
 
         _, routing = await self._store.change(write)
         self._publisher.publish(routing)
-        self._membership.unfence(routing)
+        self._failure_detector.unfence(routing)
         for before, after in applied:
             _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_format_members(after))
             self._on_change(before, after)
@@ -224,12 +226,12 @@ class ChainController:
     def _generations_to_save(self, before: Chain, after: Chain) -> list[pb.SeenStore]:
         """What is to be stored with the change: how far the stores of new lastsrv targets are, because one of them may
         serve alone, and of new syncing targets, because they are filled anew."""
-        generations = self._membership.generations
+        generations = self._failure_detector.generations
         found = []
         for member in after.members:
             if member.state is before.state(member.target_id):
                 continue
-            report = self._membership.report(member.target_id)
+            report = self._failure_detector.report(member.target_id)
             if member.state is PublicState.SYNCING and report is not None:
                 generations.reset(report)
             elif member.state is not PublicState.LASTSRV:
@@ -244,12 +246,12 @@ class ChainController:
         if now - self._saved_at < self._publisher.routing.lease_s:
             return
         self._saved_at = now
-        unsaved = self._membership.generations.drain_unsaved()
+        unsaved = self._failure_detector.generations.drain_unsaved()
         for first in range(0, len(unsaved), _BATCH):
             try:
                 await self._store.save_generations(unsaved[first : first + _BATCH])
             except BaseException:
-                self._membership.generations.restore_unsaved(unsaved[first:])
+                self._failure_detector.generations.restore_unsaved(unsaved[first:])
                 raise
 
     def _refilled_targets(self, before: Chain, after: Chain) -> list[Target]:
@@ -258,7 +260,7 @@ class ChainController:
         refilled = []
         for member in after.members:
             if member.state is PublicState.SYNCING and before.state(member.target_id) is not PublicState.SYNCING:
-                report = self._membership.report(member.target_id)
+                report = self._failure_detector.report(member.target_id)
                 known = targets[member.target_id]
                 if report is not None and report.store_id != known.store_id:
                     refilled.append(Target(known.target_id, known.node_id, known.chain_id, report.store_id))

@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from threefs_manager.metadata_store import admit, check_store
+from threefs_manager.stale_stores.metadata_store import admit, check_store
 
 from threefs.errors import StrangeStore
 from threefs.kv.memory import MemoryEngine

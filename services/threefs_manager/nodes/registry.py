@@ -17,17 +17,18 @@ from threefs.errors import (
 from threefs.ids import ChainId, TargetId
 from threefs.routing import LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager import restore
-from threefs_manager.cluster_store import Writer
-from threefs_manager.membership import Membership
-from threefs_manager.placement import MAX_TARGETS_PER_DISK
+from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.placement.plan import MAX_NAME_CHARS, MAX_TARGETS_PER_DISK
+from threefs_manager.store import restore
+from threefs_manager.store.cluster_store import Writer
 
-MAX_NAME_CHARS = 255
 MAX_FAILURE_CHARS = 1024  # kept of a target's report of a failure
 _LOCAL_STATES = frozenset(int(state) for state in LocalState)
 
 
-async def register_node(writer: Writer, request: pb.RegisterRequest, membership: Membership, lease_s: float) -> int:
+async def register_node(
+    writer: Writer, request: pb.RegisterRequest, failure_detector: FailureDetector, lease_s: float
+) -> int:
     """Store the registration of a process; returns its node id. Raises what `Manager.register` raises."""
     cluster = writer.cluster
     if request.cluster_id and not cluster.cluster_id:
@@ -41,10 +42,10 @@ async def register_node(writer: Writer, request: pb.RegisterRequest, membership:
         )
     nodes = await writer.nodes()
     node = _find_or_create_node(request, nodes, cluster)
-    check_incarnation(request, node, membership, lease_s)
+    check_incarnation(request, node, failure_detector, lease_s)
     for other in nodes:
         if other.address == request.address and other.node_id != node.node_id:
-            if membership.is_alive(other.node_id, lease_s):
+            if failure_detector.is_alive(other.node_id, lease_s):
                 raise AlreadyExists(f"node {other.node_id} lives at {request.address}; choose another address")
             other.address = ""  # it is dead, and another process has its port
             writer.put_node(other)
@@ -56,7 +57,9 @@ async def register_node(writer: Writer, request: pb.RegisterRequest, membership:
     return node.node_id
 
 
-def check_incarnation(request: pb.RegisterRequest, node: pb.Node, membership: Membership, lease_s: float) -> None:
+def check_incarnation(
+    request: pb.RegisterRequest, node: pb.Node, failure_detector: FailureDetector, lease_s: float
+) -> None:
     """Raises StaleIncarnation for a registration that a newer one has overtaken, NodeInUse while another process lives
     as this node.
 
@@ -71,7 +74,7 @@ def check_incarnation(request: pb.RegisterRequest, node: pb.Node, membership: Me
             f"{request.incarnation}, of {request.address}, is not newer"
         )
     same_place = request.address == node.address
-    living = membership.incarnation_alive(node, lease_s)
+    living = failure_detector.incarnation_alive(node, lease_s)
     if living and not (same_place and request.kind == pb.META):
         raise NodeInUse(
             f"node {node.node_id} is alive at {node.address}, so the process at {request.address} cannot be it; stop "

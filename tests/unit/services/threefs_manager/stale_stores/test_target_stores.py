@@ -1,7 +1,7 @@
 import asyncio
 
-from threefs_manager.cluster_store import Store
-from threefs_manager.store_generations import StoreGenerations
+from threefs_manager.stale_stores.target_stores import StoreGenerations
+from threefs_manager.store.cluster_store import Store
 
 from tests.harness.terms import take
 from threefs.ids import TargetId

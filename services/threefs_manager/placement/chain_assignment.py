@@ -1,76 +1,23 @@
-"""Placement: which targets form which chain. Pure: the same plan always gives the same chains.
+"""Which targets form which chain in a new cluster. Pure: the same plan always gives the same chains.
 
 Every disk carries the same number of targets, and every chain takes its targets from different failure domains while
 there are enough of them. Beyond that, all pairs of disks of different domains should share equally many chains. Then
 the reads of a dead disk spread over all others instead of falling on a few neighbours. A perfect solution is a
-balanced incomplete block design. `fill` makes a valid start, `even_out` searches from there.
+balanced incomplete block design. `fill` makes a valid start, and `balance` searches from there.
 """
 
-import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from threefs.errors import InvalidArgument
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, PublicState, Target
-from threefs_manager.placement_balance import balance, choose_evenly
-
-MAX_REPLICAS = 16
-MAX_TARGETS_PER_DISK = 99
-MAX_TARGETS = 10_000  # one transaction stores the whole plan
-FIRST_META_NODE = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """A storage process and the machine it is on."""
-
-    node_id: NodeId
-    domain: str
+from threefs_manager.placement.balance import balance, choose_evenly
+from threefs_manager.placement.plan import MAX_TARGETS_PER_DISK, Disk, check_plan
 
 
 def target_id(node_id: int, number: int) -> TargetId:
     """The id of the target with this number, from 1, among those of the node."""
     return TargetId(node_id * (MAX_TARGETS_PER_DISK + 1) + number)
-
-
-def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> None:
-    """Raises InvalidArgument if the plan cannot be placed."""
-    if not 1 <= replicas <= MAX_REPLICAS:
-        raise InvalidArgument(f"replicas must be 1 to {MAX_REPLICAS}, not {replicas}")
-    if not 1 <= targets_per_disk <= MAX_TARGETS_PER_DISK:
-        raise InvalidArgument(f"targets per disk must be 1 to {MAX_TARGETS_PER_DISK}, not {targets_per_disk}")
-    for node_id, times in Counter(disk.node_id for disk in disks).items():
-        if not 1 <= node_id < FIRST_META_NODE:
-            raise InvalidArgument(f"ids of storage nodes must be 1 to {FIRST_META_NODE - 1}, not {node_id}")
-        if times > 1:
-            raise InvalidArgument(f"node {node_id} is in the plan {times} times")
-    if len(disks) < replicas:
-        raise InvalidArgument(f"{replicas} replicas need {replicas} storage nodes; the plan has {len(disks)}")
-    targets = len(disks) * targets_per_disk
-    if targets > MAX_TARGETS:
-        raise InvalidArgument(
-            f"the plan has {targets} targets, and at most {MAX_TARGETS} can be made; plan fewer targets per disk"
-        )
-    if targets % replicas:
-        step = replicas // math.gcd(len(disks), replicas)
-        raise InvalidArgument(
-            f"{len(disks)} disks with {targets_per_disk} targets each make {targets} targets, which is no multiple of "
-            f"{replicas} replicas; make targets per disk a multiple of {step}"
-        )
-
-
-def default_minimum(replicas: int) -> int:
-    """How many replicas must serve for a chain to take writes: more than half, so that one lost disk loses nothing that
-    was acknowledged. It is 1 of 2, because 2 of 2 would stop writes with the first disk."""
-    return replicas - replicas // 2
-
-
-def check_minimum(min_replicas: int, replicas: int) -> None:
-    """Raises InvalidArgument unless a chain of so many replicas can have this minimum."""
-    if not 1 <= min_replicas <= replicas:
-        raise InvalidArgument(f"the minimum of replicas must be 1 to {replicas}, not {min_replicas}")
 
 
 def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[list[Chain], list[Target]]:

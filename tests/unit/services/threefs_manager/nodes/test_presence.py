@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from threefs_manager.presences import Presences, nobody_listens
+from threefs_manager.nodes.presence import PresenceCalls, nobody_listens
 
 from tests.harness.clocks import SteppedClock
 from threefs.background import cancel_and_wait
@@ -12,16 +12,16 @@ from threefs.errors import NotFound, NotPrimary, Unavailable
 
 def test_a_call_is_held_until_it_is_of_no_use() -> None:
     async def main() -> None:
-        presences = Presences()
-        calls = [asyncio.create_task(presences.wait_ended(node, 7)) for node in (1, 2)]
+        presence_calls = PresenceCalls()
+        calls = [asyncio.create_task(presence_calls.wait_ended(node, 7)) for node in (1, 2)]
         await asyncio.sleep(0)
-        presences.end_others(1, but=7)
-        presences.end_others(2, but=8)
+        presence_calls.end_others(1, but=7)
+        presence_calls.end_others(2, but=8)
         with pytest.raises(NotFound, match="started anew"):
             await calls[1]
         assert not calls[0].done()
-        presences.end_all()
-        presences.end_all()
+        presence_calls.end_all()
+        presence_calls.end_all()
         with pytest.raises(NotPrimary):
             await calls[0]
 
@@ -30,11 +30,11 @@ def test_a_call_is_held_until_it_is_of_no_use() -> None:
 
 def test_a_call_whose_connection_is_lost_is_forgotten() -> None:
     async def main() -> None:
-        presences = Presences()
-        call = asyncio.create_task(presences.wait_ended(1, 7))
+        presence_calls = PresenceCalls()
+        call = asyncio.create_task(presence_calls.wait_ended(1, 7))
         await asyncio.sleep(0)
         await cancel_and_wait(call)
-        presences.end_all()
+        presence_calls.end_all()
 
     asyncio.run(main())
 

@@ -14,7 +14,7 @@ from threefs.env.clock import Clock
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, PublicState
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.transitions import Observed
+from threefs_manager.chains.transitions import Observed
 
 #: A resync has stalled when it has made no progress for this many times T.
 STALLED_LEASES = 10

@@ -1,8 +1,8 @@
 """The rule by which a process may become a node: as a table, and at a manager."""
 
 import pytest
-from threefs_manager.membership import Membership
-from threefs_manager.registrations import check_incarnation
+from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.nodes.registry import check_incarnation
 from threefs_manager.service import Manager
 
 from tests.harness.clocks import SteppedClock
@@ -41,26 +41,26 @@ def test_who_may_become_a_node(
     heard: int, kind: pb.NodeKind, address: str, incarnation: int, error: type[ThreefsError] | None
 ) -> None:
     clock = SteppedClock()
-    membership = Membership(clock)
+    failure_detector = FailureDetector(clock)
     if heard in (ALIVE, FALLEN_SILENT, ENDED):
-        membership.on_heartbeat(1, 8, [], EMPTY)
+        failure_detector.on_heartbeat(1, 8, [], EMPTY)
     elif heard == ONLY_REGISTERED:
-        membership.on_register(1, 8)
+        failure_detector.on_register(1, 8)
     if heard == ENDED:
-        membership.mark_dead(1, 8)
+        failure_detector.mark_dead(1, 8)
     clock.advance(T if heard in (FALLEN_SILENT, UNHEARD_FOR_T) else T / 2)
     node = pb.Node(node_id=1, kind=kind, address="h:1", incarnation=8)
     request = pb.RegisterRequest(node_id=1, kind=kind, address=address, incarnation=incarnation)
     if error is None:
-        check_incarnation(request, node, membership, T)
+        check_incarnation(request, node, failure_detector, T)
     else:
         with pytest.raises(error):
-            check_incarnation(request, node, membership, T)
+            check_incarnation(request, node, failure_detector, T)
 
 
 def test_the_first_process_of_a_node_is_taken() -> None:
     request = pb.RegisterRequest(node_id=1, kind=pb.STORAGE, address="h:1", incarnation=1)
-    check_incarnation(request, pb.Node(node_id=1, kind=pb.STORAGE), Membership(SteppedClock()), T)
+    check_incarnation(request, pb.Node(node_id=1, kind=pb.STORAGE), FailureDetector(SteppedClock()), T)
 
 
 # ---- a REGISTER that should not count

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_manager.placement_balance import balance, choose_evenly
+from threefs_manager.placement.balance import balance, choose_evenly
 
 from threefs.ids import NodeId
 

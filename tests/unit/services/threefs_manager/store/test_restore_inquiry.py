@@ -1,7 +1,7 @@
 import asyncio
 
 import pytest
-from threefs_manager.inquiry import Inquiry
+from threefs_manager.store.restore_inquiry import Inquiry
 
 from tests.harness.clocks import SteppedClock
 from tests.unit.services.threefs_manager.test_service import PLAN, Bench, storage

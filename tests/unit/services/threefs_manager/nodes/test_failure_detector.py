@@ -1,7 +1,7 @@
 """Who lives, and who may hold a lease (rule R9)."""
 
 import pytest
-from threefs_manager.membership import Membership
+from threefs_manager.nodes.failure_detector import FailureDetector
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
@@ -25,7 +25,7 @@ class Bench:
 
     def __init__(self, *states: PublicState) -> None:
         self.clock = SteppedClock()
-        self.membership = Membership(self.clock)
+        self.failure_detector = FailureDetector(self.clock)
         self.version = 1
         self.change(*states)
 
@@ -51,11 +51,11 @@ class Bench:
             chain_version=self.version if version is None else version,
             store_id=store_id,
         )
-        leased, _ = self.membership.on_heartbeat(node, 7, [report], self.routing)
+        leased, _ = self.failure_detector.on_heartbeat(node, 7, [report], self.routing)
         return leased == [node * 100 + 1]
 
     def known(self) -> list[LocalState | None]:
-        known = self.membership.evaluate(self.chain, self.routing, T)
+        known = self.failure_detector.evaluate(self.chain, self.routing, T)
         return [known[member.target_id] for member in self.chain.members]
 
 
@@ -63,10 +63,10 @@ def test_a_node_is_alive_from_its_heartbeat_until_it_was_silent_for_the_limit() 
     bench = Bench(SERVING)
     bench.heartbeat(1)
     bench.clock.advance(9.5)
-    status = bench.membership.status(NODE, T)
+    status = bench.failure_detector.status(NODE, T)
     assert (status.alive, status.silent_ms, status.targets[0].target_id) == (True, 9500, 101)
     bench.clock.advance(0.5)
-    status = bench.membership.status(NODE, T)
+    status = bench.failure_detector.status(NODE, T)
     assert (status.alive, status.silent_ms) == (False, 10_000)
     assert status.targets, "what it said last is still worth to know"
 
@@ -74,7 +74,7 @@ def test_a_node_is_alive_from_its_heartbeat_until_it_was_silent_for_the_limit() 
 def test_who_was_never_heard_of_is_silent_since_the_term_began() -> None:
     bench = Bench(SERVING)
     bench.clock.advance(3.0)
-    status = bench.membership.status(NODE, T)
+    status = bench.failure_detector.status(NODE, T)
     assert (status.alive, status.silent_ms, status.node) == (False, 3000, NODE)
 
 
@@ -112,10 +112,10 @@ def test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out(
     assert bench.heartbeat(2)
     assert bench.known()[0] is LocalState.OFFLINE
     assert not bench.heartbeat(1), "its demotion may be on its way"
-    bench.membership.unfence(bench.routing)
+    bench.failure_detector.unfence(bench.routing)
     assert not bench.heartbeat(1) and bench.known()[0] is LocalState.OFFLINE, "the outcome is not known yet"
     bench.change(OFFLINE, SERVING)
-    bench.membership.unfence(bench.routing)
+    bench.failure_detector.unfence(bench.routing)
     assert not bench.heartbeat(1, pb.LOCAL_ONLINE)
     assert bench.known()[0] is LocalState.ONLINE
 
@@ -158,10 +158,10 @@ def test_r7_a_witness_counts_only_if_it_was_heard_of_since_the_others_were_lost(
     bench.heartbeat(1)
     bench.heartbeat(2)
     bench.clock.advance(1.0)
-    bench.membership.fence([TargetId(101)])
+    bench.failure_detector.fence([TargetId(101)])
     assert bench.known() == [LocalState.OFFLINE, None]
     bench.clock.advance(0.1)
-    _, changed = bench.membership.on_heartbeat(
+    _, changed = bench.failure_detector.on_heartbeat(
         2,
         7,
         [pb.TargetReport(target_id=201, chain_version=bench.version, local_state=pb.LOCAL_UPTODATE)],
@@ -185,10 +185,10 @@ def test_what_it_holds_now_is_what_its_own_word_gave_up() -> None:
 def test_a_process_that_has_ended_is_silent_at_once() -> None:
     bench = Bench(SERVING)
     bench.heartbeat(1)
-    bench.membership.mark_dead(1, 7)
-    assert not bench.membership.is_alive(1, T)
-    bench.membership.on_register(1, 8)
-    assert bench.membership.is_alive(1, T)
+    bench.failure_detector.mark_dead(1, 7)
+    assert not bench.failure_detector.is_alive(1, T)
+    bench.failure_detector.on_register(1, 8)
+    assert bench.failure_detector.is_alive(1, T)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -221,7 +221,7 @@ def test_r9_nobody_is_put_out_who_may_still_hold_a_lease(seed: int) -> None:
                 assert leased_until[node] <= now, "it is not put out before its lease has ended, and gets no other"
         if dice.below(100) == 0:
             bench.change(SERVING, SERVING, SYNCING)  # of another target: who is condemned stays in
-            bench.membership.unfence(bench.routing)
+            bench.failure_detector.unfence(bench.routing)
         if dice.below(300) == 0:
-            bench.membership = Membership(bench.clock)
+            bench.failure_detector = FailureDetector(bench.clock)
     assert put_out, "somebody was silent for long enough"

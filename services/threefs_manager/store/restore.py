@@ -14,7 +14,7 @@ from threefs import routing as routing_module
 from threefs.ids import ChainId
 from threefs.routing import Chain, ChainMember, PublicState
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.cluster_store import Writer
+from threefs_manager.store.cluster_store import Writer
 
 _EPOCH_S = 1_735_689_600  # 2025-01-01
 _CHANGES_PER_MINUTE = 8  # bits: more changes than a chain can have in a minute, on the average of years

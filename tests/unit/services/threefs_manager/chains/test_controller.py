@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from threefs_manager.chain_controller import ChainController
-from threefs_manager.cluster_store import Store, Writer
+from threefs_manager.chains.controller import ChainController
+from threefs_manager.chains.resync_progress import STALLED_LEASES
 from threefs_manager.election import Election, Epoch
-from threefs_manager.membership import Membership
-from threefs_manager.resync_progress import STALLED_LEASES
+from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.service import Manager
-from threefs_manager.stale_store import StaleStoreDetector
+from threefs_manager.stale_stores.manager_store import StaleStoreDetector
+from threefs_manager.store.cluster_store import Store, Writer
 
 from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
@@ -138,7 +138,7 @@ async def check_stalled(bench: Bench) -> None:
     assert bench.chain().version == version, "a return does not disturb it"
     leased = 0.0
     while bench.states()[2] is SYNCING:
-        leased = bench.manager._membership._last_contact.get(TargetId(201), leased)
+        leased = bench.manager._failure_detector._last_contact.get(TargetId(201), leased)
         await asyncio.sleep(0.001)
     assert LOOP_CLOCK.monotonic() - leased >= 0.3
     await until(lambda: bench.states()[3] is SYNCING)
@@ -155,7 +155,7 @@ def test_a_resync_that_gets_nothing_done_gives_way_to_another_one() -> None:
 async def check_restart(bench: Bench) -> None:
     await asyncio.sleep(0.1)
     del bench.living[1]
-    bench.manager._membership.mark_dead(1, 1)  # its connection has told
+    bench.manager._failure_detector.mark_dead(1, 1)  # its connection has told
     await bench.register(1, 2)
     assert bench.states()[1] in (OFFLINE, SYNCING), "R8: the registration of a new incarnation waits for this"
 
@@ -224,14 +224,18 @@ class Desk:
 
     def __init__(self, engine: Moody, epoch: Epoch, count: int) -> None:
         self.engine, self.count, self.clock = engine, count, SteppedClock()
-        self.store, self.publisher, self.membership = Store(engine, epoch), RoutingPublisher(), Membership(self.clock)
+        self.store, self.publisher, self.failure_detector = (
+            Store(engine, epoch),
+            RoutingPublisher(),
+            FailureDetector(self.clock),
+        )
         self.changes: list[tuple[Chain, Chain]] = []
         detector = StaleStoreDetector(0)
         detector.confirmed = True
         self.controller = ChainController(
             self.store,
             self.publisher,
-            self.membership,
+            self.failure_detector,
             detector,
             clock=self.clock,
             on_change=lambda before, after: self.changes.append((before, after)),
@@ -269,7 +273,7 @@ class Desk:
             )
             for n in range(1, self.count + 1)
         ]
-        leased, changed = self.membership.on_heartbeat(node, 1, reports, routing)
+        leased, changed = self.failure_detector.on_heartbeat(node, 1, reports, routing)
         self.controller.enqueue(changed)
         return len(leased)
 

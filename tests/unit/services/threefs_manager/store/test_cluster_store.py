@@ -1,8 +1,9 @@
 import asyncio
 
 import pytest
-from threefs_manager.cluster_store import CLUSTER_KEY, Store, Writer
-from threefs_manager.placement import Disk, place
+from threefs_manager.placement.chain_assignment import place
+from threefs_manager.placement.plan import Disk
+from threefs_manager.store.cluster_store import CLUSTER_KEY, Store, Writer
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom

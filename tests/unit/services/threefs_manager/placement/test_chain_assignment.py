@@ -2,12 +2,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_manager.placement import MAX_TARGETS, Disk, check_plan, oversized_domains, place, target_id
+from threefs_manager.placement.chain_assignment import oversized_domains, place, target_id
+from threefs_manager.placement.plan import Disk
 
-from threefs.errors import InvalidArgument
 from threefs.ids import NodeId, TargetId
 from threefs.routing import Chain, PublicState, Target
 
@@ -82,33 +81,6 @@ def test_one_plan_is_written_down() -> None:
         (203, 402),
         (303, 403),
     ]
-
-
-@pytest.mark.parametrize(
-    ("domains", "replicas", "per_disk", "text"),
-    [
-        ("ab", 3, 3, "3 replicas need 3 storage nodes; the plan has 2"),
-        ("", 1, 1, "the plan has 0"),
-        ("abcd", 3, 2, "8 targets, which is no multiple of 3 replicas; make targets per disk a multiple of 3"),
-        ("abcdef", 4, 1, "multiple of 2"),
-        ("abc", 0, 1, "replicas must be 1 to 16, not 0"),
-        ("abc", 17, 1, "replicas must be 1 to 16, not 17"),
-        ("abc", 3, 0, "targets per disk must be 1 to 99, not 0"),
-        ("abc", 3, 100, "targets per disk must be 1 to 99, not 100"),
-        ("a" * 300, 3, 99, f"29700 targets, and at most {MAX_TARGETS}"),
-    ],
-)
-def test_a_bad_plan_is_explained(domains: str, replicas: int, per_disk: int, text: str) -> None:
-    with pytest.raises(InvalidArgument, match=text):
-        place(disks_in(domains), replicas, per_disk)
-
-
-@pytest.mark.parametrize(
-    ("ids", "text"), [((1, 2, 1), "node 1 is in the plan 2 times"), ((0, 1, 2), "not 0"), ((1, 2, 1_000_000), "999999")]
-)
-def test_bad_node_ids_are_named(ids: tuple[int, ...], text: str) -> None:
-    with pytest.raises(InvalidArgument, match=text):
-        check_plan([Disk(NodeId(n), str(n)) for n in ids], 1, 1)
 
 
 def test_target_ids_tell_the_node() -> None:

@@ -12,14 +12,14 @@ _ATTEMPTS = 3
 _PAUSE_S = 0.05
 
 
-class Presences:
+class PresenceCalls:
     """The presence calls that are open now."""
 
     def __init__(self) -> None:
         self._open: dict[asyncio.Future[None], tuple[int, int]] = {}
 
     async def wait_ended(self, node_id: int, incarnation: int) -> None:
-        """Keep the call open until it is of no use any more, and raise why. It never returns."""
+        """Keep the call open until another incarnation or another primary makes it useless, and raise that. It never returns."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open[ended] = (node_id, incarnation)
         try:

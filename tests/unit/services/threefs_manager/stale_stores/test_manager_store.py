@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from threefs_manager.stale_store import StaleStoreDetector
+from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 
 from tests.unit.services.threefs_manager.test_service import PLAN, Bench, meta, storage
 from threefs.errors import NotFound, StrangeStore
@@ -144,10 +144,10 @@ def test_one_that_has_seen_this_store_before_the_term_confirms_it() -> None:
         await first.init(PLAN)
         joined = await first.register(meta("h:9", 3))
         manager = await bench.start()
-        assert not manager._detector.confirmed
+        assert not manager._stale_store.confirmed
         version = joined.routing.version
         await manager.heartbeat(pb.HeartbeatRequest(node_id=joined.node_id, incarnation=3, routing_version=version))
-        assert manager._detector.confirmed
+        assert manager._stale_store.confirmed
         await bench.stop()
 
     asyncio.run(body())

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from threefs_manager.transitions import Observed, accept_loss, next_chain
+from threefs_manager.chains.transitions import Observed, accept_loss, next_chain
 
 from threefs.errors import InvalidArgument
 from threefs.ids import ChainId, TargetId

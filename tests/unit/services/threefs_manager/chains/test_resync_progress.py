@@ -1,6 +1,6 @@
 """A resync that stands still is noticed."""
 
-from threefs_manager.resync_progress import STALLED_LEASES, ResyncProgress
+from threefs_manager.chains.resync_progress import STALLED_LEASES, ResyncProgress
 
 from tests.harness.clocks import SteppedClock
 from threefs.ids import ChainId, TargetId

@@ -1,8 +1,8 @@
-"""Membership: what the nodes have reported, and which of their targets may hold a lease.
+"""The failure detector: what nodes report in heartbeats, which are dead because they are silent, and leases.
 
-It is kept in memory only: nodes report to a new primary soon, and it waits T before it takes any of them for dead (R9).
-A lease lasts T/2 from the sending of the heartbeat that it was granted for. So it has ended when this manager has heard
-nothing of the target for T.
+A node that is silent for T (`Settings.lease_s` of the manager) is dead. A target's lease lasts T/2 from the sending of
+the heartbeat that it was granted for, so it has ended by then. Everything is kept in memory only: nodes report to a new
+primary soon, and it waits T before it takes any of them for dead (R9).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from threefs.env.clock import Clock
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.store_generations import StoreGenerations
+from threefs_manager.stale_stores.target_stores import StoreGenerations
 
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 
@@ -26,8 +26,8 @@ class _Node:
     dead: bool = False  # known to have ended; messages of it that come late do not count
 
 
-class Membership:
-    """Of one term as primary."""
+class FailureDetector:
+    """What is known of the nodes in one term as primary."""
 
     def __init__(self, clock: Clock, generations: StoreGenerations | None = None) -> None:
         self.generations = generations or StoreGenerations()

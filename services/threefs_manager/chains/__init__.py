@@ -1,0 +1,1 @@
+"""Changes of chains: what follows from the states of their targets."""

@@ -1,0 +1,1 @@
+"""Nodes: how they register, and which of them live."""

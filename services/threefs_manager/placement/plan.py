@@ -1,0 +1,116 @@
+"""The plan of a cluster: its storage nodes, the replicas of a chain, the targets of a disk, the minimum of replicas."""
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from threefs.errors import AlreadyExists, InvalidArgument
+from threefs.ids import NodeId
+from threefs.wire import manager_pb2 as pb
+from threefs_manager.store.cluster_store import Writer
+
+MAX_REPLICAS = 16
+MAX_TARGETS_PER_DISK = 99
+MAX_TARGETS = 10_000  # one transaction stores the whole plan
+MAX_NAME_CHARS = 255  # of a failure domain, and of an address
+FIRST_META_NODE = 1_000_000
+_FORMATTED_NODES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A storage process and the machine it is on."""
+
+    node_id: NodeId
+    domain: str
+
+
+def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> None:
+    """Raises InvalidArgument if the plan cannot be placed."""
+    if not 1 <= replicas <= MAX_REPLICAS:
+        raise InvalidArgument(f"replicas must be 1 to {MAX_REPLICAS}, not {replicas}")
+    if not 1 <= targets_per_disk <= MAX_TARGETS_PER_DISK:
+        raise InvalidArgument(f"targets per disk must be 1 to {MAX_TARGETS_PER_DISK}, not {targets_per_disk}")
+    for node_id, times in Counter(disk.node_id for disk in disks).items():
+        if not 1 <= node_id < FIRST_META_NODE:
+            raise InvalidArgument(f"ids of storage nodes must be 1 to {FIRST_META_NODE - 1}, not {node_id}")
+        if times > 1:
+            raise InvalidArgument(f"node {node_id} is in the plan {times} times")
+    if len(disks) < replicas:
+        raise InvalidArgument(f"{replicas} replicas need {replicas} storage nodes; the plan has {len(disks)}")
+    targets = len(disks) * targets_per_disk
+    if targets > MAX_TARGETS:
+        raise InvalidArgument(
+            f"the plan has {targets} targets, and at most {MAX_TARGETS} can be made; plan fewer targets per disk"
+        )
+    if targets % replicas:
+        step = replicas // math.gcd(len(disks), replicas)
+        raise InvalidArgument(
+            f"{len(disks)} disks with {targets_per_disk} targets each make {targets} targets, which is no multiple of "
+            f"{replicas} replicas; make targets per disk a multiple of {step}"
+        )
+
+
+def default_minimum(replicas: int) -> int:
+    """How many replicas must serve for a chain to take writes: more than half, so that one lost disk loses nothing that
+    was acknowledged. It is 1 of 2, because 2 of 2 would stop writes with the first disk."""
+    return replicas - replicas // 2
+
+
+def check_minimum(min_replicas: int, replicas: int) -> None:
+    """Raises InvalidArgument unless a chain of so many replicas can have this minimum."""
+    if not 1 <= min_replicas <= replicas:
+        raise InvalidArgument(f"the minimum of replicas must be 1 to {replicas}, not {min_replicas}")
+
+
+def normalized(request: pb.InitRequest) -> pb.InitRequest:
+    """The plan in the form that is compared: nodes by their ids, each in a failure domain, by default its own."""
+    plan = pb.InitRequest(replicas=request.replicas, targets_per_disk=request.targets_per_disk)
+    for node in sorted(request.storage, key=lambda node: node.node_id):
+        if len(node.domain) > MAX_NAME_CHARS:
+            raise InvalidArgument(
+                f"the failure domain of node {node.node_id} has {len(node.domain)} characters; at most "
+                f"{MAX_NAME_CHARS} are allowed"
+            )
+        plan.storage.add(node_id=node.node_id, domain=node.domain or f"node-{node.node_id}")
+    return plan
+
+
+def digest(plan: pb.InitRequest) -> bytes:
+    """A digest of the plan that no version of a library changes."""
+    nodes = [(node.node_id, node.domain) for node in plan.storage]
+    text = json.dumps([plan.replicas, plan.targets_per_disk, nodes], separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).digest()
+
+
+async def check_same(writer: Writer, plan: pb.InitRequest, min_replicas: int) -> None:
+    """Raises AlreadyExists unless the cluster was made from this plan."""
+    cluster = writer.cluster
+    if cluster.plan_digest == digest(plan):
+        table = await writer.table(1)
+        if table is not None and min_replicas and min_replicas != (table.min_replicas or 1):
+            raise AlreadyExists(
+                f"the cluster {cluster.cluster_id} was made with a minimum of {table.min_replicas or 1} replicas, not "
+                f"{min_replicas}; `threefs chain min-replicas {min_replicas}` changes it"
+            )
+        return
+    existing = pb.InitRequest(replicas=cluster.replicas, targets_per_disk=cluster.targets_per_disk)
+    for node in await writer.nodes():
+        if node.kind == pb.STORAGE:
+            existing.storage.add(node_id=node.node_id, domain=node.domain)
+    raise AlreadyExists(
+        f"the cluster {cluster.cluster_id} was made from another plan: {_format_plan(existing)}, not "
+        f"{_format_plan(plan)}"
+    )
+
+
+def _format_plan(plan: pb.InitRequest) -> str:
+    nodes = ", ".join(f"{node.node_id} in {node.domain}" for node in plan.storage[:_FORMATTED_NODES])
+    more = ", ..." if len(plan.storage) > _FORMATTED_NODES else ""
+    return (
+        f"{plan.replicas} replicas, {plan.targets_per_disk} targets per disk, {len(plan.storage)} storage nodes "
+        f"({nodes}{more})"
+    )

@@ -1,0 +1,70 @@
+import pytest
+from threefs_manager.placement.plan import (
+    MAX_TARGETS,
+    Disk,
+    check_minimum,
+    check_plan,
+    default_minimum,
+    digest,
+    normalized,
+)
+
+from threefs.errors import InvalidArgument
+from threefs.ids import NodeId
+from threefs.wire import manager_pb2 as pb
+
+
+@pytest.mark.parametrize(
+    ("domains", "replicas", "per_disk", "text"),
+    [
+        ("ab", 3, 3, "3 replicas need 3 storage nodes; the plan has 2"),
+        ("", 1, 1, "the plan has 0"),
+        ("abcd", 3, 2, "8 targets, which is no multiple of 3 replicas; make targets per disk a multiple of 3"),
+        ("abcdef", 4, 1, "multiple of 2"),
+        ("abc", 0, 1, "replicas must be 1 to 16, not 0"),
+        ("abc", 17, 1, "replicas must be 1 to 16, not 17"),
+        ("abc", 3, 0, "targets per disk must be 1 to 99, not 0"),
+        ("abc", 3, 100, "targets per disk must be 1 to 99, not 100"),
+        ("a" * 300, 3, 99, f"29700 targets, and at most {MAX_TARGETS}"),
+    ],
+)
+def test_a_bad_plan_is_explained(domains: str, replicas: int, per_disk: int, text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        check_plan([Disk(NodeId(n), domain) for n, domain in enumerate(domains, start=1)], replicas, per_disk)
+
+
+@pytest.mark.parametrize(
+    ("ids", "text"), [((1, 2, 1), "node 1 is in the plan 2 times"), ((0, 1, 2), "not 0"), ((1, 2, 1_000_000), "999999")]
+)
+def test_bad_node_ids_are_named(ids: tuple[int, ...], text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        check_plan([Disk(NodeId(n), str(n)) for n in ids], 1, 1)
+
+
+@pytest.mark.parametrize(("replicas", "minimum"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
+def test_more_than_half_must_serve_unless_that_is_all(replicas: int, minimum: int) -> None:
+    assert default_minimum(replicas) == minimum
+    check_minimum(minimum, replicas)
+    with pytest.raises(InvalidArgument, match=f"must be 1 to {replicas}, not {replicas + 1}"):
+        check_minimum(replicas + 1, replicas)
+
+
+def test_plans_that_say_the_same_are_equal() -> None:
+    one, two = pb.PlannedNode(node_id=1), pb.PlannedNode(node_id=2, domain="a")
+    plan = normalized(pb.InitRequest(storage=[two, one], replicas=2, targets_per_disk=1))
+    assert [(node.node_id, node.domain) for node in plan.storage] == [(1, "node-1"), (2, "a")]
+    assert normalized(plan) == plan
+    other = normalized(pb.InitRequest(storage=[one, two], replicas=1, targets_per_disk=1))
+    assert digest(plan) != digest(other)
+
+
+def test_the_digest_of_a_plan_never_changes() -> None:
+    """It is stored, and compared by later versions."""
+    plan = normalized(pb.InitRequest(storage=[pb.PlannedNode(node_id=1, domain="a")], replicas=1, targets_per_disk=2))
+    assert digest(plan).hex() == "dcefcba8859effe4c645dccff6db41c7fe5bcc398820e02183d1b6d02e06be59"
+
+
+def test_the_name_of_a_domain_is_bounded() -> None:
+    nodes = [pb.PlannedNode(node_id=1, domain="x" * 256)]
+    with pytest.raises(InvalidArgument, match="node 1 has 256 characters; at most 255 are allowed"):
+        normalized(pb.InitRequest(storage=nodes, replicas=1, targets_per_disk=1))
