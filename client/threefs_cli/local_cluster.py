@@ -28,7 +28,7 @@ from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, StrangeStore, Unavailable
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import INIT
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import cluster_file, processes

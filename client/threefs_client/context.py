@@ -12,7 +12,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import NotAuthorised, ThreefsError
 from threefs.ids import ClientId
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import CLOSE, RENEW_LEASE, REPORT_ATIME
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials

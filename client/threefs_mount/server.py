@@ -15,7 +15,7 @@ from threefs_fuse.session import Session
 
 from threefs import background
 from threefs.background import TaskDied
-from threefs.env import gc_tuning
+from threefs.env import process_tuning
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
 from threefs_mount.files.table import OpenFileTable
@@ -59,7 +59,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)
-            gc_tuning.freeze_objects()
+            process_tuning.freeze_objects()
             ready()
 
         files = OpenFileTable(fs.context, options.held_bytes, options.cache_s)

@@ -13,7 +13,7 @@ from threefs.env.random import RANDOM
 from threefs.kv import engines
 from threefs.kv.engine_api import Engine
 from threefs.rpc.grpc_binding import ControlServer
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.server import Server
 from threefs_manager.election import LEASES_PER_T, Election
 from threefs_manager.service import Manager

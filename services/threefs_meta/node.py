@@ -20,7 +20,7 @@ from threefs.ids import ClientId
 from threefs.kv.engine_api import Engine
 from threefs.routing import NodeKind
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import GET_STATUS
 from threefs.rpc.server import Server
 from threefs.telemetry.metrics_port import MetricsPort

@@ -18,7 +18,7 @@ from threefs.ids import NodeId
 from threefs.kv.table import Table
 from threefs.routing import NodeKind
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import PRESENCE
 from threefs.rpc.server import Server

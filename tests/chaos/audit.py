@@ -14,7 +14,7 @@ from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
 from threefs.errors import Retry, ThreefsError, error_of
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import READ
 from threefs.wire import storage_pb2 as pb
 

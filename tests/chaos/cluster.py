@@ -22,7 +22,7 @@ from threefs.errors import ThreefsError
 from threefs.routing import PublicState
 from threefs.rpc import methods
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 2.0  # T

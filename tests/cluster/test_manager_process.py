@@ -20,7 +20,7 @@ from threefs.errors import AlreadyExists, NotFound, NotPrimary, Unavailable, Wro
 from threefs.routing import NodeKind
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.grpc_binding import ControlClient
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import GET_ROUTING, GET_STATUS, HEARTBEAT, INIT, REGISTER
 from threefs.wire import manager_pb2 as pb
 

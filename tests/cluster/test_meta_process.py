@@ -18,7 +18,7 @@ from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, InvalidArgument, NameTooLong, NotFound
 from threefs.kv.rocks import RocksEngine
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import CREATE
 from threefs.wire import meta_pb2 as pb
 

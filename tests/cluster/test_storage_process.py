@@ -19,7 +19,7 @@ from threefs.errors import ChainChanged
 from threefs.ids import ChainId, ClientId, InodeId, TableId, TargetId
 from threefs.layout import FileLayout
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import INIT, READ
 from threefs.wire import manager_pb2 as mpb
 from threefs.wire import storage_pb2 as pb

@@ -129,18 +129,18 @@ HELLOS = {
     "one of each": Hello(
         protocol=frames.PROTOCOL,
         cluster_id="c" * 32,
-        most_calls=1,
-        most_inflight_bytes=1,
-        most_payload_bytes=MIB,
-        most_body_bytes=1000,
+        max_calls=1,
+        max_inflight_bytes=1,
+        max_payload_bytes=MIB,
+        max_body_bytes=1000,
     ),
     "all there is": Hello(
         protocol=frames.PROTOCOL,
         cluster_id="c" * 32,
-        most_calls=2**32 - 1,
-        most_inflight_bytes=2**64 - 1,
-        most_payload_bytes=2**32 - 1,
-        most_body_bytes=2**32 - 1,
+        max_calls=2**32 - 1,
+        max_inflight_bytes=2**64 - 1,
+        max_payload_bytes=2**32 - 1,
+        max_body_bytes=2**32 - 1,
     ),
 }
 

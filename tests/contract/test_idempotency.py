@@ -18,7 +18,7 @@ from tests.harness.mutation_script import Call, Script
 from threefs.env.net import RealNet
 from threefs.rpc import methods
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import Method
 from threefs.rpc.preencoded import PreencodedReply
 from threefs.wire import meta_pb2 as pb

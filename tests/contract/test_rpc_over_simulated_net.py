@@ -13,7 +13,7 @@ from tests.sim.net import Fabric, SimNet
 from threefs.errors import ConnectionLost, DeadlineExceeded, Stopping, Unavailable
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.frames import SEGMENT_BYTES
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import READ, SPACE_INFO, WRITE
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call

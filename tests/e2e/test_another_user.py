@@ -32,7 +32,7 @@ from threefs.env.net import RealNet
 from threefs.errors import NotAuthorised
 from threefs.rpc import methods
 from threefs.rpc.grpc_binding import ControlClient
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import Method
 from threefs.rpc.connection_pool import ConnectionPool
 

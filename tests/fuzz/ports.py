@@ -20,7 +20,7 @@ from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import GET_STATUS, SPACE_INFO, STAT_FS, Method
 from threefs.wire import common_pb2, manager_pb2, meta_pb2, storage_pb2
 

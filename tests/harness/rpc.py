@@ -13,7 +13,7 @@ from threefs.env.net import RealNet, parse_address
 from threefs.rpc import frames, handshake
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.frames import HEADER_BYTES, Header
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.server import Server
 

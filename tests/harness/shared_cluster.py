@@ -14,7 +14,7 @@ from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import manager_pb2 as pb
 

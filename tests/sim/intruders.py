@@ -16,7 +16,7 @@ from tests.sim.net import SimNet, SimStream
 from tests.sim.world import PORT, World
 from threefs.errors import ThreefsError
 from threefs.rpc import frames, handshake, methods
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method
 from threefs.rpc.server import Server

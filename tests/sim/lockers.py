@@ -15,13 +15,13 @@ from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import Process
 from tests.sim.world import LEASE_S, World
 from threefs.errors import Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
-from threefs.leases import RENEWALS, client_lease_s
+from threefs.leases import RENEWALS_PER_LEASE, client_lease_s
 
 _PATH = "/counter"
 _DIGITS = 8
 #: Clocks drift, and the last renewal may lie almost one interval before a client fell asleep.
 _LEASE_S = client_lease_s(LEASE_S)
-_LAPSE_S = (0.9 - 1 / RENEWALS) * _LEASE_S
+_LAPSE_S = (0.9 - 1 / RENEWALS_PER_LEASE) * _LEASE_S
 
 
 class Lockers:

@@ -65,7 +65,7 @@ from tests.sim.loop import KERNEL, Process
 from tests.sim.scenario_files import FileLines
 from tests.sim.workload import CHUNK_BYTES
 from tests.sim.world import LEASE_S, Size, World
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 from threefs.cluster.chunk_client import Applied, ChunkUpdate
 from threefs.env.buffers import POISON_VARIABLE
 from threefs.errors import ThreefsError

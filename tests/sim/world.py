@@ -29,7 +29,7 @@ from threefs.env.net import Net
 from threefs.errors import NotAuthorised, ThreefsError
 from threefs.routing import PublicState, Routing
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import INIT, REGISTER, Method, Rep, Req
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb

@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from threefs.background import cancel_and_wait
 from threefs.backoff import Backoff
 from threefs.bounded_dict import BoundedDict
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 from threefs.checksums import crc32c
 from threefs.cluster import routing_watcher
 from threefs.cluster.routing_watcher import RoutingSource

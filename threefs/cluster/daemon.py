@@ -17,7 +17,7 @@ from threefs import __version__, background, keys
 from threefs import settings as settings_module
 from threefs.background import TaskDied
 from threefs.cluster.manager_client import ManagerClient
-from threefs.env import descriptors, gc_tuning
+from threefs.env import process_tuning
 from threefs.env.clock import CLOCK
 from threefs.env.directory_lock import close_to_others, owned
 from threefs.env.systemd_notify import notify, watchdog_s
@@ -63,7 +63,7 @@ def ready(*addresses: str) -> None:
     one."""
     global _told_ready
     _told_ready = True
-    gc_tuning.freeze_objects()
+    process_tuning.freeze_objects()
     logs.identify(address=addresses[0])
     print("ready", *addresses, flush=True)
     notify("READY=1", f"STATUS=serving at {', '.join(addresses)}")
@@ -108,7 +108,7 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
     os.umask(0o077)  # what a service stores is nobody else's
-    descriptors.raise_limit()
+    process_tuning.raise_descriptor_limit()
     log = structlog.get_logger()
     log.info("starting", version=__version__, pid=os.getpid(), settings=str(settings))
     try:

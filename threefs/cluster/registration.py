@@ -21,6 +21,7 @@ from threefs.errors import (
     WrongCluster,
 )
 from threefs.ids import NodeId
+from threefs.leases import target_lease_s
 from threefs.routing import NodeKind
 from threefs.rpc.methods import GET_ROUTING, HEARTBEAT, REGISTER
 from threefs.wire import manager_pb2 as pb
@@ -177,7 +178,7 @@ class Registration:
         grant = self._open_grant()
         reply = await self._manager.call(HEARTBEAT, self._heartbeat(), timeout_s=self._heartbeat_s)
         self._note_routing_version(reply.routing_version)
-        grant(reply.leased, sent_at + self._lease_s / 2)
+        grant(reply.leased, sent_at + target_lease_s(self._lease_s))
 
     def _heartbeat(self, *, leaving: bool = False) -> pb.HeartbeatRequest:
         return pb.HeartbeatRequest(

@@ -22,8 +22,7 @@ from threefs.errors import (
 from threefs.rpc import frames, handshake
 from threefs.rpc.frame_stream import FrameStream
 from threefs.rpc.frames import Header
-from threefs.rpc.handshake import ClientHandshake
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import ClientHandshake, Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.window import Window
@@ -134,7 +133,7 @@ class ClientConnection:
             raise error from None
         self.cluster_id = hello.cluster_id
         self._limits = self._limits.for_peer(hello)
-        self._window.most_calls = self._limits.calls
+        self._window.max_calls = self._limits.calls
         self._window.most_bytes = self._limits.inflight_bytes
 
     def call(
@@ -174,7 +173,7 @@ class ClientConnection:
         self.outstanding += 1
         self._watch(deadline)
         window = self._window
-        if not length and not hops and window.calls < window.most_calls:
+        if not length and not hops and window.calls < window.max_calls:
             window.calls += 1  # as try_take does it, on the hottest path
             self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
         elif window.try_take(length, hops):

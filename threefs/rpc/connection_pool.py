@@ -21,7 +21,7 @@ from threefs.errors import (
     WrongVersion,
 )
 from threefs.rpc.client_connection import ClientConnection, Sink
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
 

@@ -92,7 +92,7 @@ class Gate:
             raise NotAuthorised("the cluster has a key, and the caller did not prove that it knows it")
         right = _mac(self._token, _CALL, method, proof.challenge, proof.nonce, proof.body)
         if not hmac.compare_digest(proof.mac.encode(), right.encode()):
-            raise NotAuthorised("the caller has another key than the cluster")
+            raise NotAuthorised("the caller and the cluster have different keys")
         seen = self._seen.get(proof.challenge)
         if seen is None:
             raise NotAuthorised("the proof of the call is too old")

@@ -1,29 +1,29 @@
-"""HELLO: how two processes find out that they belong together. Decisions only; the caller moves the bytes.
+"""HELLO: the handshake in which two processes exchange their identities and prove that they belong to one cluster.
 
-Without a key each side says who it is, and believes the other.
-
-With a key (a secret text that all programs of a cluster share, never sent):
+This module decides; the connection moves the bytes. In a cluster without a key, each side believes what the other says
+about itself. In a cluster with a key (a secret text that all its programs share, and that is never sent), each side
+proves that it knows the key:
 
     client  HELLO  nonce
     server  HELLO  nonce, cluster, program, proof
-    client  HELLO  cluster, client, program, proof      and calls at once behind it
+    client  HELLO  cluster, client, program, proof      and the first calls behind it
 
-A proof is an HMAC-SHA256 by the key over all bytes of the exchange up to itself, so over both nonces and over whatever
-a HELLO may say one day, and over the server's end of the connection as each side sees it: a process that only passes
-bytes on between the two, from another port, makes both proofs wrong. Proofs of the two sides begin with different
-words, so none can be sent back as one's own. The client says nothing about itself before the server has proven that it
-knows the key, and neither side takes part in a handshake without one if it has a key itself.
+A proof is an HMAC-SHA256 by the key. It covers all bytes of the exchange before it, with both nonces and all fields
+that a HELLO may have one day, and the address of the server's end of the connection as each side sees it. So a process
+between the two that passes their bytes on from another port makes both proofs wrong. The proofs of client and server
+begin with different words, so a proof cannot be sent back to its sender as one's own. The client says nothing about
+itself before the server has proven that it knows the key. A side that has a key takes part in no handshake without one.
 """
 
 import hashlib
 import hmac
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
 from threefs.env.random import RANDOM, Random
-from threefs.errors import NotAuthorised, ProtocolError, WrongVersion
+from threefs.errors import NotAuthorised, ProtocolError, WrongCluster, WrongVersion
 from threefs.rpc import frames
-from threefs.rpc.identity import Identity, check_cluster
 from threefs.rpc.limits import Limits
 from threefs.wire.common_pb2 import Hello
 
@@ -34,35 +34,56 @@ _PROOF_BYTES = 32
 _PROOF_HEAD = Hello(proof=bytes(_PROOF_BYTES)).SerializeToString()[:-_PROOF_BYTES]
 _TAIL_BYTES = len(_PROOF_HEAD) + _PROOF_BYTES
 
+#: The words with which the proofs of the two sides begin.
 _SERVER, _CLIENT = b"threefs server", b"threefs client"
 
 NEEDS_KEY = (
     "the cluster has a key, and this program was not given it: name the file by key_file, --key-file or "
     "$THREEFS_KEY_FILE; the user who started the cluster can let others in (docs/security.md)"
 )
-_WRONG_KEY = "this program has another key than {}, or something between the two passes their messages on"
+_WRONG_KEY = "this program and {} have different keys, or a process between the two passes their messages on"
 _NO_KEY = (
-    "this program was given a key, but {} has none and could be anybody: give the services the key too, or take it "
-    "from this program ($THREEFS_TOKEN, $THREEFS_KEY_FILE)"
+    "this program was given a key, but {} has none, so its identity cannot be proven: give the services the key too, "
+    "or take it from this program ($THREEFS_TOKEN, $THREEFS_KEY_FILE)"
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The identity of a process.
+
+    `cluster_id` is empty in a process that has not learned its cluster yet. `client_id` is 32 hex digits, new in every
+    process. `token` is the text of the cluster's key; empty: the cluster has none.
+    """
+
+    cluster_id: str
+    client_id: str
+    token: str = field(default="", repr=False)
+    program: str = ""
+
+
+def check_cluster(own: str, theirs: str) -> None:
+    """Raises WrongCluster if the ids differ. The id of a side that does not know its cluster yet is empty."""
+    if own and theirs and own != theirs:
+        raise WrongCluster(f"the peer belongs to cluster {theirs}, this side to cluster {own}")
+
+
 def hello(identity: Identity, limits: Limits = _DEFAULT_LIMITS) -> Hello:
-    """All that one side says about itself, and what it takes on this connection."""
+    """The HELLO of one side, with its identity and its limits for this connection."""
     return Hello(
         protocol=frames.PROTOCOL,
         cluster_id=identity.cluster_id,
         client_id=identity.client_id,
         program=identity.program,
-        most_calls=limits.calls,
-        most_inflight_bytes=limits.inflight_bytes,
-        most_payload_bytes=limits.payload_bytes,
-        most_body_bytes=limits.body_bytes,
+        max_calls=limits.calls,
+        max_inflight_bytes=limits.inflight_bytes,
+        max_payload_bytes=limits.payload_bytes,
+        max_body_bytes=limits.body_bytes,
     )
 
 
 def read(body: bytes) -> Hello:
-    """Raises ProtocolError, WrongVersion."""
+    """The HELLO in the body of a frame. Raises ProtocolError, WrongVersion."""
     try:
         found = Hello.FromString(body)
     except DecodeError:
@@ -73,11 +94,12 @@ def read(body: bytes) -> Hello:
 
 
 def frame(body: bytes) -> bytes:
+    """The frame of a HELLO."""
     return frames.encode(frames.HELLO, body=body)
 
 
 class ClientHandshake:
-    """`service` is the server's end of the connection (`Stream.service`); `address`, how people call it."""
+    """The client's side of one handshake. It begins, and answers each HELLO of the server."""
 
     def __init__(
         self,
@@ -88,6 +110,8 @@ class ClientHandshake:
         limits: Limits = _DEFAULT_LIMITS,
         random: Random = RANDOM,
     ) -> None:
+        """`service` is the server's end of the connection (`Stream.service`). `address` is the server's name in
+        errors."""
         self._identity = identity
         self._limits = limits
         self._address = address
@@ -98,11 +122,14 @@ class ClientHandshake:
             self._sent = hello(identity, limits).SerializeToString()
 
     def begin(self) -> bytes:
-        """The first message."""
+        """The first HELLO."""
         return self._sent
 
     def answer(self, body: bytes) -> tuple[Hello, bytes]:
-        """(what the server said of itself, the message to send it, if any). Raises what is wrong with it."""
+        """The server's HELLO, and the HELLO to answer with; that is empty if none is due.
+
+        Raises ProtocolError, WrongVersion, NotAuthorised, WrongCluster.
+        """
         theirs = read(body)
         token = self._identity.token
         if not token:
@@ -120,7 +147,7 @@ class ClientHandshake:
 
 
 class ServerHandshake:
-    """Of one connection."""
+    """The server's side of one handshake."""
 
     def __init__(self, service: str, *, limits: Limits = _DEFAULT_LIMITS, random: Random = RANDOM) -> None:
         self._service = service
@@ -130,7 +157,11 @@ class ServerHandshake:
         self._sent = b""
 
     def take(self, body: bytes, identity: Identity) -> tuple[Hello | None, bytes]:
-        """(who the client is, once that is certain; the message to send it, if any). Raises what is wrong with it."""
+        """Take a HELLO of the client. Returns it once the client's identity is certain, before that None, and the HELLO
+        to answer with; that is empty if none is due.
+
+        Raises ProtocolError, WrongVersion, NotAuthorised, WrongCluster.
+        """
         theirs = read(body)
         if not identity.token:
             if theirs.nonce:
@@ -155,7 +186,7 @@ class ServerHandshake:
 
 
 def _proven(message: bytes, token: str, side: bytes, service: str, *before: bytes) -> bytes:
-    """The message with a proof behind it."""
+    """The message followed by its proof."""
     return message + _PROOF_HEAD + _proof(token, side, service.encode(), *before, message)
 
 
@@ -166,7 +197,7 @@ def _is_proven(message: bytes, token: str, side: bytes, service: str, *before: b
 
 
 def _proof(token: str, *parts: bytes) -> bytes:
-    """Each part with its length, so that nothing can be moved from one to the next."""
+    """The HMAC of the parts. Each part is preceded by its length, so no byte can be moved from one part to the next."""
     made = hmac.new(token.encode(), digestmod=hashlib.sha256)
     for part in parts:
         made.update(len(part).to_bytes(8, "big"))

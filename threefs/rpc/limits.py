@@ -43,8 +43,8 @@ class Limits:
         side."""
         return dataclasses.replace(
             self,
-            calls=hello.most_calls or self.calls,
-            inflight_bytes=hello.most_inflight_bytes or self.inflight_bytes,
-            payload_bytes=hello.most_payload_bytes or self.payload_bytes,
-            body_bytes=hello.most_body_bytes or self.body_bytes,
+            calls=hello.max_calls or self.calls,
+            inflight_bytes=hello.max_inflight_bytes or self.inflight_bytes,
+            payload_bytes=hello.max_payload_bytes or self.payload_bytes,
+            body_bytes=hello.max_body_bytes or self.body_bytes,
         )

@@ -10,12 +10,12 @@ import structlog
 
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.descriptors import most_connections
 from threefs.env.eager import StartedCoroutine
 from threefs.env.net import Listener, Net, Stream
+from threefs.env.process_tuning import max_connections
 from threefs.errors import Overloaded, Stopping
 from threefs.rpc import frames
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.incoming import BodyBudget
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
@@ -48,7 +48,7 @@ class Server:
         self._listener: Listener | None = None
         self._connections: dict[ServerConnection, None] = {}  # in their order, so that runs of the simulator are equal
         self._unidentified: dict[ServerConnection, None] = {}  # those that have not said HELLO, the oldest first
-        self._max_connections = most_connections(limits.connections)
+        self._max_connections = max_connections(limits.connections)
         self._max_unidentified = max(1, self._max_connections // _UNIDENTIFIED)
         self._reaper = Reaper(self._connections, limits)
         self.bodies = BodyBudget(limits.bodies_bytes, self._reaper.free_memory)

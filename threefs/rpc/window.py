@@ -22,10 +22,10 @@ MAX_HOPS = 3
 class Window(Generic[T]):
     """A payload that is larger than its part of the window is sent while no other one is in flight."""
 
-    __slots__ = ("_bytes", "_calls", "_waiting", "calls", "most_bytes", "most_calls", "waiting")
+    __slots__ = ("_bytes", "_calls", "_waiting", "calls", "max_calls", "most_bytes", "waiting")
 
-    def __init__(self, most_calls: int, most_bytes: int) -> None:
-        self.most_calls = most_calls
+    def __init__(self, max_calls: int, most_bytes: int) -> None:
+        self.max_calls = max_calls
         self.most_bytes = most_bytes
         self.calls = 0  # under way
         self.waiting = 0  # for their turn
@@ -76,13 +76,13 @@ class Window(Generic[T]):
 
     def _fits(self, size: int, hops: int) -> bool:
         """In the whole window, and in each part that is for such calls."""
-        if self.calls >= self.most_calls:
+        if self.calls >= self.max_calls:
             return False
         for part in range(hops + 1):
             used = self._bytes[part]
             if used and used + size > self.most_bytes >> part and size:
                 return False
-            if part and self._calls[part] >= max(1, self.most_calls >> part):
+            if part and self._calls[part] >= max(1, self.max_calls >> part):
                 return False
         return True
 

@@ -1,13 +1,13 @@
 """A read that finds a hole asks whether the hole is final, or bytes there are being written or cut.
 
 Only the meta service knows. While another client truncates the file, or has reserved that range for an append
-(`threefs/flux.py`), the bytes are read again after a pause. If the file has changed since before the read, they are
-read again at once: appended bytes may have arrived, and a range that was cut may have been written again.
+(`threefs/inflight_ranges.py`), the bytes are read again after a pause. If the file has changed since before the read,
+they are read again at once: appended bytes may have arrived, and a range that was cut may have been written again.
 """
 
-from threefs import flux
 from threefs.backoff import Backoff
 from threefs.errors import DeadlineExceeded
+from threefs.inflight_ranges import is_in_flight
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
@@ -53,7 +53,7 @@ class HoleRetry:
         end = min(end, inode.length)
         if end <= offset:
             return True
-        if not flux.is_in_flux(inode, offset, end, self._session):
+        if not is_in_flight(inode, offset, end, self._session):
             return inode.change == change
         clock = self._context.clock
         if clock.monotonic() + _BACKOFF.limit_s(self._attempts) > self._deadline:

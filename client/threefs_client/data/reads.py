@@ -7,15 +7,15 @@ from functools import partial
 from typing import Any, Protocol
 
 from threefs import layout as layouts
+from threefs.access_time import due_ns
 from threefs.backoff import Backoff
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 from threefs.cluster import routing_watcher
 from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, CorruptChunk, NotServing, Retry, ThreefsError
 from threefs.layout import FileLayout, spans
-from threefs.relatime import due_ns
 from threefs.routing import Routing
 from threefs.rpc import methods
 from threefs.wire import meta_pb2

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Protocol
 
+from threefs.access_time import DAY_NS
 from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
-from threefs.relatime import DAY_NS
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 

@@ -13,7 +13,7 @@ from itertools import islice
 from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError, Unavailable
-from threefs.leases import RENEWALS, client_lease_s
+from threefs.leases import RENEWALS_PER_LEASE, client_lease_s
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 
@@ -132,7 +132,7 @@ class Lease:
 
     async def _renew_until_idle(self) -> None:
         while True:
-            await self._clock.sleep(self.duration_s / RENEWALS)
+            await self._clock.sleep(self.duration_s / RENEWALS_PER_LEASE)
             try:
                 async with self._renewal_lock:
                     if self._is_idle and self.number:
@@ -152,7 +152,7 @@ class Lease:
     async def _renew_all(self, deadline: float = 0.0) -> None:
         """Renew, in several calls if many files are to be reported; in none if nothing is held. It tries until the
         deadline, and at least until the next renewal is due."""
-        old_enough = self._clock.monotonic() - self.duration_s / RENEWALS / 2
+        old_enough = self._clock.monotonic() - self.duration_s / RENEWALS_PER_LEASE / 2
         hold = [n for n, (since, _) in self._read_opens.items() if n not in self._reported and since <= old_enough]
         drop = self._reported.difference(self._read_opens)
         if not self._holders and not self._reported and not hold:
@@ -163,7 +163,7 @@ class Lease:
             request = pb.RenewLeaseRequest(
                 client=self._client, hold=islice(news, _MAX_FILES), drop=islice(old, _MAX_FILES)
             )
-            await self._send(request, max(deadline - self._clock.monotonic(), self.duration_s / RENEWALS))
+            await self._send(request, max(deadline - self._clock.monotonic(), self.duration_s / RENEWALS_PER_LEASE))
             if len(request.hold) < _MAX_FILES and len(request.drop) < _MAX_FILES:
                 return
 

@@ -3,7 +3,7 @@ happens here.
 
 Programs that make or rename files look first, and the kernel asks us; mostly nothing is there. That is known without a
 call only as long as nobody else adds names: so after a few such looks the mount asks for a delegation of the directory
-(`threefs/delegations.py`). What is kept is no less than its names: those of a listing that was asked for when the
+(`threefs/leases.py`). What is kept is no less than its names: those of a listing that was asked for when the
 delegation had been granted, and all that this mount has asked for since it asked for that, or was waiting for then,
 whatever came of it.
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from threefs.bounded_dict import BoundedDict
-from threefs.delegations import CLAIM_S
+from threefs.leases import DELEGATION_S
 
 #: So many times a name was added after a look that found nothing.
 CREATES_BEFORE_REQUEST = 8
@@ -25,7 +25,7 @@ MAX_NAMES = 16_384
 MAX_NAMES_TOGETHER = 65_536
 MAX_DELEGATIONS = 256
 #: Without a name that was added for so long, a claim only makes others wait.
-IDLE_S = 2 * CLAIM_S
+IDLE_S = 2 * DELEGATION_S
 #: For so long no directory is claimed again that others use, or that has too many names.
 PAUSE_S = 10.0
 LARGE_PAUSE_S = 60.0
@@ -108,7 +108,7 @@ class DirectoryDelegations:
         return (
             delegation is not None
             and delegation.complete
-            and now_s < delegation.confirmed_s + CLAIM_S
+            and now_s < delegation.confirmed_s + DELEGATION_S
             and name not in delegation.names
             and len(name) <= _MAX_NAME_BYTES
         )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 
 
 class Sender(Protocol):

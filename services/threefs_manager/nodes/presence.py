@@ -19,7 +19,8 @@ class PresenceCalls:
         self._open: dict[asyncio.Future[None], tuple[int, int]] = {}
 
     async def wait_ended(self, node_id: int, incarnation: int) -> None:
-        """Keep the call open until another incarnation or another primary makes it useless, and raise that. It never returns."""
+        """Keep the call open until another incarnation or another primary makes it useless, and raise that. It never
+        returns."""
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._open[ended] = (node_id, incarnation)
         try:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from threefs.cluster.chunk_client import ChunkUpdate
 from threefs.errors import FileTooLarge, InvalidArgument, IsADirectory
-from threefs.flux import writer_of
 from threefs.ids import ChunkId, InodeId
+from threefs.inflight_ranges import writer_of
 from threefs.layout import FileLayout, chains_reached, from_wire, max_file_bytes
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from threefs.delegations import RECALL_S
 from threefs.ids import ROOT
+from threefs.leases import DELEGATION_RECALL_S
 from threefs.wire import meta_pb2 as pb
 
 #: A directory in which a claim was recalled has names from several clients: for so many ticks nobody gets another one.
@@ -79,7 +79,7 @@ def recall(held: pb.Delegation, tick: int) -> None:
 
 def may_revoke(held: pb.Delegation, seen_s: float, now_s: float) -> bool:
     """Without its client, by who has seen it recalled at that time of the own clock."""
-    return held.recalled and now_s - seen_s >= RECALL_S
+    return held.recalled and now_s - seen_s >= DELEGATION_RECALL_S
 
 
 def clear(inode: pb.Inode) -> None:

@@ -3,10 +3,10 @@
 No permission is asked for: whoever says so has read them, and chooses no time.
 """
 
+from threefs.access_time import due_ns
 from threefs.errors import InvalidArgument
 from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
-from threefs.relatime import due_ns
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
 

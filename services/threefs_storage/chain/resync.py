@@ -15,7 +15,7 @@ import structlog
 
 from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.backoff import Backoff
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, ThreefsError
 from threefs.ids import ChunkId, TargetId

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer

@@ -5,7 +5,7 @@ bytes that are lent at a time are bounded, and other work waits. A holder of one
 the same kind.
 """
 
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 from threefs.env.buffers import BufferPool
 
 

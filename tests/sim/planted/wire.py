@@ -5,7 +5,7 @@ from typing import Any
 from threefs_client.data import read_plans
 
 from tests.sim.planted.registry import plant, plant_for, put
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 from threefs.cluster import chunk_client as chunks_module
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.manager_client import ManagerClient

@@ -114,7 +114,7 @@ def test_a_cluster_has_a_key_that_its_user_needs_not_name(local: LocalCluster, m
     with pickle.loads(pickle.dumps(threefs_client.connect(address))) as fs:  # noqa: S301
         assert fs.read_file("/a") == b"a"
     monkeypatch.setenv(TOKEN_VARIABLE, "0123456789abcdef")
-    with pytest.raises(NotAuthorised, match=rf"another key than.*\${TOKEN_VARIABLE}"):
+    with pytest.raises(NotAuthorised, match=rf"different keys.*\${TOKEN_VARIABLE}"):
         threefs_client.connect(address, connect_timeout_s=2.0)
 
 

@@ -10,7 +10,7 @@ from threefs.telemetry import logs
 
 SCRIPT = """
 import structlog
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.telemetry import logs
 
 before = structlog.get_logger()  # as modules do, when they are imported

@@ -14,7 +14,7 @@ from threefs.env.net import RealNet
 from threefs.errors import NotAuthorised, ThreefsError, Unavailable, WrongCluster
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.wire import manager_pb2 as pb
 
 

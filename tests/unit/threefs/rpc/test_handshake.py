@@ -10,8 +10,7 @@ from threefs.env.net import RealNet, Stream
 from threefs.errors import NotAuthorised, ProtocolError, ThreefsError, WrongCluster, WrongVersion
 from threefs.rpc import frames, handshake
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.handshake import ClientHandshake, ServerHandshake
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import ClientHandshake, Identity, ServerHandshake, check_cluster
 from threefs.rpc.methods import SPACE_INFO
 from threefs.wire.common_pb2 import Hello
 from threefs.wire.storage_pb2 import SpaceInfoReply, SpaceInfoRequest
@@ -70,7 +69,7 @@ def test_without_a_key_two_messages_are_enough() -> None:
     ("server", "client", "error", "words"),
     [
         (SERVER, identity("a" * 32), NotAuthorised, "--key-file"),
-        (SERVER, identity("a" * 32, token=KEY[::-1]), NotAuthorised, "another key"),
+        (SERVER, identity("a" * 32, token=KEY[::-1]), NotAuthorised, "different keys"),
         (identity("a" * 32), CLIENT, NotAuthorised, "has none"),
         (SERVER, identity("b" * 32, token=KEY), WrongCluster, "belongs to cluster"),
         (identity("a" * 32), identity("b" * 32), WrongCluster, "belongs to cluster"),
@@ -209,3 +208,15 @@ async def test_both_ends_call_the_end_of_the_service_the_same(net: str) -> None:
     assert stream.service == other.service and port in stream.service
     for end in (stream, other, listener):
         end.close()
+
+
+def test_a_key_is_never_printed() -> None:
+    assert "secret" not in repr(Identity("c", "0" * 32, token="secret-secret"))
+
+
+def test_clusters_are_told_apart() -> None:
+    check_cluster("a", "a")
+    check_cluster("", "a")
+    check_cluster("a", "")
+    with pytest.raises(WrongCluster):
+        check_cluster("a", "b")

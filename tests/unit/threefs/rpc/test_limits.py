@@ -1,5 +1,5 @@
 from threefs.rpc import handshake
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.wire.common_pb2 import Hello
 

@@ -83,7 +83,7 @@ async def test_a_call_too_many_is_refused_and_may_be_made_again() -> None:
         waiting: list[WriteCall] = []
         server.add(WRITE, waiting.append)
         connection = await peers.connect(address, 5)
-        connection._window.most_calls, connection._window.most_bytes = 100, 10_000
+        connection._window.max_calls, connection._window.most_bytes = 100, 10_000
         kept = [connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[bytes(400)]) for _ in range(2)]
         with pytest.raises(Overloaded, match="2 calls"):
             await connection.call(WRITE, pb.WriteRequest(), timeout_s=5)

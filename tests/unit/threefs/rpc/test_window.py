@@ -7,7 +7,7 @@ from threefs.rpc.window import MAX_HOPS, Window
 
 
 def test_calls_and_bytes_are_bounded_and_those_that_wait_go_in_order() -> None:
-    window: Window[str] = Window(most_calls=3, most_bytes=100)
+    window: Window[str] = Window(max_calls=3, most_bytes=100)
     assert window.try_take(60) and not window.try_take(50)
     window.wait("b", 50)
     assert not window.try_take(10), "it came later than those that wait"

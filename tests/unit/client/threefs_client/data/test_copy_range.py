@@ -9,8 +9,8 @@ from threefs_client.data import copy_range
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.errors import InvalidArgument, NoSpace, QuotaExceeded
-from threefs.flux import writer_of
 from threefs.ids import InodeId
+from threefs.inflight_ranges import writer_of
 from threefs.layout import from_wire
 
 CHUNK = 64 << 10

@@ -9,8 +9,8 @@ from threefs_mount.files.write_budget import WriteBudget
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.errors import DeadlineExceeded
-from threefs.flux import writer_of
 from threefs.ids import InodeId
+from threefs.inflight_ranges import writer_of
 from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
 

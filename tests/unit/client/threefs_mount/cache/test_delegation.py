@@ -11,7 +11,7 @@ from threefs_mount.cache.delegation import (
     DirectoryDelegations,
 )
 
-from threefs.delegations import CLAIM_S
+from threefs.leases import DELEGATION_S
 
 
 class Mount:
@@ -102,14 +102,14 @@ def test_absent_is_what_is_not_listed_and_was_not_added() -> None:
 def test_it_counts_from_the_sending_of_the_last_name_whose_answer_says_so() -> None:
     mount = Mount()
     claim = mount.hold()
-    mount.now_s += 0.9 * CLAIM_S
+    mount.now_s += 0.9 * DELEGATION_S
     addition = mount.claims.begin_create(7, b"a", 50, mount.now_s)
     assert mount.absent()
-    mount.now_s += 0.2 * CLAIM_S
+    mount.now_s += 0.2 * DELEGATION_S
     assert not mount.absent()
     mount.claims.create_done(addition, claim.number, 0, mount.now_s)
     assert mount.absent()
-    mount.now_s += 0.9 * CLAIM_S
+    mount.now_s += 0.9 * DELEGATION_S
     assert not mount.absent()
     mount.add(b"b", claim.number)
     assert mount.absent()

@@ -22,8 +22,8 @@ from threefs_mount.cache.delegation_client import DelegationClient
 
 from tests.harness.meta_harness import MetaBench, at
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
-from threefs.delegations import CLAIM_S, RECALL_S
 from threefs.errors import AlreadyExists, NotFound, ThreefsError, Unavailable
+from threefs.leases import DELEGATION_RECALL_S, DELEGATION_S
 from threefs.rpc import methods
 from threefs.rpc.methods import Method
 from threefs.wire import meta_pb2 as pb
@@ -150,7 +150,7 @@ def test_a_directory_in_which_names_come_again_and_again_is_claimed(monkeypatch:
         with pytest.raises(AlreadyExists):
             await found.here.create("first-1")
         assert not found.here.absent("first-1")
-        await asyncio.sleep(1.1 * CLAIM_S)
+        await asyncio.sleep(1.1 * DELEGATION_S)
         assert not found.here.absent("x")
         await found.here.create("more")
         assert found.here.absent("x") and found.here.calls.made.count("Delegate") == 1
@@ -177,7 +177,7 @@ def test_others_wait_until_the_holder_hears_of_it() -> None:
         assert found.here.absent("x") and not adding.done()
         await found.here.create("y")
         await adding
-        assert LOOP_CLOCK.monotonic() - began_s < RECALL_S / 2
+        assert LOOP_CLOCK.monotonic() - began_s < DELEGATION_RECALL_S / 2
         assert not found.here.absent("x") and not found.here.absent("z")
         for number in range(30):
             await found.here.create(f"later-{number}")
@@ -191,7 +191,7 @@ def test_others_wait_no_longer_than_a_moment_for_one_that_does_nothing() -> None
         await found.hold()
         began_s = LOOP_CLOCK.monotonic()
         await found.there.create("x")
-        assert RECALL_S <= LOOP_CLOCK.monotonic() - began_s < 2 * RECALL_S
+        assert DELEGATION_RECALL_S <= LOOP_CLOCK.monotonic() - began_s < 2 * DELEGATION_RECALL_S
         assert not found.here.absent("x")
         await found.here.create("y")
         assert not found.here.absent("x")

@@ -4,8 +4,8 @@ import pytest
 from threefs_meta.lease import delegation
 from threefs_meta.lease.delegation import COOLDOWN_TICKS, Creator, DelegationHeld, Ownership
 
-from threefs.delegations import RECALL_S
 from threefs.ids import ROOT
+from threefs.leases import DELEGATION_RECALL_S
 from threefs.wire import meta_pb2 as pb
 
 MINE, OTHER = b"m" * 16, b"o" * 16
@@ -52,7 +52,7 @@ def test_only_what_is_recalled_ends_without_its_client() -> None:
     claim = delegation.granted(MINE, 5, 4)
     assert not delegation.may_revoke(claim, 100.0, 200.0)
     delegation.recall(claim, 10)
-    assert not delegation.may_revoke(claim, 100.0, 100.0 + 0.9 * RECALL_S) and delegation.may_revoke(
+    assert not delegation.may_revoke(claim, 100.0, 100.0 + 0.9 * DELEGATION_RECALL_S) and delegation.may_revoke(
         claim, 100.0, 101.0
     )
 

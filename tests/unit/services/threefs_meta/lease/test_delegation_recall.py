@@ -22,8 +22,8 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import CLIENT, MetaBench, at, run
 from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, claimed, stored
 from threefs.background import cancel_and_wait
-from threefs.delegations import RECALL_S
 from threefs.ids import ROOT
+from threefs.leases import DELEGATION_RECALL_S
 from threefs.wire import meta_pb2 as pb
 
 
@@ -57,7 +57,7 @@ async def test_every_addition_waits(bench: MetaBench, number: int) -> None:
     assert await claimed(bench, directory, OTHER)
     began_s = bench.clock.monotonic()
     await ADDITIONS[number](bench)
-    assert bench.clock.monotonic() - began_s >= RECALL_S
+    assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S
     assert not (await stored(bench, directory)).client
 
 
@@ -86,7 +86,7 @@ async def test_what_services_add_waits(bench: MetaBench) -> None:
     subject = pb.FsckSubject(inode=inode.inode)
     request = pb.FsckRecheckRequest(mutation=bench.mutation(), subjects=[subject], repair=True)
     assert [one.repaired for one in (await fsck_recheck(bench.context, request)).findings] == [True]
-    assert bench.clock.monotonic() - began_s >= RECALL_S and "lost+found" in await bench.names("/")
+    assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S and "lost+found" in await bench.names("/")
 
 
 async def test_who_holds_it_does_not_wait_and_is_told(bench: MetaBench) -> None:
@@ -129,7 +129,7 @@ async def test_many_changes_wait_together_and_are_told(bench: MetaBench) -> None
     assert await claimed(bench, directory, OTHER)
     began_s = bench.clock.monotonic()
     done = (await run_batch(bench.context, request)).parsed()
-    assert bench.clock.monotonic() - began_s >= RECALL_S
+    assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S
     assert not any(one.code or one.retry_alone or one.create.claim for one in done.results)
     await bench.pass_ticks(6)
     number = await claimed(bench, directory)
@@ -153,7 +153,7 @@ async def test_what_the_holder_does_not_expect_counts_as_somebody_elses(bench: M
         assert (await delegate(bench.context, wanted)).claim
         began_s = bench.clock.monotonic()
         assert not (await create(bench.context, request)).claim
-        assert bench.clock.monotonic() - began_s >= RECALL_S
+        assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S
         await bench.pass_ticks(6)
     assert {"behind", "late"} <= set(await bench.names("/d"))
 
@@ -175,7 +175,7 @@ async def test_each_service_waits_by_its_own_clock(bench: MetaBench) -> None:
     context, clock = beside(bench)
     began_s = clock.monotonic()
     await create(context, pb.CreateRequest(mutation=bench.mutation(), place=at("/d/new")))
-    assert clock.monotonic() - began_s >= RECALL_S
+    assert clock.monotonic() - began_s >= DELEGATION_RECALL_S
 
 
 async def test_it_is_over_as_soon_as_the_holder_gives_up(bench: MetaBench) -> None:
@@ -190,7 +190,7 @@ async def test_it_is_over_as_soon_as_the_holder_gives_up(bench: MetaBench) -> No
         bench.context, pb.ReturnDelegationRequest(client=OTHER, directories=[directory], numbers=[number])
     )
     await adding
-    assert bench.clock.monotonic() - began_s < RECALL_S / 2
+    assert bench.clock.monotonic() - began_s < DELEGATION_RECALL_S / 2
 
 
 async def test_who_is_cut_off_while_it_waits_adds_nothing(bench: MetaBench) -> None:

@@ -4,8 +4,8 @@ import pytest
 from threefs_meta.ops.report_atime import MOST_FILES, report_atime
 
 from tests.harness.meta_harness import MetaBench
+from threefs.access_time import DAY_NS
 from threefs.errors import InvalidArgument
-from threefs.relatime import DAY_NS
 from threefs.wire import meta_pb2 as pb
 
 

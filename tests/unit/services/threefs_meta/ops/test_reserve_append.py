@@ -8,7 +8,7 @@ from threefs_meta.ops.sync import sync
 
 from tests.harness.meta_harness import SESSION, MetaBench
 from threefs.errors import FileTooLarge, InvalidArgument, SessionLost
-from threefs.flux import is_in_flux
+from threefs.inflight_ranges import is_in_flight
 from threefs.wire import meta_pb2 as pb
 
 
@@ -78,13 +78,13 @@ async def test_what_others_append_behind_shows_that_the_bytes_before_are_still_t
     assert [await ask(bench, made.inode, 10), await ask(bench, made.inode, 5, OTHER)] == [0, 10]
     seen = await synced(bench, made.inode, OTHER, 15)
     assert seen.length == 15
-    assert is_in_flux(seen, 0, 4) and is_in_flux(seen, 9, 15) and not is_in_flux(seen, 10, 15)
-    assert not is_in_flux(seen, 0, 10, SESSION), "it knows itself what it has appended"
+    assert is_in_flight(seen, 0, 4) and is_in_flight(seen, 9, 15) and not is_in_flight(seen, 10, 15)
+    assert not is_in_flight(seen, 0, 10, SESSION), "it knows itself what it has appended"
     assert await ask(bench, made.inode, 1, OTHER) == 15
     seen = await synced(bench, made.inode, SESSION, 10)
-    assert not is_in_flux(seen, 0, 15) and is_in_flux(seen, 15, 16)
+    assert not is_in_flight(seen, 0, 15) and is_in_flight(seen, 15, 16)
     await bench.close(seen, OTHER)
-    assert not is_in_flux(await bench.stat("/a"), 0, 100), "it will never come"
+    assert not is_in_flight(await bench.stat("/a"), 0, 100), "it will never come"
     assert await ask(bench, made.inode, 1) == 16, "unless it comes very late"
 
 
@@ -92,9 +92,9 @@ async def test_what_a_dead_client_was_appending_is_waited_for_as_long_as_its_ses
     made = (await bench.create("/a", session=SESSION)).inode
     assert await ask(bench, made.inode, 10) == 0
     await bench.pass_lease()
-    assert is_in_flux(await bench.stat("/a"), 0, 10)
+    assert is_in_flight(await bench.stat("/a"), 0, 10)
     await bench.lease_reaper.reap()
-    assert not is_in_flux(await bench.stat("/a"), 0, 10)
+    assert not is_in_flight(await bench.stat("/a"), 0, 10)
 
 
 async def test_appends_go_behind_the_new_end_of_a_file_that_was_cut(bench: MetaBench) -> None:

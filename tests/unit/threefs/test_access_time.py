@@ -1,6 +1,6 @@
 import pytest
 
-from threefs.relatime import DAY_NS, due_ns
+from threefs.access_time import DAY_NS, due_ns
 from threefs.wire import meta_pb2 as pb
 
 

@@ -1,6 +1,6 @@
 import asyncio
 
-from threefs.budget import ByteBudget
+from threefs.byte_budget import ByteBudget
 
 
 def test_the_byte_budget_bounds_and_keeps_order() -> None:
