@@ -83,14 +83,12 @@ class Manager:
         expected_cluster_id: str = "",
         on_cluster: Callable[[str], None] = lambda cluster_id: None,
     ) -> None:
-        """`lease_s` is T of a cluster that is made here. `belongs_to` is the cluster whose store it was when this
-        manager was last started, if any. `on_cluster` is told the cluster id once there is one."""
+        """`lease_s` is T of a cluster that is made here. `expected_cluster_id` is the cluster that the data directory
+        belongs to, if any. `on_cluster` is called with the cluster id once there is one."""
         self._engine = engine
         self._election = election
         self._lease_s = lease_s
-        self._expected_cluster_id = (
-            expected_cluster_id  # that of the data directory, or that of nodes that register here
-        )
+        self._expected_cluster_id = expected_cluster_id  # of the data directory, or of nodes that register here
         self._clock = clock
         self._random = random
         self._on_cluster = on_cluster
@@ -224,9 +222,8 @@ class Manager:
         fresh_id = self._random.token(16).hex()
         chains: list[Chain] = []
         targets: list[Target] = []
-        if (
-            not self._publisher.routing.cluster_id
-        ):  # outside of the transaction: a large plan takes longer than a transaction may
+        if not self._publisher.routing.cluster_id:
+            # Outside of the transaction, because placing a large plan takes longer than a transaction may.
             chains, targets = chain_assignment.place(disks, plan.replicas, plan.targets_per_disk)
             if oversized_domains := chain_assignment.oversized_domains(disks, plan.replicas, plan.targets_per_disk):
                 _LOG.warning(

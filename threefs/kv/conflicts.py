@@ -1,4 +1,4 @@
-"""Conflict detection: which commits changed what a transaction has read. Shared by the engines; no I/O.
+"""Conflict detection: which commits have changed keys or ranges that a transaction has read. No I/O.
 
 Commits are numbered 1, 2, 3 ...; the number of a commit is the version of the store after it. The history covers a
 window of time. A transaction that began before the window cannot be checked for conflicts: it is too old.
@@ -9,11 +9,11 @@ from collections.abc import Collection, Iterable
 
 from threefs.errors import TooOld
 
-_TRIM_EVERY = 256  # commits between two looks at what has left the window
+_TRIM_EVERY = 256  # commits
 
 
 class Reads:
-    """What a transaction depends on: single keys, and ranges with begin <= key < end."""
+    """The keys, and the ranges with begin <= key < end, that a transaction depends on."""
 
     __slots__ = ("points", "ranges")
 
@@ -26,6 +26,8 @@ class Reads:
 
 
 class History:
+    """The commits of the window, with the keys that each has written."""
+
     def __init__(self, window_s: float) -> None:
         self.version = 0
         self._window_s = window_s
@@ -46,7 +48,10 @@ class History:
         return self.version
 
     def newest(self, reads: Reads, after: int) -> int:
-        """The newest commit later than `after` that wrote something in `reads`, else `after`. Raises TooOld."""
+        """The newest commit later than `after` that wrote a key of `reads`; `after` if there is none.
+
+        Raises TooOld if the window begins later than `after`.
+        """
         if after == self.version:
             return after
         if after < self._floor:

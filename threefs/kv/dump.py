@@ -1,8 +1,8 @@
-"""All of a store in a file, to take it into another engine. Whatever happens to the file is noticed.
+"""Dumps: all records of a store in one file, to load them into another engine. Every damage of the file is detected.
 
-The file is a line that says what it is, the records, and an end. A record is a head (kind, number, sizes of key and
-value), key, value, and a checksum of these; its number is where it stands, so none can be missing or doubled unseen.
-The end has the number of records and a hash of everything before it.
+The file has a first line with its format, the records, and an end. A record has a header (kind, number, sizes of key
+and value), the key, the value, and a checksum of all these. The number is the record's position, so a missing or
+repeated record is detected. The end has the number of records and a hash of everything before it.
 """
 
 import hashlib
@@ -18,34 +18,36 @@ from threefs.kv.engine_api import MAX_KEY_BYTES, MAX_VALUE_BYTES, DurableEngine,
 from threefs.kv.restore_mark import RESTORE_KEY, read_mark, write_mark
 
 MAGIC = b"threefs store, format 1\n"
-#: Behind every key.
+#: Greater than every key.
 KEYS_END = b"\xff" * (MAX_KEY_BYTES + 1)
 _RECORD, _END = 1, 2
-_HEAD = struct.Struct("<BQII")  # kind, number, bytes of the key, bytes of the value
+_HEADER = struct.Struct("<BQII")  # kind, number, bytes of the key, bytes of the value
 _CHECKSUM = struct.Struct("<I")
 _DIGEST_BYTES = 32
 _MAX_DUMP_S = 24 * 3600.0
 _PAGE = 200
 _BATCH_BYTES = 400_000
 _BATCH_KEYS = 1000
-_LOAD_S = 60.0  # for one batch, while the store may be choosing a leader
+_LOAD_S = 60.0  # for one batch: a remote store may be electing a leader
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
+    """The size of a dump."""
+
     records: int
     length_bytes: int  # of keys and values
 
 
 def file_bytes(content: Content) -> int:
-    """Of a whole dump of that."""
-    records = content.records * (_HEAD.size + _CHECKSUM.size) + content.length_bytes
-    return len(MAGIC) + records + _HEAD.size + _DIGEST_BYTES
+    """The size of the file of a dump with that content."""
+    records = content.records * (_HEADER.size + _CHECKSUM.size) + content.length_bytes
+    return len(MAGIC) + records + _HEADER.size + _DIGEST_BYTES
 
 
 async def dump(engine: DurableEngine, out: BinaryIO) -> Content:
-    """Write one state of the store. Raises TooOld, Conflict if the store cannot show it for so long, StrangeStore if it
-    was loaded only in part."""
+    """Write one state of the store. Raises TooOld, Conflict if the store does not keep that state for long enough,
+    StrangeStore if it was loaded only in part."""
     writer = Writer(out)
     tx = engine.begin(_MAX_DUMP_S)
     await read_mark(tx)
@@ -62,7 +64,7 @@ async def dump(engine: DurableEngine, out: BinaryIO) -> Content:
 
 
 class Writer:
-    """Of a dump, record by record."""
+    """Writes a dump, record by record."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -72,13 +74,13 @@ class Writer:
 
     def put(self, pair: Pair) -> None:
         key, value = pair
-        record = _HEAD.pack(_RECORD, self._records, len(key), len(value)) + key + value
+        record = _HEADER.pack(_RECORD, self._records, len(key), len(value)) + key + value
         self._write(record + _CHECKSUM.pack(crc32c(record)))
         self._records += 1
         self._bytes += len(key) + len(value)
 
     def end(self) -> Content:
-        self._write(_HEAD.pack(_END, self._records, 0, 0))
+        self._write(_HEADER.pack(_END, self._records, 0, 0))
         self._out.write(self._hash.digest())
         return Content(self._records, self._bytes)
 
@@ -88,7 +90,7 @@ class Writer:
 
 
 def read(source: BinaryIO) -> Iterator[Pair]:
-    """The records. Raises Corrupt; that all is well is known only at the end."""
+    """The records. Raises Corrupt; only the end of the iteration confirms that the file is complete."""
     digest = hashlib.sha256()
 
     def take(size: int, what: str) -> bytes:
@@ -99,17 +101,21 @@ def read(source: BinaryIO) -> Iterator[Pair]:
         return piece
 
     if take(len(MAGIC), "its first line") != MAGIC:
-        raise Corrupt("the file is not a dump of a store, or of another format than this version reads")
+        raise Corrupt(
+            "the file is not a dump of a store, or its format is not the one that this version of threefs reads"
+        )
     records = 0
     while True:
-        head = take(_HEAD.size, f"record {records}")
-        kind, number, key_bytes, value_bytes = _HEAD.unpack(head)
+        head = take(_HEADER.size, f"record {records}")
+        kind, number, key_bytes, value_bytes = _HEADER.unpack(head)
         if number != records or kind not in (_RECORD, _END):
             raise Corrupt(f"the file is damaged at record {records}")
         if kind == _END:
             break
         if key_bytes > MAX_KEY_BYTES or value_bytes > MAX_VALUE_BYTES:
-            raise Corrupt(f"record {records} is damaged: its sizes cannot be")
+            raise Corrupt(
+                f"record {records} is damaged: a key of {key_bytes} bytes with a value of {value_bytes} is too large"
+            )
         body = take(key_bytes + value_bytes, f"record {records}")
         (checksum,) = _CHECKSUM.unpack(take(_CHECKSUM.size, f"record {records}"))
         if checksum != crc32c(head + body):
@@ -123,7 +129,7 @@ def read(source: BinaryIO) -> Iterator[Pair]:
 
 
 def check(source: BinaryIO) -> Content:
-    """Read it to the end. Raises Corrupt."""
+    """Read a dump to its end. Raises Corrupt."""
     records = length = 0
     for key, value in read(source):
         records += 1
@@ -135,7 +141,7 @@ async def load(engine: Engine, source: BinaryIO) -> Content:
     """Fill an empty store, and mark it as restored. Raises Corrupt before anything is written, AlreadyExists if the
     store is not empty."""
     if not source.seekable():
-        raise InvalidArgument("a dump is read twice, first to check it: it must be a file")
+        raise InvalidArgument("a dump is read twice, first to check it, so it must be a file and no pipe")
     start = source.tell()
     content = check(source)
     await begin_restore(engine)
@@ -151,19 +157,20 @@ async def begin_restore(engine: Engine) -> None:
     async def begin(tx: Transaction) -> None:
         pairs = await tx.get_range(b"", KEYS_END, limit=2)
         if pairs and (len(pairs) > 1 or pairs[0][0] != RESTORE_KEY):  # an attempt with unknown outcome left the mark
-            raise AlreadyExists("the store is not empty; a dump is loaded only into an empty one")
+            raise AlreadyExists("the store is not empty, and a dump is loaded only into an empty store")
         write_mark(tx, complete=False)
 
     await retry.run(engine, begin, timeout_s=_LOAD_S, replayable=True)
 
 
 async def fill(engine: Engine, pairs: Iterator[Pair]) -> None:
+    """Write the records of a dump, in batches."""
     for batch in _batches(pair for pair in pairs if pair[0] != RESTORE_KEY):
         await _put(engine, batch)
 
 
 async def end_restore(engine: Engine, as_of_ns: int = 0) -> None:
-    """All is there: a service may settle it, and serve."""
+    """Mark the store as complete: a service may settle it, and serve."""
 
     async def end(tx: Transaction) -> None:
         write_mark(tx, complete=True, as_of_ns=as_of_ns)

@@ -1,7 +1,7 @@
-"""The transactional key-value port that metadata and the manager are written against.
+"""The interface of the transactional key-value stores in which the meta services and the manager keep their records.
 
-Keys and values are bytes. Transactions are serializable: a commit fails with `Conflict` if anything that the
-transaction read (other than by snapshot reads) was changed since it began. What every engine keeps within:
+Keys and values are bytes. Transactions are serializable: a commit fails with `Conflict` if a key or range that the
+transaction has read was changed since it began. Snapshot reads do not count. The limits below hold for every engine.
 """
 
 from collections import Counter
@@ -12,17 +12,17 @@ from typing import Protocol
 MAX_KEY_BYTES = 10_000
 MAX_VALUE_BYTES = 100_000
 MAX_TRANSACTION_BYTES = 1_000_000
-MAX_TRANSACTION_KEYS = 8_000  # that it writes, and as many that it depends on
+MAX_TRANSACTION_KEYS = 8_000  # keys that it writes; as many keys and ranges again that it depends on
 MAX_TRANSACTION_SECONDS = 5.0
 
 Pair = tuple[bytes, bytes]
 
 
 class Transaction(Protocol):
-    """One attempt. Reads see one state of the store, plus its own writes. Not to be shared between tasks.
+    """One attempt of a transaction, used by one task. Reads see one state of the store, with its own writes on top.
 
-    That state is at most as old as `begin()` and at most as young as the first read: a store that is far away is not
-    asked before. What was noted by `add_read_conflict` alone counts from then on too.
+    The state is one between `begin()` and the first read, because a remote store is not asked before the first read.
+    A key of `add_read_conflict` conflicts with writes after that state.
     """
 
     async def get(self, key: bytes, *, snapshot: bool = False) -> bytes | None: ...
@@ -36,7 +36,7 @@ class Transaction(Protocol):
         ...
 
     def add_read_conflict(self, key: bytes) -> None:
-        """Conflict with whoever writes this key, as if it had been read."""
+        """Conflict with every transaction that writes this key, as if it had been read."""
         ...
 
     def add_read_conflict_range(self, begin: bytes, end: bytes) -> None: ...
@@ -50,19 +50,19 @@ class Transaction(Protocol):
         ...
 
     def savepoint(self) -> None:
-        """What is written from here on can be taken back, until the next one."""
+        """Begin a part whose writes `rollback` can undo. It replaces the savepoint before."""
         ...
 
     def rollback(self) -> None:
-        """Take back what was written since the last savepoint. What was read since then still counts as read."""
+        """Undo the writes since the last savepoint. Reads since then still count for conflicts."""
         ...
 
     async def confirm(self) -> None:
-        """What has been read is durable when it returns; for an answer that is given without a commit."""
+        """Return when everything that was read is durable. An answer that is given without a commit needs this."""
         ...
 
     async def commit(self) -> None:
-        """Durable when it returns, and so is what was read. Ends the transaction.
+        """End the transaction, and return when its writes and everything that it read are durable.
 
         Raises Conflict, TooOld, Throttled, MaybeCommitted, TooLarge, NoSpace, Unavailable.
         """
@@ -71,10 +71,10 @@ class Transaction(Protocol):
 
 @dataclass(slots=True)
 class TransactionCounts:
-    """How the transactions of this process ended; `threefs.kv.retry.run` counts."""
+    """How the transactions of this process ended, as counted by `threefs.kv.retry.run`."""
 
     committed: int = 0
-    retried: Counter[str] = field(default_factory=Counter)  # that had to be tried again, by the name of the error
+    retried: Counter[str] = field(default_factory=Counter)  # attempts that were repeated, by the name of the error
 
 
 class Engine(Protocol):
@@ -82,7 +82,7 @@ class Engine(Protocol):
 
     transaction_counts: TransactionCounts
 
-    #: It lies in this process: reads never wait, and a commit only to become durable.
+    #: The store is in this process: reads never wait, and a commit waits only until it is durable.
     is_embedded: bool
 
     def begin(self) -> Transaction: ...
@@ -91,8 +91,8 @@ class Engine(Protocol):
 
 
 class DurableEngine(Engine, Protocol):
-    """An engine that keeps its data, and can show a state of it for longer than others may change it."""
+    """An engine that keeps its data on disks, and that has transactions of a longer lifetime for reading."""
 
     def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> Transaction:
-        """A longer lifetime is for transactions that only read; a store may still end them before."""
+        """Begin a transaction. One that only reads may have a longer lifetime, but the store may end it earlier."""
         ...

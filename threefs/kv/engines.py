@@ -1,8 +1,8 @@
-"""Which engine a URL names, and opening it. Passwords are in nothing that is shown.
+"""The URL of a key-value engine: parsing it, and opening the engine. `shown` and all errors are without passwords.
 
 rocks:///directory
 etcd://[user:password@]host:port,host:port,...[/name][?ca=FILE&cert=FILE&key=FILE]
-postgresql://...     as libpq knows it
+postgresql://...     a URL of libpq
 """
 
 import re
@@ -27,7 +27,7 @@ _TLS_FILES = ("ca", "cert", "key")
 
 @dataclass(frozen=True, slots=True)
 class EngineUrl:
-    shown: str  # for people: without password and options
+    shown: str  # for messages: without password and options
     scheme: str
     full: str = field(repr=False)
 
@@ -36,7 +36,7 @@ class EngineUrl:
 
     @property
     def shared(self) -> bool:
-        """Several processes may use it at once."""
+        """Whether several processes may use the store at once."""
         return self.scheme != "rocks"
 
 
@@ -44,9 +44,9 @@ def parse(text: str) -> EngineUrl:
     """Raises InvalidSettings."""
     scheme, colon, _ = text.partition("://")
     if not colon or scheme not in ("rocks", "etcd", *_POSTGRES):
-        shown = f"{scheme}://..." if colon else "it"
+        shown = f"{scheme}://..." if colon else "a text without ://"
         raise InvalidSettings(
-            f"an engine is rocks:///directory, etcd://host:port,... or postgresql://...; {shown} is none of them"
+            f"the URL of an engine is rocks:///directory, etcd://host:port,... or postgresql://..., not {shown}"
         )
     parts = urlsplit(text)
     user, at, hosts = parts.netloc.rpartition("@")
@@ -61,12 +61,12 @@ def parse(text: str) -> EngineUrl:
 
 
 def url_of(setting: str, directory: Path) -> EngineUrl:
-    """What a setting names; the embedded engine in `directory` when it is empty. Raises InvalidSettings."""
+    """The URL in a setting; for an empty setting the embedded engine in `directory`. Raises InvalidSettings."""
     return parse(setting or f"rocks://{directory.absolute()}")
 
 
 async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None) -> DurableEngine:
-    """With a `pace`, commits to a disk of our own may hold up the event loop.
+    """Open the engine. With a `sync_policy`, an embedded one may sync its log on the event loop.
 
     Raises Unavailable, NotAuthorised, InvalidSettings, Corrupt, NoSpace.
     """
@@ -92,15 +92,15 @@ async def open_engine(url: EngineUrl, *, clock: Clock = CLOCK, sync_policy: Sync
 
 
 def require(url: EngineUrl) -> None:
-    """For those who only read: an embedded store is made where none is. Raises NotFound."""
+    """Check that an embedded store exists, because opening would make an empty one. Raises NotFound."""
     if url.scheme == "rocks" and not (_directory(url) / "CURRENT").is_file():
-        raise NotFound(f"there is no store in {_directory(url)}; that of a service is the directory kv in its data_dir")
+        raise NotFound(f"there is no store in {_directory(url)}; name the directory kv in the data_dir of a service")
 
 
 def _directory(url: EngineUrl) -> Path:
     path = url.full.partition("://")[2]
     if not path.startswith("/"):
-        raise InvalidSettings(f"the engine {url} must name a directory from the root: rocks:///directory")
+        raise InvalidSettings(f"the engine {url} must name an absolute directory: rocks:///directory")
     return Path(path)
 
 
@@ -111,19 +111,21 @@ def _members(url: EngineUrl) -> list[str]:
         name, colon, port = host.rpartition(":")
         if colon and not host.endswith("]"):
             if not name or not port.isdecimal() or not 0 < int(port) < 65536:
-                raise InvalidSettings(f"the engine {url} has no usable member {host!r}; a member is host:port")
+                raise InvalidSettings(f"the engine {url} names the member {host!r}, which is not host:port")
             members.append(host)
         elif host:
             members.append(f"{host}:{_ETCD_PORT}")
         else:
-            raise InvalidSettings(f"the engine {url} names no member: etcd://host:port,host:port")
+            raise InvalidSettings(f"the engine {url} has an empty member; name them as in etcd://host:port,host:port")
     return members
 
 
 def _etcd_name(url: EngineUrl) -> str:
     name = urlsplit(url.full).path.removeprefix("/")
     if name and not _NAME.fullmatch(name):
-        raise InvalidSettings(f"the engine {url} has a name with other characters than letters, digits, . _ and -")
+        raise InvalidSettings(
+            f"the engine {url} has the name {name!r}; a name is 1 to 64 letters, digits, dots, _ and -"
+        )
     return name or "threefs"
 
 

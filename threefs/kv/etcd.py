@@ -1,15 +1,15 @@
-"""The store in an etcd cluster: reads at one revision, and a commit that compares what was read.
+"""The engine over an etcd cluster: reads are at one revision, and the commit compares the revisions of what was read.
 
-A key lies in etcd behind `NAME/d`. The commit is one etcd transaction: compares of revisions, then the writes.
+A key has the prefix `NAME/d` in etcd. The commit is one etcd transaction: compares of revisions, then the writes.
 
-* A key that was read must have the revision that it had.
-* In a range that was read no key may have a newer revision. That shows what was added and changed, but not what was
-  removed: a removed key has no revision. So each removal also writes a marker, the same key behind `NAME/x`, and a
-  range is compared among the markers too. Two compares do for a range of any size, while a compare for each key seen
-  would soon be more than etcd takes.
-* Markers are in nobody's way once all transactions that began before them have ended. Whoever has written enough of
-  them removes all, and in the same step writes the key `NAME/f`. A transaction that depends on a range compares that
-  key as well, so one that began before ends with Conflict, and no clock has to be trusted.
+* A key that was read must still have its revision.
+* In a range that was read, no key may have a newer revision. This detects added and changed keys, but not removed ones,
+  because a removed key has no revision. So each removal also writes a marker, the same key with the prefix `NAME/x`,
+  and the range is compared among the markers as well. Two compares are enough for a range of any size; one compare for
+  each key would soon exceed the limit of etcd.
+* A marker is useless once all transactions that began before it have ended. A process that has written many markers
+  removes all of them, and writes the key `NAME/f` in the same etcd transaction. A transaction that depends on a range
+  compares that key as well. So a transaction that began before the removal ends with Conflict, without trust in clocks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,7 +43,7 @@ class EtcdEngine:
         self._markers = name.encode() + b"/x"
         self._floor = name.encode() + b"/f"
         self._markers_end = name.encode() + b"/y"
-        self._marked = 0  # markers that may be there, as far as this process knows
+        self._marked = 0  # markers in etcd, as far as this process knows
         self._clock = clock
 
     @classmethod
@@ -57,8 +57,8 @@ class EtcdEngine:
         credentials: grpc.ChannelCredentials | None = None,
         clock: Clock = CLOCK,
     ) -> "EtcdEngine":
-        """Several stores live beside each other under different names. Raises Unavailable, NotAuthorised,
-        InvalidSettings if etcd takes too few operations in a transaction."""
+        """Open the store of that name; one etcd cluster can hold several. Raises Unavailable, NotAuthorised;
+        InvalidSettings if etcd allows too few operations in a transaction."""
         members = Members(addresses, user=user, password=password, credentials=credentials, clock=clock)
         engine = cls(members, name, clock)
         try:
@@ -83,7 +83,7 @@ class EtcdEngine:
         await self._members.close()
 
     async def confirm(self, attempt: RemoteTransaction) -> None:
-        """What a member answers is on the disks of most of them."""
+        """Nothing to wait for: the answer of a member is on the disks of a majority."""
 
     async def commit(self, attempt: RemoteTransaction) -> None:
         assert isinstance(attempt.snapshot, _AtRevision)
@@ -99,7 +99,7 @@ class EtcdEngine:
             await self._remove_markers()
 
     def _compares(self, attempt: RemoteTransaction, revision: int) -> list[pb.EtcdCompare]:
-        """`revision` is the one that was read. (Where nothing was read, what was noted counts from the commit on.)"""
+        """The compares of everything that was read, at `revision`."""
         reads, versions, data = attempt.reads, attempt.versions, self._data
         compares = [
             pb.EtcdCompare(target=pb.EtcdCompare.MOD, key=data + key, mod_revision=versions[key])
@@ -135,23 +135,23 @@ class EtcdEngine:
                     ]
                 )
             )
-        except ThreefsError as error:  # the commit before it was made; this can wait
+        except ThreefsError as error:  # the commit itself has succeeded, and markers can stay for a while
             self._marked += count
             _LOG.info("markers of removed keys cannot be removed now", error=str(error))
 
 
 def _unchanged(key: bytes, before: int, end: bytes = b"") -> pb.EtcdCompare:
-    """No key from `key` up to `end`, or just `key`, has a revision of `before` or later."""
+    """A compare: no key from `key` up to `end`, or only `key`, has the revision `before` or a later one."""
     return pb.EtcdCompare(
         result=pb.EtcdCompare.LESS, target=pb.EtcdCompare.MOD, key=key, range_end=end, mod_revision=before
     )
 
 
 class _AtRevision:
-    """The newest revision is asked of the cluster, once; what it held, of any member that has it."""
+    """The store at one revision. The first read gets the newest revision of the cluster; later ones name it."""
 
     def __init__(self, members: Members, prefix: bytes) -> None:
-        self.revision = 0  # not known yet
+        self.revision = 0  # unknown before the first read
         self._members = members
         self._prefix = prefix
 
@@ -188,7 +188,7 @@ class _AtRevision:
         return reply
 
     def _request(self, begin: bytes, end: bytes | None = None) -> pb.EtcdRange:
-        """Once the revision is known, any member that has it may answer without asking the others."""
+        """Once the revision is known, a member that has it may answer without asking the others (`serializable`)."""
         return pb.EtcdRange(
             key=self._prefix + begin,
             range_end=b"" if end is None else self._prefix + end,

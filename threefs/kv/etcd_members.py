@@ -1,4 +1,4 @@
-"""Calls to the members of an etcd cluster: to one of them, and to the next when it does not answer."""
+"""Calls to the members of an etcd cluster. A call goes to one member, and to the next one if there is no answer."""
 
 import contextlib
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ from threefs.wire import etcd_pb2 as pb
 
 Rep = TypeVar("Rep", bound=Message)
 
-#: One member's time for an answer; longer than an election takes, so that a commit is rarely left in doubt.
+#: The time that one member has for an answer. It is longer than an election, so few commits have an unknown outcome.
 TRY_S = 2.5
-PATIENCE_S = 5.0  # of a read, over all members
+MAX_READ_S = 5.0  # for a read, over all members
 MAX_OPERATIONS = 16_384  # per transaction; etcd's own default of 128 is too few
 _PAUSE_S = 0.05
 _MAX_REPLY_BYTES = 128 << 20
 _OPTIONS = [
     ("grpc.max_receive_message_length", _MAX_REPLY_BYTES),
-    ("grpc.max_send_message_length", -1),  # etcd itself says what is too large
+    ("grpc.max_send_message_length", -1),  # etcd refuses a request that is too large
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -40,7 +40,7 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-#: A member that is cut off says so at once, and does not let us wait for it.
+#: A member without a leader refuses at once, so the call does not wait for its timeout.
 _REQUIRE_LEADER = ("hasleader", "true")
 
 _RANGE = "/etcdserverpb.KV/Range"
@@ -96,18 +96,21 @@ class Members:
         return reply
 
     async def read_all(self, requests: Sequence[pb.EtcdRange]) -> tuple[int, list[pb.EtcdRangeReply]]:
-        """All of one state, and its revision."""
+        """The answers to all requests at one revision, and that revision."""
         request = pb.EtcdTxn(success=[pb.EtcdOperation(range=part) for part in requests])
         reply: pb.EtcdTxnReply = await self._look("txn", request)
         return reply.header.revision, [result.range for result in reply.responses]
 
     async def try_many(self, operations: int) -> None:
-        """Raises TooLarge if a transaction must not have so many. It has no keys, and etcd counts before it looks."""
+        """Check that etcd allows this many operations in a transaction. Raises TooLarge.
+
+        The operations have no keys, so etcd refuses them, but it counts them first.
+        """
         with contextlib.suppress(InvalidArgument):
             await self._look("txn", pb.EtcdTxn(compare=[pb.EtcdCompare()] * operations))
 
     async def _look(self, method: str, request: Message) -> Any:
-        deadline = self._clock.monotonic() + PATIENCE_S
+        deadline = self._clock.monotonic() + MAX_READ_S
         while True:
             member = self._member()
             try:
@@ -122,7 +125,8 @@ class Members:
             await self._clock.sleep(_PAUSE_S)
 
     async def change(self, request: pb.EtcdTxn) -> pb.EtcdTxnReply:
-        """Sent to a member once. Raises MaybeCommitted if it may have been applied, else why it was not."""
+        """Send a transaction to one member, once. Raises MaybeCommitted if it may have been applied; any other error
+        means that it was not."""
         for _ in range(2 * len(self._members)):
             member = self._member()
             try:
@@ -150,7 +154,7 @@ class Members:
         if self._member() is member:
             self._current = (self._current + 1) % len(self._members)
 
-    # ---- who we are ----
+    # ---- authentication ----
 
     async def _call(self, member: _Member, method: str, request: Message) -> Any:
         metadata = [_REQUIRE_LEADER]
@@ -162,22 +166,22 @@ class Members:
         return await getattr(member, method)(request, timeout=TRY_S, metadata=metadata)
 
     def _forget_token(self) -> bool:
-        """Whether there was one: it may have run out."""
+        """Forget the token, which may have expired. Returns whether there was one."""
         had, self._token = bool(self._token), ""
         return had
 
 
 def _never_sent(error: grpc.aio.AioRpcError) -> bool:
-    """Nobody listens at the address."""
+    """Whether no process listens at the address, so that the request was not sent."""
     return error.code() is _Code.UNAVAILABLE and (error.details() or "").startswith("failed to connect")
 
 
 def error_of(error: grpc.aio.AioRpcError, address: str) -> ThreefsError:
-    """What an answer of etcd means. Unavailable: nothing is known but that it should be asked elsewhere."""
+    """The error of threefs for an error of etcd. Unavailable: another member may answer."""
     code, text = error.code(), error.details() or error.code().name
     said = f"etcd at {address}: {text}"
     if "request is too large" in text or "larger than max" in text:
-        return TooLarge(f"{said}; etcd takes transactions of --max-request-bytes")
+        return TooLarge(f"{said}; raise --max-request-bytes of etcd")
     if "too many operations" in text:
         return TooLarge(f"{said}; start etcd with --max-txn-ops={MAX_OPERATIONS}")
     if "space exceeded" in text:

@@ -1,4 +1,4 @@
-"""The memory engine: for tests and simulations. On request it makes commits fail the way that real stores do."""
+"""The memory engine, for tests and simulations. It can make commits fail as those of real stores do."""
 
 import asyncio
 from bisect import bisect_left, insort
@@ -12,14 +12,14 @@ from threefs.kv.conflicts import History
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Pair, TransactionCounts
 from threefs.kv.transaction import BufferedTransaction
 
-_WINDOW_S = 2 * MAX_TRANSACTION_SECONDS  # beyond the longest transaction, so that age alone decides who is too old
+_WINDOW_S = 2 * MAX_TRANSACTION_SECONDS  # longer than a transaction lives, so a transaction is too old by its age alone
 
 
 class MemoryEngine:
-    """Keeps the versions of each key that a live transaction may still read.
+    """A store in memory. It keeps the versions of each key that a live transaction may still read.
 
     With `random`, a share `conflict_rate` of the writing commits fails with Conflict, and a share `unknown_rate`
-    with MaybeCommitted, of which one half was applied.
+    with MaybeCommitted. Half of the latter are applied.
     """
 
     is_embedded = False
@@ -117,7 +117,7 @@ class VersionedTable:
         return pairs
 
     def forget_before(self, key: bytes, version: int) -> None:
-        """Nobody reads `key` at an earlier version than `version` any more."""
+        """Drop the values of `key` that only versions before `version` show."""
         values = self._values.get(key)
         if values is None:
             return

@@ -1,13 +1,13 @@
-"""The store in a PostgreSQL database: one table of keys, values and versions.
+"""The engine over a PostgreSQL database: one table of keys, values and versions.
 
-A transaction reads in one of PostgreSQL's, which is read-only and SERIALIZABLE. Its writes wait here, as in every
-engine, so that blind writes do not conflict. The commit is one statement, a SERIALIZABLE transaction by itself: if
-every key that was read still has its version, and every range as many keys with the same sum of versions, then write.
-All that is judged and all that is written is part of PostgreSQL's own order.
+A transaction reads within a transaction of PostgreSQL, which is read-only and SERIALIZABLE. Its writes are kept in
+memory, as in every engine, so blind writes do not conflict. The commit is one statement, which is a SERIALIZABLE
+transaction by itself: it writes if every key that was read still has its version, and every range has as many keys with
+the same sum of versions. So PostgreSQL orders all checks and all writes.
 
-Each commit writes a version drawn at random, so a range that lost some rows and got others does not have the old sum.
-Two commits that PostgreSQL cannot put into an order (it looks at pages, not only at keys) are tried again here: nothing
-was judged yet.
+Each commit writes a version that is drawn at random, so a range that has lost rows and got others has another sum.
+PostgreSQL detects conflicts by pages, not only by keys. A commit that it refuses for that reason is repeated here,
+because no key was compared yet.
 """
 
 import psycopg
@@ -20,12 +20,12 @@ from threefs.kv.postgres_connections import Connections, error_of
 from threefs.kv.postgres_snapshot import PostgresSnapshot
 from threefs.kv.remote_transaction import RemoteTransaction, Scan
 
-#: Whoever makes the table holds this lock, so that two programs may start at once.
-_MAKING = 0x3F5
+#: The advisory lock that a program holds while it makes the table, so that two programs may start at once.
+_MAKE_LOCK = 0x3F5
 
 _MAKE = f"""
 BEGIN ISOLATION LEVEL READ COMMITTED;
-SELECT pg_advisory_xact_lock({_MAKING});
+SELECT pg_advisory_xact_lock({_MAKE_LOCK});
 CREATE TABLE IF NOT EXISTS threefs_kv (
     key bytea PRIMARY KEY,
     value bytea NOT NULL,
@@ -49,8 +49,10 @@ class PostgresEngine:
 
     @classmethod
     async def open(cls, conninfo: str, *, clock: Clock = CLOCK, random: Random = RANDOM) -> "PostgresEngine":
-        """Make the table, in the schema that the connection works in, if it is not there. Raises Unavailable,
-        NotAuthorised, InvalidSettings."""
+        """Open the store. Its table is made in the current schema of the connection, if it does not exist.
+
+        Raises Unavailable, NotAuthorised, InvalidSettings.
+        """
         connections = Connections(conninfo, clock=clock)
         try:
             await _make_table(connections)
@@ -67,7 +69,7 @@ class PostgresEngine:
         await self._connections.close()
 
     async def confirm(self, attempt: RemoteTransaction) -> None:
-        """What was read is durable, but counts only once PostgreSQL has found a place for it in its order."""
+        """Everything that was read is durable, but it counts only after PostgreSQL has ordered the transaction."""
         assert isinstance(attempt.snapshot, PostgresSnapshot)
         await attempt.snapshot.finish()
 
@@ -76,7 +78,7 @@ class PostgresEngine:
         assert isinstance(reading, PostgresSnapshot)
         versions: dict[bytes, int] = {}
         scans: list[Scan] = []
-        if reading.has_read:  # else nothing was read, and what was noted counts from the commit on
+        if reading.has_read:  # without a read, a noted key conflicts with nothing before the commit
             await attempt.fetch_versions([key for key in attempt.reads.points if key not in attempt.versions])
             versions = {key: attempt.versions[key] for key in attempt.reads.points}
             for begin, end in dict.fromkeys(attempt.reads.ranges):

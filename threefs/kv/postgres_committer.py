@@ -1,11 +1,12 @@
-"""Commits to PostgreSQL: the transactions that wait in this process go together, in one transaction and statement.
+"""Group commit for PostgreSQL: transactions of this process that wait are committed by one statement.
 
-Each of them is checked by itself: if a key that it read has another version, or a range another count or sum of
-versions, it writes nothing. One statement for all spares them the flush of a log each; and where many write one key, as
-creates in one directory do, PostgreSQL would let only one of them through at a time and make the others start over.
+The statement checks each transaction by itself: if a key that it has read has another version, or a range has another
+count or sum of versions, it writes nothing. One statement for all saves a flush of the log for each. And where many
+transactions write one key, as creates in one directory do, PostgreSQL would commit only one of them at a time, and make
+the others start again.
 
-Two transactions go together only if the later one has not read what the earlier one writes: both are judged by the
-state before.
+A transaction joins a group only if it has not read what an earlier one of the group writes, because all are checked
+against the state before the group.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ MAX_BATCH = 64
 _MAX_BYTES = 4_000_000
 _BACKOFF = Backoff(0.001, 0.05, jitter=1.0)
 
-#: Stands in the answer for: nothing was judged, and nothing written.
+#: In the answer instead of a place in the group: nothing was checked, and nothing was written.
 _NOT_SERIALIZABLE = -1
 
 _COMMIT = f"""
@@ -65,7 +66,7 @@ SELECT {_NOT_SERIALIZABLE} WHERE current_setting('transaction_isolation') <> 'se
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A transaction that waits."""
+    """A transaction that waits for its commit."""
 
     versions: dict[bytes, int]  # of the keys that it depends on
     scans: Sequence[Scan]
@@ -77,13 +78,15 @@ class Commit:
         return sum(len(key) + len(value or b"") for key, value in self.writes.items())
 
     def depends_on(self, keys: set[bytes]) -> bool:
-        """Has it read one of these?"""
+        """Whether it has read one of these keys."""
         if not keys.isdisjoint(self.versions):
             return True
         return any(scan.begin <= key < scan.end for scan in self.scans for key in keys)
 
 
 class Committer:
+    """Commits transactions, in groups if several wait."""
+
     def __init__(self, connections: Connections, clock: Clock, random: Random) -> None:
         self._connections = connections
         self._clock = clock
@@ -94,7 +97,10 @@ class Committer:
     async def commit(
         self, versions: dict[bytes, int], scans: Sequence[Scan], writes: dict[bytes, bytes | None]
     ) -> None:
-        """Raises Conflict, MaybeCommitted, Throttled, TooLarge, NoSpace, Unavailable."""
+        """Write if these versions and scans are still true.
+
+        Raises Conflict, MaybeCommitted, Throttled, TooLarge, NoSpace, Unavailable.
+        """
         end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(Commit(versions, scans, writes, end))
         if self._task is None or self._task.done():
@@ -113,13 +119,13 @@ class Committer:
             except TooLarge as error:
                 if len(batch) == 1:
                     _fail(batch, error)
-                else:  # it is the fault of one of them
+                else:  # one of them is too large
                     for one in batch:
                         await self._commit_alone(one)
             except ThreefsError as error:
                 _fail(batch, error)
             except BaseException as error:
-                _fail([*batch, *self._waiting], MaybeCommitted(f"the commit was broken off: {error!r}"))
+                _fail([*batch, *self._waiting], MaybeCommitted(f"the commit was interrupted: {error!r}"))
                 raise
             else:
                 _settle(batch, bad)
@@ -131,7 +137,7 @@ class Committer:
             _fail([one], error)
 
     async def _commit(self, batch: Sequence[Commit]) -> set[int]:
-        """The places in the batch of those that conflict."""
+        """Commit a group. Returns the places in it of the transactions that conflict."""
         statement = _statement(batch, (int.from_bytes(self._random.token(8), "big") >> 1) or 1)
         connection = await self._connections.take()
         try:
@@ -149,8 +155,8 @@ class Committer:
         return bad
 
     async def _write(self, connection: Connection, statement: dict[str, Any]) -> set[int]:
-        """Again while PostgreSQL cannot put it into an order: nothing was judged. Raises Unavailable if the end is not
-        known."""
+        """Execute the statement, and repeat it while PostgreSQL cannot order it. Raises Unavailable if the outcome is
+        unknown."""
         deadline = self._clock.monotonic() + MAX_TRANSACTION_SECONDS
         attempts = 0
         while True:
@@ -166,19 +172,23 @@ class Committer:
 
 
 async def _attempt(connection: Connection, statement: dict[str, Any]) -> set[int]:
-    """The statement is the whole transaction, and leaves in one message: a service that hangs between two of them, be
-    they of one pipeline, would stop everybody else by the locks of its half transaction, and PostgreSQL ends only those
-    whose client owes it the next command."""
+    """Execute the statement once. It is the whole transaction, in one message.
+
+    With several messages, even of one pipeline, a service that hangs between two of them would block all others by the
+    locks of its unfinished transaction. PostgreSQL ends only transactions whose client owes it the next command.
+    """
     async with asyncio.timeout(CALL_S):
         cursor = await connection.execute(_COMMIT, statement, binary=True)
         bad = {row[0] for row in await cursor.fetchall()}
     if _NOT_SERIALIZABLE in bad:
-        raise InvalidSettings("PostgreSQL has lost the settings of a session: connect to it without a pooler between")
+        raise InvalidSettings(
+            "PostgreSQL has lost the settings of a session: connect to the server itself, not to a connection pooler"
+        )
     return bad
 
 
 def next_batch(waiting: deque[Commit]) -> list[Commit]:
-    """Take the next ones that can go in one transaction; the order stays."""
+    """Take the next transactions that can be committed as one group, in their order."""
     batch: list[Commit] = []
     written: set[bytes] = set()
     length = 0
@@ -215,7 +225,7 @@ def _statement(batch: Sequence[Commit], version: int) -> dict[str, Any]:
 def _settle(batch: Sequence[Commit], bad: set[int]) -> None:
     for n, one in enumerate(batch):
         if one.end.done():
-            continue  # nobody waits any more
+            continue  # its caller was cancelled
         if n in bad:
             one.end.set_exception(Conflict())
         else:

@@ -25,12 +25,13 @@ from threefs.errors import (
 Connection = psycopg.AsyncConnection[Any]
 
 MAX_CONNECTIONS = 24  # the server's own default is 100 for all
-PATIENCE_S = 5.0  # for a connection
-CALL_S = 10.0  # a server that hangs is given up
+MAX_CONNECT_S = 5.0  # until a connection is free, and until it is open
+CALL_S = 10.0  # after which a server counts as hung
 _STATEMENT_MS = 5_000
 _PAUSE_S = 0.1
 
-#: A plan that reads the whole table would conflict with every writer. Nothing that was acknowledged may be lost.
+#: A plan that reads the whole table would conflict with every writer. Without synchronous_commit, acknowledged commits
+#: could be lost.
 _SESSION = f"""
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_bitmapscan = off;
 SET default_transaction_isolation = 'serializable'; SET jit = off;
@@ -42,6 +43,8 @@ _LOG = structlog.get_logger()
 
 
 class Connections:
+    """The connections of one engine, at most `most`."""
+
     def __init__(self, conninfo: str, *, most: int = MAX_CONNECTIONS, clock: Clock = CLOCK) -> None:
         self._conninfo = conninfo
         self._clock = clock
@@ -58,13 +61,14 @@ class Connections:
             await self._end(connection)
 
     async def take(self) -> Connection:
-        """Give it back, or give it up. Raises Throttled, Unavailable, NotAuthorised."""
+        """A connection, which the caller has to `release` or to `discard`. Raises Throttled, Unavailable,
+        NotAuthorised."""
         assert not self._closed, "the engine is closed"
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(MAX_CONNECT_S):
                 await self._slots.acquire()
         except TimeoutError:
-            raise Throttled("all connections to PostgreSQL are in use") from None
+            raise Throttled(f"no connection to PostgreSQL became free within {MAX_CONNECT_S:g} s") from None
         try:
             return self._idle.pop() if self._idle else await self._connect()
         except BaseException:
@@ -72,18 +76,19 @@ class Connections:
             raise
 
     async def _connect(self) -> Connection:
-        deadline = self._clock.monotonic() + PATIENCE_S
+        deadline = self._clock.monotonic() + MAX_CONNECT_S
         while True:
             try:
                 async with asyncio.timeout(CALL_S):
-                    # Nothing is prepared: what fails within a pipeline would leave statements that do not exist.
+                    # No statement is prepared: a failure within a pipeline would leave names of statements that do not
+                    # exist.
                     connection = await psycopg.AsyncConnection.connect(
                         self._conninfo, autocommit=True, prepare_threshold=None
                     )
                     self._all.add(connection)
                     try:
                         await connection.execute(_SESSION)
-                    except BaseException:  # cancelled, or out of time: nobody else would end it
+                    except BaseException:  # cancelled, or timed out: no other code would close it
                         await self._end(connection)
                         raise
                 return connection
@@ -94,14 +99,14 @@ class Connections:
             await self._clock.sleep(_PAUSE_S)
 
     def release(self, connection: Connection) -> None:
-        """It may be in a transaction, which is rolled back; also called while objects are collected."""
+        """Give a connection back. If it is in a transaction, that is rolled back. Garbage collection may call this."""
         if connection.closed or self._closed:
-            self._slots.release()  # close() ends what is left
+            self._slots.release()  # `close` closes the others
         elif connection.info.transaction_status is TransactionStatus.IDLE:
             self._idle.append(connection)
             self._slots.release()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the program
+            with contextlib.suppress(RuntimeError):  # without a loop the program is at its end
                 asyncio.get_running_loop()
                 self._cleaning.attempt("rollback of a connection", self._clean(connection))
 
@@ -117,7 +122,7 @@ class Connections:
         self._slots.release()
 
     async def discard(self, connection: Connection) -> None:
-        """It is broken, and those that nobody uses now are likely to be broken as well."""
+        """Close a broken connection, and all idle ones, which are probably broken as well."""
         idle, self._idle = self._idle, []
         self._slots.release()
         for other in (connection, *idle):
@@ -130,9 +135,9 @@ class Connections:
 
 
 def error_of(error: psycopg.Error | TimeoutError) -> ThreefsError:
-    """What an answer of PostgreSQL means. Unavailable: the connection is of no use any more."""
+    """The error of threefs for an error of PostgreSQL. Unavailable: the connection cannot be used any more."""
     if isinstance(error, TimeoutError):
-        return Unavailable("PostgreSQL does not answer")
+        return Unavailable(f"PostgreSQL has not answered within {CALL_S:g} s")
     state, text = error.sqlstate or "", str(error).strip().partition("\n")[0]
     said = f"PostgreSQL: {text or type(error).__name__}"
     if state in ("40001", "40P01"):

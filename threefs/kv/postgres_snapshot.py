@@ -1,4 +1,4 @@
-"""One state of a PostgreSQL database, shown by a transaction that is open there as long as somebody holds this."""
+"""One state of a PostgreSQL database: a transaction that is open there as long as the snapshot exists."""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,16 +21,18 @@ _SCAN_BACK = "SELECT key, value, version FROM threefs_kv WHERE key >= %b AND key
 
 
 class PostgresSnapshot:
+    """The state at the first read."""
+
     def __init__(self, connections: Connections) -> None:
         self.has_read = False
         self._connections = connections
         self._connection: Connection | None = None
 
     def __del__(self) -> None:
-        self.drop()  # nobody wants to know any more
+        self.drop()
 
     def drop(self) -> None:
-        """Read nothing more."""
+        """End the transaction, and give its connection back."""
         connection = self.detach()
         if connection is not None:
             self._connections.release(connection)
@@ -52,7 +54,7 @@ class PostgresSnapshot:
             begin, end = (begin, last) if reverse else (last + b"\0", end)
 
     async def finish(self) -> None:
-        """Raises Conflict if what was read has no place in the order of the others' changes."""
+        """Commit the transaction. Raises Conflict if PostgreSQL cannot order it among the changes of others."""
         connection = self._connection
         if connection is not None:
             await self._run(connection, "COMMIT")
@@ -60,7 +62,7 @@ class PostgresSnapshot:
             self._connections.release(connection)
 
     def detach(self) -> Connection | None:
-        """The connection, if there is one: it belongs to the caller now."""
+        """Hand the connection over to the caller; None if there is none."""
         connection, self._connection = self._connection, None
         return connection
 
@@ -68,12 +70,12 @@ class PostgresSnapshot:
         if self._connection is not None:
             return await self._run(self._connection, statement, values)
         if self.has_read:
-            raise TooOld("the connection to PostgreSQL was lost, and with it the state that was read")
+            raise TooOld("the connection to PostgreSQL was lost, and with it the state that was read; begin again")
         for tries in range(_TRIES):
             connection = self._connection = await self._connections.take()
             try:
                 rows = await self._run(connection, statement, values, first=True)
-            except Unavailable:  # it may have lain idle for long; nothing was seen yet
+            except Unavailable:  # it may have been idle for long, and nothing was read yet
                 if tries == _TRIES - 1:
                     raise
                 continue
@@ -100,11 +102,11 @@ class PostgresSnapshot:
             raise
 
     async def _lost(self, failure: ThreefsError) -> ThreefsError:
-        """Part with the connection; the error to be raised."""
+        """Give the connection back, or discard it. Returns the error to raise."""
         connection = self.detach()
         assert connection is not None
         if not isinstance(failure, Unavailable):
             self._connections.release(connection)
             return failure
         await self._connections.discard(connection)
-        return TooOld(f"{failure}; what was read must be read again") if self.has_read else failure
+        return TooOld(f"{failure}; begin the transaction again") if self.has_read else failure

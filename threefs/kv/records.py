@@ -1,4 +1,4 @@
-"""Stored values: a format byte, a CRC32C, a protobuf message. What does not match is Corrupt, never half believed."""
+"""Stored values: a format byte, a CRC32C, a protobuf message. A value that does not match its checksum is Corrupt."""
 
 import struct
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _PREFIX = struct.Struct("<BI")
 _PREFIX_BYTES = _PREFIX.size
 _prefix_of = _PREFIX.unpack_from
 _prefix = _PREFIX.pack
-FORMAT_CRC = crc32c(bytes((FORMAT,)))  # the format byte is covered too
+FORMAT_CRC = crc32c(bytes((FORMAT,)))  # the checksum covers the format byte
 
 
 def encode(message: Message) -> bytes:
@@ -25,12 +25,12 @@ def encode(message: Message) -> bytes:
 
 
 def encode_body(body: bytes) -> bytes:
-    """Of a message that is serialized already."""
+    """The value for a message that is serialized already."""
     return _prefix(FORMAT, crc32c_behind(FORMAT_CRC, body)) + body
 
 
 def decode(value: bytes, kind: type[M], key: bytes) -> M:
-    """Raises Corrupt, which names the key."""
+    """The message in a value. Raises Corrupt, which names the key."""
     try:
         return kind.FromString(body(value, key))
     except DecodeError:
@@ -38,23 +38,23 @@ def decode(value: bytes, kind: type[M], key: bytes) -> M:
 
 
 def body(value: bytes, key: bytes) -> bytes:
-    """The serialized message. Raises Corrupt."""
+    """The serialized message in a value. Raises Corrupt, which names the key."""
     if len(value) < _PREFIX_BYTES:
-        raise Corrupt(f"the record {key!r} is cut off")
+        raise Corrupt(f"the record {key!r} has {len(value)} bytes, less than its header")
     form, checksum = _prefix_of(value)
     found = value[_PREFIX_BYTES:]
     if form == FORMAT and checksum == crc32c_behind(FORMAT_CRC, found):
         return found
     if form != FORMAT:
-        raise Corrupt(f"the record {key!r} has format {form}; this version reads format {FORMAT}")
+        raise Corrupt(f"the record {key!r} has format {form}; this version of threefs reads format {FORMAT}")
     raise Corrupt(f"the record {key!r} does not match its checksum")
 
 
 def bodies(values: Iterable[bytes | None], keys: Iterable[bytes]) -> list[bytes | Corrupt | None]:
-    """Of many records, or why one cannot be believed; None where none is."""
+    """The serialized message in each value, or the error of a value that is damaged; None for a value that is None."""
     found: list[bytes | Corrupt | None] = []
     put = found.append
-    # Written out: a call with many names reads thousands.
+    # `body` is inlined, because a call with many names reads thousands of records.
     for value, key in zip(values, keys, strict=True):
         if value is not None and len(value) >= _PREFIX_BYTES:
             form, checksum = _prefix_of(value)
@@ -62,11 +62,11 @@ def bodies(values: Iterable[bytes | None], keys: Iterable[bytes]) -> list[bytes 
             if form == FORMAT and checksum == crc32c_behind(FORMAT_CRC, content):
                 put(content)
                 continue
-        put(value if value is None else _believed(value, key))
+        put(value if value is None else _body_or_error(value, key))
     return found
 
 
-def _believed(value: bytes, key: bytes) -> bytes | Corrupt:
+def _body_or_error(value: bytes, key: bytes) -> bytes | Corrupt:
     try:
         return body(value, key)
     except Corrupt as error:
@@ -74,7 +74,7 @@ def _believed(value: bytes, key: bytes) -> bytes | Corrupt:
 
 
 def parsed(body: bytes, kind: type[M], key: bytes) -> M:
-    """Raises Corrupt."""
+    """The message of a body. Raises Corrupt, which names the key."""
     try:
         return kind.FromString(body)
     except DecodeError:
@@ -82,4 +82,4 @@ def parsed(body: bytes, kind: type[M], key: bytes) -> M:
 
 
 def _unreadable(key: bytes) -> Corrupt:
-    return Corrupt(f"the record {key!r} cannot be read")
+    return Corrupt(f"the record {key!r} has a right checksum, but its message cannot be parsed")

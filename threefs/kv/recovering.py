@@ -1,9 +1,10 @@
-"""An embedded engine that is opened again after its table has failed.
+"""An embedded engine that opens its table again after it has failed.
 
-A table that has met an error of the system (too many open files, a full disk, a failed write) refuses its work until it
-is opened anew. That is the same as a restart of the process: what was durable is there, what was answered was durable,
-and transactions that were under way fail. So it is done in place as soon as the reason is gone: a process that stays
-alive must do its work, or end (I19). If the reason stays, other than a full disk, the process ends.
+A table that has met a system error (too many open files, a full disk, a failed write) refuses work until it is opened
+again. Opening it again has the effect of a restart of the process: everything that was acknowledged is there, and
+transactions that were under way fail. So the engine does this in place as soon as the reason is gone, because a process
+that stays alive must do its work, or end (I19). If the reason stays, the process ends, unless the reason is a full
+disk.
 """
 
 import gc
@@ -22,9 +23,9 @@ from threefs.kv.rocksdb_store import check_room
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 
-_LOOK_S = 0.5
-#: Transactions of before hold on to the old table for a few seconds.
-_PATIENCE_S = 60.0
+_CHECK_S = 0.5
+#: Transactions that began before the failure hold the old table for a few seconds.
+_MAX_REOPEN_S = 60.0
 
 _LOG = structlog.get_logger()
 
@@ -48,20 +49,20 @@ class RecoveringEngine:
     async def open(
         cls, directory: Path, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None
     ) -> "RecoveringEngine":
-        """As RocksEngine.open."""
+        """Open the store, as RocksEngine.open does."""
         return cls(
             await RocksEngine.open(directory, clock=clock, sync_policy=sync_policy), directory, sync_policy, clock
         )
 
     def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> BufferedTransaction:
-        """Raises Unavailable while the table is opened again."""
+        """Begin a transaction. Raises Unavailable while the table is being opened again."""
         if self._engine is None:
             raise Unavailable(f"the table {self._directory} has failed, and is being opened again")
         return self._engine.begin(lifetime_s)
 
     @property
     def table(self) -> Table:
-        """For backups, which only read. Raises Unavailable while it is opened again."""
+        """The table, for backups, which only read it. Raises Unavailable while it is being opened again."""
         if self._engine is None:
             raise Unavailable(f"the table {self._directory} has failed, and is being opened again")
         return self._engine.table
@@ -72,15 +73,15 @@ class RecoveringEngine:
             await self._engine.close()
 
     async def _watch(self) -> None:
-        """Raises the reason when the table cannot be opened again."""
+        """Open the table again whenever it has failed. Raises the reason if that is impossible."""
         while True:
-            await self._clock.sleep(_LOOK_S)
+            await self._clock.sleep(_CHECK_S)
             if self._engine is not None and self._engine.failure is not None and not self._still_full():
-                self._engine = await self._open_again(await self._let_go())
+                self._engine = await self._open_again(await self._close_failed())
                 _LOG.warning("the store is open again")
 
     def _still_full(self) -> bool:
-        """Until there is room, what is there can be read."""
+        """Whether the reason is a full disk that is still full. Until there is room, the old table can be read."""
         assert self._engine is not None
         if isinstance(self._engine.failure, NoSpace):
             try:
@@ -89,30 +90,33 @@ class RecoveringEngine:
                 return True
         return False
 
-    async def _let_go(self) -> str:
-        """Close the table that has failed; why it has. Nothing here may hold the error itself: its traceback knows the
-        transaction that met it, and so the table."""
+    async def _close_failed(self) -> str:
+        """Close the table that has failed. Returns the reason as a text: the error itself has a traceback, which holds
+        the transaction that met it, and so the table."""
         engine, self._engine = self._engine, None
         assert engine is not None
         reason = str(engine.failure)
-        _LOG.error("the store has failed and is opened again", error=reason)
+        _LOG.error("the store has failed, and is being opened again", error=reason)
         try:
             await engine.close()
-        except ThreefsError as error:  # it repeats what has made it fail
-            _LOG.info("the failed store said at its end", error=str(error))
+        except ThreefsError as error:  # it raises its error again
+            _LOG.info("the failed store has closed with an error", error=str(error))
         return reason
 
     async def _open_again(self, reason: str) -> RocksEngine:
-        """Raises Corrupt, or Unavailable when it has been tried for long enough."""
+        """The engine over the table that is opened again. Raises Corrupt; Unavailable if no attempt of a minute
+        succeeds."""
         began = self._clock.monotonic()
         while True:
-            gc.collect()  # transactions that have failed may be held by the tracebacks of their errors
+            gc.collect()  # tracebacks of errors may hold transactions that have failed
             try:
                 return await RocksEngine.open(self._directory, clock=self._clock, sync_policy=self._sync_policy)
             except Corrupt:
                 raise
             except (ThreefsError, OSError) as error:
                 full = isinstance(error, NoSpace)
-                if not full and self._clock.monotonic() - began > _PATIENCE_S:
-                    raise Unavailable(f"the store failed ({reason}) and cannot be opened again: {error}") from error
-            await self._clock.sleep(_LOOK_S)
+                if not full and self._clock.monotonic() - began > _MAX_REOPEN_S:
+                    raise Unavailable(
+                        f"the store has failed ({reason}), and cannot be opened again: {error}"
+                    ) from error
+            await self._clock.sleep(_CHECK_S)

@@ -1,4 +1,4 @@
-"""The transaction of stores that are far away. Its first read fixes what it sees; its commit is judged over there."""
+"""The transaction of remote stores. Its first read fixes the state that it sees; the store detects conflicts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,15 +9,15 @@ from threefs.errors import InvalidArgument
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Pair
 from threefs.kv.transaction import Draft, overlay, range_read, scan_limit
 
-#: Key, value, and a version that another write of the key does not have. 0 is the version of a key that is not there.
+#: Key, value, and version. Each write gives the key another version. An absent key has version 0.
 Row = tuple[bytes, bytes, int]
 
 
 class Snapshot(Protocol):
-    """One state of the store: that at its first call."""
+    """One state of the store: the one at the first call."""
 
     async def fetch(self, keys: Sequence[bytes]) -> list[Row]:
-        """Those that are there."""
+        """The rows of those keys that exist."""
         ...
 
     async def scan(self, begin: bytes, end: bytes, limit: int, reverse: bool) -> list[Row]: ...
@@ -33,7 +33,7 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a range held: enough to tell later whether it is still the same."""
+    """A summary of the rows in a range, which shows later whether the range has changed."""
 
     begin: bytes
     end: bytes
@@ -42,15 +42,17 @@ class Scan:
 
 
 class RemoteTransaction(Draft):
+    """A transaction that reads from a snapshot of a remote store."""
+
     def __init__(
         self, store: Store, snapshot: Snapshot, clock: Clock, lifetime_s: float = MAX_TRANSACTION_SECONDS
     ) -> None:
         super().__init__(clock, lifetime_s)
         self.snapshot = snapshot
-        self.versions: dict[bytes, int] = {}  # of the keys that were read, each by itself
+        self.versions: dict[bytes, int] = {}  # of the keys that were read one by one
         self.scans: dict[tuple[bytes, bytes], Scan] = {}
         self._store = store
-        self._values: dict[bytes, bytes] = {}  # of the keys in `versions` that are there
+        self._values: dict[bytes, bytes] = {}  # of the keys in `versions` that exist
 
     async def get(self, key: bytes, *, snapshot: bool = False) -> bytes | None:
         return (await self.get_many((key,), snapshot=snapshot))[0]
@@ -65,7 +67,7 @@ class RemoteTransaction(Draft):
         return [writes[key] if key in writes else values.get(key) for key in keys]
 
     async def fetch_versions(self, keys: Sequence[bytes]) -> None:
-        """Learn the versions of these keys."""
+        """Read the versions of these keys."""
         if not keys:
             return
         rows = await self.snapshot.fetch(keys)
@@ -92,7 +94,7 @@ class RemoteTransaction(Draft):
         return pairs
 
     async def fetch_range(self, begin: bytes, end: bytes) -> None:
-        """Learn what the range holds."""
+        """Read the summary of the range."""
         if (begin, end) not in self.scans:
             self._note(begin, end, await self.snapshot.scan(begin, end, 0, False) if begin < end else [])
 
@@ -107,7 +109,7 @@ class RemoteTransaction(Draft):
 
     async def commit(self) -> None:
         if self._ended and not self.writes:
-            return  # it has been confirmed
+            return  # `confirm` was called
         self._check_reading()
         self._ended = True
         if not self.writes:

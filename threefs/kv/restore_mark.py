@@ -1,7 +1,8 @@
 """The mark of a store that was loaded from a backup.
 
-It is written with the first records, completed after the last one, and taken away by the service that first serves from
-the store. So a store that was loaded only in part is known, and whatever must be raised after a restore is raised once.
+It is written with the first records and completed after the last one. The first service that serves from the store
+removes it. So a store that was loaded only in part is recognized, and the versions that must rise after a restore are
+raised once.
 """
 
 from threefs.errors import StrangeStore
@@ -13,7 +14,8 @@ RESTORE_KEY = b"CONF|restored"
 
 
 async def read_mark(tx: Transaction) -> RestoreMark | None:
-    """None: nothing is to be settled. Raises StrangeStore if the store was loaded in part only."""
+    """The mark; None if the store was not restored, or is settled. Raises StrangeStore if it was loaded only in
+    part."""
     value = await tx.get(RESTORE_KEY)
     if value is None:
         return None
@@ -27,7 +29,7 @@ async def read_mark(tx: Transaction) -> RestoreMark | None:
 
 
 async def in_part(tx: Transaction) -> bool:
-    """Whether the store was loaded only in part, and so was never of use to anybody."""
+    """Whether the store was loaded only in part. Then no service has ever served from it."""
     value = await tx.get(RESTORE_KEY)
     return value is not None and not records.decode(value, RestoreMark, RESTORE_KEY).complete
 
@@ -37,5 +39,5 @@ def write_mark(tx: Transaction, *, complete: bool, as_of_ns: int = 0) -> None:
 
 
 def settle(tx: Transaction) -> None:
-    """What had to be raised has been raised, in this transaction."""
+    """Remove the mark in the transaction that raises the versions."""
     tx.clear(RESTORE_KEY)

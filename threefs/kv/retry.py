@@ -1,4 +1,4 @@
-"""The usual way to run a transaction: again and again, with growing random pauses, until it commits."""
+"""Runs a transaction: it is repeated with growing random pauses until it commits."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -11,7 +11,7 @@ from threefs.kv.engine_api import Engine, Transaction
 
 T = TypeVar("T")
 
-#: Conflicting transactions were begun together, so their pauses are drawn from nothing up.
+#: Conflicting transactions often began together, so all of each pause is drawn.
 _BACKOFF = Backoff(0.002, 0.5, jitter=1.0)
 
 
@@ -26,10 +26,10 @@ async def run(
 ) -> T:
     """Call `function` with a fresh transaction, commit, and return what it returned.
 
-    Conflict, TooOld and Throttled start over. MaybeCommitted does so only if `replayable`: then `function` must find
-    out for itself, in the same transaction, whether it has been done already. After `timeout_s` the last error is
-    raised. An error of `function` ends it without a commit, once what it has read is durable: the reason for an error
-    must not vanish in a crash.
+    Conflict, TooOld and Throttled cause another attempt. MaybeCommitted does so only if `replayable`: then `function`
+    must find out in its transaction whether an earlier attempt was committed. After `timeout_s` the last error is
+    raised. An error of `function` ends it without a commit, but only once everything that it read is durable, because a
+    crash must not undo the reason for the error.
     """
     deadline = clock.monotonic() + timeout_s
     attempts = 0

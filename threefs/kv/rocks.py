@@ -1,8 +1,8 @@
 """The embedded engine: optimistic serializable transactions over a table on the local disk.
 
-All conflicts are judged in this process, so nobody else may have the directory open. A commit is written unsynced and
-then waits for the flush that it shares with the others. Later transactions see it at once, and therefore a transaction
-that only reads waits too, until what it has read is durable.
+Conflicts are detected in this process, so no other process may have the directory open. A commit writes without a sync,
+then waits for a flush that it shares with other commits. Later transactions see its writes at once. So a transaction
+that only reads also waits until everything that it has read is durable.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,7 +24,7 @@ class RocksEngine:
 
     is_embedded = True
 
-    #: Reads are local and quick.
+    #: Nothing runs before a read, because reads are local and quick.
     arrive: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self, table: Table, *, clock: Clock = CLOCK) -> None:
@@ -37,7 +37,7 @@ class RocksEngine:
     async def open(
         cls, directory: Path, *, clock: Clock = CLOCK, sync_policy: SyncPolicy | None = None
     ) -> "RocksEngine":
-        """With a `sync_policy`, commits may be synced on the event loop.
+        """Open the store in `directory`. With a `sync_policy`, commits may be synced on the event loop.
 
         Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
         """
@@ -45,12 +45,12 @@ class RocksEngine:
 
     @property
     def table(self) -> Table:
-        """For backups, which only read."""
+        """The table, for backups, which only read it."""
         return self._table
 
     @property
     def failure(self) -> ThreefsError | None:
-        """Why the engine refuses writes (NoSpace) or everything; None while it is well."""
+        """The error with which it refuses writes (NoSpace) or all work; None while it works."""
         return self._table.failure
 
     def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> BufferedTransaction:
@@ -64,14 +64,14 @@ class RocksEngine:
         if attempt.version <= durable:
             return
         newest = self._history.newest(attempt.seen, self._history.newest(attempt.reads, durable))
-        await self._table.flush(min(newest, attempt.version))  # what came after its beginning it has not seen
+        await self._table.flush(min(newest, attempt.version))  # it has seen nothing newer
 
     async def commit(self, attempt: BufferedTransaction) -> None:
         if self._history.newest(attempt.reads, attempt.version) > attempt.version:
             raise Conflict
-        number = self._table.write(attempt.writes)  # no await since the check, so nobody came between
+        number = self._table.write(attempt.writes)  # no await since the check, so no other commit is in between
         version = self._history.record(tuple(attempt.writes), self._clock.monotonic())
-        assert version == number, "somebody else writes to the table"
+        assert version == number, "only this engine writes to the table"
         try:
             await self._table.flush(number)
         except ThreefsError as error:

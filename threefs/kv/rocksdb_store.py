@@ -1,4 +1,4 @@
-"""The RocksDB below a table: how it is opened, recovered if need be, and what its errors mean."""
+"""The RocksDB store below a table: opening it, recovering it after a power cut, and translating its errors."""
 
 import os
 import shutil
@@ -12,16 +12,17 @@ from threefs.kv.wal_recovery import cut_torn_tails, flushed, gaps, put_aside, ro
 _BLOCK_CACHE_BYTES = 64 << 20
 _WRITE_BUFFER_BYTES = 32 << 20
 _MAX_WAL_BYTES = 256 << 20
-_KEEP_LOGS_S = 3600  # a backup that was away for longer begins anew with a snapshot
+_KEEP_LOGS_S = 3600  # a backup that stops for longer has to begin again with a snapshot
 _KEEP_LOGS_MIB = 1024
 _BLOOM_BITS_PER_KEY = 10
-_ROOM_TO_OPEN_BYTES = 1 << 20  # beside what the logs hold
+_ROOM_TO_OPEN_BYTES = 1 << 20  # beside twice the size of the logs
 
 
 def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
-    """Create the directory if need be, and recover. With `keep_logs` logs stay for backups for a while.
+    """Open the store: make its directory if it is missing, and recover. With `keep_logs`, old logs stay for backups.
 
-    Raises Unavailable (in use, unreadable), Corrupt, NoSpace."""
+    Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -30,8 +31,8 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
         os.close(parent)
     if unreadable(directory) and not (cut_torn_tails(directory) and not unreadable(directory)):
         raise Corrupt(
-            f"the table {directory} is damaged: its log has a gap, a record of no known kind, or one that "
-            "is too long, and what had been flushed lies behind it"
+            f"the table {directory} is damaged: its log has a gap, or a record of an unknown kind or one too long, "
+            "and records behind that place had been flushed"
         )
     try:
         if rotated(directory):
@@ -48,22 +49,24 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
 
 
 def _open_rotated(directory: Path, keep_logs: bool) -> Rdict:
-    """Take the logs in up to the first gap, if nothing that was flushed lies behind it."""
+    """Open a store with several logs. It ends at the first gap between them, if nothing behind the gap was flushed."""
     needed = flushed(directory)
     cut_torn_tails(directory)
     for log, first in gaps(directory):
         found = _last_change_before(directory, log)
         if found + 1 >= first:
-            continue  # sorted files have what the log before has lost
+            continue  # sorted files have the changes that the log before it has lost
         if found < needed:
-            raise Corrupt(f"the table {directory} is damaged: change {needed} was flushed, the logs end with {found}")
+            raise Corrupt(
+                f"the table {directory} is damaged: change {needed} had been flushed, but the logs end with {found}"
+            )
         put_aside(directory, log)
         break
     return Rdict(str(directory), _options(keep_logs))
 
 
 def _last_change_before(directory: Path, log: Path) -> int:
-    """Which change the table would end with if it had not this log nor later ones."""
+    """The last change of the table without this log and all later ones."""
     trial = directory / "trial"
     shutil.rmtree(trial, ignore_errors=True)
     trial.mkdir()
@@ -82,11 +85,11 @@ def _last_change_before(directory: Path, log: Path) -> int:
 
 
 def check_room(directory: Path) -> None:
-    """Raises NoSpace if what lies in the logs might find no room in sorted files."""
+    """Raises NoSpace if the disk may have too little room to write the content of the logs to sorted files."""
     logs = sum(log.stat().st_size for log in directory.glob("*.log"))
     status = os.statvfs(directory)
     if status.f_bavail * status.f_frsize < 2 * logs + _ROOM_TO_OPEN_BYTES:
-        raise NoSpace(f"the disk of {directory} is full")
+        raise NoSpace(f"the disk of {directory} is full: {2 * logs + _ROOM_TO_OPEN_BYTES} bytes must be free")
 
 
 def _options(keep_logs: bool = False) -> Options:
@@ -111,7 +114,7 @@ def _options(keep_logs: bool = False) -> Options:
 
 
 def error_of(error: Exception, directory: Path) -> ThreefsError:
-    """What an error of the store means."""
+    """The error of threefs for an error of the store."""
     text = str(error)
     if "No space left" in text:
         return NoSpace(f"the disk of {directory} is full; the table takes no more writes until it is opened again")
@@ -119,4 +122,4 @@ def error_of(error: Exception, directory: Path) -> ThreefsError:
         return Corrupt(f"the table {directory} is damaged: {text}")
     if "lock" in text.lower() and "LOCK" in text:
         return Unavailable(f"the table {directory} is in use by another process")
-    return Unavailable(f"the table {directory} failed and is closed to all: {text}")
+    return Unavailable(f"the table {directory} has failed, and refuses all work: {text}")

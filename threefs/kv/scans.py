@@ -1,6 +1,6 @@
-"""Rows of a table in the order of their keys. The mark of the log (`wal.py`) is not one of them.
+"""Scans of a table: its rows in the order of their keys, without the mark of the log (`wal_recovery.py`).
 
-An iterator ends at a damaged block as it does behind the last row; only its status tells which.
+An iterator of RocksDB ends at a damaged block as it does behind the last row. Its status tells which it was.
 """
 
 from collections.abc import Iterator
@@ -12,14 +12,14 @@ from rocksdict import Rdict, RdictIter, ReadOptions
 from threefs.kv.engine_api import Pair
 from threefs.kv.wal_recovery import MARK_KEY
 
-#: To make another iterator takes as long as so many steps.
+#: Making another iterator takes as long as this many steps.
 _STEPS = 96
 
 
 def scan(store: Rdict, begin: bytes, end: bytes, limit: int, *, reverse: bool) -> list[Pair]:
-    """What the table has now. `end` must live as long as the call."""
-    # One that knows its end does not step over what was removed beyond. It points at the bytes of `end`, without a copy
-    # of its own.
+    """The rows that the table has now. `end` must live as long as the call."""
+    # An iterator with an upper bound does not step over removed rows beyond it. It keeps a pointer to the bytes of
+    # `end`, not a copy.
     options = ReadOptions()
     options.set_iterate_upper_bound(end)
     if reverse:
@@ -29,7 +29,7 @@ def scan(store: Rdict, begin: bytes, end: bytes, limit: int, *, reverse: bool) -
     pairs = forward(store.iter(options), begin, end, min(limit or _STEPS, _STEPS))
     if len(pairs) < _STEPS or len(pairs) == limit:
         return pairs
-    # The rest of many rows is four times as quick without steps, but it takes these to tell an end from damage.
+    # Many rows are read four times as fast through `items`, but only steps tell an end from damage.
     rows: Iterator[Any] = store.items(from_key=pairs[-1][0] + b"\0", read_opt=options)
     pairs += islice(rows, limit - len(pairs) if limit else None)
     if not limit or len(pairs) < limit:
@@ -38,7 +38,7 @@ def scan(store: Rdict, begin: bytes, end: bytes, limit: int, *, reverse: bool) -
 
 
 def forward(rows: RdictIter, begin: bytes, end: bytes, limit: int) -> list[Pair]:
-    """By steps."""
+    """The rows from `begin` on, step by step. Raises if the iterator has met damage."""
     pairs: list[Pair] = []
     rows.seek(begin)
     key: bytes | None
@@ -55,6 +55,7 @@ def forward(rows: RdictIter, begin: bytes, end: bytes, limit: int) -> list[Pair]
 
 
 def backward(rows: RdictIter, begin: bytes, end: bytes, limit: int) -> list[Pair]:
+    """The rows before `end`, the last one first. Raises if the iterator has met damage."""
     pairs: list[Pair] = []
     rows.seek_for_prev(end)
     while rows.valid():

@@ -1,11 +1,11 @@
-"""An ordered table of bytes in one directory: a thin layer over rocksdict that knows its traps.
+"""An ordered table of bytes in one directory: a thin layer over rocksdict that works around its traps.
 
-Reads and writes are synchronous and quick; a write is durable only after `flush`. Concurrent flushes share one WAL
-sync in one worker thread, or on the event loop while that is quick (`pace`). Writes reach the disk in their order, so
-after a crash the table is as it was after some write, at least the last one that was flushed.
+Reads and writes are synchronous and quick. A write is durable only after `flush`. Concurrent flushes share one sync of
+the log, in a worker thread, or on the event loop while syncs are fast (`sync_policy`). Writes reach the disk in their
+order. So after a crash the table has all writes up to some write, which is at least the last one that was flushed.
 
-After an I/O error the table refuses everything: what the disk holds is no longer known. After a full disk it refuses
-writes until it is opened again, which `reopen` does while it stays in use.
+After an I/O error the table refuses all work, because the content of the disk is not known any more. After a full disk
+it refuses writes until it is opened again; `reopen` does so in place.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv import scans
 from threefs.kv.engine_api import Pair
 from threefs.kv.rocksdb_store import check_room, error_of, open_store
-from threefs.kv.wal_preallocation import LogRoom
+from threefs.kv.wal_preallocation import WalPreallocator
 from threefs.kv.wal_recovery import MARK_KEY, encode_mark
 
 T = TypeVar("T")
 
 _SEEKS = 8
-_MISSES = 8  # of a call for many keys, before what is not there is looked for one by one
+_MISSES = 8  # absent keys of a `get_many`, after which it looks keys up one by one
 _MARK_WITHIN_S = 0.002
 
 
 class Table:
-    """Use `await Table.open(directory)`. One process at a time has a table open."""
+    """Use `await Table.open(directory)`. Only one process can have a table open."""
 
     def __init__(
         self, store: Rdict, worker: Worker, directory: Path, sync_policy: SyncPolicy | None = None, clock: Clock = CLOCK
@@ -47,23 +47,23 @@ class Table:
         self._store = store
         self._worker = worker
         self._directory = directory
-        self._sync_policy = sync_policy  # None: always in the thread
-        self._room = None if sync_policy is None else LogRoom(directory)
+        self._sync_policy = sync_policy  # None: all syncs are in the thread
+        self._preallocator = None if sync_policy is None else WalPreallocator(directory)
         self._clock = clock
         self._waiting: list[asyncio.Future[None]] = []
         self._flusher: asyncio.Task[None] | None = None
-        self._turn: asyncio.Handle | None = None  # runs at the end of a turn of the loop that has had its sync
-        self._crowded = False  # several came in one turn: the next ones wait for its end, and share
-        self._mark: bytes | None = None  # for the next write
-        self._marking: asyncio.Handle | None = None  # if none comes
-        self._sequence: int | None = None  # of the last change, while the store is closed to be opened again
+        self._turn: asyncio.Handle | None = None  # runs at the end of a step of the loop that has done its sync
+        self._crowded = False  # several flushes came in one step: later ones wait for its end, and share
+        self._mark: bytes | None = None  # is written with the next write
+        self._marking: asyncio.Handle | None = None  # writes the mark if no write comes
+        self._sequence: int | None = None  # number of the last change, while the store is being opened again
 
     @classmethod
     async def open(
         cls, directory: Path, *, sync_policy: SyncPolicy | None = None, clock: Clock = CLOCK, keep_logs: bool = False
     ) -> "Table":
-        """Create the directory if need be, and recover. With a `pace`, syncs may hold up the event loop. With
-        `keep_logs` logs stay for backups for a while.
+        """Open the table: make its directory if it is missing, and recover. With a `sync_policy`, syncs may be on the
+        event loop. With `keep_logs`, old logs stay for backups for a while.
 
         Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
         """
@@ -89,18 +89,19 @@ class Table:
         return self.view().scan(begin, end, limit, reverse)
 
     def view(self) -> "TableView":
-        """The table as it is now, whatever is written later. It holds on to old files, so it should not live long."""
+        """The table as it is now; later writes do not change the view. A view keeps old files, so it should be
+        short-lived."""
         self._check_readable()
         return TableView(self, self._checked(self._store.iter))
 
     def write(self, changes: Mapping[bytes, bytes | None]) -> int:
-        """Apply all of `changes` at once (None removes the key); the number of the write, for `flush`.
+        """Apply all changes as one write (None removes the key). Returns the number of the write, for `flush`.
 
         Raises NoSpace or Unavailable; then nothing was changed.
         """
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
-        assert MARK_KEY not in changes, "this key is taken"
+        assert MARK_KEY not in changes, "no row has the key of the mark"
         batch = WriteBatch(raw_mode=True)
         if self._mark is not None:
             batch.put(MARK_KEY, self._mark)
@@ -115,13 +116,14 @@ class Table:
             self._store.write(batch)
         except Exception as error:
             raise self._fail(error) from error
-        if self._room is not None:
-            self._room.used(size_bytes)
+        if self._preallocator is not None:
+            self._preallocator.used(size_bytes)
         self.written += 1
         return self.written
 
     async def flush(self, number: int | None = None) -> None:
-        """Return when the write of that number (by default all so far) is durable. Raises NoSpace or Unavailable."""
+        """Return when the write of that number, and all before it, are durable; by default all so far. Raises NoSpace,
+        Unavailable."""
         if (self.written if number is None else number) <= self.durable:
             return
         if self.failure is not None:
@@ -139,8 +141,8 @@ class Table:
         await self._wait()
 
     async def sync(self) -> None:
-        """Return when all that the table shows now is durable, marks too. For backups: else a crash could give the
-        number of a change that they know to another one. Raises NoSpace, Unavailable."""
+        """Return when everything that the table shows now is durable, marks included. A backup needs this: otherwise
+        another change could get a number that the backup has seen, after a crash. Raises NoSpace, Unavailable."""
         await self.flush()
         sequence = self.change
         try:
@@ -164,26 +166,26 @@ class Table:
         return int(self._store.latest_sequence_number())
 
     async def reopen(self) -> None:
-        """After a full disk: take writes again, if there is room now, with all that was written before, and durable. No
-        view may be held. Until then nothing can be read.
+        """After a full disk: take writes again if there is room now. All earlier writes are there, and durable. No view
+        may be held. Nothing can be read until this returns.
 
-        Raises NoSpace: try again later. Raises Unavailable for good if something of before is not there any more.
+        Raises NoSpace: try again later. Raises Unavailable if an earlier write is lost; then the table has failed.
         """
-        assert isinstance(self.failure, NoSpace), "only a full disk can be waited for"
+        assert isinstance(self.failure, NoSpace), "only a table that has met a full disk is opened again in place"
         if self._flusher is not None:
             await asyncio.wait([self._flusher])
         if self._sequence is None:
             await self._worker.run(check_room, self._directory)
             self._sequence = self._store.latest_sequence_number()
-            with contextlib.suppress(Exception):  # it repeats what made it fail, and lets go of the directory
+            with contextlib.suppress(Exception):  # it raises its error again, and releases the directory
                 await self._worker.run(self._store.close)
-        # Recovery reads the log, and writes what is in it to a sorted file, durably.
+        # Recovery reads the log, and writes its content to a sorted file, durably.
         store = await self._worker.run(open_store, self._directory)
         found = store.latest_sequence_number()
         if found != self._sequence:
             await self._worker.run(store.close)
             self.failure = Unavailable(
-                f"the table {self._directory} ended with change {self._sequence}, and after a full disk with {found}"
+                f"the table {self._directory} had {self._sequence} changes before the disk was full, but {found} now"
             )
             raise self.failure
         self._store = store
@@ -195,13 +197,13 @@ class Table:
 
     async def close(self) -> None:
         """Make everything durable and release the directory."""
-        if self._sequence is not None:  # it is closed already
+        if self._sequence is not None:  # the store is closed already
             await self._worker.close()
             return
         try:
             if self.failure is None:
                 await self.flush()
-                if self._turn is not None:  # it must not find the store closed
+                if self._turn is not None:  # it must not run after the store is closed
                     self._turn.cancel()
                     self._end_turn()
                 self._write_mark()
@@ -209,13 +211,13 @@ class Table:
             try:
                 await self._worker.run(self._store.close)
             except Exception as error:
-                if self.failure is None:  # else the owner has been told, and the store only repeats it
+                if self.failure is None:  # else the owner knows, and the store raises the same error again
                     raise self._fail(error) from error
             finally:
                 await self._worker.close()
 
     def _end_turn(self) -> None:
-        """All calls that had come have been looked at: those that still wait share a sync."""
+        """The step of the loop is over: all flushes that came in it and still wait share a sync."""
         self._turn = None
         self._crowded = len(self._waiting) > (1 if self._crowded else 0)
         if self._flusher is not None:
@@ -235,7 +237,8 @@ class Table:
         self._marking = loop.call_later(_MARK_WITHIN_S, self._mark_unless_busy, self.durable)
 
     def _mark_unless_busy(self, durable: int) -> None:
-        """Flushes that follow each other need no marks of their own: each write carries that of the flush before."""
+        """While flushes follow each other, no mark is written alone: each write carries the mark of the flush
+        before."""
         if self.durable == durable:
             self._write_mark()
         else:
@@ -292,8 +295,8 @@ class Table:
         self._mark = encode_mark(sequence)
 
     def _write_mark(self) -> None:
-        """No write may follow for long, and without a mark behind them the records of the last flush, if they are
-        damaged, look like a torn end."""
+        """Write the mark of the last flush now, because the next write may be far away. Without a mark behind them,
+        damaged records of that flush would look like a torn end."""
         if self._marking is not None:
             self._marking.cancel()
             self._marking = None
@@ -302,7 +305,7 @@ class Table:
         batch = WriteBatch(raw_mode=True)
         batch.put(MARK_KEY, self._mark)
         self._mark = None
-        with contextlib.suppress(ThreefsError):  # it is kept for whoever writes next
+        with contextlib.suppress(ThreefsError):  # the next write fails with the same error
             self._checked(lambda: self._store.write(batch))
 
     def _check_readable(self) -> None:
@@ -318,7 +321,7 @@ class Table:
             raise self._fail(error) from error
 
     def _fail(self, error: Exception) -> ThreefsError:
-        """The error to raise; all but a corrupt record ends the use of the table, or its use for writing."""
+        """The error to raise. Except for a corrupt record, the table refuses all work, or writes, from now on."""
         failure = error_of(error, self._directory)
         if self.failure is None and not isinstance(failure, Corrupt):
             self.failure = failure
@@ -326,11 +329,11 @@ class Table:
 
 
 class TableView:
-    """The table at one moment. A snapshot of rocksdict would not do: its iterators ignore the snapshot.
+    """The table at one moment. A snapshot of rocksdict cannot be used: its iterators ignore the snapshot.
 
-    An iterator that was made at that moment keeps it. But one that looks for a key which is not there steps over all
-    that was removed behind it: thousands of names, perhaps. So as long as nothing was written since, the table itself
-    is asked.
+    The view is an iterator that was made at that moment. But an iterator that seeks an absent key steps over all
+    removed rows behind it, which may be thousands of names. So while nothing has been written since, the view reads
+    from the table itself.
     """
 
     def __init__(self, table: Table, rows: RdictIter) -> None:
@@ -350,7 +353,7 @@ class TableView:
                 return found
             rows.seek(key)
             at = rows.key()
-            if at is None:  # there is no such key nor a later one, or the iterator has met an error
+            if at is None:  # the table ends before the key, or the iterator has met an error
                 rows.status()
             found = rows.value() if at == key else None
         except Exception as error:
@@ -360,11 +363,11 @@ class TableView:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._table._check_readable()
         rows = self._rows
-        # Bound once: metadata reads thousands of records in a call.
+        # Methods are bound once, because a call may read thousands of records.
         seek, step, key_at, value_at = rows.seek, rows.next, rows.key, rows.value
         found: list[bytes | None] = []
-        seeks = _SEEKS  # until a step is tried in any case
-        following = -1  # what the next key ends with if keys are numbers in a row
+        seeks = _SEEKS  # left, before a step is tried in any case
+        following = -1  # last byte of the next key, if keys are consecutive numbers
         patience = _MISSES if self._table.written == self._written else len(keys)
         try:
             for key in keys:
@@ -373,7 +376,7 @@ class TableView:
                     continue
                 end = key[-1] if key else 0
                 if end == following or not seeks:
-                    # Keys are often asked for in the order in which they lie, and a step is six times as quick.
+                    # Callers often ask for keys in key order, and a step is six times as fast as a seek.
                     step()
                     if key_at() == key:
                         found.append(value_at())
@@ -392,7 +395,7 @@ class TableView:
                 following = end + 1
                 if at is None:
                     rows.status()
-                    seeks, following = _SEEKS, -1  # there is nothing to step on from, and to try would be fatal
+                    seeks, following = _SEEKS, -1  # a step of an iterator at its end is fatal
         except Exception as error:
             raise self._table._fail(error) from error
         return found

@@ -1,5 +1,7 @@
-"""What the transactions of all engines have in common: writes wait in memory, reads are noted, the engine judges at
-commit. And the transaction of the built-in engines, whose reads are quick."""
+"""Transactions: they keep their writes in memory and note their reads, and the engine detects conflicts at the commit.
+
+`Draft` is the part that all engines share. `BufferedTransaction` is the transaction of the engines in this process.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -34,7 +36,7 @@ class Committer(Protocol):
 
     @property
     def arrive(self) -> Callable[[], Awaitable[None]] | None:
-        """Runs before every read, so that an engine can let others run or refuse. None: there is nothing to do."""
+        """Runs before every read, so that the engine can let other tasks run, or refuse. None: nothing runs."""
         ...
 
     async def commit(self, attempt: "BufferedTransaction") -> None: ...
@@ -43,14 +45,14 @@ class Committer(Protocol):
 
 
 class Draft:
-    """The part that needs no store: limits, age, what was read and what is to be written."""
+    """The part of a transaction that needs no store: its limits, its age, its reads and its writes."""
 
     __slots__ = ("_ended", "_ends", "_lifetime_s", "_now", "_undo", "reads", "writes")
 
     def __init__(self, clock: Clock, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> None:
-        self.reads = Reads()  # a later commit that changed one of these is a conflict
+        self.reads = Reads()  # a commit since its beginning that changed one of these is a conflict
         self.writes: Writes = {}
-        # since the savepoint: key, whether it was written before, what
+        # since the savepoint: key, whether it had been written before, that value
         self._undo: list[tuple[bytes, bool, bytes | None]] | None = None
         self._now: Callable[[], float] = clock.monotonic
         self._lifetime_s = lifetime_s
@@ -70,7 +72,7 @@ class Draft:
 
     def set(self, key: bytes, value: bytes) -> None:
         if len(value) > MAX_VALUE_BYTES:
-            raise TooLarge(f"a value of {len(value)} bytes is larger than {MAX_VALUE_BYTES}")
+            raise TooLarge(f"a value of {len(value)} bytes is larger than the maximum of {MAX_VALUE_BYTES}")
         self._write(key, value)
 
     def clear(self, key: bytes) -> None:
@@ -78,7 +80,7 @@ class Draft:
 
     async def clear_range(self, begin: bytes, end: bytes, *, max_keys: int) -> bool:
         if max_keys < 1:
-            raise InvalidArgument(f"max_keys {max_keys} is less than 1")
+            raise InvalidArgument(f"max_keys must be at least 1, not {max_keys}")
         pairs = await self.get_range(begin, end, limit=max_keys + 1)
         for key, _ in pairs[:max_keys]:
             self.clear(key)
@@ -87,7 +89,7 @@ class Draft:
     def _write(self, key: bytes, value: bytes | None) -> None:
         assert not self._ended, "the transaction has ended"
         if len(key) > MAX_KEY_BYTES:
-            raise TooLarge(f"a key of {len(key)} bytes is larger than {MAX_KEY_BYTES}")
+            raise TooLarge(f"a key of {len(key)} bytes is larger than the maximum of {MAX_KEY_BYTES}")
         if self._undo is not None:
             self._undo.append((key, key in self.writes, self.writes.get(key)))
         self.writes[key] = value
@@ -105,31 +107,33 @@ class Draft:
         self._undo = []
 
     def _own(self, begin: bytes, end: bytes) -> Writes:
-        """What it has written in the range."""
+        """Its own writes in the range."""
         return {key: value for key, value in self.writes.items() if begin <= key < end}
 
     def _check_age(self) -> None:
         if self._now() > self._ends:
-            raise TooOld(f"the transaction lived longer than {self._lifetime_s} s")
+            raise TooOld(f"the transaction has lived longer than {self._lifetime_s:g} s; begin it again")
 
     def _check_size(self) -> None:
         most = len(self.writes) * (MAX_KEY_BYTES + MAX_VALUE_BYTES) + len(self.reads.points) * MAX_KEY_BYTES
         if most <= MAX_TRANSACTION_BYTES and not self.reads.ranges:
-            return  # so few need not be measured
+            return  # even the largest keys and values would fit
         size = self.reads.size_bytes()
         for key, value in self.writes.items():
             size += len(key) + (len(value) if value is not None else 0)
         if size > MAX_TRANSACTION_BYTES:
-            raise TooLarge(f"a transaction of {size} bytes is larger than {MAX_TRANSACTION_BYTES}")
+            raise TooLarge(f"a transaction of {size} bytes is larger than the maximum of {MAX_TRANSACTION_BYTES}")
         for count, what in (
             (len(self.writes), "writes"),
             (len(self.reads.points) + len(self.reads.ranges), "depends on"),
         ):
             if count > MAX_TRANSACTION_KEYS:
-                raise TooLarge(f"a transaction that {what} {count} keys; at most {MAX_TRANSACTION_KEYS} are possible")
+                raise TooLarge(f"a transaction {what} {count} keys, more than the maximum of {MAX_TRANSACTION_KEYS}")
 
 
 class BufferedTransaction(Draft):
+    """A transaction of an engine in this process, which reads from a view."""
+
     __slots__ = ("_arrive", "_committer", "_view", "seen", "version")
 
     def __init__(
@@ -204,12 +208,12 @@ class BufferedTransaction(Draft):
 
 
 def scan_limit(limit: int, own: Writes) -> int:
-    """How many stored pairs to ask for: each own write hides at most one of them."""
+    """The number of stored pairs to read: each own write hides at most one of them."""
     return limit + len(own) if limit else 0
 
 
 def overlay(stored: list[Pair], own: Writes, limit: int, reverse: bool) -> list[Pair]:
-    """The first pairs of the store under the transaction's own writes."""
+    """The first pairs of the store with the transaction's own writes on top."""
     if not own:
         return stored
     pairs = [pair for pair in stored if pair[0] not in own]
@@ -219,7 +223,7 @@ def overlay(stored: list[Pair], own: Writes, limit: int, reverse: bool) -> list[
 
 
 def range_read(begin: bytes, end: bytes, pairs: list[Pair], limit: int, reverse: bool) -> tuple[bytes, bytes]:
-    """The part of a range that a reader depends on: nothing beyond the last pair of a limited read."""
+    """The part of a range that a read depends on: a limited read depends on nothing beyond its last pair."""
     if limit and len(pairs) == limit:
         last = pairs[-1][0]
         return (last, end) if reverse else (begin, last + b"\0")

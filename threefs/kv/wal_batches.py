@@ -1,7 +1,7 @@
-"""What a write of a table did, from the bytes that its log has of it.
+"""The changes of one write of a table, decoded from its batch in the log of RocksDB.
 
-A batch of RocksDB is a row of changes: a kind, the key, and unless it is removed the value, each with its length before
-it. Only the kinds that a table writes are known here; another one is damage.
+A batch is a sequence of changes. Each has a kind, the key, and the value unless the key is removed; key and value are
+preceded by their lengths. Only the kinds that a table writes are decoded; another kind is damage.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _MAX_VARINT_BYTES = 5
 
 
 def changes(batch: bytes) -> Iterator[Change]:
-    """Keys with their new values, None where it is removed, without the marks of the log. Raises Corrupt."""
+    """The changed keys with their new values; None for a removed key. Marks of the log are left out. Raises Corrupt."""
     place = 0
     while place < len(batch):
         kind = batch[place]

@@ -1,34 +1,36 @@
-"""Room ahead in the log of RocksDB.
+"""Preallocation of the write-ahead log of RocksDB, so that a sync need not store a new file length.
 
-A sync of a file that has become longer writes its new length too, through the journal of the file system: that is about
-a third of what the sync costs. So zeros are written where the log will go on, a piece at a time, and records replace
-them. Recovery takes zeros for room that was never used, and the store cuts off what is left when it closes a log.
+The sync of a file that has become longer also writes its new length through the journal of the file system, which is
+about a third of the cost of the sync. So zeros are written ahead of the log, a piece at a time, and later records
+replace them. Recovery treats zeros as room that was never used, and the store truncates them when it closes a log.
 
-The zeros go behind the end of the file, wherever that is, and records never lie there. Who asks for room makes sure
-that nobody writes to the log meanwhile.
+The zeros are written at the end of the file, where no record is. The caller makes sure that no record is written at the
+same time.
 """
 
 import os
 from pathlib import Path
 
 PIECE_BYTES = 256 << 10
-_HEADS_BYTES = 64  # of a record and its fragments, about
+_HEADERS_BYTES = 64  # of a record and its fragments, about
 
 
-class LogRoom:
+class WalPreallocator:
+    """Keeps zeros ahead of the newest log of a store."""
+
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._log = ""
-        self._end = 0  # of the log, with the room
-        self._left_bytes = 0  # about; a log that was begun meanwhile has none
+        self._end = 0  # of the log, with the zeros
+        self._left_bytes = 0  # of zeros, about; a new log has none
 
     def used(self, size_bytes: int) -> None:
-        """A record of that size was written. There is more room after it, if it was nearly used up."""
-        self._left_bytes -= size_bytes + _HEADS_BYTES
+        """A record of that size was written. Write more zeros if few are left."""
+        self._left_bytes -= size_bytes + _HEADERS_BYTES
         if self._left_bytes < PIECE_BYTES:
             try:
                 self._extend()
-            except OSError:  # a full disk, or the log is gone: it is only slower without
+            except OSError:  # a full disk, or the log is gone: syncs are only slower without zeros
                 self._left_bytes = 2 * PIECE_BYTES
 
     def _extend(self) -> None:
@@ -39,7 +41,7 @@ class LogRoom:
         try:
             end = os.fstat(descriptor).st_size
             if (log.name, end) != (self._log, self._end):
-                self._left_bytes = 0  # another log, or the room was not enough
+                self._left_bytes = 0  # it is another log, or records went beyond the zeros
             self._log, self._end = log.name, end + os.pwrite(descriptor, bytes(PIECE_BYTES), end)
             self._left_bytes += self._end - end
         finally:

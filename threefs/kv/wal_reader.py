@@ -1,7 +1,7 @@
 """Reads the writes of a table from its logs, in their order, while the table is in use.
 
-The logs are those of RocksDB: the ones that it still needs, and those that it keeps behind them for a while. Only what
-is durable may be read: a power cut could take the rest away again.
+The logs are those that RocksDB still needs, and older ones that it keeps for a while. Only durable writes may be read,
+because a power cut could undo the others.
 """
 
 import os
@@ -11,39 +11,41 @@ from pathlib import Path
 from threefs.errors import TooOld
 from threefs.kv.wal_recovery import BLOCK_BYTES, KEPT, logs, records
 
-_PIECE_BYTES = 4 << 20  # more than the largest write has
+_PIECE_BYTES = 4 << 20  # larger than any write
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Changes that happen together."""
+    """One write, which is a batch of changes."""
 
     first: int  # the number of its first change
     changes: int
-    batch: bytes  # as in the log: a kind, a key and, unless it is removed, a value for each
+    batch: bytes  # as in the log (`wal_batches.py`)
 
 
 @dataclass(slots=True)
 class _Place:
     log: str
-    offset: int  # where the record of the change after `change` begins, or zeros
+    offset: int  # of the record of the change after `change`, or of zeros
     change: int
 
 
 class LogReader:
-    """Remembers where it was, so that whoever goes on from there need not look for it."""
+    """Reads writes in turn. It remembers its place, so the next call need not search for it."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._place: _Place | None = None
 
     def read(self, after: int, durable: int, limit_bytes: int) -> list[Write]:
-        """Durable writes behind that change, until they have about `limit_bytes`; none if there is none.
+        """The durable writes after the change `after`, up to about `limit_bytes`; none if there are none yet.
 
-        Raises TooOld if the logs do not go back so far, or never held that change.
+        Raises TooOld if the logs begin later, or if the store has fewer changes than `after`.
         """
         if after > durable:
-            raise TooOld(f"the store has {durable} changes, and {after} are known: it is an older copy of itself")
+            raise TooOld(
+                f"the store has {durable} changes, but a backup of it has {after}: the store is an older copy of itself"
+            )
         place = self._place
         if place is None or place.change != after:
             place = self._find(after)
@@ -56,12 +58,12 @@ class LogReader:
             writes += found
             size += sum(len(write.batch) for write in found)
         if place.change == after < durable:
-            raise TooOld(f"the logs of the store have no change {after + 1}, and it has {durable}")
+            raise TooOld(f"the logs of the store have no change {after + 1}, but the store has {durable} changes")
         self._place = place
         return writes
 
     def _find(self, after: int) -> _Place:
-        """A place from which all writes behind `after` can be read."""
+        """A place from which all writes after the change `after` can be read."""
         for log in reversed(logs(self._directory)):
             found = self._piece(log.name, 0)
             if found and found[0][0].first <= after + 1:
@@ -72,10 +74,10 @@ class LogReader:
         return _Place(oldest.name, 0, after)
 
     def _next(self, place: _Place, durable: int) -> list[Write]:
-        """Some writes behind the place, which moves on. Raises TooOld."""
+        """Read some writes from the place on, and advance it. Raises TooOld."""
         while True:
             number = int(Path(place.log).stem)
-            # Looked for first: a log that has a following one grows no more.
+            # Searched for before the log is read: a log that has a following one does not grow any more.
             following = next((log for log in logs(self._directory) if int(log.stem) > number), None)
             piece = self._piece(place.log, place.offset)
             writes: list[Write] = []
@@ -98,10 +100,10 @@ class LogReader:
                 place.log, place.offset = following.name, 0
 
     def _piece(self, log: str, offset: int) -> list[tuple[Write, int]]:
-        """The whole records of a part of a log, each with where it ends."""
+        """The complete records in a piece of a log, each with the offset of its end."""
         content = b""
         base = offset - offset % BLOCK_BYTES
-        for directory in (self._directory, self._directory / KEPT, self._directory):  # it may be put aside just now
+        for directory in (self._directory, self._directory / KEPT, self._directory):  # RocksDB may be moving it now
             try:
                 descriptor = os.open(directory / log, os.O_RDONLY)
             except FileNotFoundError:

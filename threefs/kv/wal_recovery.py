@@ -1,23 +1,22 @@
 """The torn end of a write-ahead log of RocksDB.
 
-A power cut can leave the records that were not flushed yet half written: the log has its full length, some of its
-pages are zeros, later ones may be right. RocksDB takes a log that is too short, but calls this a corruption and does
-not open.
+A power cut can leave records that were not flushed half written: the log has its full length, some of its pages are
+zeros, and later pages may be right. RocksDB accepts a log that is too short, but calls this state a corruption, and
+does not open. It also skips zeros up to the end of a block in silence, and replays the records behind them: a change
+without the one before it. So each log is checked before RocksDB opens it (`odd_header`).
 
-RocksDB also steps silently over zeros that go on to the end of a block, and takes in what lies behind: a change without
-the one before it. So a log is looked through before RocksDB is shown it (`odd_header`).
+A torn end may be cut off, but damage to records that had been flushed must stay an error. Marks tell them apart. Each
+flush is followed by a mark, which holds the sequence number up to which everything was flushed. If a mark behind the
+damage covers a damaged record, that record had been flushed. (No flush waits until its mark is durable, so a power cut
+may remove the last one.)
 
-Such an end may be cut off, damage to what had been flushed must not. To tell them apart, a mark follows each flush: the
-sequence number up to which everything was flushed. If a mark behind the damage covers what was damaged, it stays an
-error. (Nobody waits for the mark of the last flush to be durable: a power cut may take it.)
+A log is a sequence of blocks of 32 KiB. A record is split into fragments that do not cross a block boundary. Each
+fragment has a header: masked CRC32C of kind and content, length of the content, kind. The last bytes of a block are
+zeros if no header fits. A record begins with the sequence number of its first change and the number of its changes.
 
-A log is a row of blocks of 32 KiB. A record is split into fragments that do not cross a block boundary. Each fragment
-has a header: masked CRC32C of kind and content, length of the content, kind. The last bytes of a block are zeros if no
-header fits. A record begins with the sequence number of its first change and the number of its changes.
-
-When a log is full RocksDB begins the next one without a sync of the old one. So a power cut around that moment may tear
-the end of the old log and leave the next one whole. Each torn end is cut off then, and logs behind a gap are put aside,
-which RocksDB would take in as well. (A gap behind a log that is in sorted files already is none.)
+When a log is full, RocksDB begins the next one without syncing the old one. So a power cut around that moment may tear
+the end of the old log and leave the next one complete. Then each torn end is cut off, and logs behind a gap are moved
+away, because RocksDB would replay them as well. (A gap is harmless if sorted files have the missing changes.)
 """
 
 import os
@@ -27,15 +26,15 @@ from pathlib import Path
 
 from threefs.checksums import crc32c
 
-#: The key of the mark. No table shows it or lets it be written.
+#: The key of the mark. No table shows it, and no caller can write it.
 MARK_KEY = b"\xff" * 16 + b"threefs flushed"
 
-#: The directory of logs that the table needs no more.
+#: The directory of logs that the table does not need any more.
 KEPT = "archive"
 
 BLOCK_BYTES = 32 << 10
 _HEADER = struct.Struct("<IHB")
-_NOTHING, _WHOLE, _FIRST, _MIDDLE, _LAST = range(5)  # kinds of fragments; nothing is space that was never written
+_NOTHING, _WHOLE, _FIRST, _MIDDLE, _LAST = range(5)  # kinds of fragments; _NOTHING is room that was never written
 _CONTINUED, _UNFINISHED = (_MIDDLE, _LAST), (_FIRST, _MIDDLE)
 _RECORD = struct.Struct("<QI")
 _MARK = struct.Struct("<Q")
@@ -47,34 +46,34 @@ def encode_mark(sequence: int) -> bytes:
 
 
 def unreadable(directory: Path) -> bool:
-    """Whether any log of the closed store in `directory` has a gap, or a header that RocksDB must not be shown."""
+    """Whether any log of the closed store in `directory` has a gap, or a header that RocksDB must not read."""
     return any(odd_header(log.read_bytes()) is not None for log in _logs(directory))
 
 
 def odd_header(content: bytes) -> int | None:
-    """Where the first header lies that cannot be one there. Checksums are hardly looked at, so this is fast.
+    """The offset of the first header that is impossible there. It checks hardly any checksum, so it is fast.
 
-    RocksDB steps over zeros up to the end of a block and goes on with the next one. So pages that a power cut has taken
-    would leave a later change without an earlier one. Zeros are room only if nothing lies behind them, and the numbers
-    of the changes must follow each other.
+    RocksDB skips zeros up to the end of a block and continues with the next block. So lost pages would leave a later
+    change without an earlier one. Zeros are unused room only if nothing follows them, and the numbers of the changes
+    must be consecutive.
 
-    RocksDB takes a fragment that goes on behind the end of the log for a torn one, and drops it with all that lies in
-    its place. A damaged length looks the same. So if what was flushed lies there, the header is odd.
+    RocksDB takes a fragment that reaches beyond the end of the log for a torn one, and drops everything from there on.
+    A damaged length looks the same. So if flushed records follow, the header is odd.
     """
     used = len(content.rstrip(b"\0"))
     expected = 0  # the number of the next record's first change; 0: not known
-    inside = False  # a record that has begun and not ended
+    inside = False  # whether a record has begun and not ended
     for block in range(0, used, BLOCK_BYTES):
         place, stop = block, min(block + BLOCK_BYTES, len(content))
         while place + _HEADER.size <= stop:
             _, length, kind = _HEADER.unpack_from(content, place)
             end = place + _HEADER.size + length
             if kind == _NOTHING and used <= place:
-                return None  # space that was reserved
+                return None  # room that was never used
             if not _WHOLE <= kind <= _LAST or end > block + BLOCK_BYTES or inside != (kind in _CONTINUED):
                 return place
             if end > len(content):
-                return place if torn_at(content) is None else None  # it says None if that had been flushed
+                return place if torn_at(content) is None else None  # None: flushed records follow
             inside = kind in _UNFINISHED
             if kind not in _CONTINUED:
                 head_is_whole = length >= _RECORD.size
@@ -87,7 +86,7 @@ def odd_header(content: bytes) -> int | None:
 
 
 def logs(directory: Path) -> list[Path]:
-    """Those that are in use and those that are kept behind them, from the oldest to the newest."""
+    """The logs in use and the older ones that are kept, from the oldest to the newest."""
     kept = [*directory.glob("[0-9]*.log"), *(directory / KEPT).glob("[0-9]*.log")]
     return sorted({int(path.stem): path for path in kept}.values(), key=lambda path: int(path.stem))
 
@@ -102,7 +101,7 @@ def rotated(directory: Path) -> bool:
 
 
 def gaps(directory: Path) -> list[tuple[Path, int]]:
-    """The logs that do not go on where the one before ends, and their first changes. Torn ends must be cut before."""
+    """The logs that do not continue the one before, each with its first change. Torn ends must be cut before."""
     found = []
     before = 0
     for log in _logs(directory):
@@ -114,7 +113,8 @@ def gaps(directory: Path) -> list[tuple[Path, int]]:
 
 
 def put_aside(directory: Path, first: Path) -> None:
-    """Take this log and all later ones out of the closed store. The last goes first: there is never a gap more."""
+    """Rename this log and all later ones, so that the closed store has them no more. The last is renamed first, so no
+    other gap appears."""
     for log in reversed(_logs(directory)):
         if int(log.stem) >= int(first.stem):
             log.rename(log.with_suffix(".torn"))
@@ -126,7 +126,7 @@ def put_aside(directory: Path, first: Path) -> None:
 
 
 def _changes(content: bytes) -> tuple[int, int]:
-    """The numbers of the first and the last change in a log up to its first damage; zeros if it has none."""
+    """The numbers of the first and the last change in a log up to its first damage; zeros if it has no change."""
     view = memoryview(content)
     first = last = place = 0
     head = b""
@@ -142,12 +142,15 @@ def _changes(content: bytes) -> tuple[int, int]:
 
 
 def flushed(directory: Path) -> int:
-    """The highest mark in all logs: the change up to which everything had been flushed, as far as they tell."""
+    """The highest mark in all logs: everything up to this change had been flushed, and perhaps more."""
     return max((_flushed_behind(memoryview(log.read_bytes()), 0) for log in _logs(directory)), default=0)
 
 
 def cut_torn_tails(directory: Path) -> bool:
-    """Cut the logs of the closed store in `directory` whose ends are torn. Copies of the ends are kept beside them."""
+    """Cut off the torn ends of the logs of the closed store in `directory`, and keep copies of the ends beside them.
+
+    Returns whether a log was cut.
+    """
     cuts = [_cut_torn_tail(path) for path in _logs(directory)]
     return any(cuts)
 
@@ -165,9 +168,10 @@ def _cut_torn_tail(path: Path) -> bool:
 
 
 def torn_at(content: bytes) -> int | None:
-    """Where the first damaged or missing record begins, if nothing behind it tells that it had been flushed; else None.
+    """The offset of the first damaged or missing record, if no mark behind it says that it had been flushed.
 
-    A record is missing where the numbers of the changes do not follow each other.
+    None: no record is damaged, or a flushed one is. A record is missing where the numbers of the changes are not
+    consecutive.
     """
     view = memoryview(content)
     record = place = before = 0  # `before` is the number of the last change in the records before this one
@@ -175,7 +179,7 @@ def torn_at(content: bytes) -> int | None:
     while (place := _skip_padding(place)) < len(view):
         end = _end_of_fragment(view, place)
         if end is None and complete and not content[place:].strip(b"\0"):
-            return None  # space that was reserved
+            return None  # room that was never used
         if complete:
             before = _last_change(head)
             record, head = place, b""
@@ -198,7 +202,7 @@ def _last_change(head: bytes) -> int:
 
 
 def _flushed_behind(view: memoryview, damage: int) -> int:
-    """The highest mark in the valid fragments behind the place of the damage."""
+    """The highest mark in the valid fragments behind the damage."""
     content = b"".join(view[begin + _HEADER.size : end] for begin, end in _fragments_after(view, damage))
     highest = place = 0
     while (place := content.find(_MARK_PREFIX, place) + len(_MARK_PREFIX)) >= len(_MARK_PREFIX):
@@ -208,8 +212,8 @@ def _flushed_behind(view: memoryview, damage: int) -> int:
 
 
 def _fragments_after(view: memoryview, damage: int) -> Iterator[tuple[int, int]]:
-    """Valid fragments, wherever they begin."""
-    stop = len(bytes(view).rstrip(b"\0"))  # there may be much room behind it
+    """The valid fragments behind the damage, wherever they begin: (begin, end)."""
+    stop = len(bytes(view).rstrip(b"\0"))  # much unused room may follow
     place = _claimed_end(view, damage)
     if _end_of_fragment(view, _skip_padding(place)) is None:
         place = damage + 1
@@ -223,13 +227,14 @@ def _fragments_after(view: memoryview, damage: int) -> Iterator[tuple[int, int]]
 
 
 def _claimed_end(view: memoryview, place: int) -> int:
-    """Where a damaged fragment ends if its length is not what is damaged: usually the next one begins there."""
+    """The end of a damaged fragment according to its length, where usually the next fragment begins."""
     begin = place + _HEADER.size
     return begin + int(_HEADER.unpack_from(view, place)[1]) if begin <= len(view) else len(view)
 
 
 def records(view: memoryview, place: int) -> Iterator[tuple[int, int, bytes, int]]:
-    """Whole records from `place` on, where one begins: (number of the first change, changes, batch, where it ends)."""
+    """The complete records from `place` on, where a record begins: (number of the first change, changes, batch,
+    end)."""
     parts: list[memoryview] = []
     while (place := _skip_padding(place)) < len(view) and (end := _end_of_fragment(view, place)) is not None:
         kind = view[place + _HEADER.size - 1]
@@ -249,7 +254,7 @@ def _skip_padding(place: int) -> int:
 
 
 def _end_of_fragment(view: memoryview, place: int) -> int | None:
-    """Where the fragment ends that begins at `place`, if there is a valid one."""
+    """The end of the fragment at `place`; None if no valid fragment begins there."""
     begin = place + _HEADER.size
     if begin > len(view):
         return None
@@ -261,5 +266,5 @@ def _end_of_fragment(view: memoryview, place: int) -> int | None:
 
 
 def _mask(crc: int) -> int:
-    """As RocksDB stores checksums, because a checksum of data with checksums in it is weak."""
+    """A checksum in the form that RocksDB stores, because a checksum of data that contains checksums is weak."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -30,7 +30,7 @@ class HoleRetry:
     async def read(self, offset: int, view: memoryview) -> int:
         """Fill the view; returns fewer bytes only if the file has become shorter. Holes are zeros.
 
-        Raises DeadlineExceeded when bytes stay in flux until the deadline of the operation.
+        Raises DeadlineExceeded when bytes stay in flight until the deadline of the operation.
         """
         wanted = len(view)
         while wanted > 0:

@@ -104,7 +104,7 @@ def test_a_connection_whose_session_does_not_begin_is_ended(
     monkeypatch.setattr(postgres_connections, "_SESSION", "SELECT pg_sleep(60)")
     if how == "out of time":
         monkeypatch.setattr(postgres_connections, "CALL_S", 0.3)
-        monkeypatch.setattr(postgres_connections, "PATIENCE_S", 0.5)
+        monkeypatch.setattr(postgres_connections, "MAX_CONNECT_S", 0.5)
 
     async def main() -> None:
         connections = Connections(postgres.url, most=2)

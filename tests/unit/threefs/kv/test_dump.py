@@ -139,7 +139,7 @@ def test_records_that_are_missing_doubled_or_added_are_noticed() -> None:
     with pytest.raises(Corrupt, match="follows"):
         check(io.BytesIO(SMALL + b"\0"))
     first = len(module.MAGIC)
-    record = module._HEAD.size + module._CHECKSUM.size  # the first has no key and no value
+    record = module._HEADER.size + module._CHECKSUM.size  # the first has no key and no value
     with pytest.raises(Corrupt, match="record 0"):
         check(io.BytesIO(SMALL[:first] + SMALL[first + record :]))
     with pytest.raises(Corrupt, match="record 1"):

@@ -37,12 +37,12 @@ def checked(form: int, body: bytes) -> bytes:
 
 def test_what_is_no_message_is_corrupt_though_its_checksum_is_right() -> None:
     assert decode(checked(1, NODE.SerializeToString()), pb.Node, b"k") == NODE
-    with pytest.raises(Corrupt, match="cannot be read"):
+    with pytest.raises(Corrupt, match="cannot be parsed"):
         decode(checked(1, b"\xff"), pb.Node, b"k")
 
 
 def test_the_format_of_a_later_version_is_named() -> None:
-    with pytest.raises(Corrupt, match="has format 2; this version reads format 1"):
+    with pytest.raises(Corrupt, match="has format 2; this version of threefs reads format 1"):
         decode(checked(2, b""), pb.Node, b"k")
 
 

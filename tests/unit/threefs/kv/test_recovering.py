@@ -85,7 +85,7 @@ def test_a_store_that_cannot_be_opened_again_ends_the_process(tmp_path: Path, mo
         async def fails(*_: object, **__: object) -> None:
             raise Unavailable("the disk is gone")
 
-        monkeypatch.setattr(recovering, "_PATIENCE_S", 0.1)
+        monkeypatch.setattr(recovering, "_MAX_REOPEN_S", 0.1)
         monkeypatch.setattr(RocksEngine, "open", fails)
         Failing(engine, flush_wal=Exception("IO error"))
         with pytest.raises(MaybeCommitted):

@@ -6,7 +6,7 @@ import pytest
 
 from threefs.env.sync_policy import SyncPolicy
 from threefs.kv.table import Table
-from threefs.kv.wal_preallocation import PIECE_BYTES, LogRoom
+from threefs.kv.wal_preallocation import PIECE_BYTES, WalPreallocator
 
 
 class Writer:
@@ -32,7 +32,7 @@ class Writer:
 
 
 def test_there_is_always_room_behind_what_was_written(tmp_path: Path) -> None:
-    writer, room = Writer(tmp_path / "000004.log"), LogRoom(tmp_path)
+    writer, room = Writer(tmp_path / "000004.log"), WalPreallocator(tmp_path)
     for number in range(200):
         record = bytes([1 + number % 255]) * (1 + number * 97 % 20_000)
         writer.write(record)
@@ -41,7 +41,7 @@ def test_there_is_always_room_behind_what_was_written(tmp_path: Path) -> None:
 
 
 def test_what_was_written_beyond_the_room_is_left_alone(tmp_path: Path) -> None:
-    writer, room = Writer(tmp_path / "000004.log"), LogRoom(tmp_path)
+    writer, room = Writer(tmp_path / "000004.log"), WalPreallocator(tmp_path)
     for size in (10, 5 * PIECE_BYTES, 10, 3 * PIECE_BYTES, 100):
         writer.write(b"x" * size)
         room.used(size)
@@ -49,7 +49,7 @@ def test_what_was_written_beyond_the_room_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_new_log_gets_room_when_that_of_the_old_one_would_be_used_up(tmp_path: Path) -> None:
-    old, room = Writer(tmp_path / "000009.log"), LogRoom(tmp_path)
+    old, room = Writer(tmp_path / "000009.log"), WalPreallocator(tmp_path)
     old.write(b"x" * 100)
     room.used(100)
     before = old.check()
@@ -62,7 +62,7 @@ def test_a_new_log_gets_room_when_that_of_the_old_one_would_be_used_up(tmp_path:
 
 
 def test_without_a_log_or_with_a_full_disk_nothing_happens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    room = LogRoom(tmp_path)
+    room = WalPreallocator(tmp_path)
     room.used(100)
 
     def full(*_: object) -> int:
