@@ -38,7 +38,7 @@ SIGTERM stops it after the calls in flight have ended; a second SIGTERM stops it
 
 
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
-    """Run until told to stop."""
+    """Run until `stop` is set."""
     url = engines.url_of(settings.engine, settings.data_dir / "kv")
     engine = await engines.open_engine(url)
     try:

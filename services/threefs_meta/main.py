@@ -26,7 +26,7 @@ SIGTERM stops it after what is in flight, a second one at once.
 
 
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
-    """Run until told to stop."""
+    """Run until `stop` is set."""
     engine = await engines.open_engine(
         engines.url_of(settings.engine, settings.data_dir / "kv"), sync_policy=SyncPolicy()
     )

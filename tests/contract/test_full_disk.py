@@ -115,7 +115,7 @@ def test_a_table_that_has_lost_something_takes_no_more_writes(small_disk: Path) 
                 return store.latest_sequence_number() + 1
 
         table._store = Ahead()  # type: ignore[assignment]
-        with pytest.raises(Unavailable, match="ended with change"):
+        with pytest.raises(Unavailable, match="changes before the disk was full"):
             await table.reopen()
         with pytest.raises(Unavailable):
             table.get(b"k")

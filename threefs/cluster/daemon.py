@@ -1,4 +1,4 @@
-"""What every service program does around its work: settings, logs, signals, the `ready` line."""
+"""The frame of every service program: its settings, its logs, signals, and the `ready` line."""
 
 import asyncio
 import dataclasses
@@ -59,8 +59,8 @@ _told_ready = False
 
 
 def ready(*addresses: str) -> None:
-    """Tell who started us that we serve, and where: one line on standard output, and the service manager if there is
-    one."""
+    """Announce that this process serves, and at which addresses: by a line on standard output, and to the service
+    manager if there is one."""
     global _told_ready
     _told_ready = True
     process_tuning.freeze_objects()
@@ -72,7 +72,7 @@ def ready(*addresses: str) -> None:
 def command(
     name: str, settings_class: type[S], serve: Callable[[S, Stop], Awaitable[None]], *, about: str, example: str
 ) -> click.Command:
-    """The command line of a program: everything else is in its settings file."""
+    """The command line of a program, which only names its settings file."""
 
     @click.command(help=about, epilog=example, context_settings={"help_option_names": ["-h", "--help"]})
     @click.version_option(__version__, prog_name=name)
@@ -84,7 +84,7 @@ def command(
 
 
 async def serve_node(controls: Sequence[str], token: str, make: Callable[[ManagerClient], Node], stop: Stop) -> None:
-    """Make a node that finds the managers at their ports for services, and have it serve until told to stop."""
+    """Make a node that finds the managers at their gRPC ports, and let it serve until `stop` is set."""
     clients = [ControlClient(address, token) for address in controls]
     node = make(ManagerClient(clients))
     try:
@@ -107,7 +107,7 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
     except ThreefsError as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)
-    os.umask(0o077)  # what a service stores is nobody else's
+    os.umask(0o077)  # other users must not read what a service stores
     process_tuning.raise_descriptor_limit()
     log = structlog.get_logger()
     log.info("starting", version=__version__, pid=os.getpid(), settings=str(settings))
@@ -115,38 +115,38 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
         with owned(settings.data_dir):
             close_to_others(settings.data_dir)
             uvloop.run(_until_stopped(serve, settings))
-    except OSError as error:  # of our own tree too: a directory that cannot be written, a port in use
+    except OSError as error:  # or a ThreefsError: a directory that cannot be written, a port in use
         log.error("ended", reason=str(error))
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(1)
     except Exception as error:
         log.critical("ended", reason=repr(error))
         raise
-    log.info("ended", reason="told to stop")
+    log.info("ended", reason="it was stopped")
 
 
 def with_key(settings: S) -> S:
-    """The settings with the key itself instead of its file. Raises InvalidSettings, also for want of a key."""
+    """The settings with the key itself in place of its file. Raises InvalidSettings, also if a key is missing."""
     key = keys.of_settings(settings.token, settings.key_file)
     keys.check_host(settings.host, key)
     return dataclasses.replace(settings, token=key)  # type: ignore[type-var]
 
 
 def assert_checks_run() -> None:
-    """Broken invariants must stop a service, so it does not run without them."""
+    """Refuse to run without assertions, because a broken invariant must stop a service."""
     if sys.flags.optimize:
         print(f"{os.path.basename(sys.argv[0])}: services do not run under python -O", file=sys.stderr)
         sys.exit(2)
 
 
 async def _until_stopped(serve: Callable[[S, Stop], Awaitable[None]], settings: S) -> None:
-    """Raises TaskDied when a task has ended without which the process is useless."""
+    """Run `serve` until a signal. Raises TaskDied if a task has ended without which the process is useless."""
     stop = Stop()
     died: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def tell(name: str, error: BaseException | None) -> None:
         if not died.done():
-            known = isinstance(error, ThreefsError)  # it says for itself what is wrong
+            known = isinstance(error, ThreefsError)  # its text says what is wrong
             died.set_exception(error if known and error else TaskDied(f"the task {name!r} has ended: {error!r}"))
 
     background.on_death(tell)
@@ -154,11 +154,11 @@ async def _until_stopped(serve: Callable[[S, Stop], Awaitable[None]], settings: 
 
     def ask() -> None:
         if stop.is_set():
-            os._exit(1)  # asked a second time: whoever asks does not want to wait
+            os._exit(1)  # the second signal ends the process at once
         stop.set()
         notify("STOPPING=1")
         if not _told_ready:
-            serving.cancel()  # it may be waiting for a manager that never comes
+            serving.cancel()  # it may wait for a manager without a limit
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -180,7 +180,7 @@ async def _until_stopped(serve: Callable[[S, Stop], Awaitable[None]], settings: 
 
 
 async def _abort(serving: "asyncio.Future[None]") -> None:
-    """End what is useless now: in order if that works, so that peers hear of it, else as a crash would."""
+    """End the service: orderly if that works, so that peers hear of it, otherwise as a crash does."""
     serving.cancel()
     _, pending = await asyncio.wait([serving], timeout=_ABORT_S)
     if pending:
@@ -189,7 +189,8 @@ async def _abort(serving: "asyncio.Future[None]") -> None:
 
 
 async def _feed_watchdog(interval_s: float) -> None:
-    """From the loop that does the work: a loop that is stuck feeds nobody, and is started anew."""
+    """Feed the watchdog of the service manager from the loop that does the work, so a process that hangs is
+    restarted."""
     while interval_s:
         notify("WATCHDOG=1")
         await CLOCK.sleep(interval_s / 2)

@@ -1,10 +1,9 @@
-"""The number of a process among all that were ever started on its data directory: each has a higher one.
+"""Incarnations: the number of a process among all that were started on its data directory. Each start has a higher one.
 
-Without that order nobody could tell a REGISTER that comes late from a restart.
-
-It is the time of the start in milliseconds since 1970, or one more than the number before if the wall clock went back.
-The number is durable before it is used. A directory that has lost it goes on by the wall clock; whoever is refused
-because the manager knows a higher number takes one above that.
+The order tells a REGISTER that comes late from a restart. The number is the time of the start in milliseconds since
+1970, or one more than the number before if the wall clock went back. It is durable before it is used. If the file is
+lost, the wall clock gives the next number; a process that is refused because the manager knows a higher number takes
+one above that.
 """
 
 import errno
@@ -15,12 +14,12 @@ import structlog
 
 FILE_NAME = "incarnation"
 _NS_PER_MS = 1_000_000
-_SECTOR_BYTES = 512  # a disk writes that much whole or not at all
+_SECTOR_BYTES = 512  # a disk writes a sector whole or not at all
 _LOG = structlog.get_logger()
 
 
 def next_incarnation(file: Path, wall_ns: int, above: int = 0) -> int:
-    """Draw a number higher than all before it and than `above`. Raises OSError when it cannot be kept."""
+    """Draw a number higher than all before it and than `above`. Raises OSError if it cannot be stored."""
     number = max(_newest(file) + 1, wall_ns // _NS_PER_MS, above + 1)
     write_durably(file, f"{number}\n".encode("ascii"))
     return number
@@ -34,14 +33,14 @@ def _newest(file: Path) -> int:
     try:
         return int(text)
     except ValueError:
-        _LOG.warning("the file holds no number; the wall clock orders this start", file=str(file))
+        _LOG.warning("the file of the incarnation holds no number, so the wall clock gives the next", file=str(file))
         return 0
 
 
 def write_durably(file: Path, content: bytes) -> None:
-    """Whole, and durable when it returns: after a crash the file has the old content or the new. `content` is at most
-    one sector long. Raises OSError."""
-    assert len(content) <= _SECTOR_BYTES
+    """Replace the content of the file, at most one sector, durably. After a crash the file has the old content or the
+    new one. Raises OSError."""
+    assert len(content) <= _SECTOR_BYTES, "a longer write is not atomic"
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(file.name + ".new")
     try:
@@ -64,7 +63,7 @@ def write_durably(file: Path, content: bytes) -> None:
 
 
 def _overwrite(file: Path, content: bytes) -> None:
-    """A full disk has no block for a new file. The old file has its own."""
+    """Write into the old file, because a full disk has no block for a new one."""
     with file.open("r+b", buffering=0) as out:
         out.write(content)
         out.truncate()

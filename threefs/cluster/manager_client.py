@@ -1,4 +1,4 @@
-"""Calls to the managers of a cluster: whichever of them is primary answers."""
+"""Calls to the managers of a cluster, of which the primary answers."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -18,13 +18,13 @@ from threefs.rpc.methods import Method, Rep, Req
 
 
 class Caller(Protocol):
-    """One manager, over either binding; or all of them."""
+    """One manager over one of the bindings, or all managers."""
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
 
 
 class FramedManagerClient:
-    """One manager, over frames."""
+    """Calls one manager over frames."""
 
     def __init__(self, peers: ConnectionPool, address: str) -> None:
         self._peers = peers
@@ -35,17 +35,20 @@ class FramedManagerClient:
 
 
 class ManagerClient:
-    """All managers: first the one that answered last, then the others."""
+    """Calls the managers in turn, beginning with the one that has answered last."""
 
     def __init__(self, callers: Sequence[Caller]) -> None:
         assert callers, "a cluster has at least one manager"
         self._callers = callers
         self._last = 0
-        self._answered = False  # one of them has: so this side has the right key
+        self._answered = False  # whether a manager has answered, so this side has the right key
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
-        """`timeout_s` is for each of them. Raises what the primary answered, or why the last one asked did not;
-        NotAuthorised only if none has ever answered."""
+        """The answer of the primary. `timeout_s` is for each manager.
+
+        Raises the error of the primary, or the reason why the last manager did not answer. Raises NotAuthorised only if
+        no manager has ever answered.
+        """
         failure: ThreefsError | None = None
         refusal: NotAuthorised | None = None
         for turn in range(len(self._callers)):
@@ -55,7 +58,7 @@ class ManagerClient:
             except (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Stopping) as error:
                 failure = error
                 continue
-            except NotAuthorised as error:  # somebody may have taken the port of one that is dead
+            except NotAuthorised as error:  # another process may have taken the port of a dead manager
                 refusal = error
                 continue
             self._last = number

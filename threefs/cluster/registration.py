@@ -1,4 +1,4 @@
-"""A service's place in the cluster: it registers at the manager, then sends heartbeats."""
+"""Registration of this process as a node: it registers at the manager, then sends heartbeats and gets leases."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -30,16 +30,16 @@ _CALL_S = 5.0
 _PAUSE_S = 0.2
 HEARTBEATS_PER_T = 5
 _MAX_FAILURES = 3 * HEARTBEATS_PER_T
-#: How long another process may count as this node, or as the one at this address. If it is dead it is given up as
-#: silent after T; if it lives there is nothing to wait for.
-_IN_USE_S = 15.0
-_IN_USE_TS = 3  # at least so many T
+#: For this long, and at least for three T, registration waits while another process counts as this node or has its
+#: address. A dead process is given up after T of silence; waiting for one that lives is useless.
+_MIN_IN_USE_S = 15.0
+_IN_USE_TS = 3
 CLUSTER_ID_DIGITS = 32
 VERSION_NAME = "routing_version"
 
 _LOG = structlog.get_logger()
 
-#: Is told which targets hold a lease, and until when by the monotonic clock.
+#: Called with the targets that hold a lease, and the end of the lease by the monotonic clock.
 Grant = Callable[[Sequence[int], float], None]
 
 
@@ -48,12 +48,12 @@ def _grant_nothing(targets: Sequence[int], until: float) -> None:
 
 
 class Registration:
-    """One process at the manager.
+    """The registration of one process.
 
-    `reports` says how its targets are, at each heartbeat. `open_grant` is called just before a heartbeat is sent; what
-    it returns is told which targets may serve, and until when: half of T after that moment (R10). `fenced` is called
-    when the manager no longer takes this process for its node: no lease may be held after it. Then the process
-    registers anew, with a higher incarnation.
+    `reports` returns the states of its targets, for each heartbeat. `open_grant` is called just before a heartbeat is
+    sent. It returns a function that gets the targets that may serve and the end of their lease, half of T after that
+    moment (R10). `fenced` is called when the manager does not take this process for its node any more. It has to give
+    up all leases. Then the process registers again, with a higher incarnation.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Registration:
         self.cluster_id = read_cluster_id(cluster_file)
         self._manager = manager
         self._request = pb.RegisterRequest(node_id=node_id, kind=kind.value, cluster_id=self.cluster_id, domain=domain)
-        self.incarnation = 0  # until it starts
+        self.incarnation = 0  # 0 until it starts
         self._cluster_file = cluster_file
-        self._newest_routing = _read_version(cluster_file.with_name(VERSION_NAME))  # of the routing, ever
+        self._newest_routing = _read_version(cluster_file.with_name(VERSION_NAME))  # ever seen
         self._reports = reports
         self._stores = stores
         self._open_grant = open_grant
@@ -87,11 +87,11 @@ class Registration:
         self._background = BackgroundTasks()
 
     async def start(self, address: str) -> None:
-        """Register the process that others reach at `address`, waiting for the manager as long as it takes, and begin
-        to send heartbeats.
+        """Register the process, which others reach at `address`, and begin to send heartbeats. It waits for the manager
+        without a limit.
 
-        Raises what waiting cannot heal: WrongCluster, NotFound (the plan has no such node), NotAuthorised, NodeInUse
-        (another process is this node), AlreadyExists (another node is alive at this address).
+        Raises errors that waiting does not heal: WrongCluster, NotFound (the plan has no such node), NotAuthorised,
+        NodeInUse (another process is this node), AlreadyExists (another node is alive at this address).
         """
         self._request.address = address
         self._draw_incarnation()
@@ -101,7 +101,7 @@ class Registration:
         self._background.start("heartbeats", self._send_heartbeats())
 
     def _draw_incarnation(self, above: int = 0) -> None:
-        """Take a higher incarnation than all before, durably, before anybody hears of it."""
+        """Take a higher incarnation than all before. It is durable before it is sent."""
         file = self._cluster_file.with_name(FILE_NAME)
         self.incarnation = next_incarnation(file, self._clock.wall_ns(), above)
         self._request.incarnation = self.incarnation
@@ -119,11 +119,11 @@ class Registration:
                 self.node_id = NodeId(reply.node_id)
                 self._note_routing_version(reply.routing.version)
                 return reply
-            except StaleIncarnation as error:  # of a lost directory, or by a wall clock that went back
+            except StaleIncarnation as error:  # the directory was lost, or the wall clock went back
                 reason = str(error)
                 await self._draw_higher_incarnation()
             except (AlreadyExists, NodeInUse) as error:
-                if self._clock.monotonic() - began > max(_IN_USE_S, _IN_USE_TS * self._lease_s):
+                if self._clock.monotonic() - began > max(_MIN_IN_USE_S, _IN_USE_TS * self._lease_s):
                     raise
                 reason = str(error)
             except ThreefsError as error:
@@ -136,11 +136,12 @@ class Registration:
             await self._clock.sleep(_PAUSE_S)
 
     async def _draw_higher_incarnation(self) -> None:
-        """The manager knows a higher incarnation of this node. If that one lived it would have said so."""
+        """The manager knows a higher incarnation of this node, which is dead: otherwise the error would be
+        NodeInUse."""
         try:
             reply = await self._manager.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_S)
         except ThreefsError as error:
-            _LOG.info("the incarnation that is known cannot be asked for now", error=str(error))
+            _LOG.info("the newest incarnation of this node cannot be asked for now", error=str(error))
             return
         self._lease_s = reply.routing.lease_ms / 1000
         node_id, address = self._request.node_id, self._request.address
@@ -148,25 +149,26 @@ class Registration:
         self._draw_incarnation(max(known, default=0))
 
     async def _send_heartbeats(self) -> None:
-        failures = 0  # one after the other, that nobody has foreseen
+        failures = 0  # unexpected ones in a row
         while True:
             try:
                 await self._send()
                 failures = 0
             except NotFound as error:
-                _LOG.warning("the manager no longer takes this process for its node", error=str(error))
+                _LOG.warning("the manager does not know this process as its node any more", error=str(error))
                 await self._register_anew()
             except ThreefsError as error:
-                _LOG.info("heartbeat not acknowledged", error=str(error))
+                _LOG.info("a heartbeat was not acknowledged", error=str(error))
             except Exception:
                 _LOG.exception("no heartbeat could be sent")
                 failures += 1
                 if failures == _MAX_FAILURES:
-                    raise  # a node that says nothing is of no use; a new process may have something to say
+                    raise  # a node without heartbeats is useless, so the process ends and is started again
             await self._wait_interval()
 
     async def _register_anew(self) -> None:
-        """Raises what waiting cannot heal: another process is this node now."""
+        """Register with a higher incarnation. Raises errors that waiting does not heal: another process is this node
+        now."""
         self._fenced()
         self._draw_incarnation()
         await self._register()
@@ -190,8 +192,8 @@ class Registration:
         )
 
     def _note_routing_version(self, version: int) -> None:
-        """Remember it, so that a manager with an older copy of its store is known (I15). A power cut or a full disk may
-        take the last ones: then an older copy is not known by this node."""
+        """Keep the version, so that this node recognizes a manager with an older copy of its store (I15). A power cut
+        or a full disk may lose the last versions; then this node does not recognize it."""
         if version > self._newest_routing:
             self._newest_routing = version
             file = self._cluster_file.with_name(VERSION_NAME)
@@ -207,17 +209,17 @@ class Registration:
         return self._lease_s / HEARTBEATS_PER_T
 
     async def announce_leaving(self) -> None:
-        """Tell the manager at once what `reports` says now: that no target here serves any more."""
+        """Send a last heartbeat, in which no target serves any more."""
         await self.stop()
         if not self._lease_s:
-            return  # it was never told that anything served
+            return  # this process has never registered
         try:
             await self._manager.call(HEARTBEAT, self._heartbeat(leaving=True), timeout_s=self._heartbeat_s)
-        except ThreefsError as error:  # it will find out by itself
-            _LOG.info("no farewell to the manager", error=str(error))
+        except ThreefsError as error:  # then the silence will tell the manager
+            _LOG.info("the manager did not get the last heartbeat", error=str(error))
 
     async def _wait_interval(self) -> None:
-        """The pause between heartbeats, unless there are news."""
+        """Wait for the next heartbeat, which `report` makes due at once."""
         waits = [
             asyncio.create_task(self._clock.sleep(self._heartbeat_s)),
             asyncio.create_task(self._report_due.wait()),
@@ -229,7 +231,7 @@ class Registration:
                 wait.cancel()
 
     def report(self) -> None:
-        """Send a heartbeat now: the targets have something new to say."""
+        """Send a heartbeat now, because the states of targets have changed."""
         self._report_due.set()
 
     async def stop(self) -> None:
@@ -237,7 +239,7 @@ class Registration:
 
 
 def _read_version(file: Path) -> int:
-    """0: none is known."""
+    """The version in the file; 0 if there is none."""
     try:
         return int(file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):
@@ -251,15 +253,18 @@ def read_cluster_id(file: Path) -> str:
     except FileNotFoundError:
         return ""
     if len(text) != CLUSTER_ID_DIGITS or set(text) - set("0123456789abcdef"):
-        raise Corrupt(f"{file} does not hold a cluster id of {CLUSTER_ID_DIGITS} hex digits; whose data is this?")
+        raise Corrupt(
+            f"{file} does not hold a cluster id of {CLUSTER_ID_DIGITS} hex digits, so the cluster of this data is "
+            "unknown; write the id into the file (`threefs status` shows it)"
+        )
     return text
 
 
 def write_cluster_id(file: Path, cluster_id: str) -> None:
-    """Durable and whole when it returns: half an id would be nobody's. Raises WrongCluster when another is there."""
+    """Write the id durably. Raises WrongCluster if the file has another id."""
     found = read_cluster_id(file)
     if found == cluster_id:
         return
     if found:
-        raise WrongCluster(f"{file} says cluster {found}, the manager {cluster_id}")
+        raise WrongCluster(f"the data belongs to cluster {found} ({file}), the manager to cluster {cluster_id}")
     write_durably(file, cluster_id.encode("ascii") + b"\n")

@@ -1,4 +1,4 @@
-"""The calling side of a connection. A call is a future; no task, no thread, no copy of payload."""
+"""The calling side of a connection. A call is a future: it needs no task and no thread, and copies no payload."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -28,11 +28,12 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.window import Window
 from threefs.wire.common_pb2 import Hello
 
-#: Told the reply and the length of its payload, returns writable views that are together exactly that long.
+#: Called with the reply and the length of its payload. Returns writable views that have exactly that length together.
 Sink = Callable[[Any, int], Sequence[memoryview]]
 
 _LATEST_MS = 2**32 - 1
-_UNWANTED = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
+#: The destination of payload of calls that have ended. Never read.
+_UNWANTED = memoryview(bytearray(frames.SEGMENT_BYTES))
 
 
 class _Pending:
@@ -75,12 +76,12 @@ class _Pending:
         self.unsent: Callable[[], None] | None = None  # sends it: it waits for its turn
         self.reply: Message | None = None
         self.views: Sequence[memoryview] = ()
-        self.remaining = 0  # payload that has not been asked for yet
+        self.remaining = 0  # payload that has no place yet
         self.index = 0
         self.offset = 0
 
     def place(self, length: int) -> list[memoryview]:
-        """Where the next `length` bytes of payload go."""
+        """The places for the next `length` bytes of payload."""
         if length > self.remaining:
             raise ProtocolError(f"more payload for {self.method} than was announced")
         self.remaining -= length
@@ -98,15 +99,15 @@ class _Pending:
 
 
 class ClientConnection:
-    """Made by `Peers`. `cluster_id` is what the server said in its HELLO."""
+    """A connection to a service, made by `ConnectionPool`. `cluster_id` is the id in the server's HELLO."""
 
     def __init__(self, stream: Stream, address: str, identity: Identity, clock: Clock, limits: Limits) -> None:
         self.address = address
         self.cluster_id = ""
         self.outstanding = 0  # calls without an answer
-        self.frames = 0  # received: a service from which nothing comes may hang
-        self.closing = False  # no new calls: the server is stopping, or the link is closed
-        #: Told why the connection is lost; if it is this side that closes it, before the peer can know.
+        self.frames = 0  # received; a service that sends none may hang
+        self.closing = False  # no new calls: the server is stopping, or the connection is closed
+        #: Called with the reason when the connection is lost. If this side closes it, the call comes before the close.
         self.on_lost: Callable[[ThreefsError], None] | None = None
         self._handshake = ClientHandshake(identity, stream.service, address, limits=limits)
         self._clock = clock
@@ -122,13 +123,13 @@ class ClientConnection:
         self._stream = FrameStream(stream, limits, self, read_to_end=True)
 
     async def exchange_hello(self, timeout_s: float) -> None:
-        """Exchange HELLO. Raises what the server refused with, or Unavailable."""
+        """Exchange HELLO. Raises the error with which the server refuses, DeadlineExceeded, ConnectionLost."""
         self._stream.send(handshake.frame(self._handshake.begin()))
         try:
             async with asyncio.timeout(timeout_s):
                 hello = await self._hello
         except TimeoutError:
-            error = DeadlineExceeded(f"{self.address} did not say HELLO within {timeout_s:.1f} s")
+            error = DeadlineExceeded(f"{self.address} did not send HELLO within {timeout_s:.1f} s")
             self.close(error)
             raise error from None
         self.cluster_id = hello.cluster_id
@@ -149,13 +150,12 @@ class ClientConnection:
     ) -> "asyncio.Future[Rep]":
         """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
 
-        A call for which the service has no room now waits for its turn. `behind` is for services that pass on what they
-        have taken from somebody else: how many more processes the call passes (see `Window`).
+        A call that exceeds the window of the service waits for its turn. A service that forwards a call of another
+        process names the number of processes that the call will still pass, `hops` (see `Window`).
 
-        The future raises the error that the service answered with, or ConnectionLost, DeadlineExceeded, Stopping,
-        Overloaded (its time was over before its turn came: it had no effect), ConnectionIdle (the service let go of the
-        connection before the call came: it had no effect), LimitExceeded. Cancelling it cancels the
-        call at the service.
+        The future raises the error of the service, or ConnectionLost, DeadlineExceeded, Stopping, LimitExceeded,
+        Overloaded (the deadline came before its turn) or ConnectionIdle (the service had closed the idle connection).
+        After the last two the call had no effect. Cancelling the future cancels the call at the service.
         """
         future: asyncio.Future[Rep] = self._loop.create_future()
         body = request.SerializeToString()
@@ -174,7 +174,7 @@ class ClientConnection:
         self._watch(deadline)
         window = self._window
         if not length and not hops and window.calls < window.max_calls:
-            window.calls += 1  # as try_take does it, on the hottest path
+            window.calls += 1  # `try_take` inlined, because this is the hottest path
             self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
         elif window.try_take(length, hops):
             self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
@@ -209,7 +209,7 @@ class ClientConnection:
         self._send(call_id, pending, flags, body, payload, pending.deadline - self._clock.monotonic(), request_id)
 
     def _leave_window(self, pending: _Pending) -> None:
-        """A call has ended: its place is for those that wait."""
+        """A call has ended: its place in the window goes to the calls that wait."""
         window = self._window
         if pending.unsent is not None:
             pending.unsent = None
@@ -218,12 +218,12 @@ class ClientConnection:
             window.give(pending.size, pending.hops)
         while window.waiting and (turn := window.next()) is not None:
             send, turn.unsent = turn.unsent, None
-            assert send is not None, "who waits was not sent"
+            assert send is not None, "a call that waits was not sent"
             send()
 
     async def ping(self, timeout_s: float) -> None:
-        """Raises ConnectionLost, and ends the connection with it for all its calls, if the service does not answer: it
-        hangs, or its machine is gone without a word."""
+        """Check that the service works. If it does not answer, because it hangs or its machine is gone, the connection
+        ends for all its calls. Raises ConnectionLost."""
         if self._stream.closed:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         if self._pong is None:
@@ -231,9 +231,9 @@ class ClientConnection:
             self._stream.send(frames.encode(frames.PING))
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.shield(self._pong)  # others may wait for it too
+                await asyncio.shield(self._pong)  # other callers may wait for it
         except TimeoutError:
-            error = ConnectionLost(f"{self.address} is silent")
+            error = ConnectionLost(f"{self.address} has not answered a ping within {timeout_s:.1f} s")
             self.close(error)
             raise error from None
 
@@ -244,8 +244,8 @@ class ClientConnection:
             return Stopping(f"{self.address} is stopping")
         if body_bytes > self._limits.body_bytes or payload_bytes > self._limits.payload_bytes:
             return LimitExceeded(
-                f"a call of {body_bytes} bytes and {payload_bytes} bytes of payload is over the limit of "
-                f"{self._limits.body_bytes} and {self._limits.payload_bytes}"
+                f"a call with a body of {body_bytes} and a payload of {payload_bytes} bytes exceeds the limits of "
+                f"{self.address}, {self._limits.body_bytes} and {self._limits.payload_bytes} bytes"
             )
         return None
 
@@ -256,7 +256,7 @@ class ClientConnection:
                 return self._last_id
 
     def _forget(self, call_id: int, _: object) -> None:
-        """The future is done without an answer: the service should stop, and its answer must find no place."""
+        """The future is done without an answer: cancel the call at the service, and discard an answer that comes."""
         self.outstanding -= 1
         pending = self._pending.pop(call_id, None)
         if pending is None or self._stream.closed:
@@ -295,14 +295,14 @@ class ClientConnection:
             return DeadlineExceeded(f"{self.address} did not answer {pending.method} within the deadline")
         return Overloaded(
             f"{self.address} had no room for {pending.method} within the deadline: {self._window.calls} calls of this "
-            f"process were under way there, and others waited before it; try again later"
+            f"process were in flight there, and others waited before it; try again later"
         )
 
-    # ---- what the link receives
+    # ---- received frames
 
     def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
         self.frames += 1
-        if self._pong is not None:  # anything is an answer
+        if self._pong is not None:  # every frame shows that the service works
             self._pong.set_result(None)
             self._pong = None
         if header.kind == frames.RESPONSE:
@@ -328,7 +328,7 @@ class ClientConnection:
 
     def _response(self, header: Header, body: bytes) -> Sequence[memoryview]:
         pending = self._pending.get(header.call_id)
-        if pending is None or pending.future.done():  # cancelled, or out of time
+        if pending is None or pending.future.done():  # cancelled, or timed out
             return _unwanted(header)
         if pending.reply is not None:
             raise ProtocolError(f"{self.address} answered {pending.method} twice")
@@ -338,19 +338,21 @@ class ClientConnection:
         try:
             pending.reply = pending.method.reply.FromString(body)
         except DecodeError:
-            raise ProtocolError(f"the answer to {pending.method} cannot be read") from None
+            raise ProtocolError(f"the answer of {self.address} to {pending.method} cannot be parsed") from None
         if not header.payload_bytes:
             self._finish(header.call_id)
             return ()
         if pending.sink is None:
-            raise ProtocolError(f"{self.address} answered {pending.method} with payload")
+            raise ProtocolError(f"{self.address} answered {pending.method} with payload that was not asked for")
         try:
             pending.views = pending.sink(pending.reply, header.payload_bytes)
-        except ThreefsError as error:  # the reply does not fit what was asked
+        except ThreefsError as error:  # the reply does not match the request
             self._finish(header.call_id, error)
             return _unwanted(header)
         if sum(len(view) for view in pending.views) != header.payload_bytes:
-            raise ProtocolError(f"{self.address} answered {pending.method} with {header.payload_bytes} bytes")
+            raise ProtocolError(
+                f"{self.address} answered {pending.method} with {header.payload_bytes} bytes, which do not fit"
+            )
         pending.remaining = header.payload_bytes
         self._stream.owner = pending.future
         return pending.place(header.inline_bytes)
@@ -372,7 +374,7 @@ class ClientConnection:
             self._leave_window(pending)
         else:
             window.calls -= 1
-        future.remove_done_callback(pending.forget)  # it would take a step of the loop of its own
+        future.remove_done_callback(pending.forget)  # the callback would take a step of the loop
         if error is not None:
             future.set_exception(error)
         else:
@@ -380,7 +382,7 @@ class ClientConnection:
 
     def _goaway(self, error: ThreefsError) -> None:
         self.closing = True
-        if not isinstance(error, Stopping):  # a stopping server still answers what it has begun
+        if not isinstance(error, Stopping):  # a stopping server still answers calls that it has begun
             self.close(error)
 
     def lost(self, error: ThreefsError) -> None:
@@ -399,11 +401,11 @@ class ClientConnection:
         self._pending.clear()
 
     def close(self, error: ThreefsError | None = None) -> None:
-        self._stream.close(error or Cancelled("the connection was closed by this side"))
+        self._stream.close(error or Cancelled("this side has closed the connection"))
 
 
 def _fail(future: "asyncio.Future[Any]", error: ThreefsError) -> None:
-    """Its caller may have been cancelled in the same turn of the loop; asyncio then complains that nobody looked."""
+    """Set the error, and retrieve it: asyncio logs an error that its cancelled caller does not retrieve."""
     future.set_exception(error)
     future.exception()
 

@@ -1,4 +1,4 @@
-"""The connections of one process: one per address, made when first needed, made again after a loss."""
+"""The connections of one process: one per address, opened when first needed, and opened again after a loss."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -33,13 +33,13 @@ class ConnectionPool:
 
     def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
         self.identity = identity
-        #: Told of every connection that is lost: the address, and why. If it is this side that closes it, before the
-        #: peer can know.
+        #: Called with the address and the reason when a connection is lost. If this side closes it, the call comes
+        #: before the close.
         self.on_lost: Callable[[str, ThreefsError], None] | None = None
         self._net = net
         self._clock = clock
         self._limits = limits
-        self._met = False  # a service of the cluster has answered: so this side has the right key, or needs none
+        self._met = False  # whether a service of the cluster has accepted this side, so it has the right key
         self._live: dict[str, ClientConnection] = {}
         self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
 
@@ -49,10 +49,11 @@ class ConnectionPool:
         return connection if connection is not None and not connection.closing else None
 
     async def connect(self, address: str, timeout_s: float) -> ClientConnection:
-        """Raises Unavailable, or what the server refused the HELLO with.
+        """The connection to `address`. Raises Unavailable, or the error with which the server refuses.
 
-        Once a service of the cluster has answered, one that does not prove the key is none of it: somebody has taken
-        the port of a dead one. That is Unavailable, for the service comes back, or another one takes its place.
+        Once a service of the cluster has accepted this side, a process that does not prove the key is no service of the
+        cluster: it has taken the port of a dead one. That is Unavailable, because the service will return, or another
+        one will take its place.
         """
         connection = self.live(address)
         if connection is not None:
@@ -64,13 +65,13 @@ class ConnectionPool:
             task.add_done_callback(lambda done: self._opened(address, done))
         try:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(task)  # others may wait for it too
+                return await asyncio.shield(task)  # other callers may wait for it
         except TimeoutError:
             raise Unavailable(f"cannot connect to {address}: no answer within {timeout_s:.1f} s") from None
         except asyncio.CancelledError:
             waiter = asyncio.current_task()
-            if task.cancelled() and waiter is not None and not waiter.cancelling():  # it was not meant for the caller
-                raise Unavailable(f"cannot connect to {address}: this side is closing") from None
+            if task.cancelled() and waiter is not None and not waiter.cancelling():  # `close` has cancelled the task
+                raise Unavailable(f"cannot connect to {address}: this side closes its connections") from None
             raise
 
     async def _open(self, address: str) -> ClientConnection:
@@ -78,7 +79,7 @@ class ConnectionPool:
         connection = ClientConnection(stream, address, self.identity, self._clock, self._limits)
         try:
             await connection.exchange_hello(self._limits.connect_s)
-        except (ConnectionLost, DeadlineExceeded) as error:  # nothing was sent yet: safe to try again
+        except (ConnectionLost, DeadlineExceeded) as error:  # no call was sent yet, so it is safe to try again
             connection.close()
             raise Unavailable(f"cannot connect to {address}: {error}") from None
         except ThreefsError as error:
@@ -93,8 +94,8 @@ class ConnectionPool:
         return connection
 
     def _is_a_stranger(self, error: ThreefsError) -> bool:
-        """Whether HELLO was refused by nobody who counts. What a service answers to a call says nothing here: whoever
-        listens could let a file seem to be gone."""
+        """Whether the process that refused HELLO may be no service of this cluster. Its error is not raised then,
+        because such a process could make a file seem to be gone."""
         if isinstance(error, Unavailable | Overloaded | Stopping):
             return False
         if not isinstance(error, NotAuthorised | WrongVersion | WrongCluster | ProtocolError):
@@ -106,7 +107,7 @@ class ConnectionPool:
         wanted = self._connecting.pop(address, None) is task
         if not task.cancelled() and task.exception() is None:
             connection = task.result()
-            if not wanted:  # all were closed in the same moment
+            if not wanted:  # `close` came in the same moment
                 connection.close()
                 return
             self._live[address] = connection
@@ -125,8 +126,10 @@ class ConnectionPool:
         request_id: int = 0,
         hops: int | None = None,
     ) -> Rep:
-        """Connect if need be, then `Connection.call`; once more if the service was just letting go of the connection
-        as idle: it has not begun the call."""
+        """Call the service at `address`, as `ClientConnection.call` does, and connect first if there is no connection.
+
+        If the service has closed the idle connection in that moment, it has not begun the call, so it is repeated once.
+        """
         deadline = self._clock.monotonic() + timeout_s
         again = False
         connection = self.live(address) or await self.connect(address, timeout_s)
@@ -143,7 +146,7 @@ class ConnectionPool:
             connection = await self.connect(address, deadline - self._clock.monotonic())
 
     def abandon(self) -> None:
-        """In a forked child: let go of connections that belong to the parent, without a word to the peers."""
+        """In a forked child: forget the connections of the parent, without sending anything."""
         self._live.clear()
         self._connecting.clear()
 
@@ -151,7 +154,7 @@ class ConnectionPool:
         connecting = list(self._connecting.values())
         self._connecting.clear()
         await cancel_and_wait(*connecting)
-        error: ThreefsError = ConnectionLost("this side is closing")
+        error: ThreefsError = ConnectionLost("this side closes its connections")
         for connection in list(self._live.values()):
             connection.close(error)
         self._live.clear()

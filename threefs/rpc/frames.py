@@ -1,11 +1,11 @@
-"""The frame: a fixed header, a protobuf body, raw payload. No I/O here.
+"""The frame: a fixed header, a protobuf body, raw payload. No I/O.
 
-A call is a REQUEST and its RESPONSE. The payload of either may be longer than one frame: its header says the total,
-the first SEGMENT_BYTES follow inline, the rest comes in SEGMENT frames of the same call id, between which other frames
-pass.
+A call is a REQUEST and its RESPONSE. The payload of either may be longer than one frame: the header has the total, the
+first SEGMENT_BYTES follow inline, and the rest comes in SEGMENT frames with the same call id. Other frames may come
+between them.
 
-Header and body have a CRC32C: what names a chunk, an offset or a version must not rest on the checksums of TCP alone.
-Payload has checksums of its own, in the body.
+A CRC32C covers header and body, because the checksums of TCP are too weak for the names of chunks, offsets and
+versions. The checksums of the payload are in the body.
 """
 
 import enum
@@ -33,7 +33,7 @@ _value, _extend = google_crc32c.value, google_crc32c.extend
 
 
 class Kind(enum.IntEnum):
-    """6 and 7 are kept for READY and GRANT of request-to-send."""
+    """Kinds of frames. 6 and 7 are reserved for READY and GRANT of request-to-send."""
 
     HELLO = 1
     REQUEST = 2
@@ -41,7 +41,7 @@ class Kind(enum.IntEnum):
     SEGMENT = 4
     CANCEL = 5
     GOAWAY = 8
-    PING = 9  # of a client, to tell a service that works from one that hangs
+    PING = 9  # from a client, to tell a service that works from one that hangs
     PONG = 10
 
 
@@ -58,33 +58,35 @@ _HOPS_BIT, _MAX_HOPS = 2, 3
 
 
 class Header(NamedTuple):
+    """The fields of a header."""
+
     checksum: int
     kind: int
     method: int
     flags: int
     call_id: int
     body_bytes: int
-    payload_bytes: int  # of the whole call; of this frame for a SEGMENT
-    deadline_ms: int  # what is left of a REQUEST's time when it is sent
+    payload_bytes: int  # of the whole call; in a SEGMENT of this frame
+    deadline_ms: int  # of a REQUEST: its remaining time when it is sent
     request_id: int
 
     @property
     def inline_bytes(self) -> int:
-        """Payload that follows in this very frame."""
+        """The length of the payload in this frame."""
         return min(self.payload_bytes, SEGMENT_BYTES)
 
 
 def forward_flags(hops: int | None) -> int:
-    """The flags of a REQUEST that passes so many more processes (None: it is not passed on)."""
+    """The flags of a REQUEST that will pass as many more processes (None: it forwards no work of another process)."""
     return 0 if hops is None else FORWARDED | min(hops, _MAX_HOPS) << _HOPS_BIT
 
 
 def hops(header: Header) -> int | None:
-    """What a REQUEST was sent with."""
+    """The number of hops in the flags of a REQUEST; None if it does not forward work."""
     return header.flags >> _HOPS_BIT & _MAX_HOPS if header.flags & FORWARDED else None
 
 
-_made = tuple.__new__  # three times as quick as the constructor of a named tuple
+_made = tuple.__new__  # three times as fast as the constructor of a named tuple
 
 
 def encode(
@@ -97,29 +99,29 @@ def encode(
     deadline_ms: int = 0,
     request_id: int = 0,
 ) -> bytes:
-    """Header and body. The payload goes behind it."""
+    """Header and body, which the payload follows."""
     rest = _pack_rest(kind, method, flags, call_id, len(body), payload_bytes, deadline_ms, request_id) + body
     return _pack_start(MAGIC, PROTOCOL, _value(rest)) + rest
 
 
 def decode(buffer: memoryview | bytes | bytearray, offset: int, limits: Limits) -> Header:
-    """The header at `offset`; whether it is undamaged only `body_at` can tell. Raises ProtocolError, WrongVersion,
-    LimitExceeded."""
+    """The header at `offset`. It may be damaged: only `body_at` checks the checksum. Raises ProtocolError,
+    WrongVersion, LimitExceeded."""
     fields = _unpack_from(buffer, offset)
     magic, protocol, _, kind, _, _, _, body_bytes, payload_bytes, _, _ = fields
     if magic != MAGIC:
         raise ProtocolError(f"not a threefs frame: it begins with {magic:#06x} instead of {MAGIC:#06x}")
     if protocol != PROTOCOL:
-        raise WrongVersion(f"the frame is of protocol version {protocol}, this side speaks {PROTOCOL}")
+        raise WrongVersion(f"the frame has protocol version {protocol}, this side {PROTOCOL}")
     if kind not in _KINDS:
         raise ProtocolError(f"unknown kind of frame {kind}")
     if body_bytes > limits.body_bytes:
-        raise LimitExceeded(f"a body of {body_bytes} bytes is over the limit of {limits.body_bytes}")
+        raise LimitExceeded(f"a body of {body_bytes} bytes exceeds the limit of {limits.body_bytes}")
     if payload_bytes:
         if payload_bytes > limits.payload_bytes:
-            raise LimitExceeded(f"a payload of {payload_bytes} bytes is over the limit of {limits.payload_bytes}")
+            raise LimitExceeded(f"a payload of {payload_bytes} bytes exceeds the limit of {limits.payload_bytes}")
         if kind not in _WITH_PAYLOAD:
-            raise ProtocolError(f"a {Kind(kind).name} frame has no payload")
+            raise ProtocolError(f"a {Kind(kind).name} frame must not have payload")
     if kind == SEGMENT and (body_bytes or payload_bytes > SEGMENT_BYTES):
         raise ProtocolError("a SEGMENT frame has a body or is too long")
     return _made(Header, fields[2:])
@@ -134,32 +136,33 @@ def body_at(buffer: memoryview | bytes | bytearray, offset: int, header: Header)
 
 
 def header_checksum(buffer: memoryview | bytes | bytearray, offset: int) -> int:
-    """Of the header at `offset`, for `check_body`."""
+    """The checksum of the header at `offset`, for `check_body`."""
     checksum: int = _value(bytes(buffer[offset + _START_BYTES : offset + HEADER_BYTES]))
     return checksum
 
 
 def check_body(header: Header, header_checksum: int, body: bytes) -> None:
-    """Of a body that came by itself. Raises ConnectionLost: the frame is damaged."""
+    """Check a body that was received apart from its header. Raises ConnectionLost: the frame is damaged."""
     if _extend(header_checksum, body) != header.checksum:
         raise _damaged()
 
 
 def _damaged() -> ConnectionLost:
-    return ConnectionLost("a frame was damaged on its way: its checksum is wrong, so the connection is given up")
+    return ConnectionLost("a frame was damaged on its way: its checksum is wrong, so the connection is closed")
 
 
 _MAX_MESSAGE_CHARS = 4096
 
 
 def error_body(error: ThreefsError) -> bytes:
+    """The body of a RESPONSE with an error."""
     return common_pb2.Error(code=error.code, message=error.message[:_MAX_MESSAGE_CHARS]).SerializeToString()
 
 
 def error_from(body: bytes) -> ThreefsError:
-    """The error that a peer sent. A body that is none is a ProtocolError."""
+    """The error that a peer has sent; a ProtocolError if the body is no error."""
     try:
         message = common_pb2.Error.FromString(body)
     except DecodeError:
-        return ProtocolError("the peer sent an error that cannot be read")
+        return ProtocolError("the peer sent an error that cannot be parsed")
     return error_of(message.code, message.message)

@@ -1,7 +1,7 @@
-"""The control plane's binding: the same methods and handlers over gRPC, with health and reflection.
+"""The gRPC binding of the control plane: the same methods and handlers as over frames, with health and reflection.
 
-For services and tools in other languages. The client library must not import this: gRPC does not survive a fork. With a
-key every call needs a proof of it (`control_proofs`), those of health and reflection too.
+Services and tools in other languages use it. The client library must not import it, because gRPC does not survive a
+fork. In a cluster with a key, every call needs a proof of it (`grpc_proofs.py`), calls of health and reflection too.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -28,19 +28,19 @@ from threefs.rpc.grpc_proofs import Gate, Proof
 from threefs.rpc.handshake import NEEDS_KEY
 from threefs.rpc.methods import Method, Rep, Req
 
-#: Trailing metadata of a failed call, so that the caller gets the same error class.
+#: Trailing metadata of a failed call, from which the caller makes an error of the same class.
 _CODE_KEY = "threefs-error-code"
 _CHALLENGE_KEY = "threefs-challenge"
-_PROOF_KEY = "threefs-proof"  # of a call, and of its answer
-_REPLY_BYTES = 16 << 20  # routing, of thousands of disks
-_REQUEST_BYTES = 4 << 20  # the plan of as many
+_PROOF_KEY = "threefs-proof"  # in the metadata of a call, and of its answer
+_MAX_REPLY_BYTES = 16 << 20  # a routing of thousands of disks
+_MAX_REQUEST_BYTES = 4 << 20  # a plan of thousands of disks
 
 _LOG = structlog.get_logger()
-_OPTIONS = [("grpc.max_receive_message_length", _REQUEST_BYTES), ("grpc.so_reuseport", 0)]
+_OPTIONS = [("grpc.max_receive_message_length", _MAX_REQUEST_BYTES), ("grpc.so_reuseport", 0)]
 
 
 class _ProofInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
-    """Lets a call pass that has a proof, whatever it is."""
+    """Admits calls with a proof, of every method."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -48,7 +48,7 @@ class _ProofInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
         handler = await continuation(details)
         if handler is None:
-            return None  # there is no such method
+            return None  # the method does not exist
         try:
             self._gate.admit(details.method, _metadata(details.invocation_metadata, _PROOF_KEY))
         except NotAuthorised as error:
@@ -57,20 +57,20 @@ class _ProofInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
 
 
 def _refusal(handler: Any, error: ThreefsError, challenge: str) -> Any:
-    """A handler that fails, and answers as the other would."""
+    """A handler that refuses the call with `error`, in the form of the answer that `handler` gives."""
 
     async def refuse(_: Any, context: Any) -> Any:
         context.set_trailing_metadata(((_CODE_KEY, str(error.code)), (_CHALLENGE_KEY, challenge)))
         await context.abort(grpc.StatusCode.UNAUTHENTICATED, error.message)
 
-    # As a stream of requests, whatever it is: else the request would be taken in before it is refused.
+    # It takes a stream of requests in any case, so that no request is received before it is refused.
     if handler.response_streaming:
         return grpc.stream_stream_rpc_method_handler(refuse)
     return grpc.stream_unary_rpc_method_handler(refuse)
 
 
 class ControlServer:
-    """Serves unary methods over gRPC. `token` is the text of the cluster's key; empty: it has none."""
+    """Serves unary methods over gRPC. `token` is the text of the cluster's key; empty: the cluster has none."""
 
     def __init__(self, token: str = "") -> None:
         self._token = token
@@ -79,7 +79,8 @@ class ControlServer:
         self._health = health_aio.HealthServicer()
 
     def serve(self, method: Method[Req, Rep], handler: Callable[[Req], Awaitable[Rep]]) -> None:
-        """Serve `method` by a coroutine function; a ThreefsError it raises reaches the caller as the same class."""
+        """Serve `method` by a coroutine function. A ThreefsError of the function reaches the caller as the same
+        class."""
 
         async def answer(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             proof = grpc_proofs.read(_metadata(context.invocation_metadata(), _PROOF_KEY))
@@ -98,11 +99,11 @@ class ControlServer:
 
     def _request(self, method: Method[Req, Any], body: bytes, proof: Proof | None) -> Req:
         if self._token and (proof is None or not grpc_proofs.fits(proof, body)):
-            raise NotAuthorised(f"the proof of the call of {method} is of another request")
+            raise NotAuthorised(f"the proof of the call of {method} belongs to another request")
         try:
             return method.request.FromString(body)
         except DecodeError:
-            raise ProtocolError(f"the request of {method} cannot be read") from None
+            raise ProtocolError(f"the request of {method} cannot be parsed") from None
 
     async def _fail(self, context: Any, status: Any, error: ThreefsError, proof: Proof | None) -> bytes:
         said = grpc_proofs.of_error(error.code, error.message)
@@ -111,13 +112,13 @@ class ControlServer:
         raise AssertionError("abort raises")
 
     def _proven(self, call: Proof | None, reply: bytes) -> tuple[tuple[str, str], ...]:
-        """Metadata of an answer."""
+        """The metadata that proves an answer."""
         if not self._token or call is None:
             return ()
         return ((_PROOF_KEY, grpc_proofs.of_reply(self._token, call, reply)),)
 
     async def start(self, host: str, port: int) -> str:
-        """Listen; "host:port" with the real port. Raises Unavailable."""
+        """Listen. Returns "host:port" with the real port. Raises Unavailable."""
         for service, handlers in self._handlers.items():
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -139,17 +140,18 @@ class ControlServer:
 
 
 class ControlClient:
-    """Calls a ControlServer; reconnects by itself. `token` is the text of the cluster's key."""
+    """Calls a ControlServer. It reconnects by itself. `token` is the text of the cluster's key."""
 
     def __init__(self, address: str, token: str = "") -> None:
         self.address = address
         self._token = token
         self._challenge = ""
-        options = [("grpc.max_receive_message_length", _REPLY_BYTES), ("grpc.max_reconnect_backoff_ms", 2000)]
+        options = [("grpc.max_receive_message_length", _MAX_REPLY_BYTES), ("grpc.max_reconnect_backoff_ms", 2000)]
         self._channel = grpc.aio.insecure_channel(address, options=options)
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
-        """Raises what the handler raised, or Unavailable, DeadlineExceeded, NotAuthorised."""
+        """The reply of the handler. Raises the error of the handler, or Unavailable, DeadlineExceeded,
+        NotAuthorised."""
         body = request.SerializeToString()
         while True:
             challenge = self._challenge
@@ -159,10 +161,10 @@ class ControlClient:
                 if not self._token or self._challenge == challenge:
                     raise
             except DecodeError:
-                raise ProtocolError(f"the answer of {self.address} to {method} cannot be read") from None
+                raise ProtocolError(f"the answer of {self.address} to {method} cannot be parsed") from None
 
     def metadata(self, path: str, body: bytes = b"") -> tuple[Proof | None, tuple[tuple[str, str], ...] | None]:
-        """The proof of a call and how it is sent."""
+        """The proof of a call, and the metadata that carries it."""
         if not self._token:
             return None, None
         proof = grpc_proofs.prove(self._token, self._challenge, path, body)
@@ -189,7 +191,9 @@ class ControlClient:
             return NotAuthorised(message if self._token else NEEDS_KEY)
         if code.isdigit():
             if not self._proves(trailer, proof, grpc_proofs.of_error(int(code), message)):
-                return Unavailable(f"{self.address} failed, without a proof that it knows the cluster's key: {message}")
+                return Unavailable(
+                    f"{self.address} answered with an error, but did not prove that it knows the key: {message}"
+                )
             return error_of(int(code), message)
         if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(f"{self.address} did not answer {method} within the deadline")

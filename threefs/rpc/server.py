@@ -1,4 +1,4 @@
-"""A service on the framed protocol: methods, sessions, start and stop."""
+"""The server of the framed protocol: its methods, its connections, start and stop."""
 
 import asyncio
 import dataclasses
@@ -26,13 +26,13 @@ from threefs.rpc.server_connection import Call, Handler, ServerConnection
 from threefs.rpc.window import MAX_HOPS
 
 _DEFAULT_LIMITS = Limits()
-_MAX_REFUSED = 64  # connections beyond the bound that are told so; others are closed without a word
-_UNIDENTIFIED = 4  # the part of the connections that is for peers which have not said HELLO
+_MAX_REFUSED = 64  # connections beyond the limit that get an error; more are closed without one
+_UNIDENTIFIED = 4  # one part in four of the connections is for peers that have not sent HELLO
 _LOG = structlog.get_logger()
 
 
 class Server:
-    """Handlers of any number of services on one port. Payload buffers come from `pool`, which handlers may use too."""
+    """Serves methods on one port. Payload buffers come from `pool`, which handlers may use too."""
 
     def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
         self.identity = identity
@@ -46,8 +46,8 @@ class Server:
         self.handlers: dict[int, Handler] = {}
         self._net = net
         self._listener: Listener | None = None
-        self._connections: dict[ServerConnection, None] = {}  # in their order, so that runs of the simulator are equal
-        self._unidentified: dict[ServerConnection, None] = {}  # those that have not said HELLO, the oldest first
+        self._connections: dict[ServerConnection, None] = {}  # ordered, so that two runs of the simulator are equal
+        self._unidentified: dict[ServerConnection, None] = {}  # peers that have not sent HELLO, the oldest first
         self._max_connections = max_connections(limits.connections)
         self._max_unidentified = max(1, self._max_connections // _UNIDENTIFIED)
         self._reaper = Reaper(self._connections, limits)
@@ -56,7 +56,7 @@ class Server:
         self._drained: asyncio.Event | None = None
 
     def add(self, method: Method[Req, Rep], handler: Callable[[Call[Req, Rep]], Awaitable[None] | None]) -> None:
-        """Serve `method` by a handler that answers through the call: a plain function runs inline, without a task."""
+        """Serve `method` by a handler that answers through the call. A plain function runs inline, without a task."""
         assert method.number not in self.handlers, f"{method} has a handler already"
         self.methods[method.number] = method
         self.handlers[method.number] = handler
@@ -70,8 +70,8 @@ class Server:
     ) -> None:
         """Serve `method` by a coroutine function from request to reply.
 
-        A `quick` one mostly comes to its end without waiting for anything. It is begun at once, and gets a task only if
-        it has to wait; what needs to be in a task (timeouts, task groups) it does not use.
+        A `quick` one mostly ends without waiting. It is started at once, and gets a task only if it has to wait. Before
+        its first wait it must use nothing that needs a task (timeouts, task groups).
         """
 
         async def answer(call: Call[Req, Rep]) -> None:
@@ -92,18 +92,18 @@ class Server:
         self.add(method, begin if quick else answer)
 
     def join(self, cluster_id: str) -> None:
-        """From now on accept only peers of this cluster, and peers that do not know their cluster yet."""
+        """Accept only peers of this cluster from now on, and peers that do not know their cluster yet."""
         self.identity = dataclasses.replace(self.identity, cluster_id=cluster_id)
 
     async def start(self, host: str, port: int) -> str:
-        """Listen; the address with the real port. Raises Unavailable."""
+        """Listen. Returns the address with the real port. Raises Unavailable."""
         self._listener = await self._net.listen(host, port, self._accept)
         self._check_peers()
         return self._listener.address
 
     def _accept(self, stream: Stream) -> None:
-        if len(self._unidentified) >= self._max_unidentified:  # who says HELLO does so at once
-            next(iter(self._unidentified)).stream.close(Overloaded("others want to say HELLO"))
+        if len(self._unidentified) >= self._max_unidentified:  # a good peer sends HELLO at once
+            next(iter(self._unidentified)).stream.close(Overloaded("too many peers have not sent HELLO"))
         many = len(self._connections)
         if many >= self._max_connections and not self._reaper.free_connection(self.clock.monotonic()):
             if many >= self._max_connections + _MAX_REFUSED:
@@ -111,15 +111,15 @@ class Server:
                 return
             connection = ServerConnection(stream, self)
             connection.refusal = Overloaded(
-                f"{self.identity.program or 'this service'} serves {self._max_connections} connections, and takes no "
-                f"more; close some, or try again later"
+                f"{self.identity.program or 'this service'} has {self._max_connections} connections, its maximum; "
+                "close some, or try again later"
             )
         else:
             connection = ServerConnection(stream, self)
         self._connections[connection] = self._unidentified[connection] = None
 
     def identified(self, connection: ServerConnection) -> None:
-        """It is certain who the peer is."""
+        """The identity of the peer is certain."""
         self._unidentified.pop(connection, None)
 
     def _check_peers(self) -> None:
@@ -129,8 +129,8 @@ class Server:
     def make_room(self, size: int, *, hops: int | None = None) -> None:
         """Raises Overloaded unless there is memory for `size` more bytes of payload or answer.
 
-        Calls that services forward (with `hops` still to pass) find room while clients find none: otherwise both could
-        wait for each other. Among forwarded calls, those with fewer hops find room while others find none, as in
+        Part of the memory is only for calls that services forward (those with `hops`). Otherwise forwarded calls and
+        calls of clients could wait for each other. Among forwarded calls, part is only for those with fewer hops, as in
         `Window`.
         """
         most = self.limits.process_bytes
@@ -141,10 +141,11 @@ class Server:
         if self.pool.lent_bytes + size > most and self.pool.lent:
             self._reaper.free_memory()
             if self.pool.lent_bytes + size > most and self.pool.lent:
-                raise Overloaded(f"{self.pool.lent_bytes} bytes are held for other calls, there is no room for {size}")
+                raise Overloaded(f"other calls hold {self.pool.lent_bytes} bytes, so there is none for {size} bytes")
 
     def check_calls(self, held: int, size: int, *, hops: int | None = None) -> None:
-        """Raises Overloaded unless `size` more bytes of requests fit, of a peer with `held` bytes in flight."""
+        """Raises Overloaded unless there is room for a request of `size` bytes, of a peer with `held` bytes in
+        flight."""
         most = self.limits.calls_bytes
         total = self.calls_bytes + size
         if hops is None:
@@ -155,17 +156,17 @@ class Server:
             raise Overloaded(f"requests of {self.calls_bytes} bytes are in flight, {held} of them of this connection")
 
     def check_queued(self, size: int) -> None:
-        """Raises Overloaded unless an answer of `size` bytes may wait for its peer."""
+        """Raises Overloaded unless there is room for an answer of `size` bytes that waits for its peer."""
         most = self.limits.process_bytes
         if self.queued.total_bytes + size > most and self.queued.total_bytes:
             self._reaper.free_memory()
             if self.queued.total_bytes + size > most and self.queued.total_bytes:
                 raise Overloaded(
-                    f"{self.queued.total_bytes} bytes of answers wait to be taken, no room for {size} more"
+                    f"answers of {self.queued.total_bytes} bytes wait for their peers; there is no room for {size} more"
                 )
 
     async def stop(self, grace_s: float) -> None:
-        """Take no new calls, let running ones finish within `grace_s`, then close."""
+        """Take no new calls, let running calls finish within `grace_s`, then close."""
         self.stopping = True
         if self._check_timer is not None:
             self._check_timer.cancel()
@@ -181,7 +182,7 @@ class Server:
                 await self._drained.wait()
         except TimeoutError:
             _LOG.warning(
-                "calls cut off by the stop", calls=sum(len(connection.calls) for connection in self._connections)
+                "the stop has cancelled calls", calls=sum(len(connection.calls) for connection in self._connections)
             )
         patience = self.clock.monotonic() + grace_s
         while any(connection.stream.sending for connection in self._connections) and self.clock.monotonic() < patience:

@@ -73,12 +73,12 @@ class Call(Generic[Req, Rep]):
         self.method = method
         self.request = request
         self.deadline = deadline
-        self.receive_by = deadline  # all of its payload
+        self.receive_by = deadline  # of its whole payload
         self.request_id = header.request_id
         self.peer = connection.hello
         self.payload = _NOTHING
         self.answered = False
-        self.lost: ThreefsError | None = None  # why nobody can be answered any more
+        self.lost: ThreefsError | None = None  # why no answer can be sent any more
         self.task: asyncio.Future[None] | None = None
         self._connection = connection
         self._header = header
@@ -91,8 +91,8 @@ class Call(Generic[Req, Rep]):
         return self.deadline - self._connection.server.clock.monotonic()
 
     def make_room(self, size: int, *, hops: int | None = None) -> None:
-        """To be called before so much memory is taken for the answer. Raises Overloaded. `behind` is not None for what
-        is asked for by another service: how many more it has to ask before it gives its memory back."""
+        """Reserve memory for the answer, before it is taken. `hops` is not None if a service forwards the call: the
+        number of processes that it will still pass. Raises Overloaded."""
         self._connection.server.make_room(size, hops=hops)
         if size > _SMALL_ANSWER_BYTES:
             self._reserved += size
@@ -104,7 +104,8 @@ class Call(Generic[Req, Rep]):
         payload: Sequence[Buffer] = (),
         sent: Callable[[], None] | None = None,
     ) -> None:
-        """Answer. The payload must not change until `sent` is called: the kernel has it all, or the peer is gone."""
+        """Answer the call. The payload must not change until `sent` is called: then the kernel has all of it, or the
+        peer is gone."""
         body = message.SerializeToString()
         length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
         if length + len(body) > _LARGE_ANSWER_BYTES:
@@ -141,7 +142,7 @@ class Call(Generic[Req, Rep]):
         if self.answered:
             self._connection.end(self)
 
-    # ---- receiving the payload, by the session only
+    # ---- receiving the payload, by the connection only
 
     def receive_into(self, buffer: memoryview, by: float) -> None:
         self._buffer = buffer
@@ -172,7 +173,7 @@ class Call(Generic[Req, Rep]):
         return self._header.payload_bytes
 
     def take_buffer(self) -> memoryview | None:
-        """Give up the payload's buffer, and the room for the answer."""
+        """Hand the payload's buffer over to the caller, and release the memory that was reserved for the answer."""
         if self._reserved:
             self._connection.stream.reserve(-self._reserved)
         buffer, self._buffer = self._buffer, None
@@ -181,12 +182,12 @@ class Call(Generic[Req, Rep]):
 
 
 class ServerConnection:
-    """A peer at the server."""
+    """The connection of one peer, at the server."""
 
     def __init__(self, stream: Stream, server: "Server") -> None:
         self.server = server
-        self.hello: Hello | None = None  # until it is certain who the peer is
-        self.refusal: ThreefsError | None = None  # what it is told when it says HELLO
+        self.hello: Hello | None = None  # None until the identity of the peer is certain
+        self.refusal: ThreefsError | None = None  # the answer to its HELLO
         self._handshake = ServerHandshake(stream.service, limits=server.limits)
         self.calls: dict[int, Call[Any, Any]] = {}
         self.progress = Progress(server.clock.monotonic())
@@ -199,7 +200,7 @@ class ServerConnection:
         )
         self._hello_timer = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
 
-    # ---- how it gets on, for the reaper
+    # ---- progress, for the reaper
 
     @property
     def sent_bytes(self) -> int:
@@ -225,24 +226,24 @@ class ServerConnection:
         return bool(self.calls)
 
     def drop_late_calls(self, now: float) -> None:
-        """Give up calls whose payload did not come in its time: they hold memory for it."""
+        """End calls whose payload has not come in time, because they hold memory for it."""
         if not self._inflight_bytes:
             return
         for call in [call for call in self.calls.values() if not call.complete and now >= call.receive_by]:
             self.stream.discard_payload(call.call_id)
-            call.fail(DeadlineExceeded(f"the payload of {call.method} did not come in its time"))
+            call.fail(DeadlineExceeded(f"the payload of {call.method} did not come in time"))
             self.end(call)
 
     def evict(self, error: ThreefsError) -> None:
-        if self.stream.sending:  # it does not take what there is
+        if self.stream.sending:  # the peer does not read, so an error would not reach it
             self.stream.close(error)
         else:
             self.stream.refuse(error)
 
     def _no_hello(self) -> None:
-        self.stream.refuse(ProtocolError("no HELLO in time"))
+        self.stream.refuse(ProtocolError(f"no HELLO came within {self.server.limits.hello_s:g} s"))
 
-    # ---- what the link receives
+    # ---- received frames
 
     def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
         if self.hello is None:
@@ -252,7 +253,7 @@ class ServerConnection:
             return self._request(header, body)
         if header.kind == frames.SEGMENT:
             call = self.calls.get(header.call_id)
-            if call is None or call.complete:  # refused or cancelled before all of it came
+            if call is None or call.complete:  # the call was refused or cancelled before all of it came
                 return _unwanted(header)
             return [call.place(header.payload_bytes)]
         if header.kind == frames.CANCEL:
@@ -262,9 +263,8 @@ class ServerConnection:
             self.stream.close(frames.error_from(body))
             return ()
         if header.kind == frames.PING:
-            if (
-                not self.stream.sending
-            ):  # else what is being sent tells as much, and a peer that never reads gets no more
+            # While frames are being sent, they show that this side works; and a peer that never reads gets no more.
+            if not self.stream.sending:
                 self.stream.send(frames.encode(frames.PONG))
             return ()
         raise ProtocolError("a frame that only a server sends")
@@ -292,7 +292,7 @@ class ServerConnection:
         except ThreefsError as error:
             self._refuse_call(header, error)
             return _unwanted(header)
-        if self.stream.closed:  # to make room, it was this very connection that was let go of
+        if self.stream.closed:  # this connection was evicted to make room
             return ()
         self.calls[header.call_id] = call
         self._count(call.body_bytes + _CALL_BYTES)
@@ -328,7 +328,7 @@ class ServerConnection:
         try:
             request = method.request.FromString(body)
         except DecodeError:
-            raise ProtocolError(f"the request of {method} cannot be read") from None
+            raise ProtocolError(f"the request of {method} cannot be parsed") from None
         if header.payload_bytes:
             self.server.make_room(header.payload_bytes, hops=frames.hops(header))
         deadline = self.server.clock.monotonic() + header.deadline_ms / 1000
@@ -361,7 +361,7 @@ class ServerConnection:
 
     def _ended(self, call: Call[Any, Any], task: "asyncio.Future[None]") -> None:
         if task.cancelled():
-            call.answered = True  # nobody waits for an answer
+            call.answered = True  # the peer has cancelled the call, or is gone
         elif (error := task.exception()) is not None:
             if isinstance(error, ThreefsError):
                 self._failed(call, error)
@@ -383,12 +383,12 @@ class ServerConnection:
             return
         if call.task is not None:
             _stop(call.task)
-        elif not call.complete:  # its payload will not come
+        elif not call.complete:  # the rest of its payload will not come
             self.stream.discard_payload(call_id)
             self.end(call)
 
     def end(self, call: Call[Any, Any]) -> None:
-        """Handler finished and answer given: the call is over."""
+        """The call is over: its handler has finished, and its answer is given."""
         if self.calls.pop(call.call_id, None) is not None:
             self._count(-call.body_bytes - _CALL_BYTES)
         buffer = call.take_buffer()
@@ -408,12 +408,13 @@ class ServerConnection:
                 _stop(call.task)
             elif not call.complete:
                 self.end(call)
-        if not self.calls:  # what cannot be cut off, work for the disk, goes on: the server's stop has to wait for it
+        if not self.calls:  # otherwise work that cannot be cancelled goes on, and the server's stop waits for it
             self.server.connection_ended(self)
 
 
 def _stop(task: "asyncio.Future[None]") -> None:
-    """Cancel it, but not before its first step: work that was begun without it would not be told (`env.begun`)."""
+    """Cancel the task after its first step. Before that, a coroutine that was started without a task (`env/eager.py`)
+    would not be cancelled."""
     asyncio.get_running_loop().call_soon(task.cancel)
 
 

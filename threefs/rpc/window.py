@@ -1,4 +1,4 @@
-"""The send window of a connection: how many calls, and bytes of payload, one side may have in flight at its peer.
+"""The send window of a connection: the number of calls, and bytes of payload, that may be in flight at the peer.
 
 The peer states its limits in HELLO. A call that exceeds them waits for its turn, so load never ends a connection.
 
@@ -20,22 +20,23 @@ MAX_HOPS = 3
 
 
 class Window(Generic[T]):
-    """A payload that is larger than its part of the window is sent while no other one is in flight."""
+    """The calls in flight and the calls that wait. A payload larger than its part of the window is sent alone."""
 
     __slots__ = ("_bytes", "_calls", "_waiting", "calls", "max_calls", "most_bytes", "waiting")
 
     def __init__(self, max_calls: int, most_bytes: int) -> None:
         self.max_calls = max_calls
         self.most_bytes = most_bytes
-        self.calls = 0  # under way
-        self.waiting = 0  # for their turn
+        self.calls = 0  # in flight
+        self.waiting = 0  # calls that wait for their turn
         # By number of hops: the calls in flight that have at least as many (0: see `calls`).
         self._calls = [0] * (MAX_HOPS + 1)
         self._bytes = [0] * (MAX_HOPS + 1)
         self._waiting: list[deque[tuple[T, int]]] = [deque() for _ in range(MAX_HOPS + 1)]
 
     def try_take(self, size: int = 0, hops: int = 0) -> bool:
-        """Begin a call with so many bytes of payload, unless there is no room, or others wait for the same room."""
+        """Take room for a call with `size` bytes of payload. False if there is none, or if others wait for the same
+        room."""
         hops = min(hops, MAX_HOPS)
         if (size and any(self._waiting[: hops + 1])) or not self._fits(size, hops):
             return False
@@ -43,26 +44,27 @@ class Window(Generic[T]):
         return True
 
     def wait(self, item: T, size: int = 0, hops: int = 0) -> None:
-        """`next` returns the call when it is its turn. Calls with the same number of hops keep their order."""
+        """Let a call wait; `next` returns it in its turn. Calls with the same number of hops keep their order."""
         self._waiting[min(hops, MAX_HOPS)].append((item, size))
         self.waiting += 1
 
     def withdraw(self, item: T) -> None:
-        """It waits no longer."""
+        """Remove a call that waits."""
         for waiting in self._waiting:
             for place, entry in enumerate(waiting):
                 if entry[0] is item:
                     del waiting[place]
                     self.waiting -= 1
                     return
-        raise AssertionError("what is withdrawn waits")
+        raise AssertionError("only a call that waits is withdrawn")
 
     def give(self, size: int = 0, hops: int = 0) -> None:
-        """A call has ended. While others wait, `next` is to be asked after this."""
+        """A call has ended. If others wait, the caller has to call `next` after this."""
         self._add(-1, -size, min(hops, MAX_HOPS))
 
     def next(self) -> T | None:
-        """The call whose turn it is; it is under way from here on. None: there is no room for it, or nobody waits."""
+        """The waiting call whose turn it is, which is in flight from now on. None: there is no room, or no call
+        waits."""
         for hops, waiting in enumerate(self._waiting):
             if waiting:
                 item, size = waiting[0]
@@ -75,7 +77,7 @@ class Window(Generic[T]):
         return None
 
     def _fits(self, size: int, hops: int) -> bool:
-        """In the whole window, and in each part that is for such calls."""
+        """Whether the call fits into the whole window, and into each part that is for calls with its hops."""
         if self.calls >= self.max_calls:
             return False
         for part in range(hops + 1):

@@ -213,7 +213,7 @@ def test_the_first_and_the_last_line_of_the_log(tmp_path: Path) -> None:
     _, errors = process.communicate()
     lines = [json.loads(line) for line in errors.splitlines()]
     assert (lines[0]["event"], lines[0]["program"], lines[0]["pid"]) == ("starting", "threefs-test", process.pid)
-    assert (lines[-1]["event"], lines[-1]["reason"]) == ("ended", "told to stop")
+    assert (lines[-1]["event"], lines[-1]["reason"]) == ("ended", "it was stopped")
     assert "address" not in lines[0] and lines[-1]["address"] == "h:1"
 
 
