@@ -1,6 +1,6 @@
-"""Page-aligned buffers that are used again: a fresh MiB costs more in page faults than copying it does.
+"""Pools of page-aligned buffers, which are reused: the page faults of a new MiB cost more than copying it.
 
-Sizes are powers of two. A pool keeps a bounded number of bytes; what comes back beyond that is freed.
+Sizes are powers of two. A pool keeps a bounded number of bytes, and frees buffers that come back beyond that.
 
 The rule for every buffer of a pool, and for memory that a caller lends to a call (I14): **a buffer belongs to a call
 until every piece of work that may touch it has ended.** Work that may touch it is a thread of the disk, a message of
@@ -13,8 +13,8 @@ view of it was given. A cancelled `await` ends none of these by itself. So
 - disk work that has begun is waited for before a cancellation is passed on (`threefs.env.disk.run_to_completion`);
 - a frame stream neither reads nor writes the memory of a call whose future is done (`threefs.rpc.frame_stream`).
 
-A pool that poisons checks this: buffers that come back are overwritten, and when they are lent again nobody may have
-written to them. The tests run so, and the programs that they start: `THREEFS_POISON_BUFFERS=1` in the environment.
+A poisoning pool checks this rule: it overwrites a buffer that comes back, and asserts that the buffer is unchanged when
+it is lent again. The tests, and the programs that they start, run with `THREEFS_POISON_BUFFERS=1` in the environment.
 """
 
 import mmap
@@ -22,9 +22,9 @@ import os
 
 MIN_BUFFER_BYTES = 4096
 
-#: "1" in the environment of a process: its pools poison.
+#: If this variable of the environment is "1", the pools of the process poison.
 POISON_VARIABLE = "THREEFS_POISON_BUFFERS"
-#: What a poisoned buffer holds.
+#: Every byte of a poisoned buffer.
 POISON = 0xDB
 _POISONED = bytes([POISON])
 
@@ -33,17 +33,18 @@ class BufferPool:
     """Lends whole mappings, so that O_DIRECT can use them. Not thread-safe: one event loop owns a pool."""
 
     def __init__(self, keep_bytes: int = 256 << 20, *, poison: bool | None = None) -> None:
-        """`poison` None: as the environment says."""
+        """`keep_bytes` is the maximum that the pool keeps. Without `poison` the environment decides whether it
+        poisons."""
         self.lent_bytes = 0
         self._keep_bytes = keep_bytes
         self._kept_bytes = 0
         self._free: dict[int, list[memoryview]] = {}
-        self._lent: set[int] = set()  # by identity: who gives a part of a buffer, or gives it twice, is mistaken
+        self._lent: set[int] = set()  # identities, so that a part of a buffer, or one that is given twice, is detected
         self._poison = os.environ.get(POISON_VARIABLE) == "1" if poison is None else poison
 
     @property
     def lent(self) -> int:
-        """How many buffers are lent now."""
+        """The number of buffers that are lent now."""
         return len(self._lent)
 
     def take(self, length_bytes: int) -> memoryview:
@@ -62,7 +63,7 @@ class BufferPool:
         return buffer
 
     def give(self, buffer: memoryview) -> None:
-        """Take back the whole view that `take` returned; nobody may touch it after this."""
+        """Take back the whole view that `take` returned. No code may touch it after this."""
         assert id(buffer) in self._lent, "a buffer came back twice, or is not of this pool"
         self._lent.remove(id(buffer))
         size = len(buffer)
@@ -70,7 +71,7 @@ class BufferPool:
         if self._poison:
             buffer[:] = _POISONED * size
         if self._kept_bytes + size > self._keep_bytes:
-            return  # the mapping goes with its last reference
+            return  # the mapping is freed with its last reference
         self._kept_bytes += size
         self._free.setdefault(size, []).append(buffer)
 

@@ -1,4 +1,4 @@
-"""Time. Everything that asks for the time or sleeps does it here, so that a simulation can own time."""
+"""Time. All code asks for the time, and sleeps, through a clock, so that a simulation can replace it."""
 
 import asyncio
 import time
@@ -8,11 +8,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; never goes back, and goes on while the machine is suspended."""
+        """Seconds since some fixed moment. It never goes back, and it advances while the machine is suspended."""
         ...
 
     def wall_ns(self) -> int:
-        """Nanoseconds since 1970; for timestamps only, never for decisions."""
+        """Nanoseconds since 1970. For timestamps only, never for decisions."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...

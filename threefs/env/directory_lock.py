@@ -1,4 +1,4 @@
-"""A data directory belongs to one process at a time."""
+"""The lock of a data directory, which belongs to one process at a time."""
 
 import contextlib
 import fcntl
@@ -14,16 +14,16 @@ _NAME = "lock"
 
 @contextlib.contextmanager
 def owned(path: Path) -> Iterator[None]:
-    """Make the directory if need be, and keep every other process out. Raises Unavailable, which names who has it,
+    """Make the directory if it is missing, and lock it. Raises Unavailable, which names the process that has the lock,
     NotADirectory.
 
-    The kernel lets go of it when the process ends, however it ends: so whoever has it knows that nobody before serves
-    what lies there.
+    The kernel releases the lock when the process ends in any way. So a process that has it knows that no earlier
+    process still serves from this directory.
     """
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except FileExistsError:
-        raise NotADirectory(f"{path} is not a directory; name a directory, or one that is to be made") from None
+        raise NotADirectory(f"{path} is not a directory; name a directory, or a path where one can be made") from None
     fd = os.open(path / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -39,12 +39,12 @@ def owned(path: Path) -> Iterator[None]:
 
 
 def close_to_others(path: Path) -> None:
-    """Take from everybody else what a directory grants them: then nothing below it can be reached, whatever its own
-    mode is. Raises PermissionDenied if it belongs to another user, who would go on having it."""
+    """Remove the permissions of all other users from a directory. Then they cannot reach any file below it, whatever
+    the mode of the file is. Raises PermissionDenied if the directory belongs to another user, who would keep access."""
     found = path.stat()
     if found.st_uid != os.geteuid():
         raise PermissionDenied(
-            f"{path} belongs to user {found.st_uid}, not to user {os.geteuid()}, who runs this; `chown` one of them"
+            f"{path} belongs to user {found.st_uid}, and this process to user {os.geteuid()}; `chown` the directory"
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         path.chmod(stat.S_IMODE(found.st_mode) & ~0o077)

@@ -1,11 +1,11 @@
-"""Local files. Everything that touches a disk does it here, so that a simulation can own the disk.
+"""Local files. All code reaches a disk through this module, so that a simulation can replace the disk.
 
-What may block is async; the real disk runs it in threads. When such a call has returned, raised or been cancelled, the
-memory that it was given is no longer touched.
+Calls that may block are coroutines, which the real disk runs in threads. When such a call has returned, raised or been
+cancelled, it does not touch the memory that it was given any more.
 
-A file has two ways in: through the page cache, and past it ("direct"), which costs a tenth of the CPU time for large
-transfers but wants offset, length and memory to be multiples of `DIRECT_BYTES`. Calls that ask for the direct way
-without meeting that, or on a file system that has none, take the other one; both see the same bytes.
+A transfer goes through the page cache or past it ("direct"). Direct transfers cost a tenth of the CPU time if they are
+large, but offset, length and memory must be multiples of `DIRECT_BYTES`. A call that asks for a direct transfer without
+meeting this, or on a file system without direct transfers, goes through the page cache. Both see the same bytes.
 """
 
 import asyncio
@@ -36,12 +36,12 @@ DIRECT_BYTES = 4096
 
 _IO_THREADS = 16
 _MAX_PARTS = 1024  # of one pwritev
-#: More is not written and synced on the event loop, however quick the disk is.
+#: The maximum that is written and synced on the event loop, even if the disk is fast.
 MAX_NOW_BYTES = 64 << 10
 _STAT_BLOCK_BYTES = 512
 _PUNCH_HOLE_KEEP_SIZE = 0x01 | 0x02
 
-#: Offset in the file, and the bytes that go there.
+#: Offset in the file, and the bytes to write there.
 Write = tuple[int, Sequence[Buffer]]
 
 
@@ -49,18 +49,18 @@ Write = tuple[int, Sequence[Buffer]]
 class DiskSpace:
     capacity_bytes: int
     free_bytes: int
-    disk: str = ""  # names the file system while this machine runs: directories on one disk share it
+    disk: str = ""  # identifies the file system until the machine is restarted
 
 
 class File(Protocol):
-    """An open file. Errors: NoSpace, DiskFailed."""
+    """An open file. All calls raise NoSpace, DiskFailed."""
 
     def read_now(self, offset: int, into: memoryview) -> int:
-        """Read what needs no waiting for the disk; the number of bytes read, 0 if none."""
+        """Read bytes that are in memory, without waiting for the disk. Returns the number of bytes read."""
         ...
 
     async def read(self, offset: int, into: memoryview, *, direct: bool = False) -> int:
-        """Fill `into`; the number of bytes read, less than asked only at the end of the file."""
+        """Fill `into`. Returns the number of bytes read, which is less only at the end of the file."""
         ...
 
     async def write(self, offset: int, parts: Sequence[Buffer], *, direct: bool = False) -> None:
@@ -68,25 +68,25 @@ class File(Protocol):
         ...
 
     async def sync(self, writes: Sequence[Write] = ()) -> None:
-        """Do these writes, then make them and all that ended before this call durable."""
+        """Do these writes, then make them durable, and all writes that had ended before this call."""
         ...
 
     def sync_now(self, writes: Sequence[Write]) -> bool:
-        """The same while everything else waits, for a few bytes. False: it may take too long, and nothing was done."""
+        """Do the same for a few bytes on the event loop. False: it may take too long, and nothing was done."""
         ...
 
     async def allocate(self, offset: int, length: int) -> None:
-        """Reserve room on the disk and grow the file to that point; new bytes are zeros. Not durable before `sync`."""
+        """Reserve room on the disk, and grow the file to that end. New bytes are zeros. Not durable before `sync`."""
         ...
 
     async def release(self, offset: int, length: int) -> None:
-        """Give the room of a range back to the file system, if it can; it then reads as zeros."""
+        """Free the room of a range if the file system can. The range then reads as zeros."""
         ...
 
     def size(self) -> int: ...
 
     def allocated(self) -> int:
-        """Bytes that it has room for on the disk: less than its size if there are holes."""
+        """The bytes of room that the file takes on the disk: less than its size if it has holes."""
         ...
 
     async def close(self) -> None: ...
@@ -98,15 +98,15 @@ class Disk(Protocol):
         ...
 
     async def make_directory(self, path: Path) -> None:
-        """With all parents, and durable. It may exist."""
+        """Make a directory with its parents, durably. It may exist."""
         ...
 
     async def list_directory(self, path: Path) -> list[str]:
-        """The names in it, sorted; none if it does not exist."""
+        """The names in a directory, sorted; none if it does not exist."""
         ...
 
     def space(self, path: Path) -> DiskSpace:
-        """Of the file system that `path` lies on, for unprivileged users."""
+        """The space of the file system of `path`, for unprivileged users."""
         ...
 
 
@@ -130,7 +130,7 @@ async def run_to_completion(work: Coroutine[Any, Any, T] | asyncio.Future[T]) ->
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait([future])
         if not future.cancelled():
-            future.exception()  # it was seen: the cancellation is what counts
+            future.exception()  # retrieved, because the cancellation is raised instead
         raise
 
 
@@ -158,12 +158,12 @@ class RealDisk:
         )
 
     async def close(self) -> None:
-        """Return when every call has ended. Files are to be closed before."""
+        """Return when every call has ended. All files must be closed before."""
         # shutdown() joins the threads, so it must not run on the loop; the executor of the loop is there for that.
         await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
 
     async def _run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
-        # Not by a Worker: that would cost a task per call.
+        # Not through a Worker, which would cost a task per call.
         return await run_to_completion(asyncio.get_running_loop().run_in_executor(self._executor, function, *args))
 
 
@@ -190,7 +190,7 @@ class RealFile:
         except OSError as error:
             if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
                 raise _error_of(error, self._path) from error
-            self._nowait = False  # this file system cannot tell: every read goes to a thread
+            self._nowait = False  # this file system does not support it, so every read is in a thread
             return 0
 
     async def read(self, offset: int, into: memoryview, *, direct: bool = False) -> int:
@@ -278,12 +278,12 @@ class RealFile:
 
 @lru_cache(maxsize=1)
 def _boot_id() -> str:
-    """Tells this machine, as long as it runs, from others."""
+    """An id of this machine that changes with every boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def is_aligned(part: Buffer) -> bool:
-    """Whether memory can be transferred by the direct way."""
+    """Whether memory can be used for a direct transfer."""
     if len(part) % DIRECT_BYTES:
         return False
     return np.frombuffer(part, np.uint8).__array_interface__["data"][0] % DIRECT_BYTES == 0 if len(part) else True
@@ -293,7 +293,7 @@ def _open(path: Path, run: _Run) -> RealFile:
     with _mapped(path):
         created = not path.exists()
         cached = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Neighbours in the file are unrelated: reading ahead would fetch, and cache, what nobody asked for.
+        # Neighbours in the file are unrelated, so readahead would only fetch bytes that are not needed.
         os.posix_fadvise(cached, 0, 0, os.POSIX_FADV_RANDOM)
         if created:
             _sync_directory(path.parent)
@@ -332,7 +332,7 @@ def _sync_directory(path: Path) -> None:
 
 
 def _punch(fd: int, offset: int, length: int) -> None:
-    # A file system without holes keeps the room: that is no error.
+    # A file system without holes keeps the room, which is no error.
     _LIBC.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, ctypes.c_int64(offset), ctypes.c_int64(length))
 
 

@@ -1,4 +1,4 @@
-"""Descriptors that another program opens for this one."""
+"""Receiving a descriptor that another program has opened for this process."""
 
 import os
 import socket
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 def descriptor_of(command: Sequence[str], variable: str) -> tuple[int | None, str]:
     """Run a program that sends an open descriptor through the socket whose number is in `variable`.
 
-    (the descriptor, or None if it sent none; what the program said). Raises FileNotFoundError if it is not there.
+    Returns the descriptor (None if the program sent none) and its error output. Raises FileNotFoundError if the program
+    does not exist.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs:

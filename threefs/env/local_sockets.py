@@ -1,9 +1,9 @@
-"""UNIX sockets beside TCP ports: who may meet there, and who listens.
+"""UNIX sockets beside TCP ports, for connections on one host, and the check of the process that listens.
 
-The socket has an abstract name made of the TCP address: it needs no file, ends with the process, and is visible only
-inside the same network namespace. Anybody of this host may take such a name before the service does. So a name is used
-only for an address of this host, what listens under it is asked of the kernel before anything is said (SO_PEERCRED),
-and a service whose name is taken does not start.
+The socket has an abstract name made of the TCP address. It needs no file, ends with the process, and is visible only
+inside the same network namespace. But any process of the host may bind the name before the service does. So clients use
+a name only for an address of this host, and ask the kernel which process listens before they send anything
+(SO_PEERCRED). A service whose name is taken does not start.
 """
 
 import ipaddress
@@ -16,25 +16,27 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class Owner(NamedTuple):
-    """The process at the other end, as it was when it connected or began to listen."""
+    """The process at the other end, at the time when it connected or began to listen."""
 
     pid: int
     uid: int
 
     @property
     def is_trusted(self) -> bool:
-        """Root, or the user of this process: who could read its memory anyway."""
+        """Whether it belongs to root or to the user of this process, who could read the memory of this process
+        anyway."""
         return self.uid in (0, os.geteuid())
 
 
 def name_of(host: str, port: int) -> bytes:
+    """The name of the UNIX socket beside a TCP address."""
     return f"\0threefs.{host}.{port}".encode()
 
 
 def is_of_this_host(ip: str) -> bool:
     """Whether packets to this numeric address stay here: a loopback address, or one of an interface.
 
-    Only such an address can be bound. (A wildcard can be bound too, and is nobody's address.)
+    Only such an address can be bound. (A wildcard can be bound as well, but it is no address of a host.)
     """
     try:
         address = ipaddress.ip_address(ip.partition("%")[0])
@@ -52,14 +54,14 @@ def is_of_this_host(ip: str) -> bool:
 
 
 def owner(sock: socket.socket) -> Owner:
-    """Of what is at the other end of a connected UNIX socket."""
+    """The process at the other end of a connected UNIX socket."""
     pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     return Owner(pid, uid)
 
 
 def connect(host: str, port: int) -> socket.socket | None:
-    """Without waiting; None if nobody listens there, or somebody whom this process has no reason to trust: then TCP
-    must do, where the service proves itself if the cluster has a key."""
+    """Connect to the UNIX socket beside an address, without waiting. None if no process listens there, or one that this
+    process has no reason to trust. Then the client uses TCP, where the service proves that it knows the key."""
     sock = _made()
     try:
         sock.connect(name_of(host, port))
@@ -72,7 +74,7 @@ def connect(host: str, port: int) -> socket.socket | None:
 
 
 def who_listens(host: str, port: int) -> Owner | None:
-    """Under the name of an address; None if that cannot be found out."""
+    """The process that listens on the UNIX socket beside an address; None if that cannot be found out."""
     with _made() as sock:
         try:
             sock.connect(name_of(host, port))

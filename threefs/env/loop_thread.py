@@ -1,7 +1,7 @@
 """One event loop in a background thread per process, for callers that block.
 
-A forked child has none of its parent's threads: it starts a loop of its own when it first needs one. What belongs to
-the parent (connections, identities, unfinished calls) is recognised by `generation()`, which differs in the child.
+A forked child has none of its parent's threads, so it starts a loop of its own when it first needs one. Objects of the
+parent (connections, identities, unfinished calls) are recognized by `generation()`, which is higher in the child.
 """
 
 import asyncio
@@ -18,15 +18,14 @@ import uvloop
 
 T = TypeVar("T")
 
-#: When the program ends, everything that is still to be stored has so long; a cluster that does not answer must not
-#: keep the program for ever.
+#: The time for storing unsaved data when the program ends. A cluster that does not answer must not keep the program.
 EXIT_S = 30.0
 _STOP_S = 2.0
-_NOTICED_S = 1.0  # a loop that is stuck for longer is not waited for
+_CANCEL_S = 1.0  # for a cancellation to take effect, unless the loop is stuck
 
 
 class LoopThread:
-    """A running uvloop that other threads hand work to."""
+    """A uvloop that runs in a thread, for work of other threads."""
 
     def __init__(self, name: str = "threefs") -> None:
         self.loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
@@ -38,10 +37,11 @@ class LoopThread:
         self.loop.run_forever()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run `work` on the loop and wait for its result. An interrupted wait (Ctrl-C) cancels it, and ends when that
-        has been noticed: memory that the caller has lent is not touched after this (I14).
+        """Run `work` on the loop, and wait for its result.
 
-        Raises TimeoutError while the program ends, when that takes too long.
+        An interrupt of the wait (Ctrl-C) cancels the work, and waits until the cancellation has taken effect: after
+        that no memory of the caller is touched (I14). Raises TimeoutError if the program ends and the work takes too
+        long.
         """
         if self.inside():
             work.close()
@@ -52,23 +52,23 @@ class LoopThread:
         except BaseException:
             if future.cancel():
                 noticed = threading.Event()
-                self.loop.call_soon_threadsafe(noticed.set)  # behind the cancellation, which takes effect at once
-                noticed.wait(_NOTICED_S)
+                self.loop.call_soon_threadsafe(noticed.set)  # runs after the cancellation
+                noticed.wait(_CANCEL_S)
             raise
 
     def submit(self, work: Coroutine[Any, Any, object]) -> None:
-        """Start `work` and forget it."""
+        """Start `work` without waiting for it."""
         if self.loop.is_closed():
             work.close()
             return
         asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def inside(self) -> bool:
-        """True on the loop's own thread."""
+        """Whether the caller is on the thread of the loop."""
         return threading.get_ident() == self._thread.ident
 
     def stop(self) -> None:
-        """Cancel what runs and end the thread. One that is stuck is left behind: it ends with the process."""
+        """Cancel all tasks, and end the thread. A thread that is stuck ends with the process."""
         if self.loop.is_closed():
             return
         future = asyncio.run_coroutine_threadsafe(_cancel_all(), self.loop)
@@ -88,7 +88,7 @@ async def _cancel_all() -> None:
 
 
 class _Process:
-    """What this process shares."""
+    """The loop thread of this process, and its state."""
 
     def __init__(self) -> None:
         self.generation = 0
@@ -96,22 +96,22 @@ class _Process:
         self.thread: LoopThread | None = None
         self.inherited: list[LoopThread] = []
         self.at_exit: list[Callable[[], None]] = []
-        self._ends_at = float("inf")  # while the program ends: nothing is waited for any longer
+        self._ends_at = float("inf")  # the end of all waits, once the program ends
 
     def left_s(self) -> float | None:
-        """How long a call may be waited for; None: as long as it takes."""
+        """The maximum of a wait in seconds; None: there is none."""
         return None if self._ends_at == float("inf") else max(0.0, self._ends_at - time.monotonic())
 
     def after_fork_in_child(self) -> None:
         self.generation += 1
         self.lock = threading.Lock()  # another thread of the parent may have held it
         if self.thread is not None:
-            # Kept for ever: to close the loop would change the epoll set that the parent still uses.
+            # Kept for ever, because closing the loop would change the epoll set that the parent still uses.
             self.inherited.append(self.thread)
             self.thread = None
 
     def start(self) -> LoopThread:
-        """Children of `multiprocessing` end without what `atexit` knows, but with finalizers of their own."""
+        """Start the thread. Children of `multiprocessing` do not run `atexit`, but have finalizers of their own."""
         multiprocessing = sys.modules.get("multiprocessing")
         if multiprocessing is not None and multiprocessing.parent_process() is not None:
             from multiprocessing.util import Finalize
@@ -120,7 +120,7 @@ class _Process:
         return LoopThread()
 
     def stop(self) -> None:
-        """The program ends: store what is still to be stored, while there is a loop to do it."""
+        """At the end of the program: store unsaved data, then stop the loop."""
         if self.thread is None:
             return
         self._ends_at = time.monotonic() + EXIT_S
@@ -141,12 +141,12 @@ atexit.register(_PROCESS.stop)
 def shared() -> LoopThread:
     """The loop thread of this process, started on first use. It ends with the process.
 
-    Raises RuntimeError when the interpreter is being torn down: a thread that is started then never runs.
+    Raises RuntimeError when the interpreter shuts down, because a new thread would not run any more.
     """
     thread = _PROCESS.thread
     if thread is None:
         if sys.is_finalizing():
-            raise RuntimeError("the program is ending: it is too late for calls to the cluster")
+            raise RuntimeError("the program is ending, so it is too late for calls to the cluster")
         with _PROCESS.lock:
             thread = _PROCESS.thread
             if thread is None:
@@ -155,7 +155,7 @@ def shared() -> LoopThread:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on the shared loop and wait for its result. Raises what `shared` and LoopThread.run raise."""
+    """Run `work` on the shared loop, and wait for its result. Raises what `shared` and LoopThread.run raise."""
     try:
         thread = shared()
     except BaseException:
@@ -165,15 +165,15 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def at_exit(work: Callable[[], None]) -> None:
-    """Call `work` when the program ends, while the loop still runs; calls wait for EXIT_S in all then."""
+    """Call `work` when the program ends, while the loop still runs. All such calls together have EXIT_S."""
     _PROCESS.at_exit.append(work)
 
 
 def generation() -> int:
-    """How many forks lie between this process and the first one that imported this module."""
+    """The number of forks between this process and the one that imported this module first."""
     return _PROCESS.generation
 
 
 def new_lock() -> threading.Lock:
-    """For the few places that are entered by several threads of a blocking caller."""
+    """A lock for the few places that several threads of a blocking caller enter."""
     return threading.Lock()

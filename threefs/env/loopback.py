@@ -1,6 +1,6 @@
-"""What this machine's loopback can carry: plain blocking sockets, one sender, one receiver, nothing of ours between.
+"""The transfer rate of this machine's loopback, by plain blocking sockets with one sender and one receiver.
 
-The measure that transfer rates are compared with.
+Benchmarks compare their transfer rates with it.
 """
 
 import multiprocessing
@@ -22,7 +22,7 @@ def raw_rate(*, unix: bool, seconds: float) -> float:
     try:
         stream, _ = listener.accept()
         with stream:
-            _receive(stream, 0.1)  # until both run at full speed
+            _receive(stream, 0.1)  # warm-up
             return _receive(stream, seconds)
     finally:
         listener.close()
@@ -50,5 +50,5 @@ def _send(family: int, address: object) -> None:
         try:
             while True:
                 stream.sendall(piece)
-        except OSError:  # the receiver has enough
+        except OSError:  # the receiver has closed the connection
             return

@@ -1,7 +1,7 @@
-"""The network: non-blocking byte streams, told by callbacks when they are ready.
+"""The network: non-blocking byte streams with callbacks that say when they are ready.
 
-Calls on a stream never wait. This is what the hot path wants (no transport between the socket and the buffers of the
-caller) and little enough for a simulation to stand in for.
+Calls on a stream never wait. The hot path needs this, because no transport is between the socket and the buffers of the
+caller. And the interface is small enough for a simulation to replace it.
 """
 
 import asyncio
@@ -21,15 +21,14 @@ Callback = Callable[[], None]
 
 SOCKET_BUFFER_BYTES = 4 << 20
 BACKLOG = 1024
-#: The kernel takes at most so many pieces at once (IOV_MAX).
+#: The kernel takes at most this many pieces in one call (IOV_MAX).
 MAX_PIECES = 1024
-#: Free ports that are tried until the name of the UNIX socket beside one is free too.
+#: Free ports that are tried, because the name of the UNIX socket beside the port must be free as well.
 _TRIES = 16
 
 
-#: A machine that is gone without a word is noticed after a minute: when it does not answer while nothing is sent, and
-#: when it does not take what is sent.
-_ALIVE = (
+#: The loss of a machine is noticed after a minute: an idle connection by keepalive, a busy one by the user timeout.
+_KEEPALIVE_OPTIONS = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
@@ -39,17 +38,23 @@ _ALIVE = (
 
 
 class Stream(Protocol):
-    """One connection. `peer` says whose, for people."""
+    """One connection. `peer` is the address of the other side, for messages."""
 
     peer: str
-    service: str  # the end that accepted it, under a name that both ends see: who passes bytes on has another one
+    service: str  # the name of the accepting end, as both ends see it; a relay between them has another one
 
     def recv_into(self, views: Sequence[memoryview]) -> int:
-        """Fill the views from the front; 0 at the end of the stream. Raises BlockingIOError, OSError."""
+        """Fill the views from the first one on. Returns the number of bytes, 0 at the end of the stream.
+
+        Raises BlockingIOError, OSError.
+        """
         ...
 
     def send(self, pieces: Sequence[Buffer]) -> int:
-        """Hand pieces to the kernel, which copies them; how many bytes it took. Raises BlockingIOError, OSError."""
+        """Hand pieces to the kernel, which copies them. Returns the number of bytes that it took.
+
+        Raises BlockingIOError, OSError.
+        """
         ...
 
     def on_readable(self, callback: Callback | None) -> None: ...
@@ -67,11 +72,11 @@ class Listener(Protocol):
 
 class Net(Protocol):
     async def connect(self, address: str, timeout_s: float) -> Stream:
-        """Raises Unavailable, which names the address."""
+        """Connect to an address. Raises Unavailable, which names the address."""
         ...
 
     async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
-        """Port 0 picks a free one."""
+        """Listen, and call `accept` for each connection. Port 0 picks a free one. Raises Unavailable."""
         ...
 
 
@@ -79,7 +84,7 @@ def parse_address(address: str) -> tuple[str, int]:
     """Split "host:port" ("[::1]:7000" for IPv6)."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise InvalidArgument(f"{address!r} is not an address; it looks like 127.0.0.1:7000")
+        raise InvalidArgument(f"{address!r} is not an address; an address looks like 127.0.0.1:7000")
     return host.strip("[]"), int(port)
 
 
@@ -98,7 +103,7 @@ class SocketStream:
                 sock.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for level, option, value in _ALIVE:
+            for level, option, value in _KEEPALIVE_OPTIONS:
                 sock.setsockopt(level, option, value)
 
     def recv_into(self, views: Sequence[memoryview]) -> int:
@@ -126,13 +131,14 @@ class SocketStream:
             self._socket.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child: close our copy of the descriptor, past the loop, whose epoll set the parent still uses."""
+        """In a forked child: close its copy of the descriptor, but not through the loop, whose epoll set the parent
+        uses."""
         descriptor = self._socket.detach()
         if descriptor >= 0:
             os.close(descriptor)
 
 
-#: All that are open, so that a peer of a forked process sees the end of a connection when the parent ends it.
+#: All open streams. A forked child closes its copies, so that a peer sees the end of a connection of the parent.
 _STREAMS: weakref.WeakSet[SocketStream] = weakref.WeakSet()
 
 
@@ -159,7 +165,10 @@ class SocketListener:
         try:
             sock, peer = listening.accept()
         except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):  # without a pause this would spin until one is free
+            if error.errno in (
+                errno.EMFILE,
+                errno.ENFILE,
+            ):  # without a pause this would spin until a descriptor is free
                 self._loop.remove_reader(listening)
                 self._loop.call_later(0.1, self._resume, listening)
             return
@@ -196,7 +205,7 @@ class RealNet:
         except (OSError, TimeoutError) as error:
             if sock is not None:
                 sock.close()
-            reason = "no answer in time" if isinstance(error, TimeoutError) else error.strerror or error
+            reason = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error.strerror or error
             failure = ConnectionRefused if isinstance(error, ConnectionRefusedError) else Unavailable
             raise failure(f"cannot connect to {address}: {reason}") from None
         except asyncio.CancelledError:
@@ -235,17 +244,17 @@ async def _resolved(host: str, port: int) -> tuple[int, int, int, Any]:
     """(family, kind, protocol, where) of the first address of a host. Raises OSError."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
-    except socket.gaierror:  # only numeric addresses need no thread
+    except socket.gaierror:  # the host is a name; only numeric addresses need no thread
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError:  # a label of more than 63 characters, for one
-        raise OSError(errno.EINVAL, "this is not the name of a host") from None
+    except UnicodeError:  # for example a label of more than 63 characters
+        raise OSError(errno.EINVAL, "the host is no valid name") from None
     family, kind, proto, _, where = found[0]
     return family, kind, proto, where
 
 
 def _shown(name: Any) -> str:
-    """A socket's name as both ends of a connection see it. "::ffff:1.2.3.4" is how a socket for both versions of IP
-    calls what the other side knows as 1.2.3.4."""
+    """The name of a socket, the same at both ends of a connection. (A socket for both versions of IP shows the address
+    1.2.3.4 as "::ffff:1.2.3.4".)"""
     if isinstance(name, tuple):
         return f"{name[0].removeprefix('::ffff:')} {name[1]}"
     return os.fsdecode(name).replace("\0", "@")
@@ -256,7 +265,7 @@ def _cannot_listen(host: str, port: int, reason: object) -> Unavailable:
 
 
 def _taken(host: str, port: int, error: OSError) -> str:
-    """Why the socket beside a port cannot be had, and what to do about it."""
+    """Why the UNIX socket beside a port cannot be bound, and what to do."""
     holder = local_sockets.who_listens(host, port)
     whose = "another process" if holder is None else f"process {holder.pid} of user {holder.uid}"
     if error.errno != errno.EADDRINUSE:

@@ -1,4 +1,4 @@
-"""Randomness, in one place so that a simulation can seed it."""
+"""Randomness. All code draws it here, so that a simulation can seed it."""
 
 import os
 import random
@@ -18,8 +18,8 @@ class Random(Protocol):
 
 
 class RealRandom:
-    """Tokens come from the system. Other draws are many and need not be secret: they come from a generator of this
-    process, which a forked child seeds anew."""
+    """Tokens come from the operating system. Other draws are frequent and need not be secret, so they come from a
+    generator of this process, which a forked child seeds again."""
 
     def __init__(self) -> None:
         self._source = random.Random()

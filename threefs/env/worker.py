@@ -1,4 +1,4 @@
-"""Blocking work off the event loop: a few threads behind `await worker.run(function, *args)`."""
+"""Threads for work that blocks: `await worker.run(function, *args)` runs it off the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,12 +15,12 @@ class Worker(Protocol):
         ...
 
     async def close(self) -> None:
-        """Return when every call has ended. No call may follow."""
+        """Return when every call has ended. No call may come after this."""
         ...
 
 
 class ThreadWorker:
-    """Real threads, started when first needed. With one thread, calls run one after another in the order of `run`."""
+    """Real threads, started when first needed. One thread runs its calls in the order of `run`."""
 
     def __init__(self, name: str, threads: int = 1) -> None:
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix=name)

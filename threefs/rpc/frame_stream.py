@@ -1,7 +1,7 @@
-"""Frames over one stream, both ways: bytes in and out, nothing about calls.
+"""Sends and receives frames over one stream. It knows nothing of calls.
 
-Inbound, headers and bodies pass through a small ring; payload goes from the kernel straight to where the receiver wants
-it. Outbound, long payloads take turns segment by segment, so a small reply never waits for a large one.
+Received headers and bodies pass through a small ring. Payload goes from the kernel straight into the memory that the
+receiver names. Sent payloads take turns segment by segment, so a small reply never waits for a large one.
 """
 
 import asyncio
@@ -18,34 +18,34 @@ from threefs.rpc.limits import Limits
 from threefs.rpc.send_queue import Outgoing, Owner, QueuedBytes
 
 _RING_BYTES = 16 << 10
-_TURN_BYTES = 512 << 10  # handed to the kernel at once
-_READS_PER_WAKE = 16  # then other connections get their turn
-_TURN_S = 0.005  # and then too, if what was read is more work than that
-#: A message of that size was much work, and is as much for the peer, who can begin with it while the next one is made.
+_TURN_BYTES = 512 << 10  # handed to the kernel in one call
+_READS_PER_WAKE = 16  # after which other connections get their turn
+_TURN_S = 0.005  # of work on received frames, after which other connections get their turn as well
+#: A message of this size is sent at once: the peer can work on it while this side makes the next one.
 _LARGE_BYTES = 2 << 10
-_ROOM_S = 0.05  # between looks for room for a body
+_ROOM_S = 0.05  # between attempts to get memory for a body
 _NEVER = 1 << 62
 _NOTHING = memoryview(b"")
-#: Where payload goes that nobody wants. Never read.
+#: The destination of payload of calls that have ended. Never read.
 _UNWANTED = memoryview(bytearray(SEGMENT_BYTES))
 
 
 class Receiver(Protocol):
     def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
-        """A frame came. Where its inline payload goes: views that are together header.inline_bytes long."""
+        """A frame has come. Returns the destination of its inline payload, views of header.inline_bytes in total."""
         ...
 
     def payload_done(self, header: Header) -> None:
-        """The inline payload of that frame is in its place."""
+        """The inline payload of that frame has been received."""
         ...
 
     def lost(self, error: ThreefsError) -> None:
-        """The stream is closed; called once."""
+        """The stream is closed. Called once."""
         ...
 
 
 class FrameStream:
-    """Owns the stream. Everything happens on the loop that made it."""
+    """Frames over a stream, which it owns. It is used only on the loop that made it."""
 
     def __init__(
         self,
@@ -58,18 +58,18 @@ class FrameStream:
         read_to_end: bool = False,
         bodies: BodyBudget | None = None,
     ) -> None:
-        """`queued` counts what all links of a process have to send. While this one has more than `most_queued_bytes` to
-        send, or memory for so much of it (`hold`), it takes nothing in: what the peer asks for next would only wait
-        too. With a clock (`now`, in seconds) other links get their turn after some milliseconds of its frames.
-        `read_to_end`: when the peer takes nothing more, what it has sent before still counts. A body that does not
-        come in one piece needs room among `bodies`."""
+        """`queued` counts the bytes that all streams of the process have to send. While this stream has more than
+        `most_queued_bytes` to send, or has reserved memory for as much (`reserve`), it receives nothing, because the
+        next answers would only wait as well. With a clock (`now`, in seconds), other streams get their turn after some
+        milliseconds of work on its frames. With `read_to_end`, frames that the peer has sent count even if it takes
+        nothing any more. A body that does not come in one piece needs room in the budget `bodies`."""
         self.peer = stream.peer
-        self.limits = limits  # of what comes in
+        self.limits = limits  # of received frames
         self.queued_bytes = 0  # to be sent
-        self.sent_bytes = 0  # by the kernel, ever
-        self.received_bytes = 0  # ever
+        self.sent_bytes = 0  # taken by the kernel, in total
+        self.received_bytes = 0  # in total
         self._queued = queued or QueuedBytes()
-        self._reported_queued_bytes = 0  # to `_queued`: only what the kernel did not take at once is worth telling
+        self._reported_queued_bytes = 0  # in `_queued`, which counts only bytes that the kernel did not take at once
         self._most_queued_bytes = self._room_bytes = most_queued_bytes
         self._paused = False
         self._pause_is_timed = False  # paused for a time
@@ -79,25 +79,25 @@ class FrameStream:
         self.closed = False
         self._stream = stream
         self._receiver = receiver
-        #: Of the places that the receiver has just given for a payload. Nothing more comes into them when it is done.
+        #: The owner of the memory that receives payload now. Nothing is received into it after the owner is done.
         self.owner: Owner | None = None
         self._loop = asyncio.get_running_loop()
         # inbound
         self._ring = memoryview(bytearray(_RING_BYTES))
         self._start = 0
         self._end = 0
-        self._header: Header | None = None  # whose body or payload is being received
+        self._header: Header | None = None  # of the frame whose body or payload is being received
         self._body: bytearray | None = None  # a body that does not fit the ring
-        self._checksum = 0  # of the header of that
+        self._checksum = 0  # of the header of that body
         self._bodies = bodies or BodyBudget(_NEVER)
         self._destinations: deque[memoryview] = deque()
         # outbound
         self._queue: deque[Outgoing] = deque()
         self._pieces: deque[Buffer] = deque()
         self._finished: list[Callable[[], None]] = []
-        self._borrowed: list[tuple[Owner, int, int]] = []  # which pieces of this turn are in memory of a call
+        self._borrowed: list[tuple[Owner, int, int]] = []  # the pieces of this turn that are in memory of a call
         self._sent_pieces = 0  # pieces of this turn that the kernel has taken
-        self._flushing = False  # or it will be at the end of this turn of the loop
+        self._flushing = False  # a flush runs, or is due at the end of this step of the loop
         self._blocked = False
         self._closing: ThreefsError | None = None
         self._close_timer: asyncio.TimerHandle | None = None
@@ -114,10 +114,10 @@ class FrameStream:
         sent: Callable[[], None] | None = None,
         owner: Owner | None = None,
     ) -> None:
-        """Queue one message: `head` is its header and body. `sent` is called once the kernel has its last byte, or the
-        link is closed; until then the payload must not change. It is not looked at any more once `owner` is done: the
-        peer is to be told by a CANCEL that the rest does not come. Small messages of one turn of the loop go out
-        together: what is sent while frames are taken in with the last of these, else at the end of the turn."""
+        """Queue one message. `head` is its header and body. `sent` is called once the kernel has its last byte, or the
+        stream is closed. Until then the payload must not change. It is not read any more once `owner` is done; then the
+        caller tells the peer by a CANCEL that the rest does not come. Small messages of one step of the loop are sent
+        together: at the end of the step, or after the received frames of the step."""
         if self.closed:
             if sent is not None:
                 sent()
@@ -136,7 +136,7 @@ class FrameStream:
             self._loop.call_soon(self._flush)
 
     def send_now(self, head: bytes) -> None:
-        """The same for a message without payload that nothing else will go with: another turn of the loop would cost
+        """Send a message without payload now, because no other one will join it: another step of the loop would cost
         more than the message."""
         if self._flushing or self._blocked or self.closed:
             self.send(head)
@@ -151,7 +151,7 @@ class FrameStream:
 
     @property
     def sending(self) -> bool:
-        """Something is still to be handed to the kernel."""
+        """Whether bytes wait for the kernel."""
         return bool(self._queue or self._pieces)
 
     def _flush(self) -> None:
@@ -167,8 +167,8 @@ class FrameStream:
         self._pump()
 
     def _blank(self) -> None:
-        """Zeros go out in the place of what the kernel has not taken of a call that has lost its memory: the frame has
-        to have its length, and the call is over."""
+        """Replace pieces that the kernel has not taken by zeros if their call has ended: the frame must keep its
+        length, and the memory belongs to the call no longer."""
         for owner, begin, end in self._borrowed:
             if owner.done():
                 for place in range(max(0, begin - self._sent_pieces), end - self._sent_pieces):
@@ -200,7 +200,7 @@ class FrameStream:
                 self._unpause()
 
     def reserve(self, size: int) -> None:
-        """So much more memory, or less, is held for what will have to be sent."""
+        """Reserve `size` more bytes for answers that will be sent; a negative size releases them."""
         self._room_bytes -= size
         if self._paused:
             self._unpause()
@@ -241,7 +241,7 @@ class FrameStream:
         return total > 0
 
     def _send_pieces(self) -> bool:
-        """Hand all collected pieces to the kernel. False when it takes no more, or the link broke."""
+        """Hand all collected pieces to the kernel. False if it takes no more, or if the connection broke."""
         pieces = self._pieces
         while pieces:
             batch = [pieces[i] for i in range(MAX_PIECES)] if len(pieces) > MAX_PIECES else list(pieces)
@@ -266,8 +266,8 @@ class FrameStream:
         return True
 
     def _break(self, error: ThreefsError) -> None:
-        """The peer takes nothing more. It may have answered before, and have said why it goes."""
-        if self._read_to_end and not self._flushing:  # else frames are being taken in now
+        """The peer takes nothing any more. It may have sent answers before, and the reason of its close."""
+        if self._read_to_end and not self._flushing:  # otherwise frames are being received now
             self._blocked = True  # nothing goes out any more
             try:
                 while not self.closed and self._receive():
@@ -279,7 +279,8 @@ class FrameStream:
     # ---- inbound
 
     def discard_payload(self, call_id: int) -> None:
-        """If payload of this call is being received, let the rest of it go nowhere: its place has lost its owner."""
+        """If payload of this call is being received, discard the rest of it, because its memory belongs to the call no
+        longer."""
         if self._header is not None and self._header.call_id == call_id and self._body is None:
             self._discard_payload()
 
@@ -289,14 +290,14 @@ class FrameStream:
 
     @property
     def expected_bytes(self) -> int:
-        """Of a body that has begun to come; 1 if any other part of a frame has."""
+        """The missing bytes of a body or payload that has begun; 1 if any other part of a frame has begun."""
         if self._body is not None:
             return sum(map(len, self._destinations))
         return not self._paused and (self._header is not None or self._start != self._end)
 
     def _readable(self, *, again: bool = False) -> None:
-        """`again`: there may be something in the ring yet."""
-        self._flushing = True  # what is sent from here on goes out below
+        """Receive frames. With `again`, the ring may still hold some."""
+        self._flushing = True  # messages that are sent from here on go out below
         self._turn_ends = 0.0
         try:
             if again:
@@ -306,8 +307,8 @@ class FrameStream:
                     break
         except ThreefsError as error:
             self.refuse(error)
-        except Exception as error:  # a part of what came is lost: nobody shall wait for the rest
-            self.close(ConnectionLost(f"what {self.peer} sent was not understood: {type(error).__name__}"))
+        except Exception as error:  # a part of the frames is lost, so no call may wait for the rest
+            self.close(ConnectionLost(f"a frame of {self.peer} could not be processed: {type(error).__name__}"))
             raise
         finally:
             self._flushing = False
@@ -315,7 +316,7 @@ class FrameStream:
             self._pump()
 
     def _is_turn_over(self) -> bool:
-        """To be asked after the first frame of several, and after each that follows."""
+        """Whether other streams have to get their turn. Called after each of several frames."""
         assert self._now is not None
         now = self._now()
         if not self._turn_ends:
@@ -323,7 +324,7 @@ class FrameStream:
         return now >= self._turn_ends
 
     def _yield_turn(self, pause_s: float = 0.0) -> None:
-        """The frames that have come are much work: others go first, then the rest of them."""
+        """Let other streams go first, and process the rest of the received frames afterwards."""
         if not self._destinations and not self._paused and not self.closed:
             self._paused = self._pause_is_timed = True
             self._stream.on_readable(None)
@@ -344,8 +345,8 @@ class FrameStream:
         return True
 
     def _receive(self) -> bool:
-        """Read once and take in what came. False when there is nothing more to read now: the kernel had less than it
-        was asked for, and tells when more comes."""
+        """Read once, and process what came. False if the kernel had less than was asked for, so nothing more is there
+        now."""
         if self.owner is not None and self.owner.done():
             self._discard_payload()
         wanted = self._destinations
@@ -373,7 +374,7 @@ class FrameStream:
         if wanted:
             rest = advance(wanted, count)
             if wanted:
-                return True  # long payload: more of it has mostly come meanwhile
+                return True  # more of a long payload has usually come by now
             self._start = 0
             self._end = rest
             self._received_all()
@@ -389,9 +390,9 @@ class FrameStream:
         self._start, self._end = 0, len(rest)
 
     def _parse(self) -> None:
-        """Take in whatever is complete in the ring. Leaves `_wanted` set when a body or payload goes on."""
+        """Process all complete frames in the ring. `_destinations` is set if a body or payload is incomplete."""
         while not self._destinations and not self.closed:
-            if self.queued_bytes > self._room_bytes and self._must_pause():  # with what is in the ring
+            if self.queued_bytes > self._room_bytes and self._must_pause():  # the ring keeps its frames
                 return
             start = self._start
             have = self._end - start
@@ -416,11 +417,11 @@ class FrameStream:
                 self._receive_into([memoryview(self._body)])
 
     def _has_room(self, size: int) -> bool:
-        """For a body; it is taken. Else it is looked for again after a while."""
+        """Take room for a body. False if there is none; then the next attempt comes after a pause."""
         if self._bodies.take(size):
             if not self.closed:
                 return True
-            self._bodies.give(size)  # to make room, it was this very connection that was let go of
+            self._bodies.give(size)  # this connection was evicted to make room
         self._yield_turn(_ROOM_S)
         return False
 
@@ -432,10 +433,10 @@ class FrameStream:
                 raise ProtocolError(f"{self.peer} sent {header.inline_bytes} bytes of payload that do not fit")
             self._receive_into(views)
         else:
-            self._header = None  # nothing of it is still to come
+            self._header = None  # the frame is complete
 
     def _receive_into(self, views: Sequence[memoryview]) -> None:
-        """Receive into views, first from what the ring holds already."""
+        """Receive into views, first the bytes that are in the ring."""
         wanted = self._destinations
         wanted.extend(view for view in views if len(view))
         while wanted and self._start < self._end:
@@ -466,14 +467,14 @@ class FrameStream:
     # ---- the end
 
     def refuse(self, error: ThreefsError) -> None:
-        """Tell the peer why, then close."""
+        """Send the error to the peer, then close."""
         if self.closed or self._closing is not None:
             return
         self._closing = error
         self._stream.on_readable(None)
         body = frames.error_body(error)
         self.send(frames.encode(frames.GOAWAY, body=body))
-        # A peer that does not read must not keep us.
+        # A peer that does not read must not delay the close.
         self._close_timer = self._loop.call_later(self.limits.hello_s, self.close, error)
 
     def close(self, error: ThreefsError) -> None:
@@ -481,8 +482,8 @@ class FrameStream:
             return
         self.closed = True
         if self._close_timer is not None:
-            self._close_timer.cancel()  # it would keep this link, and all that it holds, until its time
-        self._receiver.lost(error)  # before the peer can know
+            self._close_timer.cancel()  # it would keep this object, and its memory, until it fires
+        self._receiver.lost(error)  # before the peer can see the close
         self._stream.close()
         finished = [*self._finished, *(m.sent for m in self._queue if m.sent is not None)]
         self._queue.clear()
@@ -492,7 +493,7 @@ class FrameStream:
         self._destinations.clear()
         self.queued_bytes = 0
         self._report_queued()
-        # Whoever still knows this link, as cycles do until they are collected, keeps no memory by it.
+        # Reference cycles may keep this object until they are collected, but not its memory.
         self._ring, self._start, self._end = _NOTHING, 0, 0
         self._bodies.give(len(self._body or b""))
         self._header = self._body = self.owner = None

@@ -72,12 +72,12 @@ class Progress:
 
     def __init__(self, now: float) -> None:
         self.began = now
-        self.sent = self.received = 0  # ever
+        self.sent = self.received = 0  # in total
         self.queued = self.expected = 0  # bytes
         self.idle_since = now
-        self.send_progress_at = now  # it has taken what was queued, or enough of it
-        self.receive_progress_at = now  # it has sent what it had begun, or enough of it
-        self.sending_s = self.receiving_s = 0.0  # until all that is queued, or begun, is through at this pace
+        self.send_progress_at = now  # when the peer last took all that was queued, or enough of it
+        self.receive_progress_at = now  # when the peer last sent all that it had begun, or enough of it
+        self.sending_s = self.receiving_s = 0.0  # for the rest of what is queued, or begun, at this rate
 
     def check(self, peer: Peer, now: float, elapsed_s: float) -> None:
         sent, received = peer.sent_bytes - self.sent, peer.received_bytes - self.received
@@ -91,13 +91,16 @@ class Progress:
             self.receive_progress_at = now
         if sent or received or queued or expected or peer.busy:
             self.idle_since = now
-        # Of who has got through all that waited at the last look, the pace is not known: the rest may be a moment old.
+        # The rate is unknown if all that waited at the last check is done: the rest may have been there for a moment
+        # only.
         self.sending_s = queued * elapsed_s / max(sent, 1) if sent < self.queued else 0.0
         self.receiving_s = expected * elapsed_s / max(received, 1) if received < self.expected else 0.0
         self.queued, self.expected = queued, expected
 
 
 class Reaper:
+    """Evicts connections of one server."""
+
     def __init__(self, peers: Collection[Peer], limits: Limits) -> None:
         self._peers = peers
         self._limits = limits
@@ -121,7 +124,9 @@ class Reaper:
         if slowest is None or _hold_s(slowest) < _SLOW_S:
             return False
         slowest.evict(
-            ConnectionLost("this service has no memory for others, and what waits for you has hardly moved: closed")
+            ConnectionLost(
+                "this service needs the memory of this connection for others, because it makes hardly any progress"
+            )
         )
         return True
 
@@ -136,9 +141,9 @@ class Reaper:
     def _reason_to_evict(self, progress: Progress, now: float) -> ThreefsError | None:
         limits = self._limits
         if now - progress.send_progress_at >= limits.stall_s:
-            return ConnectionLost(f"nothing of what waits for you was taken for {limits.stall_s:.0f} s")
+            return ConnectionLost(f"this peer has taken nothing of its answers for {limits.stall_s:.0f} s")
         if now - progress.receive_progress_at >= limits.stall_s:
-            return ConnectionLost(f"the rest of what you began to send did not come for {limits.stall_s:.0f} s")
+            return ConnectionLost(f"this peer has not sent the rest of a message for {limits.stall_s:.0f} s")
         if now - progress.idle_since >= limits.idle_s:
             return ConnectionIdle(f"idle for {limits.idle_s:.0f} s: connect again")
         return None

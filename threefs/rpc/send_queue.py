@@ -49,7 +49,7 @@ class Outgoing:
         self.owner = owner
 
     def next_frame(self, pieces: list[Buffer]) -> int:
-        """Append the pieces of the next frame; their length in bytes."""
+        """Append the pieces of the next frame. Returns their length in bytes."""
         inline = min(self.remaining, SEGMENT_BYTES)
         head = self.head or frames.encode(frames.SEGMENT, call_id=self.call_id, payload_bytes=inline)
         self.head = b""

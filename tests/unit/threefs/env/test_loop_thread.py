@@ -196,7 +196,7 @@ def test_work_that_is_left_is_done_when_the_program_ends() -> None:
 
 
 def test_a_call_of_a_finalizer_fails_instead_of_waiting_for_a_thread_that_never_runs() -> None:
-    assert said(TOO_LATE) == "the program is ending: it is too late for calls to the cluster"
+    assert said(TOO_LATE) == "the program is ending, so it is too late for calls to the cluster"
 
 
 def test_a_loop_that_is_stuck_does_not_keep_the_program() -> None:
