@@ -136,8 +136,7 @@ class FrameStream:
             self._loop.call_soon(self._flush)
 
     def send_now(self, head: bytes) -> None:
-        """Send a message without payload now, because no other one will join it: another step of the loop would cost
-        more than the message."""
+        """Send a message without payload now: no other one will join it, and a step of the loop costs more than it."""
         if self._flushing or self._blocked or self.closed:
             self.send(head)
             return

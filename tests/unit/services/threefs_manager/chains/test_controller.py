@@ -220,15 +220,12 @@ class Moody(MemoryEngine):
 
 
 class Desk:
-    """An overseer by itself over `count` chains of two targets each: one on node 1, one on node 2."""
+    """A chain controller by itself over `count` chains of two targets each: one on node 1, one on node 2."""
 
     def __init__(self, engine: Moody, epoch: Epoch, count: int) -> None:
         self.engine, self.count, self.clock = engine, count, SteppedClock()
-        self.store, self.publisher, self.failure_detector = (
-            Store(engine, epoch),
-            RoutingPublisher(),
-            FailureDetector(self.clock),
-        )
+        self.store, self.publisher = Store(engine, epoch), RoutingPublisher()
+        self.failure_detector = FailureDetector(self.clock)
         self.changes: list[tuple[Chain, Chain]] = []
         detector = StaleStoreDetector(0)
         detector.confirmed = True
