@@ -204,7 +204,7 @@ async def test_what_the_service_said_it_takes_is_checked_before_anything_is_sent
         add_echo(server)
         connection = await peers.connect(address, 5)
         for payload, offsets in ((b"x" * 11, []), (b"", [2**30] * 40)):
-            with pytest.raises(LimitExceeded, match="limit of 100 and 10"):
+            with pytest.raises(LimitExceeded, match="100 and 10 bytes"):
                 request = pb.WriteRequest(writes=[pb.ChunkWrite(offset=offset) for offset in offsets])
                 await connection.call(WRITE, request, timeout_s=5, payload=[payload])
         await connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[b"x" * 10])

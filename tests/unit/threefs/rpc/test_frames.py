@@ -81,7 +81,7 @@ def test_a_mutated_header_is_refused_or_within_the_limits(data: st.DataObject) -
         (frames.encode(99), ProtocolError, "unknown kind of frame 99"),
         (announcing(frames.encode(frames.REQUEST), LIMITS.body_bytes + 1), LimitExceeded, "body"),
         (frames.encode(frames.REQUEST, payload_bytes=LIMITS.payload_bytes + 1), LimitExceeded, "payload"),
-        (frames.encode(frames.CANCEL, payload_bytes=1), ProtocolError, "CANCEL frame has no payload"),
+        (frames.encode(frames.CANCEL, payload_bytes=1), ProtocolError, "CANCEL frame must not have payload"),
         (frames.encode(frames.SEGMENT, payload_bytes=SEGMENT_BYTES + 1), ProtocolError, "SEGMENT"),
         (frames.encode(frames.SEGMENT, body=b"x"), ProtocolError, "SEGMENT"),
     ],
