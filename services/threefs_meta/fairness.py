@@ -8,7 +8,7 @@ never come that far.
 import asyncio
 
 #: Steps of some microseconds each. A batch of 1024 names in a few directories makes less.
-MOST_STEPS = 2048
+MAX_STEPS = 2048
 
 
 class Turns:
@@ -22,7 +22,7 @@ class Turns:
     def due(self) -> bool:
         """Another step is about to be made. True: `give` is to be awaited before."""
         self._steps += 1
-        return self._steps >= MOST_STEPS
+        return self._steps >= MAX_STEPS
 
     async def give(self) -> None:
         self._steps = 0

@@ -39,8 +39,8 @@ FILES_AT_ONCE = 16
 ENTRIES_PER_TRANSACTION = 128
 _REPLAY_PAGES = 64  # per round
 #: Ticks for which something is put off that could not be freed: so many at first, then twice as many each time.
-_FIRST_BACKOFF_TICKS, _LONGEST_BACKOFF_TICKS = 1, 8
-_MOST_BACKOFFS = 65_536  # that are remembered
+_FIRST_BACKOFF_TICKS, _MAX_BACKOFF_TICKS = 1, 8
+_MAX_BACKOFFS = 65_536  # that are remembered
 _IDLE_S = 0.5
 
 _LOG = structlog.get_logger()
@@ -61,13 +61,13 @@ class GarbageCollector:
         self._removal_cursor = b""  # where the next round begins
         self._replay_cursor = b""
         #: Inodes that could not be freed: for how many ticks they are put off.
-        self._backoff_ticks = BoundedDict[int, int](_MOST_BACKOFFS)
+        self._backoff_ticks = BoundedDict[int, int](_MAX_BACKOFFS)
         self._damaged_until: dict[int, bytes] = {}  # directories: how far they were gone through, past damaged entries
         self._slots = asyncio.Semaphore(FILES_AT_ONCE)
         self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._background.start("collector", self._run())
+        self._background.start("garbage collector", self._run())
 
     async def stop(self) -> None:
         await self._background.stop()
@@ -176,7 +176,7 @@ class GarbageCollector:
         await self._run_transaction(move)
         for item in stuck:
             ticks = self._backoff_ticks.get(item.inode.inode, _FIRST_BACKOFF_TICKS)
-            self._backoff_ticks.put(item.inode.inode, min(2 * ticks, _LONGEST_BACKOFF_TICKS))
+            self._backoff_ticks.put(item.inode.inode, min(2 * ticks, _MAX_BACKOFF_TICKS))
 
     async def _free(self, item: _Removal) -> bool:
         """What a file has besides its record."""

@@ -7,7 +7,7 @@ right for all who find the same token, whichever service has changed the directo
 from threefs_meta.store.entry_columns import Columns
 
 #: Bounds the memory.
-MOST_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
 _OVERHEAD_BYTES = 512  # of each directory
 
 
@@ -25,7 +25,7 @@ class ListingCache:
         self._drop(directory)
         self._known[directory] = token, columns
         self.size += _size(columns)
-        while self.size > MOST_BYTES:
+        while self.size > MAX_BYTES:
             self._drop(next(iter(self._known)))
 
     def _drop(self, directory: int) -> None:

@@ -131,7 +131,7 @@ class MetaNode:
         await self._context.quotas.load(self._engine.begin())
         self._backup.bind(self._server)
         bind(self._server, self._context)  # not before the chains are known: until then callers try again
-        self._background.start("sampler of figures", self._sample())
+        self._background.start("statistics sampler", self._sample())
         self._background.start("identity of the store", self._identity.run())
         self._lease_reaper.start()
         self._usage_aggregator.start()

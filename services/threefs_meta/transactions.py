@@ -25,7 +25,7 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
 #: Rounds of work outside a transaction before the caller is told to come back later.
-_MOST_ROUNDS = 16
+_MAX_ROUNDS = 16
 _PAGE = 256
 
 T = TypeVar("T")
@@ -83,14 +83,14 @@ async def run_mutation(
 
 async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], Awaitable[T | NeedsChunkIo]]) -> T:
     """Run a transaction, in turns with what it wants to be done outside."""
-    for _ in range(_MOST_ROUNDS):
+    for _ in range(_MAX_ROUNDS):
         outcome: T | NeedsChunkIo
         try:
             outcome = await retry.run(
                 context.engine, attempt, clock=context.clock, random=context.random, replayable=True
             )
-        except DelegationHeld as claimed:
-            outcome = NeedsChunkIo(partial(delegation_recall.wait_returned, context, claimed))
+        except DelegationHeld as conflict:
+            outcome = NeedsChunkIo(partial(delegation_recall.wait_returned, context, conflict))
         if not isinstance(outcome, NeedsChunkIo):
             return outcome
         await asyncio.sleep(0)  # who has waited is in a task, and those who ask chunks need to be in one

@@ -14,7 +14,7 @@ from threefs_meta.access.credentials import Credentials
 ACCESS = b"system.posix_acl_access"
 DEFAULT = b"system.posix_acl_default"
 
-MOST_ENTRIES = 256
+MAX_ENTRIES = 256
 _VERSION = 2
 _HEADER = struct.Struct("<I")
 _ENTRY = struct.Struct("<HHI")
@@ -30,8 +30,8 @@ def parse(value: bytes) -> pb.Acl:
     if _HEADER.unpack_from(value)[0] != _VERSION:
         raise InvalidArgument(f"this is no access control list of version {_VERSION}")
     rows = list(_ENTRY.iter_unpack(value[_HEADER.size :]))
-    if len(rows) > MOST_ENTRIES:
-        raise InvalidArgument(f"an access control list has at most {MOST_ENTRIES} entries, not {len(rows)}")
+    if len(rows) > MAX_ENTRIES:
+        raise InvalidArgument(f"an access control list has at most {MAX_ENTRIES} entries, not {len(rows)}")
     tags = set(pb.AclTag.values()) - {pb.ACL_TAG_UNSPECIFIED}
     acl = pb.Acl()
     for tag, permissions, identity in rows:

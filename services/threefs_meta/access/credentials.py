@@ -7,7 +7,7 @@ from typing import Protocol
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 
-MOST_GROUPS = 1024
+MAX_GROUPS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ def actor_of(request: NamesCaller) -> Credentials:
     groups = caller.groups
     if not groups:
         return _user(caller.uid, caller.gid)
-    if len(groups) > MOST_GROUPS:
-        raise InvalidArgument(f"a user is in at most {MOST_GROUPS} groups, not {len(groups)}")
+    if len(groups) > MAX_GROUPS:
+        raise InvalidArgument(f"a user is in at most {MAX_GROUPS} groups, not {len(groups)}")
     return _user(caller.uid, caller.gid, tuple(groups))
 
 

@@ -77,7 +77,7 @@ def drop_privileges(inode: pb.Inode, actor: Credentials) -> None:
         inode.mode &= ~stat.S_ISGID
 
 
-def written_by(inode: pb.Inode, actor: Credentials) -> None:
+def drop_privileges_on_write(inode: pb.Inode, actor: Credentials) -> None:
     """The content was changed."""
     if not actor.is_super:
         drop_privileges(inode, actor)

@@ -94,7 +94,7 @@ async def get(ns: Namespace, inode: pb.Inode, name: bytes) -> bytes | None:
     return None if value is None else records.decode(value, XattrRecord, key).value
 
 
-async def listing(ns: Namespace, inode: pb.Inode) -> list[bytes]:
+async def names_of(ns: Namespace, inode: pb.Inode) -> list[bytes]:
     found = []
     if inode.xattr_bytes:
         found = [keys.xattr_of(key)[1] for key, _ in await ns.tx.get_range(*keys.xattrs(inode.inode))]

@@ -116,13 +116,13 @@ async def _plans(ns: Namespace, requests: Iterable[pb.CreateRequest], actor: Cre
             above, _, name = place.path.rpartition(b"/")
             found = directories.get((place.base, above))
             if found is None or not paths.is_plain(name) or len(place.path) > paths.MAX_PATH_BYTES:
-                spot = await resolve(ns, place, maker, follow=not request.exclusive)
-                if spot.entry is not None or spot.rest:
+                resolved = await resolve(ns, place, maker, follow=not request.exclusive)
+                if resolved.entry is not None or resolved.rest:
                     break
-                found = await parent_of(ns, spot, maker), spot.parent
-                if spot.name == name:
+                found = await parent_of(ns, resolved, maker), resolved.parent
+                if resolved.name == name:
                     directories[place.base, above] = found
-                name = spot.name
+                name = resolved.name
             row = keys.entry(found[1], name)
             if row in plans or request.unnamed:
                 break

@@ -46,12 +46,12 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import RETRY_ALONE, NeedsChunkIo
 
-MOST_CHANGES = 256
-_MOST_RECALLS = 16
+MAX_CHANGES = 256
+_MAX_RECALLS = 16
 #: For that long a transaction of several changes is tried before its halves are.
-_TOGETHER_S = 0.2
-_ALONE_S = 10.0
-_BREATH = 64  # changes between two chances for other calls
+_BATCH_TIMEOUT_S = 0.2
+_SINGLE_TIMEOUT_S = 10.0
+_YIELD_EVERY = 64  # changes between two chances for other calls
 
 Reply = PreencodedReply[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]
@@ -60,8 +60,8 @@ Work = Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]
 async def run_batch(context: Context, request: pb.BatchRequest) -> PreencodedReply[pb.BatchReply]:
     count = len(request.changes)
     mutation = request.mutation
-    if count > MOST_CHANGES:
-        raise InvalidArgument(f"a call has at most {MOST_CHANGES} changes, not {count}")
+    if count > MAX_CHANGES:
+        raise InvalidArgument(f"a call has at most {MAX_CHANGES} changes, not {count}")
     if len(mutation.client) != keys.CLIENT_BYTES or mutation.request + count >= 1 << 64:
         raise InvalidArgument(f"changes need the identity of their client in {keys.CLIENT_BYTES} bytes, and numbers")
     batch = _Batch(context, request)
@@ -90,7 +90,7 @@ class _Batch:
         if start == end:
             return
         try:
-            await self._run_transaction(start, end, _TOGETHER_S if end - start > 1 else _ALONE_S)
+            await self._run_transaction(start, end, _BATCH_TIMEOUT_S if end - start > 1 else _SINGLE_TIMEOUT_S)
         except (Conflict, TooOld, Throttled, MaybeCommitted, TooLarge) as error:
             if end - start == 1:
                 if error.retry is not Retry.NEVER:
@@ -103,7 +103,7 @@ class _Batch:
 
     async def _run_transaction(self, start: int, end: int, timeout_s: float) -> None:
         context = self.context
-        for _ in range(_MOST_RECALLS):
+        for _ in range(_MAX_RECALLS):
             try:
                 self._results[start:end] = await retry.run(
                     context.engine,
@@ -124,10 +124,10 @@ class _Batch:
         transaction = _BatchTransaction(self, tx, await self._replayed(tx))
         if not self.context.engine.is_embedded and end - start > 1:
             await prefetch(transaction.ns, self.actor, self.changes[start:end])
-        for batch_start in range(start, end, _BREATH):
+        for batch_start in range(start, end, _YIELD_EVERY):
             if batch_start > start:
                 await asyncio.sleep(0)
-            await transaction.run(batch_start, min(batch_start + _BREATH, end))
+            await transaction.run(batch_start, min(batch_start + _YIELD_EVERY, end))
         transaction.store_results()
         return transaction.results[start:end]
 
@@ -155,7 +155,7 @@ class _BatchTransaction:
         self._tx = tx
         self._memo = TxnMemo()
         self._creator = Creator(batch.client, batch.first)
-        self._to_keep: dict[int, bytes] = {}  # what is kept, by the identities
+        self._stored_results: dict[int, bytes] = {}  # what is kept, by the identities
         self._singly_until = 0  # up to this change
         self.ns = self._new_namespace()
 
@@ -165,18 +165,18 @@ class _BatchTransaction:
     async def run(self, start: int, end: int) -> None:
         number = start
         while number < end:
-            number += await self._run_together(number, end)
+            number += await self._run_same_kind(number, end)
             if number < end:
-                await self._run_one(number)
+                await self._run_single(number)
                 number += 1
 
-    async def _run_together(self, start: int, end: int) -> int:
+    async def _run_same_kind(self, start: int, end: int) -> int:
         """Changes of one kind next to each other, which many changes mostly are; how many were made."""
         if start < self._singly_until or start + 1 == end:
             return 0
         self._tx.savepoint()
         try:
-            made = await self._together(start, end)
+            made = await self._apply_same_kind(start, end)
         except ThreefsError:  # whoever makes that one by itself will meet it again
             self._rollback()
             self._singly_until = end
@@ -186,7 +186,7 @@ class _BatchTransaction:
         self._memo.commit_step()
         return len(made)
 
-    async def _together(self, start: int, end: int) -> Sequence[tuple[Reply, bytes]]:
+    async def _apply_same_kind(self, start: int, end: int) -> Sequence[tuple[Reply, bytes]]:
         """With each reply what is told of claims."""
         context, actor = self._batch.context, self._batch.actor
         same_kind = self._same_kind(start, end)
@@ -208,7 +208,7 @@ class _BatchTransaction:
                 return
             yield changes[number]
 
-    async def _run_one(self, number: int) -> None:
+    async def _run_single(self, number: int) -> None:
         if self.results[number] is not None:
             return
         self._tx.savepoint()
@@ -222,14 +222,14 @@ class _BatchTransaction:
             self.results[number] = outcomes.failed(done)
         else:
             identity = self._batch.first + number
-            self.results[number] = self._to_keep[identity] = outcomes.retry_alone(identity)
+            self.results[number] = self._stored_results[identity] = outcomes.retry_alone(identity)
         self._rollback()
 
     def _succeeded(self, number: int, reply: bytes, told: bytes) -> None:
         """`told`: what is said of claims now, and never again."""
         kind, identity = self._batch.kinds[number], self._batch.first + number
         assert kind is not None, "nothing is made of no kind"
-        self.results[number] = self._to_keep[identity] = outcomes.succeeded(kind, identity, reply)
+        self.results[number] = self._stored_results[identity] = outcomes.succeeded(kind, identity, reply)
         if told:
             self.results[number] = outcomes.succeeded(kind, identity, reply + told)
 
@@ -276,8 +276,8 @@ class _BatchTransaction:
         """What is written once for all."""
         for directory, now_ns in self._memo.changed.items():
             self.ns.set_times(directory, now_ns, now_ns)
-        if self._to_keep:
-            key = keys.replay(self._batch.client, next(iter(self._to_keep)))
+        if self._stored_results:
+            key = keys.replay(self._batch.client, next(iter(self._stored_results)))
             tick = self._batch.context.logical_clock.stamp()
-            reply = b"".join(self._to_keep.values())
+            reply = b"".join(self._stored_results.values())
             self._tx.set(key, records.encode(Replay(method=methods.BATCH.number, tick=tick, reply=reply)))

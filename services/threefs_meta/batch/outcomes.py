@@ -6,7 +6,7 @@ from threefs.errors import ThreefsError
 from threefs.rpc.preencoded import head, number
 from threefs.wire import meta_pb2 as pb
 
-_MOST_MESSAGE_CHARS = 1024
+_MAX_MESSAGE_CHARS = 1024
 #: Of BatchReply.results and of Changed.request, then of the reply in Changed, as protobuf writes them.
 _RESULT_TAG, _REQUEST_TAG = b"\x0a", b"\x20"
 _REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a", "rename": b"\x32", "close": b"\x32", "sync": b"\x32"}
@@ -23,7 +23,7 @@ def retry_alone(request: int) -> bytes:
 
 
 def failed(error: ThreefsError) -> bytes:
-    return serialized(pb.Changed(code=error.code, message=error.message[:_MOST_MESSAGE_CHARS]))
+    return serialized(pb.Changed(code=error.code, message=error.message[:_MAX_MESSAGE_CHARS]))
 
 
 def serialized(result: pb.Changed) -> bytes:

@@ -55,13 +55,13 @@ async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.I
     return inode
 
 
-async def parent_of(ns: Namespace, spot: Resolution, maker: Credentials) -> pb.Inode:
+async def parent_of(ns: Namespace, resolved: Resolution, maker: Credentials) -> pb.Inode:
     """The directory that gets a new entry. It is read, so that its removal is a conflict, but never written.
 
     Raises AccessDenied, and NotFound when it has been removed.
     """
-    parent = await ns.directory(spot.parent)
-    await check_parent(ns, spot.parent, parent, maker)
+    parent = await ns.directory(resolved.parent)
+    await check_parent(ns, resolved.parent, parent, maker)
     return parent
 
 
@@ -71,37 +71,37 @@ async def check_parent(ns: Namespace, number: int, directory: pb.Inode, actor: C
         permissions.check_parent(directory, actor, await directory_path.shown(ns.tx, number))
 
 
-async def add_directory(context: Context, ns: Namespace, spot: Resolution, spec: InodeSpec) -> pb.Inode:
-    """Make the directory that is missing at `spot`. It inherits its parent's layout."""
-    parent = await parent_of(ns, spot, spec.maker)
+async def add_directory(context: Context, ns: Namespace, resolved: Resolution, spec: InodeSpec) -> pb.Inode:
+    """Make the directory that is missing at `resolved`. It inherits its parent's layout."""
+    parent = await parent_of(ns, resolved, spec.maker)
     inode = await new_inode(context, parent, spec)
-    inode.parent = spot.parent
-    inode.name = spot.name
+    inode.parent = resolved.parent
+    inode.name = resolved.name
     if parent.HasField("layout"):
         inode.layout.CopyFrom(parent.layout)
-    await ns.add(spot.parent, spot.name, inode)
+    await ns.add(resolved.parent, resolved.name, inode)
     return inode
 
 
-async def add_parents(context: Context, ns: Namespace, spot: Resolution, spec: InodeSpec) -> Resolution:
+async def add_parents(context: Context, ns: Namespace, resolved: Resolution, spec: InodeSpec) -> Resolution:
     """Make the directories that are missing above the last component; where that one belongs."""
-    rest = spot.rest
+    rest = resolved.rest
     while rest:
-        made = await add_directory(context, ns, Resolution(spot.parent, spot.name, None), spec)
-        spot = Resolution(made.inode, rest[0], None)
+        made = await add_directory(context, ns, Resolution(resolved.parent, resolved.name, None), spec)
+        resolved = Resolution(made.inode, rest[0], None)
         rest = rest[1:]
-    return spot
+    return resolved
 
 
-def check_vacant(spot: Resolution, place: pb.Place) -> None:
+def check_vacant(resolved: Resolution, place: pb.Place) -> None:
     """Raise NotFound unless a new entry could be made right here."""
-    if spot.rest:
+    if resolved.rest:
         raise not_found(place)
 
 
-def check_new_name(spot: Resolution, place: pb.Place) -> None:
+def check_new_name(resolved: Resolution, place: pb.Place) -> None:
     """Raise InvalidArgument for '/', '.', '..' and bare inodes."""
-    if not spot.name:
+    if not resolved.name:
         raise InvalidArgument(f"{paths.shown_place(place)} does not name an entry")
 
 

@@ -18,7 +18,7 @@ from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
 from threefs_meta.transactions import NeedsChunkIo
 
 #: Appends under way that are remembered for each file. With more, readers may see zeros in place of the oldest.
-_MOST_APPENDS = 64
+_MAX_APPENDS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def reserve_append(inode: pb.Inode, session: bytes, length: int) -> int:
     nobody must see them before they are there."""
     offset = max(inode.length, inode.append_end)
     inode.append_end = offset + length
-    if len(inode.appends) >= _MOST_APPENDS:
+    if len(inode.appends) >= _MAX_APPENDS:
         del inode.appends[0]
     inode.appends.add(writer=writer_of(session), offset=offset, end=offset + length)
     return offset

@@ -35,7 +35,7 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo
 
 #: Rounds against somebody who writes what is being cut.
-_MOST_PASSES = 8
+_MAX_PASSES = 8
 
 
 class Truncation:
@@ -121,7 +121,7 @@ async def truncate_chunks(
     """Remove the bytes from `length` on that were there before `may_remove` was asked. False: it said no, or writers
     were quicker every time."""
     first = length // layout.chunk_bytes
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MAX_PASSES):
         refused = False
         async for chain, page in chunks.listing(layout, inode, first, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
             updates = _truncations(layout, inode, length, chain, page)

@@ -25,7 +25,7 @@ from threefs_meta.store.namespace import Namespace
 
 M = TypeVar("M", bound=Message)
 #: No tree of people is so deep; what is deeper is told to be no loop.
-_MOST_LEVELS = 1 << 16
+_MAX_LEVELS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ async def check_no_loop(ns: Namespace, number: int) -> list[Problem]:
     """Whether the way from a directory to the root ends. A way that ends elsewhere is told of where it ends."""
     seen: set[int] = set()
     at = number
-    while at != ROOT and len(seen) < _MOST_LEVELS:
+    while at != ROOT and len(seen) < _MAX_LEVELS:
         if at in seen:
             return [Problem(pb.LOOP, f"directory {at} lies below itself", keys.inode(at), at)]
         seen.add(at)

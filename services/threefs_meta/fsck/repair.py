@@ -18,7 +18,7 @@ from threefs_meta.store.namespace import Namespace, make_root
 LOST_AND_FOUND = b"lost+found"
 _MODE = 0o700
 _TOKEN_BYTES = 16
-_MOST_TRIES = 16
+_MAX_TRIES = 16
 
 
 async def repair(context: Context, ns: Namespace, problem: Problem) -> bool:
@@ -117,7 +117,7 @@ async def _reconnect(context: Context, ns: Namespace, inode: pb.Inode, now_ns: i
     """A name in /lost+found, made of its number. Raises NotADirectory, AlreadyExists when that is not possible."""
     directory = await _lost_and_found(context, ns)
     name = b"#%d" % inode.inode
-    for number in range(1, _MOST_TRIES):
+    for number in range(1, _MAX_TRIES):
         if await ns.tx.get(keys.entry(directory, name)) is None:
             break
         name = b"#%d.%d" % (inode.inode, number)

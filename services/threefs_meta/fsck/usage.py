@@ -20,13 +20,13 @@ async def page(tx: Transaction, after: bytes, limit: int) -> tuple[list[pb.FsckU
     """Sums behind `after`, with what is not added up yet; where to go on, or b"" at the end."""
     begin = after + b"\0" if after else keys.USAGE[0]
     pairs = await tx.get_range(begin, keys.USAGE[1], limit=limit, snapshot=True)
-    waiting, changes = await _waiting(tx)
+    pending, changes = await _pending(tx)
     kept = {keys.account_of(key): records.decode(value, Usage, key) for key, value in pairs}
     last = pairs[-1][0] if len(pairs) == limit else b""
-    for account in waiting:  # that have no sum yet come where they would
+    for account in pending:  # that have no sum yet come where they would
         if begin <= keys.usage(account) and (not last or keys.usage(account) <= last):
             kept.setdefault(account, Usage())
-    return [_together(account, kept[account], waiting, changes) for account in sorted(kept)], last
+    return [_with_pending(account, kept[account], pending, changes) for account in sorted(kept)], last
 
 
 async def difference(tx: Transaction, kept: pb.FsckUsage, counted: pb.FsckUsage) -> Cost:
@@ -34,13 +34,13 @@ async def difference(tx: Transaction, kept: pb.FsckUsage, counted: pb.FsckUsage)
     key = keys.usage(kept.account)
     value = await tx.get(key, snapshot=True)
     usage = Usage() if value is None else records.decode(value, Usage, key)
-    now = _together(kept.account, usage, *await _waiting(tx))
+    now = _with_pending(kept.account, usage, *await _pending(tx))
     if now != kept:
         return ZERO
     return Cost(counted.bytes - kept.bytes, counted.inodes - kept.inodes)
 
 
-async def _waiting(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Account]]:
+async def _pending(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Account]]:
     """All that is not added up, and how many changes that are."""
     sums: dict[Account, Cost] = {}
     changes: Counter[Account] = Counter()
@@ -51,8 +51,10 @@ async def _waiting(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Accoun
     return sums, changes
 
 
-def _together(account: Account, usage: Usage, waiting: dict[Account, Cost], changes: Counter[Account]) -> pb.FsckUsage:
-    more = waiting.get(account, ZERO)
+def _with_pending(
+    account: Account, usage: Usage, pending: dict[Account, Cost], changes: Counter[Account]
+) -> pb.FsckUsage:
+    more = pending.get(account, ZERO)
     return pb.FsckUsage(
         account=account,
         bytes=usage.bytes + more.bytes,

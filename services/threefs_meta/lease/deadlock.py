@@ -18,7 +18,7 @@ from threefs_meta.store.namespace import Namespace
 
 LockOwner = tuple[bytes, int]  # client, and owner within it
 
-MOST_VISITED = 64
+MAX_VISITED = 64
 #: A record that was not renewed for so long is of somebody who does not ask any more.
 STALE_TICKS = 3
 
@@ -27,7 +27,7 @@ async def closes_cycle(ns: Namespace, owner: LockOwner, inode: int, requested: p
     """Whether somebody in the way of `me` waits, maybe through others, for `me`."""
     stack: list[tuple[LockOwner, int, pb.FileLock]] = [(owner, inode, requested)]
     seen: set[LockOwner] = set()
-    while stack and len(seen) < MOST_VISITED:
+    while stack and len(seen) < MAX_VISITED:
         waiter, number, lock = stack.pop()
         for holder in await _blockers(ns, waiter, number, lock):
             if holder == owner:

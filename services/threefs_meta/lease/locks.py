@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 
-MOST_LOCKS = 1024  # of one client on one file
+MAX_LOCKS = 1024  # of one client on one file
 END = (1 << 64) - 1
 
 

@@ -63,8 +63,8 @@ class LeaseReaper:
         self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._background.start("ticks", self._context.logical_clock.run(self._wake.set))
-        self._background.start("sweeper", self._run())
+        self._background.start("logical clock", self._context.logical_clock.run(self._wake.set))
+        self._background.start("lease reaper", self._run())
 
     async def stop(self) -> None:
         await self._background.stop()
@@ -216,7 +216,7 @@ async def end_session(context: Context, key: bytes, ended: IsEnded) -> None:
                 return changed
             widen_chains_used(inode, report)
             finish_appends(inode, keys.session_of(key))
-            permissions.written_by(inode, _NOBODY)
+            permissions.drop_privileges_on_write(inode, _NOBODY)
             ns.put_inode(inode)
             await ns.close_session(inode, keys.session_of(key), context.clock.wall_ns())
         tx.clear(key)

@@ -12,7 +12,7 @@ from threefs_meta.resolve.batch_resolver import BatchResolver, Found
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
-MOST_PLACES = 4096
+MAX_PLACES = 4096
 _YIELD_EVERY = 1024  # places between two chances for other calls: some milliseconds
 
 #: Of BatchStatReply.results and of StatResult.inode, then of BatchStatReply.inodes, as protobuf writes them.
@@ -22,19 +22,19 @@ _RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
 async def batch_stat(context: Context, request: pb.BatchStatRequest) -> PreencodedReply[pb.BatchStatReply]:
     places, wanted = request.places, list(request.paths)
     count = len(places) + len(wanted)
-    if count > MOST_PLACES:
-        raise InvalidArgument(f"a batch has at most {MOST_PLACES} paths, not {count}")
+    if count > MAX_PLACES:
+        raise InvalidArgument(f"a batch has at most {MAX_PLACES} paths, not {count}")
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> PreencodedReply[pb.BatchStatReply]:
         pieces: list[bytes] = []
-        finder = BatchResolver(ns, actor, follow=request.follow)
+        resolver = BatchResolver(ns, actor, follow=request.follow)
         for start in range(0, len(places), _YIELD_EVERY):
-            _put_results(pieces, await finder.find_places(places[start : start + _YIELD_EVERY]))
+            _put_results(pieces, await resolver.find_places(places[start : start + _YIELD_EVERY]))
             if count > _YIELD_EVERY:
                 await asyncio.sleep(0)
         for start in range(0, len(wanted), _YIELD_EVERY):
-            _put_inodes(pieces, start, await finder.find(request.base, wanted[start : start + _YIELD_EVERY]))
+            _put_inodes(pieces, start, await resolver.find(request.base, wanted[start : start + _YIELD_EVERY]))
             if count > _YIELD_EVERY:
                 await asyncio.sleep(0)
         return PreencodedReply(pb.BatchStatReply, pieces)

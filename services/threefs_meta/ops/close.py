@@ -64,7 +64,7 @@ def _apply_report(
     if request.session:
         widen_chains_used(inode, length_update.report)
     if changed:
-        permissions.written_by(inode, actor)
+        permissions.drop_privileges_on_write(inode, actor)
         return ns.put_inode
     return ns.put_inode_unseen if ended or inode.chains_used != before else None
 

@@ -11,15 +11,15 @@ from threefs_meta.fsck.repair import repair
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
 
-MOST_SUBJECTS = 256
-MOST_NAMES = 70_000  # more than any file may have
+MAX_SUBJECTS = 256
+MAX_NAMES = 70_000  # more than any file may have
 
 
 async def fsck_recheck(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRecheckReply:
-    if len(request.subjects) > MOST_SUBJECTS:
-        raise InvalidArgument(f"at most {MOST_SUBJECTS} things are looked at at once, not {len(request.subjects)}")
-    if sum(len(subject.names) for subject in request.subjects) > MOST_NAMES:
-        raise InvalidArgument(f"at most {MOST_NAMES} names are looked at at once")
+    if len(request.subjects) > MAX_SUBJECTS:
+        raise InvalidArgument(f"at most {MAX_SUBJECTS} things are looked at at once, not {len(request.subjects)}")
+    if sum(len(subject.names) for subject in request.subjects) > MAX_NAMES:
+        raise InvalidArgument(f"at most {MAX_NAMES} names are looked at at once")
 
     async def work(ns: Namespace) -> pb.FsckRecheckReply | NeedsChunkIo:
         reply = pb.FsckRecheckReply()

@@ -20,8 +20,8 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
-MOST_ROWS = 4096
-MOST_WANTED = 4096
+MAX_ROWS = 4096
+MAX_WANTED = 4096
 _YIELD_EVERY = 64  # rows between two chances for other calls
 
 _RANGES = {
@@ -37,9 +37,9 @@ async def fsck_scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckSca
         return await run_readonly(context, lambda ns: _usage_page(ns, request))
     if request.table not in _RANGES:
         raise InvalidArgument(f"there is no table {request.table} to check")
-    if len(request.wanted) > MOST_WANTED:
-        raise InvalidArgument(f"names of at most {MOST_WANTED} inodes can be wanted, not of {len(request.wanted)}")
-    limit = min(request.limit or MOST_ROWS, MOST_ROWS)
+    if len(request.wanted) > MAX_WANTED:
+        raise InvalidArgument(f"names of at most {MAX_WANTED} inodes can be wanted, not of {len(request.wanted)}")
+    limit = min(request.limit or MAX_ROWS, MAX_ROWS)
     wanted = frozenset(request.wanted)
 
     async def work(ns: Namespace) -> pb.FsckScanReply:
@@ -61,7 +61,7 @@ async def fsck_scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckSca
 
 
 async def _usage_page(ns: Namespace, request: pb.FsckScanRequest) -> pb.FsckScanReply:
-    limit = min(request.limit or MOST_ROWS, MOST_ROWS)
+    limit = min(request.limit or MAX_ROWS, MAX_ROWS)
     found, after = await usage.page(ns.tx, request.after, limit)
     return pb.FsckScanReply(usage=found, rows=len(found), after=after, more=bool(after))
 

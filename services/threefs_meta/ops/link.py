@@ -11,7 +11,7 @@ from threefs_meta.resolve.resolver import find, not_found, resolve
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
 
-MOST_LINKS = 65_000
+MAX_LINKS = 65_000
 
 
 async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
@@ -23,8 +23,8 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
             raise PermissionDenied(f"{paths.shown_place(request.source)} is a directory, which has only one name")
         if not inode.nlink and not inode.unnamed:
             raise not_found(request.source)
-        if inode.nlink >= MOST_LINKS:
-            raise TooManyLinks(f"{paths.shown_place(request.source)} has {MOST_LINKS} names already")
+        if inode.nlink >= MAX_LINKS:
+            raise TooManyLinks(f"{paths.shown_place(request.source)} has {MAX_LINKS} names already")
         resolved = await resolve(ns, request.destination, actor, follow=False)
         if resolved.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")

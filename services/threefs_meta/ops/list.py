@@ -19,9 +19,9 @@ from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
-MOST_ENTRIES = 4096
+MAX_ENTRIES = 4096
 #: Symbolic links may make attributes large; the reply stays well under the limit of a frame.
-_MOST_BYTES = 4 << 20
+_MAX_BYTES = 4 << 20
 _YIELD_EVERY = 256  # entries between two chances for other calls
 
 #: Of ListReply.entries and of the fields of Entry, as protobuf writes them.
@@ -33,7 +33,7 @@ _MORE = pb.ListReply(more=True).SerializeToString()
 async def list_entries(context: Context, request: pb.ListRequest) -> PreencodedReply[pb.ListReply]:
     if len(request.after) > paths.MAX_NAME_BYTES:
         raise InvalidArgument("the name to continue behind is longer than any name")
-    limit = min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
+    limit = min(request.limit or MAX_ENTRIES, MAX_ENTRIES)
 
     actor = actor_of(request)
 
@@ -69,7 +69,7 @@ async def _put_with_attributes(pieces: list[bytes], ns: Namespace, found: Sequen
             body = await inode_codec.with_times(ns, body, keys.inode(inode))
         _put(pieces, name, entry, head(_ATTRIBUTES_TAG, len(body)) + body)
         size += len(body)
-        if size > _MOST_BYTES:
+        if size > _MAX_BYTES:
             return count
         if count % _YIELD_EVERY == 0:
             await asyncio.sleep(0)

@@ -8,21 +8,21 @@ from threefs_meta.access import permissions
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.access.permissions import READ, SEARCH
 from threefs_meta.context import Context
-from threefs_meta.ops.list import MOST_ENTRIES
+from threefs_meta.ops.list import MAX_ENTRIES
 from threefs_meta.resolve import paths
 from threefs_meta.store import entry_columns, inode_codec, keys
 from threefs_meta.store.entry_columns import Columns
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
-MOST_WITH_ATTRIBUTES = 256
+MAX_WITH_ATTRIBUTES = 256
 
 
 async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListNamesReply:
     if len(request.after) > paths.MAX_NAME_BYTES:
         raise InvalidArgument("the name to continue behind is longer than any name")
     number, actor = request.directory, actor_of(request)
-    most = 0 if request.after else min(request.attributes_up_to, MOST_WITH_ATTRIBUTES)
+    most = 0 if request.after else min(request.attributes_up_to, MAX_WITH_ATTRIBUTES)
 
     async def work(ns: Namespace) -> pb.ListNamesReply:
         directory = await ns.inode(number)
@@ -48,14 +48,14 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
 
 async def _entries(context: Context, ns: Namespace, request: pb.ListNamesRequest, token: int) -> tuple[Columns, bool]:
     """And whether there are more."""
-    number, limit = request.directory, min(request.limit or MOST_ENTRIES, MOST_ENTRIES)
+    number, limit = request.directory, min(request.limit or MAX_ENTRIES, MAX_ENTRIES)
     lasting = token != 0 and not request.after
     known = context.listing_cache.get(number, token) if lasting else None
     if known is not None and len(known.types) <= limit:
         return known, False
     pairs = await ns.tx.get_range(*keys.entries(number, request.after), limit=limit + 1)
     found, more = entry_columns.of_entries(pairs[:limit]), len(pairs) > limit
-    if lasting and not more and len(pairs) <= MOST_WITH_ATTRIBUTES:
+    if lasting and not more and len(pairs) <= MAX_WITH_ATTRIBUTES:
         context.listing_cache.put(number, token, found)
     return found, more
 

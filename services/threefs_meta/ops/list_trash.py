@@ -13,13 +13,13 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 from threefs_meta.trash import retention
 
-MOST_ITEMS = 512
+MAX_ITEMS = 512
 
 
 async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListTrashReply:
     if len(request.after) > paths.MAX_NAME_BYTES:
         raise InvalidArgument("the name to continue behind is longer than any name")
-    limit = min(request.limit or MOST_ITEMS, MOST_ITEMS)
+    limit = min(request.limit or MAX_ITEMS, MAX_ITEMS)
     actor = actor_of(request)
     clock = context.logical_clock
 

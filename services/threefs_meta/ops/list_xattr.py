@@ -14,7 +14,7 @@ async def list_xattr(context: Context, request: pb.ListXattrRequest) -> pb.ListX
 
     async def work(ns: Namespace) -> pb.ListXattrReply:
         _, inode = await find(ns, request.place, actor, follow=request.follow)
-        found = await xattrs.listing(ns, inode)
+        found = await xattrs.names_of(ns, inode)
         return pb.ListXattrReply(names=[name for name in found if xattrs.is_visible(actor, name)])
 
     return await run_readonly(context, work)

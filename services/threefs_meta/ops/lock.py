@@ -47,8 +47,8 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
         if request.wait:
             deadlock.clear_wait(ns, owner)
         own = locks.after_request(own, requested)
-        if len(of_other_owners) + len(own) > locks.MOST_LOCKS:
-            raise TooManyLocks(f"a client has at most {locks.MOST_LOCKS} locks on a file")
+        if len(of_other_owners) + len(own) > locks.MAX_LOCKS:
+            raise TooManyLocks(f"a client has at most {locks.MAX_LOCKS} locks on a file")
         if of_other_owners or own:
             lease = await leases.ensure(ns.tx, client, context.logical_clock.stamp())
             record = ClientLocks(lease=lease, locks=[*of_other_owners, *own])

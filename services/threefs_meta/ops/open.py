@@ -38,7 +38,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
             first = truncation.apply(ns, inode, await ns.chains_used(inode))
             if first is not None:
                 return first
-            permissions.written_by(inode, actor)
+            permissions.drop_privileges_on_write(inode, actor)
             ns.put_inode(inode)
         lease = 0
         if request.session:

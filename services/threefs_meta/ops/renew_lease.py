@@ -15,12 +15,12 @@ from threefs_meta.context import Context
 from threefs_meta.lease import leases
 from threefs_meta.store import keys
 
-MOST_HOLDS = 1024  # in one request
+MAX_HOLDS = 1024  # in one request
 
 
 async def renew_lease(context: Context, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
-    if len(request.hold) > MOST_HOLDS or len(request.drop) > MOST_HOLDS:
-        raise InvalidArgument(f"at most {MOST_HOLDS} files at a time")
+    if len(request.hold) > MAX_HOLDS or len(request.drop) > MAX_HOLDS:
+        raise InvalidArgument(f"at most {MAX_HOLDS} files at a time")
 
     async def attempt(tx: Transaction) -> pb.RenewLeaseReply:
         if request.end:

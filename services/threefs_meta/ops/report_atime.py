@@ -10,12 +10,12 @@ from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
 
-MOST_FILES = 256
+MAX_FILES = 256
 
 
 async def report_atime(context: Context, request: pb.ReportAtimeRequest) -> pb.ReportAtimeReply:
-    if not len(request.inode) == len(request.ago_ms) <= MOST_FILES:
-        raise InvalidArgument(f"up to {MOST_FILES} files, and for each of them how long ago it was read")
+    if not len(request.inode) == len(request.ago_ms) <= MAX_FILES:
+        raise InvalidArgument(f"up to {MAX_FILES} files, and for each of them how long ago it was read")
     now_ns = context.clock.wall_ns()
 
     async def attempt(tx: Transaction) -> None:

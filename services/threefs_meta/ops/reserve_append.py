@@ -34,7 +34,7 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         check_length(inode, length)
         context.quotas.check_growth(inode, length - inode.length)
         mode = inode.mode
-        permissions.written_by(inode, actor)
+        permissions.drop_privileges_on_write(inode, actor)
         if request.end:
             inode.length = length
             inode.mtime_ns = inode.ctime_ns = context.clock.wall_ns()

@@ -7,12 +7,12 @@ from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation
 
-MOST_DELEGATIONS = 256
+MAX_DELEGATIONS = 256
 
 
 async def return_delegation(context: Context, request: pb.ReturnDelegationRequest) -> pb.ReturnDelegationReply:
-    if len(request.directories) > MOST_DELEGATIONS or len(request.directories) != len(request.numbers):
-        raise InvalidArgument(f"at most {MOST_DELEGATIONS} directories, with a number each")
+    if len(request.directories) > MAX_DELEGATIONS or len(request.directories) != len(request.numbers):
+        raise InvalidArgument(f"at most {MAX_DELEGATIONS} directories, with a number each")
 
     async def attempt(tx: Transaction) -> pb.ReturnDelegationReply:
         ns = context.namespace(tx)

@@ -12,12 +12,12 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
 from threefs_meta.trash import retention
 
-LONGEST_TRASH_S = 10 * 366 * 24 * 3600
+MAX_TRASH_S = 10 * 366 * 24 * 3600
 
 
 async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeReply:
-    if request.trash_s > LONGEST_TRASH_S:
-        raise InvalidArgument(f"what is removed is kept for at most {LONGEST_TRASH_S} seconds, not {request.trash_s}")
+    if request.trash_s > MAX_TRASH_S:
+        raise InvalidArgument(f"what is removed is kept for at most {MAX_TRASH_S} seconds, not {request.trash_s}")
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:

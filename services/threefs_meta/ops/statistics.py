@@ -7,8 +7,8 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
-MOST_COUNTED = 1000
-MOST_QUOTAS = 256
+MAX_COUNTED = 1000
+MAX_QUOTAS = 256
 _BACKLOG = {
     "removals_waiting": keys.REMOVALS,
     "leases_ending": keys.ENDED,
@@ -40,10 +40,10 @@ async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.Stat
 
     async def waiting(ns: Namespace) -> None:
         for field, (begin, end) in _BACKLOG.items():
-            setattr(reply, field, len(await ns.tx.get_range(begin, end, limit=MOST_COUNTED, snapshot=True)))
+            setattr(reply, field, len(await ns.tx.get_range(begin, end, limit=MAX_COUNTED, snapshot=True)))
 
     await run_readonly(context, waiting)
-    for account, status in context.quotas.statuses(b"", MOST_QUOTAS):
+    for account, status in context.quotas.statuses(b"", MAX_QUOTAS):
         number = accounting.number_of(account)
         reply.quotas.add(
             tree=number if accounting.is_tree(account) else 0,

@@ -39,7 +39,7 @@ def sync_transaction(
             return changed
         ended = finish_appends(inode, request.session, request.appends_end)
         if changed:
-            permissions.written_by(inode, actor)
+            permissions.drop_privileges_on_write(inode, actor)
             ns.put_inode(inode)
         elif ended:
             ns.put_inode_unseen(inode)

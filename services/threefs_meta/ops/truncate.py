@@ -33,7 +33,7 @@ async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeRep
         first = truncation.apply(ns, inode, await ns.chains_used(inode))
         if first is not None:
             return first
-        permissions.written_by(inode, actor)
+        permissions.drop_privileges_on_write(inode, actor)
         ns.put_inode(inode)
         return pb.InodeReply(inode=inode)
 

@@ -70,14 +70,14 @@ def add(sums: dict[Account, Cost], charges: Charges, sign: int) -> None:
         sums[account] = Cost(before.bytes + sign * cost.bytes, before.inodes + sign * cost.inodes)
 
 
-def is_root(inode: pb.Inode) -> bool:
+def is_quota_root(inode: pb.Inode) -> bool:
     """A directory that has a quota of its own."""
     return inode.type == pb.DIRECTORY and inode.tree == inode.inode
 
 
 def inherit(inode: pb.Inode, parent: pb.Inode) -> bool:
     """Count the inode for whom its directory counts; True if that is somebody else than before."""
-    tree = inode.inode if is_root(inode) else parent.tree
+    tree = inode.inode if is_quota_root(inode) else parent.tree
     before = inode.tree, inode.by_user
     inode.tree, inode.by_user = tree, parent.by_user
     return before != (inode.tree, inode.by_user)

@@ -41,7 +41,7 @@ class UsageAggregator:
         self._background = BackgroundTasks()
 
     def start(self) -> None:
-        self._background.start("bookkeeper", self._run())
+        self._background.start("usage aggregator", self._run())
 
     async def stop(self) -> None:
         await self._background.stop()

@@ -12,7 +12,7 @@ from threefs_meta.store.namespace import Namespace
 async def inherit_quota(ns: Namespace, inode: pb.Inode, parent: pb.Inode) -> None:
     """An inode has come into a directory: it counts for whom that counts, and so will what is in it, bit by bit. The
     caller stores the inode."""
-    if accounting.is_root(inode):
+    if accounting.is_quota_root(inode):
         await put_below(ns.tx, inode.inode, parent.tree)
     if accounting.inherit(inode, parent) and inode.type == pb.DIRECTORY:
         mark_for_retag(ns.tx, inode.inode)

@@ -18,9 +18,9 @@ from threefs_meta.store.namespace import Namespace
 
 #: An inode as it is shown, serialized.
 Found = bytes | ThreefsError
-_LONGEST_KEY_BYTES = len(keys.entry(0, b"n" * paths.MAX_NAME_BYTES))
+_MAX_KEY_BYTES = len(keys.entry(0, b"n" * paths.MAX_NAME_BYTES))
 #: Above that a path may be too long, though its directory and its name are not.
-_LONGEST_DIRECTORY_BYTES = paths.MAX_PATH_BYTES - paths.MAX_NAME_BYTES - 1
+_MAX_DIRECTORY_BYTES = paths.MAX_PATH_BYTES - paths.MAX_NAME_BYTES - 1
 
 
 class _Search:
@@ -90,7 +90,7 @@ class BatchResolver:
             if above not in prefixes:
                 prefixes[above] = await self._directory_prefix(base, above)
         rows = [prefixes[above] + name for above, _, name in parts]
-        if not all(prefixes.values()) or max(map(len, rows), default=0) > _LONGEST_KEY_BYTES:
+        if not all(prefixes.values()) or max(map(len, rows), default=0) > _MAX_KEY_BYTES:
             some = [at for at, (above, _, name) in enumerate(parts) if prefixes[above] and paths.is_plain(name)]
             rows = [rows[at] for at in some]
             numbers, wanted = [numbers[at] for at in some], [wanted[at] for at in some]
@@ -132,12 +132,12 @@ class BatchResolver:
     async def _directory_prefix(self, base: int, path: bytes) -> bytes:
         """What the keys of its entries begin with, if it is a directory that the actor may search."""
         number = 0
-        if len(path) > _LONGEST_DIRECTORY_BYTES:
+        if len(path) > _MAX_DIRECTORY_BYTES:
             return b""
         try:
-            spot = await resolve(self._ns, pb.Place(base=base, path=path), self._actor, follow=True)
-            if spot.entry is not None and spot.entry.type == pb.DIRECTORY:
-                number = spot.entry.inode
+            resolved = await resolve(self._ns, pb.Place(base=base, path=path), self._actor, follow=True)
+            if resolved.entry is not None and resolved.entry.type == pb.DIRECTORY:
+                number = resolved.entry.inode
             if number and not self._actor.is_super:
                 number *= permits(await self._ns.directory(number), self._actor, SEARCH)
         except (Conflict, TooOld, Throttled):

@@ -32,13 +32,13 @@ async def resolve(ns: Namespace, place: pb.Place, actor: Credentials = TRUSTED, 
     """
     memo = ns.memo
     if place.base:
-        spot = await _resolve_child(ns, place.base, place.path, actor, follow)
-        if spot is not None:
-            return spot
+        resolved = await _resolve_child(ns, place.base, place.path, actor, follow)
+        if resolved is not None:
+            return resolved
     if memo is not None:
-        spot = await _resolve_memoized(ns, place, follow)
-        if spot is not None:
-            return spot
+        resolved = await _resolve_memoized(ns, place, follow)
+        if resolved is not None:
+            return resolved
     rest = paths.split(place.path)
     at = place.base or ROOT
     if at != ROOT:
@@ -141,15 +141,15 @@ async def find(
     ns: Namespace, place: pb.Place, actor: Credentials = TRUSTED, *, follow: bool
 ) -> tuple[Resolution, pb.Inode]:
     """The inode at a place. Raises NotFound."""
-    spot = await resolve(ns, place, actor, follow=follow)
-    if spot.entry is None:
+    resolved = await resolve(ns, place, actor, follow=follow)
+    if resolved.entry is None:
         raise not_found(place)
-    if spot.name:
-        return spot, await ns.require_inode(spot.entry.inode)
-    inode = await ns.inode(spot.entry.inode)
+    if resolved.name:
+        return resolved, await ns.require_inode(resolved.entry.inode)
+    inode = await ns.inode(resolved.entry.inode)
     if inode is None or _has_lost_name(place, inode):  # '..' or a base of which the record is gone
         raise not_found(place)
-    return spot, inode
+    return resolved, inode
 
 
 def _has_lost_name(place: pb.Place, inode: pb.Inode) -> bool:

@@ -29,7 +29,7 @@ _ROW = np.dtype(
 _BODY_AT = 5
 #: So many are decoded one by one. A directory is listed now and then, and numpy, which is quicker for many,
 #: takes long to be back in the processor's caches.
-_FEW = 256
+_MIN_VECTORIZED = 256
 _BODY_BYTES = _ROW.itemsize - _BODY_AT
 _ZEROS = crc32c_behind(FORMAT_CRC, bytes(_BODY_BYTES))
 
@@ -59,7 +59,7 @@ def of_entries(pairs: Sequence[Pair]) -> Columns:
     """Of stored entries. Raises Corrupt."""
     names = b"".join([name + b"\0" for name in keys.names_of([key for key, _ in pairs])])
     values = [value for _, value in pairs]
-    if len(values) > _FEW and set(map(len, values)) == {_ROW.itemsize}:
+    if len(values) > _MIN_VECTORIZED and set(map(len, values)) == {_ROW.itemsize}:
         stored = b"".join(values)
         rows = np.frombuffer(stored, _ROW)
         if _usual(rows, stored):

@@ -36,7 +36,7 @@ REPORT_S = 5.0
 _START_S = 30.0
 _CALL_S = 5.0
 _PAUSE_S = 0.2
-_MOST_ATTEMPTS = 5
+_MAX_ATTEMPTS = 5
 _ID_BYTES = 16
 _PAGE = 200
 
@@ -107,7 +107,7 @@ class StoreIdentity:
             try:
                 return (await self._ask_manager(request)).epoch
             except StrangeStore:
-                if attempts == _MOST_ATTEMPTS:
+                if attempts == _MAX_ATTEMPTS:
                     raise
 
     async def _transaction(self, function: Callable[[Transaction], Awaitable[T]]) -> T:

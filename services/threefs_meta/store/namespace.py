@@ -27,7 +27,7 @@ from threefs_meta.quota.accounting import (
     add,
     charges_of,
     inherit,
-    is_root,
+    is_quota_root,
     to_record,
     tree_account,
 )
@@ -35,7 +35,7 @@ from threefs_meta.quota.limits import Quotas
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.entry_codec import Entry
 
-MOST_COUNTED = 1024  # subdirectories
+MAX_COUNTED = 1024  # subdirectories
 _TOKEN_BYTES = 8
 _CHANGE_MASK = (1 << 64) - 1
 #: Each subdirectory has a key of its own beside the times: so nobody who makes one conflicts with another.
@@ -140,21 +140,21 @@ class Namespace:
     async def with_times(self, inode: pb.Inode) -> pb.Inode:
         """Complete what is shown of a directory: its times, and a link count of 2 and one per subdirectory.
 
-        Not to be stored. Beyond MOST_COUNTED subdirectories the count is 1, which tells programs not to rely on it.
+        Not to be stored. Beyond MAX_COUNTED subdirectories the count is 1, which tells programs not to rely on it.
         Its change is another one, but not a higher one, when its record or one of its entries has changed: entries draw
         a token instead of raising a number, as two creates in one directory would meet in that.
         """
         if inode.type != pb.DIRECTORY:
             return inode
         inode.ClearField("delegation")
-        facts = await self.tx.get_range(*keys.directory_facts(inode.inode), limit=MOST_COUNTED + 2, snapshot=True)
+        facts = await self.tx.get_range(*keys.directory_facts(inode.inode), limit=MAX_COUNTED + 2, snapshot=True)
         if facts and not keys.is_subdirectory(facts[0][0]):
             key, value = facts.pop(0)
             times = records.decode(value, DirectoryTimes, key)
             inode.mtime_ns, inode.ctime_ns = times.mtime_ns, max(times.ctime_ns, inode.ctime_ns)
             inode.change = (inode.change + times.token) & _CHANGE_MASK
         if inode.nlink:
-            inode.nlink = 2 + len(facts) if len(facts) <= MOST_COUNTED else 1
+            inode.nlink = 2 + len(facts) if len(facts) <= MAX_COUNTED else 1
         return inode
 
     def put_inode(self, inode: pb.Inode) -> bytes:
@@ -184,7 +184,7 @@ class Namespace:
         if inode.type == pb.DIRECTORY:
             self._last_changed = (0, 0)
             self.tx.clear(keys.times(inode.inode))
-            if is_root(inode):
+            if is_quota_root(inode):
                 self.tx.clear(keys.limits(tree_account(inode.inode)))
             if self.memo is not None:
                 self.memo.step_changes[inode.inode] = None

@@ -29,7 +29,7 @@ NAME = b".trash"
 _MODE, _OWNERS_MODE = 0o711, 0o700  # everybody may go through to what is theirs
 _TAIL = re.compile(rb"~([0-9a-f]{1,16})-[0-9a-f]{8}$")
 #: No tree of people is so deep; what is deeper has no trash.
-_MOST_LEVELS = 4096
+_MAX_LEVELS = 4096
 
 
 def due_of(name: bytes) -> int | None:
@@ -59,7 +59,7 @@ async def _ancestors(ns: Namespace, directory: int) -> list[pb.Inode]:
     """The directory and all above it up to the root; nothing, if the way does not lead there."""
     way: list[pb.Inode] = []
     at = directory
-    while len(way) < _MOST_LEVELS:
+    while len(way) < _MAX_LEVELS:
         inode = await ns.inode(at)
         if inode is None:
             break

@@ -21,7 +21,7 @@ from threefs.kv.recovering import RecoveringEngine
 from threefs.wire.records_pb2 import RestoreMark
 
 _IDENTITY = "unit/services/threefs_meta/store/test_identity.py"
-_SWEEPER = "unit/services/threefs_meta/lease/test_reaper.py"
+_LEASE_REAPER = "unit/services/threefs_meta/lease/test_reaper.py"
 _FENCING = "unit/services/threefs_meta/lease/test_fencing.py"
 _FENCES = "contract/test_fences.py"
 
@@ -105,7 +105,7 @@ def appended_bytes_are_seen_before_they_are_there() -> None:
     put(reserve_module, "reserve_append", hasty)
 
 
-@plant_for(f"{_SWEEPER}::test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed")
+@plant_for(f"{_LEASE_REAPER}::test_a_file_that_a_dead_client_had_open_for_writing_counts_as_changed")
 def forced_end_is_no_change() -> None:
     """I17: a session that ends with its client leaves the change counter, whatever it has written."""
 
@@ -123,7 +123,7 @@ def changes_are_not_counted() -> None:
     put(Namespace, "put_inode", Namespace.put_inode_unseen)
 
 
-@plant_for(f"{_SWEEPER}::test_what_the_client_holds_anew_under_the_same_key_stays")
+@plant_for(f"{_LEASE_REAPER}::test_what_the_client_holds_anew_under_the_same_key_stays")
 def sweeper_does_not_look_again() -> None:
     """What a client holds anew goes with what it held before."""
 
@@ -137,7 +137,7 @@ def sweeper_does_not_look_again() -> None:
     put(reaper, "LEASED_KINDS", kinds)
 
 
-@plant_for(f"{_SWEEPER}::test_a_damaged_record_holds_up_nobody")
+@plant_for(f"{_LEASE_REAPER}::test_a_damaged_record_holds_up_nobody")
 def damaged_record_stops_the_sweeper() -> None:
     """One record that cannot be read holds up all that clients have left behind."""
 

@@ -1,6 +1,6 @@
 import asyncio
 
-from threefs_meta.fairness import MOST_STEPS, Turns
+from threefs_meta.fairness import MAX_STEPS, Turns
 
 
 def test_long_work_lets_others_go_on_and_short_work_does_not_stop() -> None:
@@ -23,9 +23,9 @@ def test_long_work_lets_others_go_on_and_short_work_does_not_stop() -> None:
 
         task = asyncio.create_task(other())
         await asyncio.sleep(0)
-        assert await work(MOST_STEPS - 1) == 0
+        assert await work(MAX_STEPS - 1) == 0
         assert await work(1) == 1, "it counts on from one call to the next"
-        assert await work(10 * MOST_STEPS) == 10
+        assert await work(10 * MAX_STEPS) == 10
         task.cancel()
 
     asyncio.run(main())

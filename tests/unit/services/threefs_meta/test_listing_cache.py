@@ -22,7 +22,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     one = cache.size
     cache.put(0, 2, columns(b"b"))
     assert cache.size == one
-    monkeypatch.setattr(module, "MOST_BYTES", 10 * one)
+    monkeypatch.setattr(module, "MAX_BYTES", 10 * one)
     for directory in range(20):
         cache.put(directory, 3, columns(b"c"))
         assert cache.size <= 10 * one

@@ -60,7 +60,7 @@ def test_what_a_mode_can_say_is_no_list() -> None:
         listed((1, 6, 0), (1, 6, 0), (4, 4, 0), (32, 0, 0)),
         listed((1, 6, 0), (2, 4, 5), (4, 4, 0), (32, 0, 0)),
         acl(7, 7, 7, 7, (USER, 1, 5), (USER, 2, 5)),
-        acl(7, 7, 7, 7, *((USER, 1, number) for number in range(acls.MOST_ENTRIES))),
+        acl(7, 7, 7, 7, *((USER, 1, number) for number in range(acls.MAX_ENTRIES))),
     ],
 )
 def test_what_is_no_list(value: bytes) -> None:

@@ -1,7 +1,7 @@
 """Who acts."""
 
 import pytest
-from threefs_meta.access.credentials import MOST_GROUPS, TRUSTED, Credentials, actor_of, maker_of
+from threefs_meta.access.credentials import MAX_GROUPS, TRUSTED, Credentials, actor_of, maker_of
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
@@ -23,6 +23,6 @@ def test_a_caller_is_only_itself() -> None:
 
 
 def test_a_caller_is_in_so_many_groups() -> None:
-    assert len(actor_of(pb.StatRequest(caller=pb.Caller(groups=range(MOST_GROUPS)))).groups) == MOST_GROUPS
+    assert len(actor_of(pb.StatRequest(caller=pb.Caller(groups=range(MAX_GROUPS)))).groups) == MAX_GROUPS
     with pytest.raises(InvalidArgument):
-        actor_of(pb.StatRequest(caller=pb.Caller(groups=range(MOST_GROUPS + 1))))
+        actor_of(pb.StatRequest(caller=pb.Caller(groups=range(MAX_GROUPS + 1))))

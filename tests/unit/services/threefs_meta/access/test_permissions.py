@@ -97,7 +97,7 @@ def test_in_a_sticky_directory_one_needs_to_own_something() -> None:
 def test_what_others_write_gains_nothing(before: int, after: int, in_group: int) -> None:
     for actor, expected in ((SUPER, before), (OTHER, after), (MEMBER, in_group)):
         inode = file(before)
-        permissions.written_by(inode, actor)
+        permissions.drop_privileges_on_write(inode, actor)
         assert inode.mode == expected
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_meta.batch.engine import MOST_CHANGES
+from threefs_meta.batch.engine import MAX_CHANGES
 from threefs_meta.ops.create import create
 from threefs_meta.ops.delegate import delegate
 from threefs_meta.ops.remove import remove
@@ -292,16 +292,16 @@ async def test_a_directory_keeps_the_time_of_the_last_change_in_it(bench: MetaBe
 
 
 async def test_too_much_for_one_transaction_is_divided(bench: MetaBench) -> None:
-    changes = [create_of(f"/{number}" + "/y" * 40, parents=True) for number in range(MOST_CHANGES)]
-    assert await changed(bench, *changes) == [0] * MOST_CHANGES
+    changes = [create_of(f"/{number}" + "/y" * 40, parents=True) for number in range(MAX_CHANGES)]
+    assert await changed(bench, *changes) == [0] * MAX_CHANGES
     made = await bench.engine.begin().get_range(*keys.REPLAYS)
     assert 1 < len(made) < 16, "a record of each transaction"
 
 
 async def test_limits(bench: MetaBench) -> None:
     assert await changed(bench) == []
-    with pytest.raises(InvalidArgument, match=str(MOST_CHANGES)):
-        await changed(bench, *[create_of("/a")] * (MOST_CHANGES + 1))
+    with pytest.raises(InvalidArgument, match=str(MAX_CHANGES)):
+        await changed(bench, *[create_of("/a")] * (MAX_CHANGES + 1))
     for mutation in (pb.Mutation(request=1), pb.Mutation(client=CLIENT, request=(1 << 64) - 1)):
         with pytest.raises(InvalidArgument, match="identity"):
             await changed(bench, create_of("/a"), mutation=mutation)

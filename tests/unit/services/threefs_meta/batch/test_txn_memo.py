@@ -53,21 +53,21 @@ async def test_directories_that_change_are_not_known_any_more(bench: MetaBench) 
     context = bench.context
     memo = TxnMemo()
     tx = context.engine.begin()
-    spot = await resolve(context.namespace(tx, memo), pb.Place(path=b"a/b/f"), follow=True)
-    assert memo.directory_numbers == {(0, b"a/b"): spot.parent}
-    directory = await context.namespace(tx, memo).directory(spot.parent)
-    assert memo.directories == {spot.parent: directory}
-    await context.namespace(tx, memo).put_entry(spot.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
+    resolved = await resolve(context.namespace(tx, memo), pb.Place(path=b"a/b/f"), follow=True)
+    assert memo.directory_numbers == {(0, b"a/b"): resolved.parent}
+    directory = await context.namespace(tx, memo).directory(resolved.parent)
+    assert memo.directories == {resolved.parent: directory}
+    await context.namespace(tx, memo).put_entry(resolved.parent, b"g", pb.Inode(inode=50, type=pb.FILE), 1)
     assert memo.directory_numbers and memo.directories
-    await context.namespace(tx, memo).put_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
+    await context.namespace(tx, memo).put_entry(resolved.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1)
     assert not memo.directory_numbers and not memo.directories
     changes: list[Callable[[Namespace], object]] = [
-        lambda ns: ns.clear_entry(spot.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
+        lambda ns: ns.clear_entry(resolved.parent, b"l", pb.Inode(inode=50, type=pb.SYMLINK), 1),
         lambda ns: ns.put_inode(directory),
         lambda ns: ns.clear_inode(directory),
     ]
     for change in changes:
-        memo.directory_numbers[0, b"a/b"] = spot.parent
-        memo.directories[spot.parent] = directory
+        memo.directory_numbers[0, b"a/b"] = resolved.parent
+        memo.directories[resolved.parent] = directory
         change(context.namespace(tx, memo))
         assert not memo.directory_numbers and not memo.directories

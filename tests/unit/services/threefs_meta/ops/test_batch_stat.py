@@ -1,8 +1,8 @@
 """Many attributes at once."""
 
 import pytest
-from threefs_meta.fairness import MOST_STEPS, TURNS
-from threefs_meta.ops.batch_stat import MOST_PLACES, batch_stat
+from threefs_meta.fairness import MAX_STEPS, TURNS
+from threefs_meta.ops.batch_stat import MAX_PLACES, batch_stat
 
 from tests.harness.meta_harness import MetaBench, at
 from threefs.errors import InvalidArgument, NameTooLong, NotADirectory, NotFound
@@ -51,10 +51,10 @@ async def test_attributes_are_those_of_a_single_look(bench: MetaBench) -> None:
 
 async def test_limits(bench: MetaBench) -> None:
     assert not (await batch_stat(bench.context, pb.BatchStatRequest())).parsed().results
-    most = (await batch_stat(bench.context, pb.BatchStatRequest(places=[at("/")] * MOST_PLACES))).parsed()
-    assert len(most.results) == MOST_PLACES
-    for more in ({"places": [at("/")] * (MOST_PLACES + 1)}, {"places": [at("/")], "paths": [b""] * MOST_PLACES}):
-        with pytest.raises(InvalidArgument, match=str(MOST_PLACES)):
+    most = (await batch_stat(bench.context, pb.BatchStatRequest(places=[at("/")] * MAX_PLACES))).parsed()
+    assert len(most.results) == MAX_PLACES
+    for more in ({"places": [at("/")] * (MAX_PLACES + 1)}, {"places": [at("/")], "paths": [b""] * MAX_PLACES}):
+        with pytest.raises(InvalidArgument, match=str(MAX_PLACES)):
             await batch_stat(bench.context, pb.BatchStatRequest(**more))
 
 
@@ -72,8 +72,8 @@ async def test_long_paths_come_to_turns_for_others_and_ordinary_ones_do_not(benc
     for n in range(100):
         await bench.create(f"/d/{n}")
     ordinary = pb.BatchStatRequest(paths=[b"/d/%d" % (n % 100) for n in range(1024)])
-    assert 0 < await steps_of(bench, ordinary) < MOST_STEPS // 10
-    parts = MOST_STEPS // 4 - 10
+    assert 0 < await steps_of(bench, ordinary) < MAX_STEPS // 10
+    parts = MAX_STEPS // 4 - 10
     long = [b"/d/" + b"../d/" * (parts // 2) + b"./" * n + b"%d" % n for n in range(5)]
     assert await steps_of(bench, pb.BatchStatRequest(paths=long[:4])) >= 4 * parts - 8
     assert await steps_of(bench, pb.BatchStatRequest(paths=long)) < 2 * parts, "it gave a turn, and began to count anew"

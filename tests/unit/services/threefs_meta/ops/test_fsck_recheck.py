@@ -1,5 +1,5 @@
 import pytest
-from threefs_meta.ops.fsck_recheck import MOST_NAMES, MOST_SUBJECTS, fsck_recheck
+from threefs_meta.ops.fsck_recheck import MAX_NAMES, MAX_SUBJECTS, fsck_recheck
 from threefs_meta.store import keys
 
 from tests.harness import damage
@@ -25,8 +25,8 @@ async def test_a_repair_is_done_once_and_told_again(bench: MetaBench) -> None:
 
 async def test_limits(bench: MetaBench) -> None:
     with pytest.raises(InvalidArgument, match="looked at at once"):
-        subjects = [pb.FsckSubject(inode=1)] * (MOST_SUBJECTS + 1)
+        subjects = [pb.FsckSubject(inode=1)] * (MAX_SUBJECTS + 1)
         await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
     with pytest.raises(InvalidArgument, match="names"):
-        subjects = [pb.FsckSubject(inode=1, names=[pb.FsckName()] * (MOST_NAMES + 1))]
+        subjects = [pb.FsckSubject(inode=1, names=[pb.FsckName()] * (MAX_NAMES + 1))]
         await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))

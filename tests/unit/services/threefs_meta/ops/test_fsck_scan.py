@@ -1,5 +1,5 @@
 import pytest
-from threefs_meta.ops.fsck_scan import MOST_WANTED, fsck_scan
+from threefs_meta.ops.fsck_scan import MAX_WANTED, fsck_scan
 from threefs_meta.store import keys
 
 from tests.harness import damage
@@ -80,4 +80,4 @@ async def test_limits(bench: MetaBench) -> None:
     with pytest.raises(InvalidArgument, match="table"):
         await fsck_scan(bench.context, pb.FsckScanRequest())
     with pytest.raises(InvalidArgument, match="at most"):
-        await fsck_scan(bench.context, pb.FsckScanRequest(table=pb.FSCK_QUEUE, wanted=[1] * (MOST_WANTED + 1)))
+        await fsck_scan(bench.context, pb.FsckScanRequest(table=pb.FSCK_QUEUE, wanted=[1] * (MAX_WANTED + 1)))

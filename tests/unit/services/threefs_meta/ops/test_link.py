@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from threefs_meta.ops.link import MOST_LINKS, link
+from threefs_meta.ops.link import MAX_LINKS, link
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
@@ -53,7 +53,7 @@ async def test_a_symbolic_link_has_names_too(bench: MetaBench) -> None:
 async def test_at_most_so_many() -> None:
     fs = await MetaBench().start()
     made = (await fs.create("/a")).inode
-    made.nlink = MOST_LINKS
+    made.nlink = MAX_LINKS
     tx = fs.engine.begin()
     Namespace(tx).put_inode(made)
     await tx.commit()

@@ -1,7 +1,7 @@
 """Pages of a directory."""
 
 import pytest
-from threefs_meta.ops.list import MOST_ENTRIES, list_entries
+from threefs_meta.ops.list import MAX_ENTRIES, list_entries
 
 from tests.harness.meta_harness import MetaBench, at
 from threefs.errors import InvalidArgument, NotADirectory, NotFound
@@ -54,7 +54,7 @@ async def test_long_links_do_not_make_a_page_too_large(bench: MetaBench) -> None
 
 async def test_limits_and_errors(bench: MetaBench) -> None:
     await bench.create("/a")
-    reply = (await list_entries(bench.context, pb.ListRequest(place=at("/"), limit=MOST_ENTRIES * 1000))).parsed()
+    reply = (await list_entries(bench.context, pb.ListRequest(place=at("/"), limit=MAX_ENTRIES * 1000))).parsed()
     assert len(reply.entries) == 1 and not reply.more
     assert not (await list_entries(bench.context, pb.ListRequest(place=at("/"), after=b"zzz"))).parsed().entries
     for place, after, error in (

@@ -1,7 +1,7 @@
 """Pages of a directory as columns, and the token that says whether they are known."""
 
 import pytest
-from threefs_meta.ops.list import MOST_ENTRIES
+from threefs_meta.ops.list import MAX_ENTRIES
 from threefs_meta.ops.list_names import list_names
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.entry_codec import Entry
@@ -183,7 +183,7 @@ async def test_an_empty_directory_has_a_token_once_it_had_an_entry(bench: MetaBe
 
 async def test_limits_and_errors(bench: MetaBench) -> None:
     file = await bench.create("/a")
-    found = await list_names(bench.context, pb.ListNamesRequest(directory=ROOT, limit=MOST_ENTRIES * 1000))
+    found = await list_names(bench.context, pb.ListNamesRequest(directory=ROOT, limit=MAX_ENTRIES * 1000))
     assert found.names == b"a\0" and not found.more
     for directory, after, error in (
         (file.inode.inode, b"", NotADirectory),

@@ -69,7 +69,7 @@ async def test_what_was_held_under_an_older_lease_is_not_held(bench: MetaBench) 
 
 async def test_there_are_so_many_at_most(bench: MetaBench) -> None:
     inode = (await bench.create("/a")).inode.inode
-    for number in range(0, 2 * locks.MOST_LOCKS, 2):
+    for number in range(0, 2 * locks.MAX_LOCKS, 2):
         await ask(bench, inode, pb.SHARED, number, number, owner=number % 3)
     with pytest.raises(TooManyLocks):
         await ask(bench, inode, pb.SHARED, 9999, 9999)

@@ -52,7 +52,7 @@ async def test_a_directory_has_two_links_and_one_for_each_directory_in_it(bench:
 
 
 async def test_links_are_counted_up_to_a_limit(bench: MetaBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(namespace, "MOST_COUNTED", 3)
+    monkeypatch.setattr(namespace, "MAX_COUNTED", 3)
     counts = []
     for name in "abcd":
         await bench.mkdir(f"/{name}")

@@ -1,7 +1,7 @@
 """Renewals, and holds of files that are open for reading."""
 
 import pytest
-from threefs_meta.ops.renew_lease import MOST_HOLDS, renew_lease
+from threefs_meta.ops.renew_lease import MAX_HOLDS, renew_lease
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench
@@ -62,10 +62,10 @@ async def test_a_client_can_give_up_everything_at_once(bench: MetaBench) -> None
 
 
 async def test_limits(bench: MetaBench) -> None:
-    for wrong in ({"client": b"x"}, {"hold": range(MOST_HOLDS + 1)}, {"drop": range(MOST_HOLDS + 1)}):
+    for wrong in ({"client": b"x"}, {"hold": range(MAX_HOLDS + 1)}, {"drop": range(MAX_HOLDS + 1)}):
         with pytest.raises(InvalidArgument):
             await bench.renew(**wrong)
-    await bench.renew(hold=range(1, MOST_HOLDS + 1), drop=range(MOST_HOLDS))
+    await bench.renew(hold=range(1, MAX_HOLDS + 1), drop=range(MAX_HOLDS))
 
 
 async def test_a_request_that_comes_late_changes_nothing(bench: MetaBench) -> None:

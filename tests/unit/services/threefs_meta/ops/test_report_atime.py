@@ -1,7 +1,7 @@
 """Access times by reads."""
 
 import pytest
-from threefs_meta.ops.report_atime import MOST_FILES, report_atime
+from threefs_meta.ops.report_atime import MAX_FILES, report_atime
 
 from tests.harness.meta_harness import MetaBench
 from threefs.access_time import DAY_NS
@@ -51,7 +51,7 @@ async def test_what_is_no_file_or_is_gone_is_passed_over(bench: MetaBench) -> No
 async def test_what_is_refused(bench: MetaBench) -> None:
     for request in (
         pb.ReportAtimeRequest(inode=[1]),
-        pb.ReportAtimeRequest(inode=[1] * (MOST_FILES + 1), ago_ms=[0] * (MOST_FILES + 1)),
+        pb.ReportAtimeRequest(inode=[1] * (MAX_FILES + 1), ago_ms=[0] * (MAX_FILES + 1)),
     ):
         with pytest.raises(InvalidArgument):
             await report_atime(bench.context, request)

@@ -1,5 +1,5 @@
 import pytest
-from threefs_meta.ops.return_delegation import MOST_DELEGATIONS, return_delegation
+from threefs_meta.ops.return_delegation import MAX_DELEGATIONS, return_delegation
 
 from tests.harness.meta_harness import CLIENT, MetaBench
 from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, claimed, stored
@@ -18,7 +18,7 @@ async def test_each_gives_up_its_own(bench: MetaBench) -> None:
 
 
 async def test_a_request_is_bounded(bench: MetaBench) -> None:
-    many = range(1, MOST_DELEGATIONS + 2)
+    many = range(1, MAX_DELEGATIONS + 2)
     for request in (
         pb.ReturnDelegationRequest(client=CLIENT, directories=many, numbers=many),
         pb.ReturnDelegationRequest(client=CLIENT, directories=[1, 2], numbers=[1]),

@@ -1,7 +1,7 @@
 """The setting of a directory."""
 
 import pytest
-from threefs_meta.ops.set_trash import LONGEST_TRASH_S
+from threefs_meta.ops.set_trash import MAX_TRASH_S
 
 from tests.harness.meta_harness import MetaBench
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, PermissionDenied
@@ -25,7 +25,7 @@ async def test_what_is_refused(bench: MetaBench) -> None:
     await bench.mkdir("/d")
     await bench.create("/f")
     for path, seconds, error in (
-        ("/d", LONGEST_TRASH_S + 1, InvalidArgument),
+        ("/d", MAX_TRASH_S + 1, InvalidArgument),
         ("/f", 1, NotADirectory),
         ("/gone", 1, NotFound),
     ):

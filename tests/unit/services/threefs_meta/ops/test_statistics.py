@@ -1,7 +1,7 @@
 """What a service says of itself."""
 
 import pytest
-from threefs_meta.ops.statistics import MOST_COUNTED, statistics
+from threefs_meta.ops.statistics import MAX_COUNTED, statistics
 
 from tests.harness.fsck import LocalMeta
 from tests.harness.meta_harness import MetaBench, at
@@ -42,7 +42,7 @@ async def test_what_waits_in_the_store_is_counted_up_to_a_bound(bench: MetaBench
     assert (await figures(bench)).removals_waiting == 3
     await bench.collect_all()
     assert (await figures(bench)).removals_waiting == 0
-    assert MOST_COUNTED == 1000, "as the contract says"
+    assert MAX_COUNTED == 1000, "as the contract says"
 
 
 async def test_quotas_are_shown_with_their_usage(bench: MetaBench) -> None:

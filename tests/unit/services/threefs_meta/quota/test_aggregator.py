@@ -125,7 +125,7 @@ async def test_whatever_is_done_the_sums_are_right(bench: MetaBench, seed: int) 
     store = await audit(bench.engine)
     for (parent, _), entry in store.entries.items():
         above, inode = store.inodes[parent], store.inodes[entry.inode]
-        if above.nlink and inode.nlink == 1 and not accounting.is_root(inode):
+        if above.nlink and inode.nlink == 1 and not accounting.is_quota_root(inode):
             assert (inode.tree, inode.by_user) == (above.tree, above.by_user)
 
 

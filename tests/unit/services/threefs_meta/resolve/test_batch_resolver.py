@@ -48,12 +48,12 @@ def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, truste
         await close(bench, closed)
 
         async def work(ns: Namespace) -> None:
-            finder = BatchResolver(ns, actor, follow=follow)
+            resolver = BatchResolver(ns, actor, follow=follow)
             half = len(places) // 2
-            found = [*await finder.find_places(places[:half]), *await finder.find_places(places[half:])]
+            found = [*await resolver.find_places(places[:half]), *await resolver.find_places(places[half:])]
             assert [shown(one) for one in found] == [await one(ns, wanted) for wanted in places]
             below = [pb.Place(base=base, path=place.path) for place in places]
-            found = await finder.find(base, [place.path for place in below])
+            found = await resolver.find(base, [place.path for place in below])
             assert [shown(one) for one in found] == [await one(ns, wanted) for wanted in below]
 
         await run_readonly(bench.context, work)

@@ -23,7 +23,7 @@ def pairs(rows: dict[bytes, tuple[int, pb.InodeType]]) -> list[tuple[bytes, byte
 
 @pytest.fixture(params=["one by one", "as a table"], autouse=True)
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(entry_columns, "_FEW", {"one by one": 256, "as a table": 0}[request.param])
+    monkeypatch.setattr(entry_columns, "_MIN_VECTORIZED", {"one by one": 256, "as a table": 0}[request.param])
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
