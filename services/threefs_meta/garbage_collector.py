@@ -27,9 +27,10 @@ from threefs_meta.access import xattrs
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
 from threefs_meta.file.length import remove_chunks
-from threefs_meta.lease import fencing
+from threefs_meta.lease import write_sessions
+from threefs_meta.locks import fencing
 from threefs_meta.store import entry_codec, keys
-from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.counters import increase
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 from threefs_meta.trash.reaper import TrashReaper
@@ -141,7 +142,7 @@ class GarbageCollector:
                 _LOG.error("a removed inode cannot be read; see `threefs fsck`", inode=number, error=str(error))
                 continue
             if inode is not None:
-                (waiting if await ns.is_open(number) else ready).append(_Removal(key, inode))
+                (waiting if await write_sessions.is_open(ns, number) else ready).append(_Removal(key, inode))
         return ready, waiting
 
     async def _defer_open(self, waiting: list[_Removal]) -> int:
@@ -294,4 +295,4 @@ class GarbageCollector:
 
 async def _count_removed(tx: Transaction, removed: int) -> None:
     if removed:
-        write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + removed)
+        await increase(tx, keys.REMOVED_INODES, removed)

@@ -4,7 +4,7 @@ A directory draws another token in every transaction that changes one of its ent
 right for all who find the same token, whichever service has changed the directory meanwhile.
 """
 
-from threefs_meta.store.entry_columns import Columns
+from threefs_meta.store.entry_codec import EntryColumns
 
 #: Bounds the memory.
 MAX_BYTES = 16 << 20
@@ -14,13 +14,13 @@ _OVERHEAD_BYTES = 512  # of each directory
 class ListingCache:
     def __init__(self) -> None:
         self.size = 0
-        self._known: dict[int, tuple[int, Columns]] = {}  # token and entries; the one that was found last at the end
+        self._known: dict[int, tuple[int, EntryColumns]] = {}  # token and entries, the newest at the end
 
-    def get(self, directory: int, token: int) -> Columns | None:
+    def get(self, directory: int, token: int) -> EntryColumns | None:
         known = self._known.get(directory)
         return known[1] if known is not None and known[0] == token else None
 
-    def put(self, directory: int, token: int, columns: Columns) -> None:
+    def put(self, directory: int, token: int, columns: EntryColumns) -> None:
         """All entries of a directory that has a token."""
         self._drop(directory)
         self._known[directory] = token, columns
@@ -34,5 +34,5 @@ class ListingCache:
             self.size -= _size(known[1])
 
 
-def _size(columns: Columns) -> int:
+def _size(columns: EntryColumns) -> int:
     return _OVERHEAD_BYTES + sum(map(len, columns))

@@ -10,44 +10,34 @@ from threefs.rpc.preencoded import Answer
 from threefs_meta.access.credentials import NOBODY
 from threefs_meta.batch.engine import run_batch
 from threefs_meta.context import Context
-from threefs_meta.ops.access import access
-from threefs_meta.ops.batch_stat import batch_stat
 from threefs_meta.ops.close import close
 from threefs_meta.ops.create import create
-from threefs_meta.ops.delegate import delegate
+from threefs_meta.ops.delegate import delegate, return_delegation
 from threefs_meta.ops.fsck_recheck import fsck_recheck
 from threefs_meta.ops.fsck_scan import fsck_scan
-from threefs_meta.ops.get_xattr import get_xattr
 from threefs_meta.ops.link import link
 from threefs_meta.ops.list import list_entries
 from threefs_meta.ops.list_names import list_names
-from threefs_meta.ops.list_trash import list_trash
-from threefs_meta.ops.list_xattr import list_xattr
-from threefs_meta.ops.lock import lock
-from threefs_meta.ops.lookup import lookup
+from threefs_meta.ops.lock import lock, query_lock
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.mknod import mknod
 from threefs_meta.ops.open import open_inode
-from threefs_meta.ops.query_lock import query_lock
+from threefs_meta.ops.quota import list_quotas, set_quota, show_quota
 from threefs_meta.ops.remove import remove
-from threefs_meta.ops.remove_xattr import remove_xattr
 from threefs_meta.ops.rename import rename
 from threefs_meta.ops.renew_lease import renew_lease
 from threefs_meta.ops.report_atime import report_atime
 from threefs_meta.ops.reserve_append import reserve
-from threefs_meta.ops.return_delegation import return_delegation
 from threefs_meta.ops.set_layout import set_layout
-from threefs_meta.ops.set_quota import set_quota
-from threefs_meta.ops.set_trash import set_trash
-from threefs_meta.ops.set_xattr import set_xattr
 from threefs_meta.ops.setattr import set_attributes
-from threefs_meta.ops.show_quota import list_quotas, show_quota
-from threefs_meta.ops.stat import stat
+from threefs_meta.ops.stat import access, batch_stat, lookup, stat
 from threefs_meta.ops.statfs import statfs
 from threefs_meta.ops.statistics import statistics
 from threefs_meta.ops.symlink import symlink
 from threefs_meta.ops.sync import sync
+from threefs_meta.ops.trash import list_trash, set_trash
 from threefs_meta.ops.truncate import truncate
+from threefs_meta.ops.xattr import get_xattr, list_xattr, remove_xattr, set_xattr
 
 #: With an engine in this process these mostly wait for nothing: what only reads, and changes that are made one at a
 #: time, whose commits are synced at once. (A task costs a tenth of a change.)

@@ -10,26 +10,21 @@ from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.lease.reaper import LeaseReaper
 from threefs_meta.ops.close import close
 from threefs_meta.ops.create import create
-from threefs_meta.ops.get_xattr import get_xattr
 from threefs_meta.ops.link import link
 from threefs_meta.ops.list import list_entries
-from threefs_meta.ops.list_trash import list_trash
-from threefs_meta.ops.list_xattr import list_xattr
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.mknod import mknod
 from threefs_meta.ops.open import open_inode
+from threefs_meta.ops.quota import set_quota, show_quota
 from threefs_meta.ops.remove import remove
-from threefs_meta.ops.remove_xattr import remove_xattr
 from threefs_meta.ops.rename import rename
 from threefs_meta.ops.renew_lease import renew_lease
-from threefs_meta.ops.set_quota import set_quota
-from threefs_meta.ops.set_trash import set_trash
-from threefs_meta.ops.set_xattr import set_xattr
 from threefs_meta.ops.setattr import set_attributes
-from threefs_meta.ops.show_quota import show_quota
 from threefs_meta.ops.stat import stat
 from threefs_meta.ops.symlink import symlink
+from threefs_meta.ops.trash import list_trash, set_trash
 from threefs_meta.ops.truncate import truncate
+from threefs_meta.ops.xattr import get_xattr, list_xattr, remove_xattr, set_xattr
 from threefs_meta.quota.aggregator import UsageAggregator
 from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import make_root

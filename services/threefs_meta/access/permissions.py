@@ -6,13 +6,26 @@ where it takes the owner or the super-user.
 
 import stat
 
-from threefs.errors import AccessDenied, PermissionDenied
+from threefs.errors import AccessDenied, InvalidArgument, PermissionDenied
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import acls
 from threefs_meta.access.credentials import Credentials
 
 READ, WRITE, EXECUTE = 4, 2, 1
+MAX_MODE = 0o7777
 SEARCH = EXECUTE  # what the bit means for a directory
+
+
+def check_mode(mode: int) -> None:
+    """Raise InvalidArgument unless these can be the permission bits of an inode."""
+    if mode > MAX_MODE:
+        raise InvalidArgument(f"permission bits go from 0 to {MAX_MODE:#o}, not {mode:#o}")
+
+
+def check_wanted(wanted: int) -> None:
+    """Raise InvalidArgument unless these can be the `wanted` bits of a request."""
+    if wanted > READ | WRITE | EXECUTE:
+        raise InvalidArgument(f"what is wanted is made of 4 (read), 2 (write), 1 (execute), not {wanted}")
 
 
 def permits(inode: pb.Inode, actor: Credentials, wanted: int) -> bool:
@@ -81,3 +94,16 @@ def drop_privileges_on_write(inode: pb.Inode, actor: Credentials) -> None:
     """The content was changed."""
     if not actor.is_super:
         drop_privileges(inode, actor)
+
+
+def check_open(inode: pb.Inode, actor: Credentials, request: pb.OpenRequest | pb.CreateRequest, shown: str) -> None:
+    """Who opens for writing or cuts the file must be permitted to write, whatever else it asks.
+
+    Raises AccessDenied, and then InvalidArgument for what has no content.
+    """
+    wanted = request.access
+    if request.session or request.truncate:
+        wanted |= WRITE
+    check(inode, actor, wanted, shown)
+    if request.session and inode.type != pb.FILE:
+        raise InvalidArgument(f"{shown} is not a file that can be written")

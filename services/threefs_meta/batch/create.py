@@ -8,16 +8,18 @@ from typing import NamedTuple
 from threefs.errors import ThreefsError
 from threefs.rpc.preencoded import PreencodedReply, head
 from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
 from threefs_meta.access.credentials import Credentials, made_by
+from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
-from threefs_meta.file.inode_factory import InodeSpec, new_inode, parent_of, set_file_layout
+from threefs_meta.file.inode_factory import InodeSpec, new_inode, set_file_layout
+from threefs_meta.lease import write_sessions
 from threefs_meta.lease.delegation import Creator
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import resolve
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
-from threefs_meta.validation import check_access, check_mode, check_session
 
 #: Of CreateReply.inode, as protobuf writes it.
 _INODE_TAG = b"\x0a"
@@ -27,9 +29,9 @@ Reply = PreencodedReply[pb.CreateReply]
 
 def maker_of(request: pb.CreateRequest, actor: Credentials) -> Credentials:
     """To whom the file will belong. Raises InvalidArgument."""
-    check_mode(request.mode)
-    check_session(request.session)
-    check_access(request.access)
+    permissions.check_mode(request.mode)
+    write_sessions.check_id(request.session)
+    permissions.check_wanted(request.access)
     return made_by(actor, request)
 
 
@@ -53,7 +55,7 @@ async def reply(
     """With the client's lease, if it wants a session. `body` is the inode once more."""
     lease = 0
     if request.session:
-        lease = await ns.open_session(inode.inode, request.session, client, context.clock.wall_ns())
+        lease = await write_sessions.begin(ns, inode.inode, request.session, client, context.clock.wall_ns())
     more = _reply_tail(created, lease, context.quotas.is_over(inode))
     return PreencodedReply(pb.CreateReply, (head(_INODE_TAG, len(body)), body, more))
 
@@ -119,7 +121,7 @@ async def _plans(ns: Namespace, requests: Iterable[pb.CreateRequest], actor: Cre
                 resolved = await resolve(ns, place, maker, follow=not request.exclusive)
                 if resolved.entry is not None or resolved.rest:
                     break
-                found = await parent_of(ns, resolved, maker), resolved.parent
+                found = await writable_parent(ns, resolved, maker), resolved.parent
                 if resolved.name == name:
                     directories[place.base, above] = found
                 name = resolved.name

@@ -26,11 +26,11 @@ from threefs.errors import (
 from threefs.kv import records, retry
 from threefs.kv.engine_api import Transaction
 from threefs.rpc import methods
-from threefs.rpc.preencoded import PreencodedReply
+from threefs.rpc.preencoded import PreencodedReply, head
+from threefs.rpc.preencoded import number as number_field
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
 from threefs_meta.access.credentials import actor_of
-from threefs_meta.batch import outcomes
 from threefs_meta.batch.create import create_files
 from threefs_meta.batch.prefetch_reads import prefetch
 from threefs_meta.batch.txn_memo import TxnMemo
@@ -95,7 +95,7 @@ class _Batch:
             if end - start == 1:
                 if error.retry is not Retry.NEVER:
                     raise
-                self._results[start] = outcomes.failed(error)
+                self._results[start] = failed_result(error)
                 return
             middle = (start + end) // 2
             await self.run(start, middle)
@@ -142,7 +142,7 @@ class _Batch:
                 raise InvalidArgument("the identity of this request was used for another method before")
             for result in pb.BatchReply.FromString(replay.reply).results:
                 if first <= result.request < first + len(results):
-                    results[result.request - first] = outcomes.serialized(result)
+                    results[result.request - first] = serialized_result(result)
         return results
 
 
@@ -219,19 +219,19 @@ class _BatchTransaction:
             self._memo.commit_step()
             return
         if isinstance(done, ThreefsError):
-            self.results[number] = outcomes.failed(done)
+            self.results[number] = failed_result(done)
         else:
             identity = self._batch.first + number
-            self.results[number] = self._stored_results[identity] = outcomes.retry_alone(identity)
+            self.results[number] = self._stored_results[identity] = retry_alone_result(identity)
         self._rollback()
 
     def _succeeded(self, number: int, reply: bytes, told: bytes) -> None:
         """`told`: what is said of claims now, and never again."""
         kind, identity = self._batch.kinds[number], self._batch.first + number
         assert kind is not None, "nothing is made of no kind"
-        self.results[number] = self._stored_results[identity] = outcomes.succeeded(kind, identity, reply)
+        self.results[number] = self._stored_results[identity] = successful_result(kind, identity, reply)
         if told:
-            self.results[number] = outcomes.succeeded(kind, identity, reply + told)
+            self.results[number] = successful_result(kind, identity, reply + told)
 
     def _rollback(self) -> None:
         """What the last step has written, and counted."""
@@ -281,3 +281,29 @@ class _BatchTransaction:
             tick = self._batch.context.logical_clock.stamp()
             reply = b"".join(self._stored_results.values())
             self._tx.set(key, records.encode(Replay(method=methods.BATCH.number, tick=tick, reply=reply)))
+
+
+_MAX_MESSAGE_CHARS = 1024
+#: Of BatchReply.results and of Changed.request, then of the reply in Changed, as protobuf writes them.
+_RESULT_TAG, _REQUEST_TAG = b"\x0a", b"\x20"
+_REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a", "rename": b"\x32", "close": b"\x32", "sync": b"\x32"}
+
+
+def successful_result(kind: str, request: int, reply: bytes) -> bytes:
+    """`kind` is that of the change, `reply` what it was answered with, `request` the number of its identity."""
+    inner = head(_REPLY_TAGS[kind], len(reply)) + reply + number_field(_REQUEST_TAG, request)
+    return head(_RESULT_TAG, len(inner)) + inner
+
+
+def retry_alone_result(request: int) -> bytes:
+    return serialized_result(pb.Changed(retry_alone=True, request=request))
+
+
+def failed_result(error: ThreefsError) -> bytes:
+    return serialized_result(pb.Changed(code=error.code, message=error.message[:_MAX_MESSAGE_CHARS]))
+
+
+def serialized_result(result: pb.Changed) -> bytes:
+    """One that was made before."""
+    body = result.SerializeToString()
+    return head(_RESULT_TAG, len(body)) + body

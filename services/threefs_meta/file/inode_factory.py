@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import acls, permissions
+from threefs_meta.access import acls
 from threefs_meta.access.credentials import Credentials
-from threefs_meta.access.permissions import SEARCH, WRITE
+from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
-from threefs_meta.resolve import directory_path, paths
+from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, not_found
 from threefs_meta.store.namespace import Namespace
 
@@ -55,25 +55,9 @@ async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.I
     return inode
 
 
-async def parent_of(ns: Namespace, resolved: Resolution, maker: Credentials) -> pb.Inode:
-    """The directory that gets a new entry. It is read, so that its removal is a conflict, but never written.
-
-    Raises AccessDenied, and NotFound when it has been removed.
-    """
-    parent = await ns.directory(resolved.parent)
-    await check_parent(ns, resolved.parent, parent, maker)
-    return parent
-
-
-async def check_parent(ns: Namespace, number: int, directory: pb.Inode, actor: Credentials) -> None:
-    """Raise AccessDenied, which names the directory, unless entries of it may be made and removed."""
-    if not permissions.permits(directory, actor, WRITE | SEARCH):
-        permissions.check_parent(directory, actor, await directory_path.shown(ns.tx, number))
-
-
 async def add_directory(context: Context, ns: Namespace, resolved: Resolution, spec: InodeSpec) -> pb.Inode:
     """Make the directory that is missing at `resolved`. It inherits its parent's layout."""
-    parent = await parent_of(ns, resolved, spec.maker)
+    parent = await writable_parent(ns, resolved, spec.maker)
     inode = await new_inode(context, parent, spec)
     inode.parent = resolved.parent
     inode.name = resolved.name

@@ -16,7 +16,7 @@ from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, EntryRecord, ReadHold, Trashed, WriteSession
 from threefs_meta.fsck import usage
-from threefs_meta.lease import leases
+from threefs_meta.lease import leases, write_sessions
 from threefs_meta.quota.accounting import ZERO, Account, Cost, is_tree, number_of
 from threefs_meta.resolve import paths
 from threefs_meta.store import keys
@@ -212,7 +212,12 @@ async def check_inode(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
 
     directory = inode.type == pb.DIRECTORY
     right = bool(inode.nlink) == bool(found) if directory else inode.nlink == len(found)
-    if not found and not inode.nlink and not queued and not (inode.unnamed and await ns.is_open(number)):
+    if (
+        not found
+        and not inode.nlink
+        and not queued
+        and not (inode.unnamed and await write_sessions.is_open(ns, number))
+    ):
         return problem(pb.NOT_QUEUED, "has no name, and is not in the queue of what is to be freed")
     if not found and inode.nlink:
         return problem(pb.ORPHAN, "has no name")
@@ -228,7 +233,7 @@ async def _check_length(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]
     inode = await read_inode(ns, subject.inode)
     if not isinstance(inode, pb.Inode) or inode.type != pb.FILE or inode.length >= subject.end:
         return []
-    if await ns.is_open(subject.inode):
+    if await write_sessions.is_open(ns, subject.inode):
         return []
     detail = f"inode {subject.inode} has {inode.length} bytes, but a chunk of it ends at {subject.end}"
     return [Problem(pb.WRONG_LENGTH, detail, keys.inode(subject.inode), subject.inode)]

@@ -10,7 +10,7 @@ from threefs_meta.file.inode_factory import InodeSpec, new_inode
 from threefs_meta.fsck.checks import Problem, read_inode
 from threefs_meta.quota import accounting
 from threefs_meta.store import entry_codec, keys
-from threefs_meta.store.counters import write_counter
+from threefs_meta.store.counters import raise_to
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.inode_numbers import BLOCK
 from threefs_meta.store.namespace import Namespace, make_root
@@ -35,7 +35,7 @@ async def repair(context: Context, ns: Namespace, problem: Problem) -> bool:
         case pb.QUEUED_NOTHING | pb.ATTACHED_TO_NOTHING | pb.HELD_BY_NOBODY:
             ns.tx.clear(problem.key)
         case pb.FREE_NUMBER:
-            write_counter(ns.tx, keys.NEXT_INODE, problem.inode + BLOCK)
+            await raise_to(ns.tx, keys.NEXT_INODE, problem.inode + BLOCK)
         case pb.WRONG_USAGE:
             delta = accounting.to_record({problem.account: problem.missing})
             ns.tx.set(keys.delta(context.random.token(_TOKEN_BYTES)), records.encode(delta))

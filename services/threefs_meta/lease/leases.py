@@ -11,7 +11,7 @@ from threefs.kv.engine_api import Transaction
 from threefs.leases import LEASE_TICKS
 from threefs.wire.records_pb2 import ClientLease, EndedLease, Renewal
 from threefs_meta.store import keys
-from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.counters import increase
 
 
 async def current(tx: Transaction, client: bytes) -> int:
@@ -27,8 +27,7 @@ async def ensure(tx: Transaction, client: bytes, stamp: int) -> int:
         raise InvalidArgument(f"a client is named by {keys.CLIENT_BYTES} bytes, not {len(client)}")
     lease = await current(tx, client)
     if not lease:
-        lease = await read_counter(tx, keys.LAST_LEASE) + 1
-        write_counter(tx, keys.LAST_LEASE, lease)
+        lease = await increase(tx, keys.LAST_LEASE, 1)
         tx.set(keys.client(client), records.encode(ClientLease(lease=lease)))
         renew(tx, client, stamp)
     return lease

@@ -19,7 +19,7 @@ from threefs.kv import retry
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.leases import TICKS_PER_LEASE, client_lease_s
 from threefs_meta.store import keys
-from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.counters import increase, read_counter
 
 _POLLS_PER_TICK = 4  # per tick
 
@@ -64,7 +64,7 @@ class LogicalClock:
     async def _raise_tick(self, tx: Transaction) -> bool:
         if await read_counter(tx, keys.TICK) != self.tick:
             return False  # another service did, or this one by an attempt of which nothing was known
-        write_counter(tx, keys.TICK, self.tick + 1)
+        await increase(tx, keys.TICK, 1)
         return True
 
     async def _run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:

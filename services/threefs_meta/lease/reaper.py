@@ -26,7 +26,8 @@ from threefs_meta.access.credentials import Credentials
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
 from threefs_meta.file.length import LengthReport, LengthUpdate, finish_appends, widen_chains_used
-from threefs_meta.lease import fencing, leases
+from threefs_meta.lease import leases, write_sessions
+from threefs_meta.locks import fencing
 from threefs_meta.store import keys
 from threefs_meta.transactions import NeedsChunkIo
 
@@ -218,7 +219,7 @@ async def end_session(context: Context, key: bytes, ended: IsEnded) -> None:
             finish_appends(inode, keys.session_of(key))
             permissions.drop_privileges_on_write(inode, _NOBODY)
             ns.put_inode(inode)
-            await ns.close_session(inode, keys.session_of(key), context.clock.wall_ns())
+            await write_sessions.end(ns, inode, keys.session_of(key), context.clock.wall_ns())
         tx.clear(key)
         return None
 

@@ -2,17 +2,16 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from threefs.errors import SessionLost
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
 from threefs_meta.access.credentials import Credentials, actor_of
 from threefs_meta.context import Context
 from threefs_meta.file.length import LengthReport, LengthUpdate, finish_appends, widen_chains_used
+from threefs_meta.lease import write_sessions
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
-from threefs_meta.validation import check_session
 
 
 async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
@@ -29,15 +28,15 @@ def close_transaction(
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         inode = await ns.inode(request.inode)
-        if inode is None or (request.session and not await ns.has_session(request.inode, request.session)):
-            raise SessionLost(f"inode {request.inode} is not open under this write session")
+        if request.session or inode is None:
+            inode = await write_sessions.require(ns, inode, request.session, request.inode)
         put = _apply_report(request, length_update, inode, actor, ns)
         if isinstance(put, NeedsChunkIo):
             return put
         if put is not None:
             put(inode)
         if request.session:
-            await ns.close_session(inode, request.session, context.clock.wall_ns())
+            await write_sessions.end(ns, inode, request.session, context.clock.wall_ns())
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 
     return work
@@ -45,7 +44,7 @@ def close_transaction(
 
 def _length_update(context: Context, request: pb.CloseRequest) -> LengthUpdate:
     """Raises InvalidArgument."""
-    check_session(request.session)
+    write_sessions.check_id(request.session)
     report = LengthReport(
         request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
     )
@@ -94,6 +93,6 @@ async def close_batch(
             put(inode)
     now_ns = context.clock.wall_ns()
     for request, inode, _ in works:
-        await ns.close_session(inode, request.session, now_ns)
+        await write_sessions.end(ns, inode, request.session, now_ns)
     is_over = context.quotas.is_over
     return [(pb.InodeReply(inode=inode, over_quota=is_over(inode)), b"") for _, inode, _ in works]

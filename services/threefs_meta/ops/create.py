@@ -11,11 +11,13 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
 from threefs_meta.access.credentials import Credentials, actor_of
+from threefs_meta.access.entry_permissions import writable_parent
+from threefs_meta.access.permissions import check_open
 from threefs_meta.batch.create import Reply, draft, maker_of, reply
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import InodeSpec, add_parents, parent_of
-from threefs_meta.file.opening import check_open
+from threefs_meta.file.inode_factory import InodeSpec, add_parents
 from threefs_meta.file.truncation import Truncation
+from threefs_meta.lease import write_sessions
 from threefs_meta.quota.accounting import inherit
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, find, not_found, resolve
@@ -58,7 +60,7 @@ def create_transaction(
         if resolved.rest:
             above = InodeSpec(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_MAKER_ACCESS)
             resolved = await add_parents(context, ns, resolved, above)
-        inode = await draft(context, request, maker, await parent_of(ns, resolved, maker))
+        inode = await draft(context, request, maker, await writable_parent(ns, resolved, maker))
         body = await ns.add(resolved.parent, resolved.name, inode)
         return await reply(context, ns, request, inode, body, client, created=True)
 
@@ -95,7 +97,7 @@ async def _existing(
     inode = await ns.require_inode(resolved.entry.inode)
     check_open(inode, actor, request, paths.shown_place(request.place))
     if truncation is not None:
-        first = truncation.apply(ns, inode, await ns.chains_used(inode))
+        first = truncation.apply(ns, inode, await write_sessions.chains_used(ns, inode))
         if first is not None:
             return first
         permissions.drop_privileges_on_write(inode, actor)

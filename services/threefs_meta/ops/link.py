@@ -4,8 +4,9 @@ from threefs.errors import AlreadyExists, PermissionDenied, TooManyLinks
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import actor_of
+from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import check_vacant, parent_of
+from threefs_meta.file.inode_factory import check_vacant
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find, not_found, resolve
 from threefs_meta.store.namespace import Namespace
@@ -29,7 +30,7 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
         if resolved.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
         check_vacant(resolved, request.destination)
-        directory = await parent_of(ns, resolved, actor)
+        directory = await writable_parent(ns, resolved, actor)
         if inode.unnamed:
             ns.link_unnamed(inode, directory)
         now_ns = context.clock.wall_ns()

@@ -10,8 +10,8 @@ from threefs_meta.access.permissions import READ, SEARCH
 from threefs_meta.context import Context
 from threefs_meta.ops.list import MAX_ENTRIES
 from threefs_meta.resolve import paths
-from threefs_meta.store import entry_columns, inode_codec, keys
-from threefs_meta.store.entry_columns import Columns
+from threefs_meta.store import entry_codec, inode_codec, keys
+from threefs_meta.store.entry_codec import EntryColumns
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
@@ -40,13 +40,15 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
             reply.names, reply.inodes, reply.types = found
             reply.more = more
         if not more and len(found.types) <= most and permissions.permits(directory, actor, SEARCH):
-            reply.attributes.extend(await _attributes(ns, entry_columns.numbers(found.inodes), found.types))
+            reply.attributes.extend(await _attributes(ns, entry_codec.numbers(found.inodes), found.types))
         return reply
 
     return await run_readonly(context, work)
 
 
-async def _entries(context: Context, ns: Namespace, request: pb.ListNamesRequest, token: int) -> tuple[Columns, bool]:
+async def _entries(
+    context: Context, ns: Namespace, request: pb.ListNamesRequest, token: int
+) -> tuple[EntryColumns, bool]:
     """And whether there are more."""
     number, limit = request.directory, min(request.limit or MAX_ENTRIES, MAX_ENTRIES)
     lasting = token != 0 and not request.after
@@ -54,7 +56,7 @@ async def _entries(context: Context, ns: Namespace, request: pb.ListNamesRequest
     if known is not None and len(known.types) <= limit:
         return known, False
     pairs = await ns.tx.get_range(*keys.entries(number, request.after), limit=limit + 1)
-    found, more = entry_columns.of_entries(pairs[:limit]), len(pairs) > limit
+    found, more = entry_codec.of_entries(pairs[:limit]), len(pairs) > limit
     if lasting and not more and len(pairs) <= MAX_WITH_ATTRIBUTES:
         context.listing_cache.put(number, token, found)
     return found, more

@@ -1,7 +1,7 @@
-"""Lock, change or unlock a range of a file, or fail because somebody else has it.
+"""Lock, change or unlock a range of a file; and say which lock is in the way of another one (F_GETLK).
 
-All locks on the file are read, so whoever changes one of them is a conflict. A client's locks are one record under its
-lease: when that ends, the sweeper clears it.
+All locks on the file are read, so a change of any of them by another client is a conflict. A client's locks are one
+record under its lease: when the lease ends, the lease reaper clears the record.
 """
 
 from functools import partial
@@ -12,14 +12,15 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks
 from threefs_meta.context import Context
-from threefs_meta.lease import deadlock, fencing, leases, locks
+from threefs_meta.lease import leases
+from threefs_meta.locks import deadlock, fencing, file_locks
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
-from threefs_meta.transactions import NeedsChunkIo, run_mutation
+from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
 
 
 async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
-    locks.check(request.lock)
+    file_locks.check(request.lock)
     client, requested = request.mutation.client, request.lock
     owner = client, requested.owner
     if request.wait and requested.kind != pb.RECORD_LOCK:
@@ -33,12 +34,12 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
         if mine.locks and mine.lease != lease:  # they are lost, and must not go without a fence
             key = keys.lock(request.inode, client)
             return NeedsChunkIo(partial(fencing.fence_and_release, context, key, _is_under(key, mine.lease)))
-        of_other_owners = [one for one in mine.locks if not locks.same_owner(one, requested)]
-        own = [one for one in mine.locks if locks.same_owner(one, requested)]
+        of_other_owners = [one for one in mine.locks if not file_locks.same_owner(one, requested)]
+        own = [one for one in mine.locks if file_locks.same_owner(one, requested)]
         if request.end_wait:
             deadlock.clear_wait(ns, owner)
             return pb.LockReply(lease=lease, held=len(own))
-        conflict = locks.first_conflict([*of_other_owners, *others], requested)
+        conflict = file_locks.first_conflict([*of_other_owners, *others], requested)
         if conflict is not None:
             if request.wait and await _record_wait(context, ns, request, owner):
                 lease = await leases.ensure(ns.tx, client, context.logical_clock.stamp())
@@ -46,9 +47,9 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
             raise Locked(f"inode {request.inode} is locked from byte {conflict.start} on")
         if request.wait:
             deadlock.clear_wait(ns, owner)
-        own = locks.after_request(own, requested)
-        if len(of_other_owners) + len(own) > locks.MAX_LOCKS:
-            raise TooManyLocks(f"a client has at most {locks.MAX_LOCKS} locks on a file")
+        own = file_locks.after_request(own, requested)
+        if len(of_other_owners) + len(own) > file_locks.MAX_LOCKS:
+            raise TooManyLocks(f"a client has at most {file_locks.MAX_LOCKS} locks on a file")
         if of_other_owners or own:
             lease = await leases.ensure(ns.tx, client, context.logical_clock.stamp())
             record = ClientLocks(lease=lease, locks=[*of_other_owners, *own])
@@ -87,3 +88,17 @@ async def read_locks(ns: Namespace, inode: int, client: bytes) -> tuple[ClientLo
         else:
             others += record.locks
     return mine, others
+
+
+async def query_lock(context: Context, request: pb.QueryLockRequest) -> pb.QueryLockReply:
+    file_locks.check(request.lock)
+
+    async def work(ns: Namespace) -> pb.QueryLockReply:
+        mine, others = await read_locks(ns, request.inode, request.client)
+        own = [one for one in mine.locks if not file_locks.same_owner(one, request.lock)]
+        conflict = file_locks.first_conflict(own, request.lock)
+        if conflict is not None:
+            return pb.QueryLockReply(conflict=conflict, same_client=True)
+        return pb.QueryLockReply(conflict=file_locks.first_conflict(others, request.lock))
+
+    return await run_readonly(context, work)

@@ -3,6 +3,7 @@
 from threefs.errors import AlreadyExists
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
+from threefs_meta.access import permissions
 from threefs_meta.access.credentials import maker_of
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
@@ -11,14 +12,13 @@ from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import not_found, resolve
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
-from threefs_meta.validation import check_mode
 
 _MODE = 0o1777
 _MAKER_ACCESS = 0o300  # above the new directory its maker must be able to go on
 
 
 async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
-    check_mode(request.mode)
+    permissions.check_mode(request.mode)
 
     maker = maker_of(request)
     # Set-user-id and set-group-id are not for the maker to choose: the latter comes from the directory above.

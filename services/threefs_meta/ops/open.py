@@ -5,19 +5,19 @@ from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
 from threefs_meta.access.credentials import actor_of
+from threefs_meta.access.permissions import check_open
 from threefs_meta.context import Context
-from threefs_meta.file.opening import check_open
 from threefs_meta.file.truncation import Truncation
+from threefs_meta.lease import write_sessions
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find, not_found
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
-from threefs_meta.validation import check_access, check_session
 
 
 async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
-    check_session(request.session)
-    check_access(request.access)
+    write_sessions.check_id(request.session)
+    permissions.check_wanted(request.access)
     actor = actor_of(request)
     shown = paths.shown_place(request.place)
     truncation = Truncation(context, 0) if request.truncate else None
@@ -35,7 +35,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         if not inode.nlink:  # the collector relies on it: without a name there are no new sessions
             raise not_found(request.place)
         if truncation is not None:
-            first = truncation.apply(ns, inode, await ns.chains_used(inode))
+            first = truncation.apply(ns, inode, await write_sessions.chains_used(ns, inode))
             if first is not None:
                 return first
             permissions.drop_privileges_on_write(inode, actor)
@@ -43,7 +43,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         lease = 0
         if request.session:
             client = request.mutation.client
-            lease = await ns.open_session(inode.inode, request.session, client, context.clock.wall_ns())
+            lease = await write_sessions.begin(ns, inode.inode, request.session, client, context.clock.wall_ns())
         return pb.OpenReply(inode=inode, lease=lease, over_quota=context.quotas.is_over(inode))
 
     if request.session or request.truncate:

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from threefs.errors import InvalidArgument, IsADirectory, NotADirectory, NotEmpty
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import permissions
 from threefs_meta.access.credentials import Credentials, actor_of
+from threefs_meta.access.entry_permissions import check_removable
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import check_parent
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, find, resolve
 from threefs_meta.store.namespace import Namespace
@@ -102,16 +101,6 @@ async def _trash_if_kept(
     if keep_s:
         await retention.move_to_trash(context, ns, resolved.parent, resolved.name, inode, actor.uid, keep_s)
     return bool(keep_s)
-
-
-async def check_removable(
-    ns: Namespace, resolved: Resolution, inode: pb.Inode, actor: Credentials, place: pb.Place
-) -> None:
-    """Raises AccessDenied, PermissionDenied."""
-    if not actor.is_super:
-        parent = await ns.directory(resolved.parent)
-        await check_parent(ns, resolved.parent, parent, actor)
-        permissions.check_sticky(parent, inode, actor, paths.shown_place(place))
 
 
 async def remove_directory(ns: Namespace, inode: pb.Inode, shown: str, recursive: bool, now_ns: int) -> None:

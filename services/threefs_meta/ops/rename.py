@@ -6,12 +6,11 @@ from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADir
 from threefs.ids import ROOT
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import permissions
 from threefs_meta.access.credentials import Credentials, actor_of
-from threefs_meta.access.permissions import WRITE
+from threefs_meta.access.entry_permissions import check_movable, check_new_parent, check_removable, writable_parent
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import InodeSpec, check_new_name, check_vacant, new_inode, parent_of
-from threefs_meta.ops.remove import check_removable, remove_directory
+from threefs_meta.file.inode_factory import InodeSpec, check_new_name, check_vacant, new_inode
+from threefs_meta.ops.remove import remove_directory
 from threefs_meta.quota.attribution import inherit_quota
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, find, not_found, resolve
@@ -48,7 +47,7 @@ def rename_transaction(
                 return pb.InodeReply(inode=await ns.with_times(inode))
         elif request.exchange:
             raise not_found(request.destination)
-        await _check_movable(ns, source, inode, target, actor, request.source)
+        await check_movable(ns, source, inode, target, actor, request.source)
         old = await _check_target(ns, target, inode, actor, request)
         now_ns = context.clock.wall_ns()
         replaced = None
@@ -100,19 +99,11 @@ async def _check_no_loop(ns: Namespace, moved: int, into: int, request: pb.Renam
         at = (await ns.directory(at)).parent
 
 
-async def _check_movable(
-    ns: Namespace, source: Resolution, inode: pb.Inode, target: Resolution, actor: Credentials, place: pb.Place
-) -> None:
-    await check_removable(ns, source, inode, actor, place)
-    if inode.type == pb.DIRECTORY and source.parent != target.parent:
-        permissions.check(inode, actor, WRITE, paths.shown_place(place))  # what '..' in it means changes
-
-
 async def _check_target(
     ns: Namespace, target: Resolution, inode: pb.Inode, actor: Credentials, request: pb.RenameRequest
 ) -> pb.Inode | None:
     """What is there, if it may be replaced or exchanged."""
-    await parent_of(ns, target, actor)  # its removal is a conflict
+    await writable_parent(ns, target, actor)  # its removal is a conflict
     if target.entry is None:
         return None
     old = await ns.require_inode(target.entry.inode)
@@ -137,7 +128,7 @@ async def _check_exchange(
     """What goes the other way is a move as well."""
     if old.type == pb.DIRECTORY and source.parent != target.parent:
         await _check_no_loop(ns, old.inode, source.parent, request)
-        permissions.check(old, actor, WRITE, paths.shown_place(request.destination))
+        check_new_parent(old, target.parent, source.parent, actor, request.destination)
 
 
 async def _remove(ns: Namespace, old: pb.Inode, shown: str, now_ns: int) -> None:

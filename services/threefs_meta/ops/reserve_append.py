@@ -7,28 +7,26 @@ Or make a file longer at once: room ahead of time (fallocate). Nothing that anyb
 by a truncate.
 """
 
-from threefs.errors import InvalidArgument, SessionLost
+from threefs.errors import InvalidArgument
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.context import Context
 from threefs_meta.file.length import check_length, reserve_append
+from threefs_meta.lease import write_sessions
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
-from threefs_meta.validation import check_session
 
 
 async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveReply:
-    check_session(request.session)
+    write_sessions.check_id(request.session)
     if bool(request.length) == bool(request.end):
         raise InvalidArgument("either an append of at least one byte, or an end that the file shall have")
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.ReserveReply | NeedsChunkIo:
-        inode = await ns.inode(request.inode)
-        if inode is None or not await ns.has_session(request.inode, request.session):
-            raise SessionLost(f"inode {request.inode} is not open under this write session")
+        inode = await write_sessions.require(ns, await ns.inode(request.inode), request.session, request.inode)
         offset = inode.length if request.end else max(inode.length, inode.append_end)
         length = max(offset, request.end) if request.end else offset + request.length
         check_length(inode, length)

@@ -13,11 +13,10 @@ from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
-from threefs_meta.validation import check_mode
 
 
 async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.InodeReply:
-    check_mode(request.mode)
+    permissions.check_mode(request.mode)
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:

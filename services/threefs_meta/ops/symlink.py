@@ -4,8 +4,9 @@ from threefs.errors import AlreadyExists
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import maker_of
+from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.context import Context
-from threefs_meta.file.inode_factory import InodeSpec, check_vacant, new_inode, parent_of
+from threefs_meta.file.inode_factory import InodeSpec, check_vacant, new_inode
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import resolve
 from threefs_meta.store.namespace import Namespace
@@ -23,7 +24,7 @@ async def symlink(context: Context, request: pb.SymlinkRequest) -> pb.InodeReply
         if resolved.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
         check_vacant(resolved, request.place)
-        parent = await parent_of(ns, resolved, maker)
+        parent = await writable_parent(ns, resolved, maker)
         inode = await new_inode(context, parent, InodeSpec(pb.SYMLINK, maker, _MODE))
         inode.target = request.target
         inode.length = len(request.target)

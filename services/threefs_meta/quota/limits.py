@@ -16,7 +16,6 @@ from threefs.wire.records_pb2 import QuotaLimits, Usage
 from threefs_meta.quota import accounting
 from threefs_meta.quota.accounting import ZERO, Account, Cost
 from threefs_meta.resolve import paths
-from threefs_meta.resolve.directory_path import path_of
 from threefs_meta.store import keys
 
 _PATHS_AT_ONCE = 16
@@ -72,7 +71,7 @@ class Quotas:
         trees = sorted(filter(accounting.is_tree, accounts))
         behind = [account for account in trees if account > self._last_path_account] or trees
         for account in behind[:_PATHS_AT_ONCE]:
-            path = await path_of(tx, accounting.number_of(account))
+            path = await paths.path_of(tx, accounting.number_of(account))
             self._paths[account] = paths.shown(path) if path else ""
             self._last_path_account = account
 

@@ -1,7 +1,11 @@
 """Paths and names: what may be one, and how a path is split. All limits of names live here."""
 
 from threefs.errors import InvalidArgument, NameTooLong, NotFound
+from threefs.ids import ROOT
+from threefs.kv import records
+from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
+from threefs_meta.store import keys
 
 MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4096
@@ -61,3 +65,24 @@ def shown_place(place: pb.Place) -> str:
     if place.base:
         return f"inode {place.base}:{shown(place.path)}" if place.path else f"inode {place.base}"
     return "/" + shown(place.path.lstrip(b"/"))
+
+
+async def path_of(tx: Transaction, directory: int) -> bytes:
+    """Of a directory, from the root; empty when it has been removed. Nothing of it is a conflict."""
+    parts: list[bytes] = []
+    number = directory
+    while number != ROOT and len(parts) < MAX_PARTS:
+        key = keys.inode(number)
+        value = await tx.get(key, snapshot=True)
+        inode = None if value is None else records.decode(value, pb.Inode, key)
+        if inode is None or not inode.nlink:
+            return b""
+        parts.append(inode.name)
+        number = inode.parent
+    return b"/" + b"/".join(reversed(parts)) if number == ROOT else b""
+
+
+async def shown_directory(tx: Transaction, directory: int) -> str:
+    """For messages."""
+    found = await path_of(tx, directory)
+    return shown(found) if found else f"inode {directory}"

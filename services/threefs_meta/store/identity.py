@@ -27,7 +27,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs.wire.records_pb2 import RestoreMark, StoreRecord
 from threefs_meta.lease import leases
 from threefs_meta.store import keys
-from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.counters import increase, raise_to, read_counter
 from threefs_meta.store.namespace import make_root
 
 #: Of a counter beside the epoch; 24 bits are left for that.
@@ -183,10 +183,9 @@ async def _finish_restore(tx: Transaction, epoch: int) -> StoreRecord:
         record.epoch = epoch
         tx.set(keys.STORE, records.encode(record))
         before = await read_counter(tx, keys.NEXT_INODE)
-        first = max(before, epoch << EPOCH_BITS)
-        write_counter(tx, keys.NEXT_INODE, first)
-        write_counter(tx, keys.LAST_LEASE, max(await read_counter(tx, keys.LAST_LEASE), epoch << EPOCH_BITS))
+        first = await raise_to(tx, keys.NEXT_INODE, epoch << EPOCH_BITS)
+        await raise_to(tx, keys.LAST_LEASE, epoch << EPOCH_BITS)
         # Numbers that no inode ever gets count as removed: the rest is how many inodes there are.
-        write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + first - before)
+        await increase(tx, keys.REMOVED_INODES, first - before)
         restore_mark.settle(tx)
     return record

@@ -8,7 +8,7 @@ from threefs.ids import ROOT
 from threefs.kv import retry
 from threefs.kv.engine_api import Engine, Transaction
 from threefs_meta.store import keys
-from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.counters import increase, raise_to
 
 BLOCK = 4096
 
@@ -41,16 +41,15 @@ class InodeAllocator:
         left, self._next = self.left, self._end
 
         async def work(tx: Transaction) -> None:
-            write_counter(tx, keys.REMOVED_INODES, await read_counter(tx, keys.REMOVED_INODES) + left)
+            await increase(tx, keys.REMOVED_INODES, left)
 
         if left:
             await retry.run(self._engine, work, clock=self._clock, random=self._random)
 
     async def _refill(self) -> None:
         async def reserve(tx: Transaction) -> int:
-            first = max(await read_counter(tx, keys.NEXT_INODE), ROOT + 1)
-            write_counter(tx, keys.NEXT_INODE, first + BLOCK)
-            return first
+            await raise_to(tx, keys.NEXT_INODE, ROOT + 1)
+            return await increase(tx, keys.NEXT_INODE, BLOCK) - BLOCK
 
         # Run again after an unknown outcome it takes another block: one may be lost, none is given out twice.
         first = await retry.run(self._engine, reserve, clock=self._clock, random=self._random, replayable=True)

@@ -15,9 +15,9 @@ from threefs.kv.engine_api import Transaction
 from threefs.leases import LEASE_TICKS
 from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import DirectoryTimes, Removal, WriteSession
+from threefs.wire.records_pb2 import DirectoryTimes, Removal
 from threefs_meta.batch.txn_memo import TxnMemo
-from threefs_meta.lease import delegation, leases
+from threefs_meta.lease import delegation
 from threefs_meta.lease.delegation import Creator, DelegationHeld
 from threefs_meta.quota.accounting import (
     NOTHING,
@@ -301,50 +301,7 @@ class Namespace:
         value = await self.tx.get(key)
         return 0 if value is None else records.decode(value, DirectoryTimes, key).token
 
-    # ---- write sessions ----
-
-    async def has_session(self, inode: int, session: bytes) -> bool:
-        return await self.tx.get(keys.session(inode, session)) is not None
-
-    async def is_open(self, inode: int) -> bool:
-        """Somebody has the file open for writing, or has said that it is open for reading."""
-        for some in (keys.sessions(inode), keys.holds(inode)):
-            if await self.tx.get_range(*some, limit=1):
-                return True
-        return False
-
-    async def is_open_for_writing(self, inode: int) -> bool:
-        return bool(await self.tx.get_range(*keys.sessions(inode), limit=1))
-
-    async def chains_used(self, file: pb.Inode) -> int:
-        """On how many chains of its stripe the file lies, from the first; 0: on any.
-
-        Whoever has it open for writing may have reached further; who opens it from now on is a conflict.
-        """
-        if not file.chains_used or await self.is_open_for_writing(file.inode):
-            return 0
-        return file.chains_used
-
-    async def open_session(self, inode: int, session: bytes, client: bytes, now_ns: int) -> int:
-        """The number of the client's lease, with which the session ends."""
-        lease = 0 if self.memo is None else self.memo.lease
-        if not lease:
-            lease = await leases.ensure(self.tx, client, self.stamp)
-            if self.memo is not None:
-                self.memo.lease = lease
-        record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
-        self.tx.set(keys.session(inode, session), records.encode(record))
-        return lease
-
-    async def close_session(self, inode: pb.Inode, session: bytes, now_ns: int) -> None:
-        """What has no name and was kept by its sessions is to be freed with the last one. The caller has stored all
-        that it changed of the inode."""
-        self.tx.clear(keys.session(inode.inode, session))
-        if inode.unnamed and not await self.tx.get_range(*keys.sessions(inode.inode), limit=1):
-            inode.unnamed = False
-            inode.ctime_ns = now_ns  # also tells a check of the queue that it has come into it meanwhile
-            self.put_inode(inode)
-            self.queue_removal(inode, now_ns)
+    # ---- files without a name ----
 
     def link_unnamed(self, inode: pb.Inode, directory: pb.Inode) -> None:
         """The first name of a file that was made without one. Raises QuotaExceeded.

@@ -22,7 +22,7 @@ from threefs_meta.context import Context
 from threefs_meta.file.inode_factory import InodeSpec, new_inode
 from threefs_meta.resolve import paths
 from threefs_meta.store import keys
-from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.counters import raise_to
 from threefs_meta.store.namespace import Namespace
 
 NAME = b".trash"
@@ -112,8 +112,7 @@ async def record_of(ns: Namespace, parent: int, name: bytes, inode: int) -> Tras
 
 async def enable(context: Context, ns: Namespace) -> int:
     """Some directory has a trash time from now on; the directory /.trash."""
-    if not await read_counter(ns.tx, keys.TRASH_USED):
-        write_counter(ns.tx, keys.TRASH_USED, 1)
+    await raise_to(ns.tx, keys.TRASH_USED, 1)
     return await _find_or_make_directory(context, ns, ROOT, NAME, 0, _MODE)
 
 

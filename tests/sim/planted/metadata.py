@@ -10,7 +10,8 @@ from threefs_meta import transactions
 from threefs_meta.file import truncation
 from threefs_meta.file.length import LengthUpdate
 from threefs_meta.garbage_collector import GarbageCollector
-from threefs_meta.lease import leases, locks
+from threefs_meta.lease import leases
+from threefs_meta.locks import file_locks
 from threefs_meta.ops import lock as lock_module
 from threefs_meta.ops import rename as rename_module
 from threefs_meta.store import keys
@@ -154,7 +155,7 @@ def rename_leaves_the_old_name() -> None:
 @plant
 def locks_do_not_exclude() -> None:
     """I18: a lock is given to two."""
-    put(locks, "first_conflict", lambda held, wanted: None)
+    put(file_locks, "first_conflict", lambda held, wanted: None)
 
 
 @plant

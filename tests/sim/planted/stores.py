@@ -8,7 +8,8 @@ from threefs_manager.stale_stores import metadata_store
 from threefs_meta.file import layout_policy, length, truncation
 from threefs_meta.file.length import LengthReport
 from threefs_meta.file.truncation import Truncation
-from threefs_meta.lease import fencing, leases, reaper
+from threefs_meta.lease import leases, reaper
+from threefs_meta.locks import fencing
 from threefs_meta.ops import reserve_append as reserve_module
 from threefs_meta.store import identity
 from threefs_meta.store.namespace import Namespace
@@ -22,7 +23,7 @@ from threefs.wire.records_pb2 import RestoreMark
 
 _IDENTITY = "unit/services/threefs_meta/store/test_identity.py"
 _LEASE_REAPER = "unit/services/threefs_meta/lease/test_reaper.py"
-_FENCING = "unit/services/threefs_meta/lease/test_fencing.py"
+_FENCING = "unit/services/threefs_meta/locks/test_fencing.py"
 _FENCES = "contract/test_fences.py"
 
 

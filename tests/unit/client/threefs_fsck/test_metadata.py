@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from threefs_fsck import metadata
-from threefs_meta.ops.set_quota import set_quota
+from threefs_meta.ops.quota import set_quota
 from threefs_meta.quota.accounting import user_account
 from threefs_meta.quota.aggregator import UsageAggregator
 from threefs_meta.store import keys

@@ -1,11 +1,11 @@
 import pytest
 from threefs_meta import listing_cache as module
 from threefs_meta.listing_cache import ListingCache
-from threefs_meta.store.entry_columns import Columns
+from threefs_meta.store.entry_codec import EntryColumns
 
 
-def columns(name: bytes) -> Columns:
-    return Columns(name + b"\0", bytes(8), b"\1")
+def columns(name: bytes) -> EntryColumns:
+    return EntryColumns(name + b"\0", bytes(8), b"\1")
 
 
 def test_only_under_the_token_it_was_found_with() -> None:

@@ -16,18 +16,17 @@ from threefs_meta.ops.lock import lock
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.mknod import mknod
 from threefs_meta.ops.open import open_inode
+from threefs_meta.ops.quota import set_quota
 from threefs_meta.ops.remove import remove
-from threefs_meta.ops.remove_xattr import remove_xattr
 from threefs_meta.ops.rename import rename
 from threefs_meta.ops.reserve_append import reserve
 from threefs_meta.ops.set_layout import set_layout
-from threefs_meta.ops.set_quota import set_quota
-from threefs_meta.ops.set_trash import set_trash
-from threefs_meta.ops.set_xattr import set_xattr
 from threefs_meta.ops.setattr import set_attributes
 from threefs_meta.ops.symlink import symlink
 from threefs_meta.ops.sync import sync
+from threefs_meta.ops.trash import set_trash
 from threefs_meta.ops.truncate import truncate
+from threefs_meta.ops.xattr import remove_xattr, set_xattr
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run

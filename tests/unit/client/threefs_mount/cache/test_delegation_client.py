@@ -11,11 +11,10 @@ import pytest
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation as rules
 from threefs_meta.ops.create import create
-from threefs_meta.ops.delegate import delegate
+from threefs_meta.ops.delegate import delegate, return_delegation
 from threefs_meta.ops.list_names import list_names
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
-from threefs_meta.ops.return_delegation import return_delegation
 from threefs_mount.cache import delegation as bounds
 from threefs_mount.cache import delegation_client as module
 from threefs_mount.cache.delegation_client import DelegationClient

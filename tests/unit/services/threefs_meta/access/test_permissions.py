@@ -6,33 +6,27 @@ from typing import Any
 import pytest
 from threefs_meta.access import acls, permissions
 from threefs_meta.access.credentials import Credentials
-from threefs_meta.access.permissions import EXECUTE, READ, WRITE
-from threefs_meta.ops.access import access
-from threefs_meta.ops.batch_stat import batch_stat
+from threefs_meta.access.permissions import EXECUTE, READ, WRITE, check_open
 from threefs_meta.ops.create import create
-from threefs_meta.ops.get_xattr import get_xattr
 from threefs_meta.ops.link import link
 from threefs_meta.ops.list import list_entries
 from threefs_meta.ops.list_names import list_names
-from threefs_meta.ops.list_xattr import list_xattr
-from threefs_meta.ops.lookup import lookup
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.mknod import mknod
 from threefs_meta.ops.open import open_inode
+from threefs_meta.ops.quota import set_quota
 from threefs_meta.ops.remove import remove
-from threefs_meta.ops.remove_xattr import remove_xattr
 from threefs_meta.ops.rename import rename
 from threefs_meta.ops.set_layout import set_layout
-from threefs_meta.ops.set_quota import set_quota
-from threefs_meta.ops.set_trash import set_trash
-from threefs_meta.ops.set_xattr import set_xattr
 from threefs_meta.ops.setattr import set_attributes
-from threefs_meta.ops.stat import stat
+from threefs_meta.ops.stat import access, batch_stat, lookup, stat
 from threefs_meta.ops.symlink import symlink
+from threefs_meta.ops.trash import set_trash
 from threefs_meta.ops.truncate import truncate
+from threefs_meta.ops.xattr import get_xattr, list_xattr, remove_xattr, set_xattr
 
 from tests.harness.meta_harness import MetaBench, at, run
-from threefs.errors import AccessDenied, PermissionDenied, SessionLost
+from threefs.errors import AccessDenied, InvalidArgument, PermissionDenied, SessionLost
 from threefs.wire import meta_pb2 as pb
 
 OWNER = Credentials(1, 10, frozenset(), False)
@@ -75,6 +69,13 @@ def test_only_what_is_missing_is_named() -> None:
         permissions.check_parent(directory, OTHER, "/d")
     with pytest.raises(AccessDenied, match=r"write and search$"):
         permissions.check_parent(pb.Inode(type=pb.DIRECTORY, mode=0o700), OTHER, "/d")
+
+
+def test_modes() -> None:
+    for mode in (0, 0o644, 0o7777):
+        permissions.check_mode(mode)
+    with pytest.raises(InvalidArgument, match="0o10000"):
+        permissions.check_mode(0o10000)
 
 
 def test_the_super_user_searches_every_directory() -> None:
@@ -237,3 +238,24 @@ async def test_each_of_a_batch_is_asked_for(bench: MetaBench) -> None:
     reply = (await batch_stat(bench.context, asked)).parsed()
     assert [result.code for result in reply.results] == [AccessDenied.code, 0]
     assert [(error.number, error.code) for error in reply.errors] == [(1, AccessDenied.code)]
+
+
+USER = Credentials(1, 1, frozenset(), False)
+
+
+def test_a_session_or_a_cut_is_a_wish_to_write() -> None:
+    readable = pb.Inode(type=pb.FILE, mode=0o444)
+    check_open(readable, USER, pb.OpenRequest(access=4), "it")
+    for request in (pb.OpenRequest(access=6), pb.OpenRequest(session=b"s" * 16), pb.OpenRequest(truncate=True)):
+        with pytest.raises(AccessDenied):
+            check_open(readable, USER, request, "it")
+
+
+def test_only_files_have_content() -> None:
+    with pytest.raises(InvalidArgument):
+        check_open(pb.Inode(type=pb.FIFO, mode=0o666), USER, pb.OpenRequest(session=b"s" * 16), "it")
+
+
+def test_who_may_not_write_is_told_that_first() -> None:
+    with pytest.raises(AccessDenied):
+        check_open(pb.Inode(type=pb.FIFO, mode=0), USER, pb.OpenRequest(session=b"s" * 16), "it")

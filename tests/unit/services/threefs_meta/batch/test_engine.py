@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threefs_meta.batch import engine
 from threefs_meta.batch.engine import MAX_CHANGES
 from threefs_meta.ops.create import create
 from threefs_meta.ops.delegate import delegate
@@ -344,3 +345,28 @@ async def test_what_is_removed_together_goes_into_the_trash_together(bench: Meta
     codes = await changed(bench, *changes)
     assert [bool(code) for code in codes] == [False, True, False, False, False, True, False]
     assert sorted(item.path for item in await bench.trash()) == [b"/a/b", b"/a/f", b"/a/g"]
+
+
+def test_they_are_pieces_of_the_reply() -> None:
+    create = pb.CreateReply(inode=pb.Inode(inode=5, name=b"n" * 300), created=True)
+    file = pb.InodeReply(inode=pb.Inode(inode=6))
+    told = pb.InodeReply(claim=8).SerializeToString()
+    pieces = [
+        engine.successful_result("create", 1 << 40, create.SerializeToString() + told),
+        *(engine.successful_result(kind, 7, file.SerializeToString()) for kind in ("rename", "close", "sync")),
+        engine.successful_result("remove", 0, pb.RemoveReply(changed_ns=9).SerializeToString()),
+        engine.retry_alone_result(10),
+        engine.failed_result(NotFound("x" * 3000)),
+        engine.serialized_result(pb.Changed(file=file, request=11)),
+    ]
+    create.claim = 8
+    assert pb.BatchReply.FromString(b"".join(pieces)) == pb.BatchReply(
+        results=[
+            pb.Changed(create=create, request=1 << 40),
+            *[pb.Changed(file=file, request=7)] * 3,
+            pb.Changed(remove=pb.RemoveReply(changed_ns=9)),
+            pb.Changed(retry_alone=True, request=10),
+            pb.Changed(code=NotFound.code, message="x" * 1024),
+            pb.Changed(file=file, request=11),
+        ]
+    )

@@ -10,13 +10,12 @@ from threefs_meta.context import Context
 from threefs_meta.lease import delegation_recall
 from threefs_meta.lease.delegation import DelegationHeld
 from threefs_meta.ops.create import create
-from threefs_meta.ops.delegate import delegate
+from threefs_meta.ops.delegate import delegate, return_delegation
 from threefs_meta.ops.fsck_recheck import fsck_recheck
 from threefs_meta.ops.link import link
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
-from threefs_meta.ops.return_delegation import return_delegation
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import CLIENT, MetaBench, at, run

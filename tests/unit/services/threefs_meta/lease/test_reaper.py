@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from threefs_meta.lease.locks import END
 from threefs_meta.lease.reaper import LeaseReaper
+from threefs_meta.locks.file_locks import END
 from threefs_meta.ops.create import create
 from threefs_meta.ops.lock import lock
 from threefs_meta.ops.open import open_inode

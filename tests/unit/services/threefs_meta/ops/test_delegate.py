@@ -1,13 +1,14 @@
+"""Granting and returning delegations."""
+
 import pytest
 from threefs_meta.lease.delegation import COOLDOWN_TICKS
-from threefs_meta.ops.delegate import delegate
+from threefs_meta.ops.delegate import MAX_DELEGATIONS, delegate, return_delegation
 from threefs_meta.ops.list_names import list_names
-from threefs_meta.ops.lookup import lookup
 from threefs_meta.ops.remove import remove
-from threefs_meta.ops.return_delegation import return_delegation
+from threefs_meta.ops.stat import lookup
 
 from tests.harness.meta_harness import CLIENT, MetaBench, at, run
-from threefs.errors import NotADirectory, NotFound
+from threefs.errors import InvalidArgument, NotADirectory, NotFound
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 
@@ -95,3 +96,23 @@ async def test_it_stays_with_a_directory_that_is_moved_or_changed(bench: MetaBen
         bench.context, pb.ReturnDelegationRequest(client=CLIENT, directories=[number], numbers=[first])
     )
     assert not (await stored(bench, number)).client
+
+
+async def test_each_gives_up_its_own(bench: MetaBench) -> None:
+    a, b, c = [(await bench.mkdir(f"/{name}")).inode for name in "abc"]
+    numbers = [await claimed(bench, a), await claimed(bench, b, OTHER), await claimed(bench, c) + 1]
+    request = pb.ReturnDelegationRequest(client=CLIENT, directories=[a, b, c, 999], numbers=[*numbers, 1])
+    await return_delegation(bench.context, request)
+    assert [(await stored(bench, one)).client for one in (a, b, c)] == [b"", OTHER, CLIENT]
+    assert not (await bench.context.namespace(bench.engine.begin()).require_inode(a)).HasField("delegation")
+    await return_delegation(bench.context, request)
+
+
+async def test_a_request_is_bounded(bench: MetaBench) -> None:
+    many = range(1, MAX_DELEGATIONS + 2)
+    for request in (
+        pb.ReturnDelegationRequest(client=CLIENT, directories=many, numbers=many),
+        pb.ReturnDelegationRequest(client=CLIENT, directories=[1, 2], numbers=[1]),
+    ):
+        with pytest.raises(InvalidArgument):
+            await return_delegation(bench.context, request)

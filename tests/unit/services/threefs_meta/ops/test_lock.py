@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from threefs_meta.lease import locks
-from threefs_meta.ops.lock import lock
+from threefs_meta.locks import file_locks
+from threefs_meta.ops.lock import lock, query_lock
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, MetaBench
@@ -15,7 +15,7 @@ OTHER = b"o" * 16
 
 
 async def ask(
-    fs: MetaBench, inode: int, kind: pb.LockType, start: int = 0, end: int = locks.END, *, owner: int = 1,
+    fs: MetaBench, inode: int, kind: pb.LockType, start: int = 0, end: int = file_locks.END, *, owner: int = 1,
     client: bytes = CLIENT, of: pb.LockKind = pb.RECORD_LOCK,
 ) -> pb.LockReply:  # fmt: skip
     mutation = pb.Mutation(client=client, request=fs.mutation().request)
@@ -69,7 +69,7 @@ async def test_what_was_held_under_an_older_lease_is_not_held(bench: MetaBench) 
 
 async def test_there_are_so_many_at_most(bench: MetaBench) -> None:
     inode = (await bench.create("/a")).inode.inode
-    for number in range(0, 2 * locks.MAX_LOCKS, 2):
+    for number in range(0, 2 * file_locks.MAX_LOCKS, 2):
         await ask(bench, inode, pb.SHARED, number, number, owner=number % 3)
     with pytest.raises(TooManyLocks):
         await ask(bench, inode, pb.SHARED, 9999, 9999)
@@ -86,3 +86,18 @@ async def test_one_of_many_gets_it(bench: MetaBench, seed: int) -> None:
         *(ask(bench, inode, pb.EXCLUSIVE, client=client) for client in clients), return_exceptions=True
     )
     assert sorted(type(result).__name__ for result in results) == ["LockReply"] + ["Locked"] * 7
+
+
+async def test_whoever_is_not_the_owner(bench: MetaBench) -> None:
+    inode = (await bench.create("/a")).inode.inode
+
+    async def find(client: bytes, owner: int) -> pb.QueryLockReply:
+        wanted = pb.FileLock(kind=pb.RECORD_LOCK, type=pb.EXCLUSIVE, owner=owner, end=file_locks.END)
+        return await query_lock(bench.context, pb.QueryLockRequest(client=client, inode=inode, lock=wanted))
+
+    await ask(bench, inode, pb.SHARED, 3, 4)
+    assert not (await find(CLIENT, 1)).HasField("conflict")
+    for client, same in ((CLIENT, True), (OTHER, False)):
+        reply = await find(client, 1 if client == OTHER else 2)
+        assert (reply.conflict.start, reply.conflict.end, reply.conflict.pid) == (3, 4, 7)
+        assert (reply.conflict.type, reply.same_client) == (pb.SHARED, same)

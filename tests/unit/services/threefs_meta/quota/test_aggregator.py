@@ -4,7 +4,7 @@ import asyncio
 import random
 
 import pytest
-from threefs_meta.ops.show_quota import list_quotas
+from threefs_meta.ops.quota import list_quotas
 from threefs_meta.quota import accounting
 from threefs_meta.quota.aggregator import DELTAS_PER_TRANSACTION, ENTRIES_PER_TRANSACTION, UsageAggregator
 from threefs_meta.store import keys

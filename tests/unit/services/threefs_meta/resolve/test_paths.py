@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_meta.resolve import paths
+from threefs_meta.resolve.paths import path_of, shown_directory
 
+from tests.harness.meta_harness import MetaBench
 from threefs.errors import InvalidArgument, NameTooLong, NotFound
 from threefs.wire import meta_pb2 as pb
 
@@ -91,3 +93,16 @@ def test_a_name_that_is_too_long_is_shown_even_if_it_is_cut_within_a_letter() ->
 def test_names_that_can_be_looked_up() -> None:
     assert paths.is_plain(b"a") and paths.is_plain(b"n" * 255) and paths.is_plain(b"...")
     assert not any(paths.is_plain(name) for name in (b"", b".", b"..", b"n" * 256, b"a\0"))
+
+
+async def test_the_path_of_a_directory_follows_its_renames(bench: MetaBench) -> None:
+    assert await path_of(bench.context.engine.begin(), 1) == b"/"
+    await bench.mkdir("/a")
+    below = await bench.mkdir("/a/b")
+    assert await path_of(bench.context.engine.begin(), below.inode) == b"/a/b"
+    await bench.rename("/a", "/c")
+    assert await path_of(bench.context.engine.begin(), below.inode) == b"/c/b"
+    await bench.remove("/c/b")
+    assert await path_of(bench.context.engine.begin(), below.inode) == b""
+    assert await path_of(bench.context.engine.begin(), 1 << 40) == b""
+    assert await shown_directory(bench.context.engine.begin(), below.inode) == f"inode {below.inode}"

@@ -1,11 +1,12 @@
 """From paths to inodes."""
 
+import asyncio
 import itertools
 
 import pytest
 from threefs_meta.access.credentials import Credentials
 from threefs_meta.ops.stat import stat
-from threefs_meta.resolve.resolver import Resolution, resolve
+from threefs_meta.resolve.resolver import MAX_STEPS, Resolution, Turns, resolve
 from threefs_meta.store.namespace import Namespace
 
 from tests.harness.meta_harness import MetaBench, at
@@ -109,3 +110,31 @@ async def test_one_step_ends_where_the_long_way_ends(bench: MetaBench) -> None:
         assert short == await end(ns, pb.Place(base=base, path=b"./" + step), actor, follow), (base, step, uid)
         seen.add(short if isinstance(short, type) else Resolution)
     assert seen == {Resolution, AccessDenied, NotADirectory, NotFound, InvalidArgument, NameTooLong}
+
+
+def test_long_work_lets_others_go_on_and_short_work_does_not_stop() -> None:
+    async def main() -> None:
+        turns = Turns()
+        others = 0
+
+        async def other() -> None:
+            nonlocal others
+            while True:
+                others += 1
+                await asyncio.sleep(0)
+
+        async def work(steps: int) -> int:
+            before = others
+            for _ in range(steps):
+                if turns.due():
+                    await turns.give()
+            return others - before
+
+        task = asyncio.create_task(other())
+        await asyncio.sleep(0)
+        assert await work(MAX_STEPS - 1) == 0
+        assert await work(1) == 1, "it counts on from one call to the next"
+        assert await work(10 * MAX_STEPS) == 10
+        task.cancel()
+
+    asyncio.run(main())

@@ -9,7 +9,7 @@ import pytest
 from threefs_manager.stale_stores.metadata_store import admit
 from threefs_meta.lease.leases import ensure
 from threefs_meta.store import keys
-from threefs_meta.store.counters import read_counter, write_counter
+from threefs_meta.store.counters import raise_to, read_counter
 from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _admission_request
 from threefs_meta.store.inode_numbers import InodeAllocator
 
@@ -57,7 +57,7 @@ async def tick(engine: MemoryEngine, number: int) -> None:
 
 
 async def _written(tx: Transaction, number: int) -> None:
-    write_counter(tx, keys.TICK, number)
+    await raise_to(tx, keys.TICK, number)
 
 
 async def copied(engine: MemoryEngine) -> MemoryEngine:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_meta.lease import locks
+from threefs_meta.locks import file_locks
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
@@ -14,7 +14,7 @@ BYTES = 12
 
 
 def lock(
-    kind: pb.LockType, start: int = 0, end: int = locks.END, owner: int = 1, of: pb.LockKind = pb.RECORD_LOCK
+    kind: pb.LockType, start: int = 0, end: int = file_locks.END, owner: int = 1, of: pb.LockKind = pb.RECORD_LOCK
 ) -> pb.FileLock:
     return pb.FileLock(kind=of, type=kind, owner=owner, start=start, end=end)
 
@@ -31,7 +31,7 @@ def test_an_owner_has_at_each_byte_what_it_asked_for_last(wishes: list[pb.FileLo
     held: list[pb.FileLock] = []
     model = [pb.UNLOCK] * BYTES
     for wish in wishes:
-        held = locks.after_request(held, wish)
+        held = file_locks.after_request(held, wish)
         model[wish.start : wish.end + 1] = [wish.type] * (wish.end + 1 - wish.start)
         shown = [pb.UNLOCK] * BYTES
         for one in held:
@@ -47,20 +47,20 @@ def test_an_owner_has_at_each_byte_what_it_asked_for_last(wishes: list[pb.FileLo
 def test_two_exclude_each_other_where_they_meet_and_one_is_exclusive(one: pb.FileLock, other: pb.FileLock) -> None:
     meet = bool(set(range(one.start, one.end + 1)) & set(range(other.start, other.end + 1)))
     kinds = {one.type, other.type}
-    assert locks.conflicts(one, other) == (meet and pb.EXCLUSIVE in kinds and pb.UNLOCK not in kinds)
+    assert file_locks.conflicts(one, other) == (meet and pb.EXCLUSIVE in kinds and pb.UNLOCK not in kinds)
 
 
 def test_the_kinds_do_not_see_each_other() -> None:
-    assert not locks.conflicts(lock(pb.EXCLUSIVE), lock(pb.EXCLUSIVE, of=pb.FLOCK))
-    assert not locks.same_owner(lock(pb.EXCLUSIVE), lock(pb.EXCLUSIVE, of=pb.FLOCK))
-    assert locks.same_owner(lock(pb.EXCLUSIVE), lock(pb.SHARED))
+    assert not file_locks.conflicts(lock(pb.EXCLUSIVE), lock(pb.EXCLUSIVE, of=pb.FLOCK))
+    assert not file_locks.same_owner(lock(pb.EXCLUSIVE), lock(pb.EXCLUSIVE, of=pb.FLOCK))
+    assert file_locks.same_owner(lock(pb.EXCLUSIVE), lock(pb.SHARED))
 
 
 def test_the_first_in_the_way() -> None:
     held = [lock(pb.EXCLUSIVE, 8, 9), lock(pb.SHARED, 0, 3), lock(pb.EXCLUSIVE, 5, 6)]
-    assert locks.first_conflict(held, lock(pb.SHARED)) == held[2]
-    assert locks.first_conflict(held, lock(pb.EXCLUSIVE)) == held[1]
-    assert locks.first_conflict(held, lock(pb.SHARED, 10, 11)) is None
+    assert file_locks.first_conflict(held, lock(pb.SHARED)) == held[2]
+    assert file_locks.first_conflict(held, lock(pb.EXCLUSIVE)) == held[1]
+    assert file_locks.first_conflict(held, lock(pb.SHARED, 10, 11)) is None
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_the_first_in_the_way() -> None:
 )
 def test_what_is_no_lock(wrong: pb.FileLock) -> None:
     with pytest.raises(InvalidArgument):
-        locks.check(wrong)
-    locks.check(lock(pb.SHARED, 5, 5))
-    locks.check(lock(pb.SHARED, of=pb.FLOCK))
+        file_locks.check(wrong)
+    file_locks.check(lock(pb.SHARED, 5, 5))
+    file_locks.check(lock(pb.SHARED, of=pb.FLOCK))

@@ -12,7 +12,7 @@ until somebody gives up.
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, LockWait
-from threefs_meta.lease import locks
+from threefs_meta.locks import file_locks
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
@@ -46,7 +46,7 @@ async def _blockers(ns: Namespace, waiter: LockOwner, inode: int, requested: pb.
     for key, value in await ns.tx.get_range(*keys.locks(inode)):
         client = keys.client_of_lock(key)
         excluding = [
-            other for other in records.decode(value, ClientLocks, key).locks if locks.conflicts(other, requested)
+            other for other in records.decode(value, ClientLocks, key).locks if file_locks.conflicts(other, requested)
         ]
         found += [(client, other.owner) for other in excluding if (client, other.owner) != waiter]
     return found

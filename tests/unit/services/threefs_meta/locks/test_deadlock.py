@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from threefs_meta.lease import deadlock
+from threefs_meta.locks import deadlock
 from threefs_meta.ops.lock import lock
 from threefs_meta.store import keys
 

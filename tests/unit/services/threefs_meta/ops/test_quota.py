@@ -1,7 +1,7 @@
 """Setting quotas, and what they forbid."""
 
 import pytest
-from threefs_meta.ops.set_quota import set_quota
+from threefs_meta.ops.quota import list_quotas, set_quota, show_quota
 
 from tests.harness.meta_harness import SESSION, MetaBench, at
 from threefs.errors import NotADirectory, NotFound, PermissionDenied, QuotaExceeded
@@ -61,3 +61,29 @@ async def test_a_limit_is_changed_in_place(bench: MetaBench) -> None:
     await bench.count_all()
     quota = await bench.quota("/")
     assert quota is not None and (quota.limit_inodes, quota.limit_bytes, quota.used_inodes) == (9, 4, 1)
+
+
+async def test_all_are_listed_with_their_paths(bench: MetaBench) -> None:
+    await bench.mkdir("/a/b", parents=True)
+    await bench.set_quota("/a/b", limit_bytes=1)
+    await bench.set_quota("/", limit_bytes=2)
+    await bench.set_quota(uid=5, limit_inodes=3)
+    await bench.count_all()
+    reply = await list_quotas(bench.context, pb.ListQuotasRequest())
+    assert sorted((quota.path, quota.uid, quota.limit_bytes) for quota in reply.quotas) == [
+        (b"", 5, 0),
+        (b"/", 0, 2),
+        (b"/a/b", 0, 1),
+    ]
+    assert not reply.next and not any(quota.counting for quota in reply.quotas)
+
+
+async def test_users_see_their_own(bench: MetaBench) -> None:
+    await bench.set_quota(uid=5, limit_inodes=3)
+    mine = pb.ShowQuotaRequest(uid=5, caller=pb.Caller(uid=5))
+    assert (await show_quota(bench.context, mine)).quota.limit_inodes == 3
+    with pytest.raises(PermissionDenied):
+        await show_quota(bench.context, pb.ShowQuotaRequest(uid=5, caller=pb.Caller(uid=6)))
+    with pytest.raises(PermissionDenied):
+        await list_quotas(bench.context, pb.ListQuotasRequest(caller=pb.Caller(uid=5)))
+    assert not (await show_quota(bench.context, pb.ShowQuotaRequest(place=at("/")))).HasField("quota")

@@ -1,12 +1,13 @@
-"""Set, change or clear the quota of a directory tree or of a user.
+"""Set, clear, show and list the quotas of directory trees and users.
 
-The limit holds at once. What was there before is counted from then on, bit by bit; `Quota.counting` says that it has
-not come to an end.
+A limit holds at once. What existed before is counted step by step; `Quota.counting` says that this has not ended. What
+is used is a sum that is kept (`quota/aggregator.py`), so it is shown at once, however large the tree is.
 """
 
 from threefs.errors import NotADirectory
 from threefs.ids import ROOT
 from threefs.kv import records
+from threefs.kv.engine_api import Transaction
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import QuotaLimits
@@ -14,11 +15,13 @@ from threefs_meta.access import permissions
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.context import Context
 from threefs_meta.quota import accounting, attribution
+from threefs_meta.quota.accounting import Account
+from threefs_meta.quota.limits import Quotas, QuotaStatus
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
-from threefs_meta.transactions import NeedsChunkIo, run_mutation
+from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
 
 
 async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaReply:
@@ -68,3 +71,61 @@ async def _attribute_to_owners(ns: Namespace) -> None:
         root.by_user = True
         ns.put_inode_unseen(root)
         attribution.mark_for_retag(ns.tx, ROOT)
+
+
+_PAGE = 256
+
+
+async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.QuotaReply:
+    actor = actor_of(request)
+
+    async def work(ns: Namespace) -> pb.QuotaReply:
+        if request.HasField("uid"):
+            if actor.uid != request.uid:
+                permissions.check_administrator(await ns.require_inode(ROOT), actor, "quotas of others are shown")
+            account = accounting.user_account(request.uid)
+        else:
+            _, inode = await find(ns, request.place, actor, follow=True)
+            account = accounting.tree_account(inode.tree)
+        quotas = Quotas()
+        await quotas.load(ns.tx)
+        status = quotas.status(account)
+        return pb.QuotaReply(quota=None if status is None else await _quota(ns, account, status))
+
+    return await run_readonly(context, work)
+
+
+async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.ListQuotasReply:
+    actor = actor_of(request)
+
+    async def work(ns: Namespace) -> pb.ListQuotasReply:
+        permissions.check_administrator(await ns.require_inode(ROOT), actor, "all quotas are listed")
+        quotas = Quotas()
+        await quotas.load(ns.tx)
+        page = quotas.statuses(request.after, _PAGE)
+        reply = pb.ListQuotasReply(quotas=[await _quota(ns, account, status) for account, status in page])
+        if len(page) == _PAGE:
+            reply.next = page[-1][0]
+        return reply
+
+    return await run_readonly(context, work)
+
+
+async def _quota(ns: Namespace, account: Account, status: QuotaStatus) -> pb.Quota:
+    quota = pb.Quota(
+        limit_bytes=status.limits.bytes,
+        limit_inodes=status.limits.inodes,
+        used_bytes=max(0, status.used.bytes),
+        used_inodes=max(0, status.used.inodes),
+        counting=await _is_counting(ns.tx),
+    )
+    if accounting.is_tree(account):
+        quota.tree = accounting.number_of(account)
+        quota.path = await paths.path_of(ns.tx, quota.tree)
+    else:
+        quota.uid = accounting.number_of(account)
+    return quota
+
+
+async def _is_counting(tx: Transaction) -> bool:
+    return bool(await tx.get_range(*keys.RETAGS, limit=1, snapshot=True))

@@ -1,7 +1,7 @@
 """Locks of silent clients go only after nothing can be stored any more that was written under them (I18)."""
 
 import pytest
-from threefs_meta.lease import locks
+from threefs_meta.locks import file_locks
 from threefs_meta.ops.lock import lock
 from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
@@ -19,7 +19,7 @@ DEAD = b"d" * 16
 
 async def ask(fs: MetaBench, inode: int, kind: pb.LockType, client: bytes) -> pb.LockReply:
     mutation = pb.Mutation(client=client, request=fs.mutation().request)
-    wanted = pb.FileLock(kind=pb.FLOCK, type=kind, owner=1, start=0, end=locks.END)
+    wanted = pb.FileLock(kind=pb.FLOCK, type=kind, owner=1, start=0, end=file_locks.END)
     return await lock(fs.context, pb.LockRequest(mutation=mutation, inode=inode, lock=wanted))
 
 

@@ -1,11 +1,42 @@
-"""Pages of a trash."""
+"""The trash time of a directory, and what the trash shows."""
 
 import pytest
-from threefs_meta.ops.list_trash import list_trash
+from threefs_meta.ops.trash import MAX_TRASH_S, list_trash
 
 from tests.harness.meta_harness import MetaBench, at
-from threefs.errors import AccessDenied, InvalidArgument, NotFound
+from threefs.errors import AccessDenied, InvalidArgument, NotADirectory, NotFound, PermissionDenied
 from threefs.wire import meta_pb2 as pb
+
+
+async def test_it_is_seen_until_it_is_taken_away(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    assert not (await bench.stat("/d")).HasField("trash_s")
+    bench.clock.advance(1)
+    assert (await bench.set_trash("/d", 60)).trash_s == 60
+    found = await bench.stat("/d")
+    assert (found.trash_s, found.ctime_ns) == (60, bench.clock.wall_ns())
+    await bench.set_trash("/d", 0)
+    assert (await bench.stat("/d")).HasField("trash_s")
+    await bench.set_trash("/d", None)
+    assert not (await bench.stat("/d")).HasField("trash_s")
+    assert (await bench.stat("/.trash")).mode == 0o711
+
+
+async def test_what_is_refused(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    await bench.create("/f")
+    for path, seconds, error in (
+        ("/d", MAX_TRASH_S + 1, InvalidArgument),
+        ("/f", 1, NotADirectory),
+        ("/gone", 1, NotFound),
+    ):
+        with pytest.raises(error):
+            await bench.set_trash(path, seconds)
+    with bench.user(1000, 1000), pytest.raises(PermissionDenied):
+        await bench.set_trash("/d", 1)
+    await bench.set_trash("/d", 1)
+    with pytest.raises(InvalidArgument):
+        await bench.set_trash("/.trash", 1)
 
 
 async def test_pages_and_single_things(bench: MetaBench) -> None:
@@ -30,7 +61,7 @@ async def test_pages_and_single_things(bench: MetaBench) -> None:
     assert list((await list_trash(bench.context, request)).items) == []
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_what_is_not_listed(bench: MetaBench) -> None:
     await bench.set_trash("/", 1000)
     await bench.create("/a")
     await bench.remove("/a")

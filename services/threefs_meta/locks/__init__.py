@@ -1,0 +1,1 @@
+"""Advisory locks of files: which exclude each other, who waits for whom, and how those of a dead client end."""
