@@ -73,9 +73,8 @@ async def run_mutation(
         if not isinstance(reply, NeedsChunkIo):
             replay = Replay(method=method.number, tick=ns.stamp, reply=reply.SerializeToString())
             tx.set(key, records.encode(replay))
-            reply.MergeFromString(
-                ns.take_delegation_reply()
-            )  # not kept: a repeated answer is about a time that has passed
+            # Not stored: what a delegation is now is no answer to a later repeat.
+            reply.MergeFromString(ns.take_delegation_reply())
         return reply
 
     return await run_with_chunk_io(context, attempt)

@@ -31,14 +31,13 @@ from threefs.rpc.preencoded import number as number_field
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
 from threefs_meta.access.credentials import actor_of
-from threefs_meta.batch.create import create_files
 from threefs_meta.batch.prefetch_reads import prefetch
 from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation_recall
 from threefs_meta.lease.delegation import Creator, DelegationHeld
 from threefs_meta.ops.close import close_batch, close_transaction
-from threefs_meta.ops.create import create_transaction
+from threefs_meta.ops.create import create_batch, create_transaction
 from threefs_meta.ops.remove import remove_batch, remove_transaction
 from threefs_meta.ops.rename import rename_transaction
 from threefs_meta.ops.sync import sync_transaction
@@ -193,7 +192,7 @@ class _BatchTransaction:
         match self._batch.kinds[start]:
             case "create":
                 creates = (change.create for change in same_kind)
-                return await create_files(context, self.ns, creates, actor, self._creator)
+                return await create_batch(context, self.ns, creates, actor, self._batch.client)
             case "remove":
                 return await remove_batch(context, self.ns, (change.remove for change in same_kind), actor)
             case "close":

@@ -1,7 +1,9 @@
-"""End a write session, and settle the length of the file."""
+"""Close files, one or many in one transaction: settle their lengths and end their write sessions."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
 
+from threefs.errors import SessionLost
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions
@@ -14,6 +16,11 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
 
 
+class _Close(NamedTuple):
+    request: pb.CloseRequest
+    length_update: LengthUpdate  # keeps what the chains said between two attempts of the transaction
+
+
 async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
     return await run_mutation(
         context, methods.CLOSE, request.mutation, close_transaction(context, request, actor_of(request))
@@ -23,76 +30,78 @@ async def close(context: Context, request: pb.CloseRequest) -> pb.InodeReply:
 def close_transaction(
     context: Context, request: pb.CloseRequest, actor: Credentials
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
-    """The transaction. Raises InvalidArgument."""
-    length_update = _length_update(context, request)
+    """The transaction of one close. Raises InvalidArgument."""
+    closes = [_checked(context, request)]
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        inode = await ns.inode(request.inode)
-        if request.session or inode is None:
-            inode = await write_sessions.require(ns, inode, request.session, request.inode)
-        put = _apply_report(request, length_update, inode, actor, ns)
-        if isinstance(put, NeedsChunkIo):
-            return put
-        if put is not None:
-            put(inode)
-        if request.session:
-            await write_sessions.end(ns, inode, request.session, context.clock.wall_ns())
-        return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
+        replies, obstacle = await _close_all(context, ns, closes, actor)
+        if isinstance(obstacle, SessionLost):
+            raise obstacle
+        return replies[0] if obstacle is None else obstacle
 
     return work
-
-
-def _length_update(context: Context, request: pb.CloseRequest) -> LengthUpdate:
-    """Raises InvalidArgument."""
-    write_sessions.check_id(request.session)
-    report = LengthReport(
-        request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
-    )
-    return LengthUpdate(context, report)
-
-
-def _apply_report(
-    request: pb.CloseRequest, length_update: LengthUpdate, inode: pb.Inode, actor: Credentials, ns: Namespace
-) -> Callable[[pb.Inode], bytes] | NeedsChunkIo | None:
-    """Change the record; how it is to be stored, if it is. Raises FileTooLarge."""
-    changed = length_update.apply(inode)
-    if isinstance(changed, NeedsChunkIo):
-        return changed
-    before = inode.chains_used
-    ended = finish_appends(inode, request.session)
-    if request.session:
-        widen_chains_used(inode, length_update.report)
-    if changed:
-        permissions.drop_privileges_on_write(inode, actor)
-        return ns.put_inode
-    return ns.put_inode_unseen if ended or inode.chains_used != before else None
 
 
 async def close_batch(
     context: Context, ns: Namespace, requests: Iterable[pb.CloseRequest], actor: Credentials
 ) -> list[tuple[pb.InodeReply, bytes]]:
-    """Close the first of these, as many as are different files and have nothing to ask of chunks: see
-    `create_files` in `batch/create.py`."""
-    closed = {}
+    """Close the first of these, as many as are different files, are open, and need no answer of the chains: see
+    `create_batch` in `ops/create.py`."""
+    closes: dict[int, _Close] = {}
     for request in requests:
-        if request.inode in closed:
+        if request.inode in closes:
             break
-        closed[request.inode] = request, _length_update(context, request)
-    inodes = await ns.inodes(list(closed))
-    sessions = await ns.tx.get_many([keys.session(one.inode, one.session) for one, _ in closed.values()])
-    works = []
-    for inode, session, (request, length_update) in zip(inodes, sessions, closed.values(), strict=True):
-        if inode is None or session is None:
+        closes[request.inode] = _checked(context, request)
+    replies, _ = await _close_all(context, ns, list(closes.values()), actor)
+    return [(reply, b"") for reply in replies]
+
+
+def _checked(context: Context, request: pb.CloseRequest) -> _Close:
+    """Raises InvalidArgument."""
+    write_sessions.check_id(request.session)
+    report = LengthReport(
+        request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
+    )
+    return _Close(request, LengthUpdate(context, report))
+
+
+async def _close_all(
+    context: Context, ns: Namespace, closes: Sequence[_Close], actor: Credentials
+) -> tuple[list[pb.InodeReply], SessionLost | NeedsChunkIo | None]:
+    """Close the first of these files, which are different ones: the replies, and why the next one is not closed (None:
+    all are). Raises FileTooLarge."""
+    inodes = await ns.inodes([close.request.inode for close in closes])
+    sessions = await ns.tx.get_many([keys.session(close.request.inode, close.request.session) for close in closes])
+    settled: list[tuple[pb.CloseRequest, pb.Inode]] = []
+    obstacle: SessionLost | NeedsChunkIo | None = None
+    for close, inode, session in zip(closes, inodes, sessions, strict=True):
+        if inode is None or (close.request.session and session is None):
+            obstacle = write_sessions.lost(close.request.inode)
             break
-        put = _apply_report(request, length_update, inode, actor, ns)
-        if isinstance(put, NeedsChunkIo):
+        obstacle = _settle(ns, close, inode, actor)
+        if obstacle is not None:
             break
-        works.append((request, inode, put))
-    for _, inode, put in works:
-        if put is not None:
-            put(inode)
+        settled.append((close.request, inode))
     now_ns = context.clock.wall_ns()
-    for request, inode, _ in works:
-        await write_sessions.end(ns, inode, request.session, now_ns)
+    for request, inode in settled:
+        if request.session:
+            await write_sessions.end(ns, inode, request.session, now_ns)
     is_over = context.quotas.is_over
-    return [(pb.InodeReply(inode=inode, over_quota=is_over(inode)), b"") for _, inode, _ in works]
+    return [pb.InodeReply(inode=inode, over_quota=is_over(inode)) for _, inode in settled], obstacle
+
+
+def _settle(ns: Namespace, close: _Close, inode: pb.Inode, actor: Credentials) -> NeedsChunkIo | None:
+    """Apply what the writer reports, and store the inode if that changes it. Raises FileTooLarge."""
+    longer = close.length_update.apply(inode)
+    if isinstance(longer, NeedsChunkIo):
+        return longer
+    chains_used = inode.chains_used
+    ended = finish_appends(inode, close.request.session)
+    if close.request.session:
+        widen_chains_used(inode, close.length_update.report)
+    if longer:
+        permissions.drop_privileges_on_write(inode, actor)
+        ns.put_inode(inode)
+    elif ended or inode.chains_used != chains_used:
+        ns.put_inode_unseen(inode)
+    return None

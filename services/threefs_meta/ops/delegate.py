@@ -22,7 +22,7 @@ async def delegate(context: Context, request: pb.DelegateRequest) -> pb.Delegate
         if delegation.may_grant(inode.delegation, client, number, ns.stamp) and not inode.trash:
             inode.delegation.CopyFrom(delegation.granted(client, number, request.oldest))
             ns.put_inode_unseen(inode)
-            ns.delegation_number = number
+            ns.put_delegation_reply(request.directory, granted=number)
         return pb.DelegateReply()
 
     return await run_mutation(context, methods.DELEGATE, mutation, work)

@@ -10,7 +10,7 @@ from threefs_meta.access.credentials import Credentials, actor_of
 from threefs_meta.access.entry_permissions import check_movable, check_new_parent, check_removable, writable_parent
 from threefs_meta.context import Context
 from threefs_meta.file.inode_factory import InodeSpec, check_new_name, check_vacant, new_inode
-from threefs_meta.ops.remove import remove_directory
+from threefs_meta.ops.remove import unlink_directory
 from threefs_meta.quota.attribution import inherit_quota
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, find, not_found, resolve
@@ -133,6 +133,6 @@ async def _check_exchange(
 
 async def _remove(ns: Namespace, old: pb.Inode, shown: str, now_ns: int) -> None:
     if old.type == pb.DIRECTORY:
-        await remove_directory(ns, old, shown, False, now_ns)
+        await unlink_directory(ns, old, shown, False, now_ns)
     else:
         ns.unlink(old, now_ns)

@@ -56,9 +56,7 @@ class Namespace:
         self.tx = tx
         self.memo = memo
         self.creator = creator  # None: a service, not a client
-        self.delegation_number = self.recalled_number = (
-            0  # of the adder on the directory that has got a name, by its number
-        )
+        self._delegation_replies: dict[int, bytes] = {}  # by directory
         self._stamp = stamp
         self._random = random
         self._quotas = quotas
@@ -240,16 +238,24 @@ class Namespace:
         if ownership is delegation.Ownership.THEIRS:
             raise DelegationHeld(parent, held.client, held.number)
         if ownership is delegation.Ownership.OURS:
-            self.delegation_number, self.recalled_number = (0, held.number) if held.recalled else (held.number, 0)
+            if held.recalled:
+                self.put_delegation_reply(parent, recalled=held.number)
+            else:
+                self.put_delegation_reply(parent, granted=held.number)
+
+    def put_delegation_reply(self, directory: int, *, granted: int = 0, recalled: int = 0) -> None:
+        """Tell the holder of a delegation, by its number, that it stands or that it is recalled."""
+        # These fields have the same numbers in all replies.
+        self._delegation_replies[directory] = pb.InodeReply(claim=granted, recalled=recalled).SerializeToString()
+
+    def take_delegation_replies(self) -> dict[int, bytes]:
+        """By directory, what the client is told of its delegations, serialized. Each is told once, after a reply."""
+        replies, self._delegation_replies = self._delegation_replies, {}
+        return replies
 
     def take_delegation_reply(self) -> bytes:
-        """What the adder is told of the claim that its name has come under, serialized: to be put behind a reply, which
-        has the same numbers for that in all kinds. Now, and never again."""
-        if not self.delegation_number and not self.recalled_number:
-            return b""
-        told = pb.InodeReply(claim=self.delegation_number, recalled=self.recalled_number).SerializeToString()
-        self.delegation_number = self.recalled_number = 0
-        return told
+        """The same of one change, which is told of one directory: of the last that got a name."""
+        return next(reversed(self.take_delegation_replies().values()), b"")
 
     def add_subdir_link(self, parent: int, directory: int) -> None:
         """Among the links of its parent."""

@@ -88,3 +88,13 @@ async def test_two_names_of_one_file_are_removed_together(bench: MetaBench) -> N
     assert (await bench.stat("/c")).nlink == 1
     itself = pb.Change(remove=pb.RemoveRequest(place=pb.Place(base=file.inode.inode)))
     assert await changed(bench, itself, remove_of("/c")) == [InvalidArgument.code, 0]
+
+
+async def test_a_link_that_is_removed_ends_the_paths_through_it(bench: MetaBench) -> None:
+    await bench.mkdir("/d")
+    for path in ("/d/x", "/d/y", "/f"):
+        await bench.create(path)
+    await bench.symlink("d", "/l")
+    changes = remove_of("/f"), remove_of("/l/y"), remove_of("/l"), remove_of("/l/x")
+    assert await changed(bench, *changes) == [0, 0, 0, NotFound.code]
+    assert await bench.names("/d") == ["x"]
