@@ -1,4 +1,4 @@
-"""New inodes under new names."""
+"""Makes inodes and directories, and checks that their names can be new."""
 
 import stat
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from threefs_meta.store.namespace import Namespace
 
 @dataclass(frozen=True, slots=True)
 class InodeSpec:
-    """What its maker says about a new inode."""
+    """What the maker of a new inode chooses."""
 
     kind: pb.InodeType
     maker: Credentials
@@ -26,7 +26,7 @@ class InodeSpec:
 
 
 async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.Inode:
-    """It belongs to its maker, but in a set-group-id directory to that one's group."""
+    """An inode that belongs to its maker; in a set-group-id directory its group is that of the directory."""
     now_ns = context.clock.wall_ns()
     inherits = parent.HasField("default_acl") and spec.kind != pb.SYMLINK
     maker, mode, gid = spec.maker, spec.mode, spec.maker.gid
@@ -37,7 +37,7 @@ async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.I
         if spec.kind == pb.DIRECTORY:
             mode |= stat.S_ISGID
         elif mode & stat.S_IXGRP and not maker.is_super and not maker.in_group(gid):
-            mode &= ~stat.S_ISGID  # or everybody could make programs that run as this group
+            mode &= ~stat.S_ISGID  # otherwise everybody could make programs that run as this group
     inode = pb.Inode(
         inode=await context.allocator.allocate(),
         type=spec.kind,
@@ -56,7 +56,7 @@ async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.I
 
 
 async def add_directory(context: Context, ns: Namespace, resolved: Resolution, spec: InodeSpec) -> pb.Inode:
-    """Make the directory that is missing at `resolved`. It inherits its parent's layout."""
+    """Make the directory that is missing at this place. It inherits its parent's layout."""
     parent = await writable_parent(ns, resolved, spec.maker)
     inode = await new_inode(context, parent, spec)
     inode.parent = resolved.parent
@@ -68,7 +68,7 @@ async def add_directory(context: Context, ns: Namespace, resolved: Resolution, s
 
 
 async def add_parents(context: Context, ns: Namespace, resolved: Resolution, spec: InodeSpec) -> Resolution:
-    """Make the directories that are missing above the last component; where that one belongs."""
+    """Make the directories that are missing above the last component. Returns the place of that component."""
     rest = resolved.rest
     while rest:
         made = await add_directory(context, ns, Resolution(resolved.parent, resolved.name, None), spec)
@@ -78,7 +78,7 @@ async def add_parents(context: Context, ns: Namespace, resolved: Resolution, spe
 
 
 def check_vacant(resolved: Resolution, place: pb.Place) -> None:
-    """Raise NotFound unless a new entry could be made right here."""
+    """Raise NotFound unless only the last component is missing."""
     if resolved.rest:
         raise not_found(place)
 

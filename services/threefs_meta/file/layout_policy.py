@@ -1,4 +1,4 @@
-"""Which layout a new file gets: what its creator asks for, else what its directory says, else the defaults."""
+"""Which layout a new file gets: first what its creator asks for, then what its directory says, then the defaults."""
 
 from collections.abc import Sequence
 
@@ -10,13 +10,13 @@ from threefs.routing import Routing
 from threefs.wire import meta_pb2 as pb
 
 DEFAULT_TABLE = TableId(1)
-#: Chains of a file by default, if there are so many. More would spread it further, but whoever asks for the exact
-#: length or removes the file asks every chain of the stripe.
+#: Chains of a file by default, if the table has so many. More chains would spread a file further, but its exact length
+#: and its removal take a call to every chain of the stripe.
 DEFAULT_STRIPE = 16
 
 
 def merged(wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
-    """`wanted`, with what it leaves open from `inherited`."""
+    """`wanted`, with the fields that it leaves open taken from `inherited`."""
     return pb.Layout(
         chunk_bytes=wanted.chunk_bytes or inherited.chunk_bytes,
         table_id=wanted.table_id or inherited.table_id,
@@ -25,7 +25,7 @@ def merged(wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
 
 
 def of_directory(routing: Routing, wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
-    """What a directory stores: fields that nobody chose stay 0. Raises InvalidArgument."""
+    """The layout that a directory stores: fields that nobody chose stay 0. Raises InvalidArgument."""
     layout = merged(wanted, inherited)
     if wanted.ByteSize():
         _check(routing, layout)
@@ -47,16 +47,16 @@ def of_file(routing: Routing, random: Random, wanted: pb.Layout, inherited: pb.L
 
 
 def draw_placement(layout: pb.Layout, routing: Routing, random: Random) -> None:
-    """Where in its table a file lies."""
+    """Draw the chains of its table on which a file lies."""
     layout.table_offset = random.below(len(_table(routing, layout.table_id)))
     layout.seed = random.below(1 << 64)
 
 
 def is_served(routing: Routing, layout: FileLayout, chains: int = 0) -> bool:
-    """Whether somebody serves each of the first `chains` of a file's stripe (0: of all of it), as far as is known."""
+    """Whether each of the first `chains` of a file's stripe (0: all) has a serving target, by this routing."""
     stripe = layout.chains(routing.tables.get(layout.table_id, ()))[: chains or None]
-    known = [routing.chains.get(chain) for chain in stripe]
-    return all(chain is not None and chain.tail is not None for chain in known)
+    members = [routing.chains.get(chain) for chain in stripe]
+    return all(chain is not None and chain.tail is not None for chain in members)
 
 
 def _check(routing: Routing, layout: pb.Layout) -> None:
@@ -64,14 +64,14 @@ def _check(routing: Routing, layout: pb.Layout) -> None:
         check_chunk_bytes(layout.chunk_bytes)
     size = len(_table(routing, layout.table_id))
     if layout.stripe > size:
-        raise InvalidArgument(f"a stripe of {layout.stripe} chains does not fit into a chain table of {size}")
+        raise InvalidArgument(f"a stripe of {layout.stripe} chains does not fit into a chain table of {size} chains")
 
 
 def _table(routing: Routing, table_id: int) -> Sequence[ChainId]:
-    """0: the default one."""
+    """The chains of a table; 0 means the default table."""
     table = routing.tables.get(TableId(table_id or DEFAULT_TABLE), ())
     if table:
         return table
     if table_id and routing.tables:
-        raise InvalidArgument(f"there is no chain table {table_id}")
+        raise InvalidArgument(f"chain table {table_id} does not exist")
     raise Unavailable("the cluster has no chain table yet; `threefs up` or the Init call gives it one")

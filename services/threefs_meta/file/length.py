@@ -1,8 +1,9 @@
-"""The length of a file: how it grows by what writers report. How it is cut is told in `cutting`.
+"""The length of a file, and how it grows by what writers report. `file/truncation.py` says how it is truncated.
 
-Growing. Writers report the end of what they have written, with the truncate version under which they wrote. Equal
-version: the length becomes the larger one. Another version: the file was truncated meanwhile, and whether those bytes
-came before or after only the chains know, so they are asked. The answer counts only while the truncate version stays.
+A writer reports the end of what it has written, with the truncate version under which it wrote. If the inode has the
+same version, the larger length counts. Otherwise the file was truncated meanwhile, and only the chains know whether
+those bytes came before or after the truncate, so they are asked. Their answer counts only while the truncate version
+stays.
 """
 
 from dataclasses import dataclass
@@ -17,29 +18,29 @@ from threefs.wire import storage_pb2
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
 from threefs_meta.transactions import NeedsChunkIo
 
-#: Appends under way that are remembered for each file. With more, readers may see zeros in place of the oldest.
+#: Appends under way that each inode remembers. With more, readers may see zeros in place of the oldest.
 _MAX_APPENDS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class LengthReport:
-    """What a writer says about the length."""
+    """What a writer reports about the length."""
 
     end: int
     truncate_version: int
-    exact: bool
-    written: bool
-    attempted_end: int = 0  # of all that it has sent, acknowledged or not; 0: unknown
+    exact: bool  # the writer does not know its end: ask the chains
+    written: bool  # the content has changed
+    attempted_end: int = 0  # the end of everything that it has sent, acknowledged or not; 0: unknown
 
     def chains(self, layout: FileLayout) -> int:
-        """How many chains of the stripe its bytes can lie on; 0: any."""
+        """On how many chains of the stripe the writer's bytes can lie; 0 means on any."""
         if self.exact and not self.attempted_end:
             return 0
         return chains_reached(layout, max(self.end, self.attempted_end))
 
 
 class LengthUpdate:
-    """Settles a report; keeps what the chains said between two runs of the transaction."""
+    """Applies a report; keeps what the chains said between two attempts of the transaction."""
 
     def __init__(self, context: Context, report: LengthReport) -> None:
         self.report = report
@@ -47,8 +48,8 @@ class LengthUpdate:
         self._measured: tuple[int, int] | None = None  # truncate version, end
 
     def apply(self, inode: pb.Inode) -> bool | NeedsChunkIo:
-        """Change the record; True if it is to be stored. Raises FileTooLarge."""
-        report = self.report
+        """Change the record; True if the caller is to store it. Raises FileTooLarge."""
+        report, before = self.report, inode.length
         check_length(inode, report.end)
         same = report.truncate_version == inode.truncate_version
         end = report.end if same else 0
@@ -60,6 +61,7 @@ class LengthUpdate:
         if not longer and not report.written:
             return False
         inode.length = max(inode.length, end)
+        assert inode.length >= before, "a report never makes a file shorter (I11)"
         if inode.append_end <= inode.length:
             inode.append_end = 0
         inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
@@ -72,9 +74,10 @@ class LengthUpdate:
 
 
 def reserve_append(inode: pb.Inode, session: bytes, length: int) -> int:
-    """Where so many bytes go that the session is about to append: behind all that have a place. The length stays, as
-    nobody must see them before they are there."""
+    """The offset for an append of `length` bytes: behind all appends that have a place. The length of the file stays,
+    because readers must not see the range before its bytes exist."""
     offset = max(inode.length, inode.append_end)
+    assert not inode.appends or inode.appends[-1].end <= offset, "two appends never get the same bytes"
     inode.append_end = offset + length
     if len(inode.appends) >= _MAX_APPENDS:
         del inode.appends[0]
@@ -83,7 +86,7 @@ def reserve_append(inode: pb.Inode, session: bytes, length: int) -> int:
 
 
 def finish_appends(inode: pb.Inode, session: bytes, end: int | None = None) -> bool:
-    """What the session has appended up to `end` (None: all of it) is there, or will never be. True if there was any."""
+    """The appends of the session up to `end` (None: all) are over, written or not. True if there was any."""
     if not inode.appends or not session:
         return False
     writer = writer_of(session)
@@ -96,14 +99,15 @@ def finish_appends(inode: pb.Inode, session: bytes, end: int | None = None) -> b
 
 
 def widen_chains_used(inode: pb.Inode, report: LengthReport) -> None:
-    """A write session ends: what was written under it may lie on more chains than was known."""
-    chains = report.chains(from_wire(inode.layout))
-    inode.chains_used = max(inode.chains_used, chains) if chains and inode.chains_used else 0
+    """A write session ends: its bytes may lie on more chains than was known before."""
+    before, chains = inode.chains_used, report.chains(from_wire(inode.layout))
+    inode.chains_used = max(before, chains) if chains and before else 0
+    assert inode.chains_used == 0 or inode.chains_used >= before > 0, "a file never seems to lie on fewer chains"
 
 
 async def remove_chunks(chunks: FileChunks, layout: FileLayout, inode: InodeId, chains: int = 0) -> int:
-    """Remove all chunks of a file that nobody can open any more, from the first `chains` of its stripe (0: all of it).
-    Returns how many there were."""
+    """Remove all chunks of a file that nobody can open any more, from the first `chains` of its stripe (0: from all).
+    Returns how many chunks were removed."""
     removed = 0
     async for chain, page in chunks.listing(layout, inode, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
         updates = [
@@ -122,4 +126,6 @@ def check_length(inode: pb.Inode, length: int) -> None:
         raise InvalidArgument(f"inode {inode.inode} is not a file")
     most = max_file_bytes(inode.layout.chunk_bytes)
     if length > most:
-        raise FileTooLarge(f"{length} bytes are beyond the largest file ({most} bytes)")
+        raise FileTooLarge(
+            f"a file with chunks of {inode.layout.chunk_bytes} bytes has at most {most} bytes, not {length}"
+        )

@@ -1,21 +1,22 @@
-"""How a file is cut.
+"""Truncates.
 
-Cutting, to length L. First all bytes from L on are removed from the chains, then one transaction sets the length and
-raises the truncate version, provided that the inode is still exactly as it was before the bytes were removed.
-- Why in this order: were the length set first, a crash would leave old bytes beyond it, and whoever made the file
-  longer again would see them. This way a crash leaves zeros at the end of a file that still has its old length: the
-  truncate has an unknown outcome, and what it destroyed stays destroyed.
-- Why the proviso: a write that lands behind the sweep and is reported before the transaction changes the inode. It must
-  not be cut off by the length alone with its bytes left behind, so the sweep is done again. A write that is reported
-  later comes with an old truncate version, and is found on the chains.
-- Why only listed versions are removed: a service may hang in the middle, while its caller asks another one, and then
-  writes. So a page of chunks is listed with their versions, then the inode must still be what it was, and only then are
-  those very versions removed. What was written later is another version, or was not listed, or had the inode changed.
-- What readers see meanwhile: before the first bytes go, the inode is marked (`cutting`). Whoever finds a hole asks for
-  the inode, and waits while there is a mark. So it sees the file as it was, or as it is then, and never zeros for what
-  was there. The mark of a service that died is taken away by `sweeper`; what was destroyed then reads as zeros.
-- Why an extension sweeps too: bytes beyond the length may have been written and not been reported yet. They come before
-  the truncate, so they must be gone.
+A truncate to length L first removes all bytes from L on from the chains. Then one transaction sets the length and
+raises the truncate version, provided that the inode is still exactly what it was before the bytes were removed.
+- Why in this order: if the length were set first, a crash would leave old bytes beyond it, and a later extension would
+  show them. This way a crash leaves zeros at the end of a file that still has its old length: the truncate has an
+  unknown outcome, and the bytes that it destroyed stay destroyed.
+- Why the proviso: a write may land behind the removal and be reported before the transaction; the report changes the
+  inode. The length alone must not cut off that write and leave its bytes behind, so the removal is done again. A write
+  that is reported later carries an old truncate version, and its end is looked up on the chains (`file/length.py`).
+- Why only listed versions are removed: a service may hang in the middle, while its caller asks another service and then
+  writes. So a page of chunks is listed with their versions, then the inode must still be what it was, and only then
+  are exactly those versions removed. What was written later has another version, or was not listed, or was reported.
+- What readers see meanwhile: before the first bytes go, the inode is marked (`cutting`). A reader that finds a hole
+asks for the inode, and waits while there is a mark. So it sees the file as it was before or as it is afterwards, and
+never zeros in place of old bytes. The lease reaper removes the mark of a service that died; the destroyed bytes then
+read as zeros.
+- Why an extension removes bytes too: bytes beyond the length may have been written and not reported yet. Such a write
+  comes before the truncate, so its bytes must be gone.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,12 +35,12 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo
 
-#: Rounds against somebody who writes what is being cut.
+#: Rounds against writers that write to the part that is being removed.
 _MAX_PASSES = 8
 
 
 class Truncation:
-    """Truncates; remembers between two runs of the transaction for which record the chunks were swept."""
+    """One truncate. Between two attempts of its transaction it remembers for which record the bytes were removed."""
 
     def __init__(self, context: Context, length: int) -> None:
         self._context = context
@@ -47,9 +48,9 @@ class Truncation:
         self._removed_for: bytes | None = None
 
     def apply(self, ns: Namespace, inode: pb.Inode, chains: int = 0) -> NeedsChunkIo | None:
-        """Change the record, which is then to be stored, or say what has to be done first. Raises FileTooLarge.
+        """Change the record, which the caller stores, or say what has to be done first. Raises FileTooLarge.
 
-        The file lies on the first `chains` of its stripe (0: on any), see `Namespace.chains_used`.
+        The file lies on the first `chains` of its stripe (0: on any), see `write_sessions.chains_used`.
         """
         check_length(inode, self._length)
         record = inode.SerializeToString()
@@ -60,6 +61,7 @@ class Truncation:
             inode.cutting = 0
             ns.tx.clear(keys.truncation_mark(inode.inode))
         truncate_appends(inode, self._length)
+        assert not inode.append_end and all(one.end <= self._length for one in inode.appends), "no append is behind L"
         inode.length = self._length
         inode.truncate_version += 1
         inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
@@ -84,7 +86,7 @@ class Truncation:
             self._removed_for = marked if removes else record
 
     def _with_mark(self, record: bytes) -> bytes:
-        """Nobody has to know of it if nothing goes that can be seen, or others cut as much and more."""
+        """No mark is needed if no visible byte goes, or if another truncate has marked at least as much."""
         inode = pb.Inode.FromString(record)
         if self._length < inode.length and not 0 < inode.cutting <= self._length + 1:
             inode.cutting = self._length + 1
@@ -92,7 +94,7 @@ class Truncation:
 
 
 async def _mark(ns: Namespace, number: int, record: bytes, marked: bytes) -> bool:
-    """Before bytes are removed. False if the inode is not what it was when they were listed."""
+    """Mark the inode before bytes are removed. False if it is not what it was when the chunks were listed."""
     inode = await ns.inode(number)
     found = None if inode is None else inode.SerializeToString()
     if found == record != marked:
@@ -103,7 +105,8 @@ async def _mark(ns: Namespace, number: int, record: bytes, marked: bytes) -> boo
 
 
 def truncate_appends(inode: pb.Inode, length: int) -> None:
-    """The next append goes behind the new end. One that has its place behind it comes before the cut."""
+    """The next append goes to the new end. Appends that have a place behind it come before the truncate: they are
+    over."""
     inode.append_end = 0
     left = [one for one in inode.appends if one.end <= length]
     del inode.appends[:]
@@ -118,8 +121,8 @@ async def truncate_chunks(
     chains: int,
     may_remove: Callable[[], Awaitable[bool]],
 ) -> bool:
-    """Remove the bytes from `length` on that were there before `may_remove` was asked. False: it said no, or writers
-    were quicker every time."""
+    """Remove the bytes from `length` on that existed before `may_remove` was asked. False if it said no, or if writers
+    changed chunks in every round."""
     first = length // layout.chunk_bytes
     for _ in range(_MAX_PASSES):
         refused = False
@@ -131,7 +134,7 @@ async def truncate_chunks(
                 return False
             try:
                 await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
-            except ChunkChanged:  # somebody writes right now; the others were cut
+            except ChunkChanged:  # a writer changed one of them; the others are done
                 refused = True
         if not refused:
             return True

@@ -1,1 +1,1 @@
-"""What clients hold, and how it ends: leases, locks, fences, delegations, the shared clock."""
+"""Leases of clients and what they hold: write sessions, delegations of directories; the clock that counts leases."""

@@ -1,5 +1,7 @@
-"""What a claim of a directory allows. No I/O happens here: a claim is part of the directory's record, which everybody
-who adds a name has read, so a change of it is a conflict.
+"""The decisions about delegations of directories; no I/O happens here.
+
+A delegation is part of the directory's record. Every transaction that adds a name has read that record, so a change of
+the delegation is a conflict.
 """
 
 from collections.abc import Sequence
@@ -10,21 +12,21 @@ from threefs.ids import ROOT
 from threefs.leases import DELEGATION_RECALL_S
 from threefs.wire import meta_pb2 as pb
 
-#: A directory in which a claim was recalled has names from several clients: for so many ticks nobody gets another one.
+#: Several clients add names to a directory whose delegation was recalled: for this many ticks it gets no other one.
 COOLDOWN_TICKS = 4
 
 
 @dataclass(slots=True)
 class Creator:
-    """Who asks for names."""
+    """The client for which a transaction adds names."""
 
     client: bytes
-    request: int
-    places: Sequence[pb.Place] = ()  # where it expects them
+    request: int  # the number of the request, by which it is older or newer than a delegation
+    places: Sequence[pb.Place] = ()  # where the client expects the names
 
 
 class DelegationHeld(Exception):
-    """Somebody else's claim is in the way of a name: it is to be waited for, outside of the transaction."""
+    """Another client's delegation forbids a name. Its end is to be waited for outside of the transaction."""
 
     def __init__(self, directory: int, client: bytes, number: int) -> None:
         super().__init__(directory, client, number)
@@ -47,10 +49,10 @@ class Ownership(Enum):
 
 
 def ownership(held: pb.Delegation, creator: Creator | None, directory: int, name: bytes) -> Ownership:
-    """Whose claim it is, for who is about to add that name.
+    """Whose delegation it is, as seen by a creator that is about to add this name.
 
-    A client knows what it has asked for since it began to claim, and under which names: what comes of anything else,
-    through a link or by a service that was held up, surprises it, and so counts as somebody else's.
+    The holder knows its own requests since the delegation began, and the names that they add. A name that it does not
+    expect (through a symbolic link, or from an old request that a service was slow to make) counts as another client's.
     """
     if not held.client:
         return Ownership.FREE
@@ -61,8 +63,11 @@ def ownership(held: pb.Delegation, creator: Creator | None, directory: int, name
 
 
 def may_grant(held: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
-    """Its own one a client may replace by a newer one: it asks only when it relies on none. An older one that was held
-    up would be given back at once, and with it the one that the client relies on by now."""
+    """Whether the client may get the delegation with this number.
+
+    A client may replace its own delegation by a newer one, because it asks only while it relies on none. An older one,
+    from a request that was delayed, would be returned at once, together with the one that the client relies on now.
+    """
     if held.client:
         return held.client == client and held.number < number and not held.recalled
     return not held.recalled_tick or tick >= held.recalled_tick + COOLDOWN_TICKS
@@ -73,17 +78,18 @@ def granted(client: bytes, number: int, oldest: int) -> pb.Delegation:
 
 
 def recall(held: pb.Delegation, tick: int) -> None:
+    assert held.client, "only a delegation that a client holds is recalled"
     held.recalled = True
     held.recalled_tick = tick
 
 
 def may_revoke(held: pb.Delegation, seen_s: float, now_s: float) -> bool:
-    """Without its client, by who has seen it recalled at that time of the own clock."""
+    """Whether a service that saw the recall at `seen_s` of its own clock may end the delegation without its holder."""
     return held.recalled and now_s - seen_s >= DELEGATION_RECALL_S
 
 
 def clear(inode: pb.Inode) -> None:
-    """Nobody claims the directory any more."""
+    """End the delegation. The tick of the last recall stays, for the cooldown."""
     tick = inode.delegation.recalled_tick
     inode.ClearField("delegation")
     if tick:

@@ -1,8 +1,8 @@
-"""Waiting for the end of a claim that is in the way of a name.
+"""Waiting for the end of a delegation that forbids a name.
 
-Everybody who waits counts from when it has itself seen the claim recalled: clocks are never compared. Mostly it is over
-in some milliseconds, as a client that is at work learns of the recall with its next name, and gives up. One that is
-dead, or does nothing, is waited for no longer than it may rely on what it knew.
+Each service that waits counts from the moment at which it has itself seen the recall: clocks are never compared. Mostly
+the wait takes some milliseconds, because a holder at work learns of the recall with its next name and returns the
+delegation. A holder that is dead or idle is waited for only as long as it may rely on the delegation (DELEGATION_RECALL_S).
 """
 
 import itertools
@@ -18,11 +18,11 @@ _BACKOFF = Backoff(0.001, 0.02)
 
 
 async def wait_returned(context: Context, conflict: DelegationHeld) -> None:
-    """Returns when the claim has ended."""
+    """Returns when the delegation has ended."""
     clock = context.clock
     if not await _recall_or_clear(context, conflict, None):
         return
-    seen_s = clock.monotonic()  # not before: until it is committed the client may learn that all is well
+    seen_s = clock.monotonic()  # after the commit: until then the holder may still hear that its delegation stands
     for attempt in itertools.count():
         await clock.sleep(_BACKOFF.limit_s(attempt))
         if not await _recall_or_clear(context, conflict, seen_s):
@@ -30,7 +30,7 @@ async def wait_returned(context: Context, conflict: DelegationHeld) -> None:
 
 
 async def _recall_or_clear(context: Context, conflict: DelegationHeld, seen_s: float | None) -> bool:
-    """Recall it, or end it when it is time; whether it stands."""
+    """Recall the delegation, or end it when it is time; whether it still stands."""
 
     async def attempt(tx: Transaction) -> bool:
         ns = context.namespace(tx)

@@ -1,8 +1,8 @@
 """The lease of a client, within one transaction. What a client holds is held under the number of its lease.
 
-A lease begins with the first thing that its client holds, and is renewed by the client (`ops/renew_lease.py`). It ends
-when its renewals have stopped for a lease's length, counted in ticks, or when the client says so. Then its record is
-cleared, so nothing more can be held under it, and `sweeper` gives up what was.
+A lease begins with the first thing that its client holds, and the client renews it (`ops/renew_lease.py`). It ends when
+the client asks for that, or has not renewed it for the length of a lease, counted in ticks. Then its record is cleared,
+so nothing more can be held under it, and the lease reaper (`lease/reaper.py`) releases what was held.
 """
 
 from threefs.errors import Corrupt, InvalidArgument
@@ -15,7 +15,7 @@ from threefs_meta.store.counters import increase
 
 
 async def current(tx: Transaction, client: bytes) -> int:
-    """Of the lease that the client has; 0 if it has none. Its end is a conflict."""
+    """The number of the client's lease; 0 if it has none. The end of the lease is a conflict."""
     key = keys.client(client)
     value = await tx.get(key)
     return 0 if value is None else records.decode(value, ClientLease, key).lease
@@ -28,6 +28,7 @@ async def ensure(tx: Transaction, client: bytes, stamp: int) -> int:
     lease = await current(tx, client)
     if not lease:
         lease = await increase(tx, keys.LAST_LEASE, 1)
+        assert lease > 0, "0 means that a client has no lease"
         tx.set(keys.client(client), records.encode(ClientLease(lease=lease)))
         renew(tx, client, stamp)
     return lease
@@ -39,17 +40,17 @@ def renew(tx: Transaction, client: bytes, stamp: int, number: int = 0) -> None:
 
 
 async def last_renewal_number(tx: Transaction, client: bytes) -> int:
-    """Of the last request to renew the client's lease; 0 if nothing is known of that."""
+    """The number of the last request to renew the client's lease; 0 if none is known."""
     key = keys.renewal(client)
     value = await tx.get(key)
     try:
         return 0 if value is None else records.decode(value, Renewal, key).number
     except Corrupt:
-        return 0  # it is written anew now
+        return 0  # this renewal replaces the damaged record
 
 
 async def end(tx: Transaction, client: bytes, lease: int) -> None:
-    """What the client holds under that lease will be given up."""
+    """End this lease, if it is still the client's: the lease reaper releases what is held under it."""
     if lease == await current(tx, client):
         tx.set(keys.ended(lease), records.encode(EndedLease(client=client)))
         tx.clear(keys.client(client))
@@ -57,5 +58,5 @@ async def end(tx: Transaction, client: bytes, lease: int) -> None:
 
 
 def is_silent(stamp: int, tick: int) -> bool:
-    """Whether a lease renewed at `stamp` has run out in that tick."""
+    """Whether a lease that was renewed at `stamp` has ended in this tick."""
     return tick >= stamp + LEASE_TICKS

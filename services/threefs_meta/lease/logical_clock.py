@@ -1,10 +1,11 @@
-"""Time that all meta services share, counted in ticks: clocks are never compared.
+"""Logical time that all meta services share, counted in ticks: clocks are never compared.
 
-The number lies in the store. Whoever has itself seen one number for the length of a tick, on its own monotonic clock,
-may raise it by one. So a tick never lasts shorter than that, however many services count. It lasts longer while they
-are away or stand still: then nobody's lease runs out for a silence that was theirs.
+The tick is a number in the store. A service that has seen the same number for the length of a tick, on its own
+monotonic clock, may raise it by one. So a tick never lasts shorter than that, however many services count. It lasts
+longer while no service runs: then no lease of a client ends because services were silent.
 
-Whoever raised it does the work of that tick (`sweeper`), so it is done once, and by another service when one dies.
+The service that raised the tick does the work of that tick (`lease/reaper.py`). So the work is done once, and by
+another service when one dies.
 """
 
 from collections.abc import Awaitable, Callable
@@ -21,7 +22,7 @@ from threefs.leases import TICKS_PER_LEASE, client_lease_s
 from threefs_meta.store import keys
 from threefs_meta.store.counters import increase, read_counter
 
-_POLLS_PER_TICK = 4  # per tick
+_POLLS_PER_TICK = 4
 
 T = TypeVar("T")
 
@@ -30,7 +31,7 @@ _LOG = structlog.get_logger()
 
 class LogicalClock:
     def __init__(self, engine: Engine, lease_s: Callable[[], float], *, clock: Clock, random: Random) -> None:
-        """`lease_s` is T, once it is known."""
+        """`lease_s` returns T, the lease time of the cluster, once that is known."""
         self.tick = 0  # as last seen; the true one may be higher
         self._engine = engine
         self._lease_s = lease_s
@@ -43,12 +44,12 @@ class LogicalClock:
         return client_lease_s(self._lease_s()) / TICKS_PER_LEASE
 
     def stamp(self) -> int:
-        """A number that is not lower than the true one is now; without asking the store, as changes are stamped all the
-        time. Needs one `look` before."""
+        """A number that is not lower than the true tick. It does not ask the store, because every change needs a stamp.
+        The clock must have been polled once before."""
         return self.tick + 1 + int((self._clock.monotonic() - self._polled_at) / self.tick_s)
 
     async def poll(self) -> bool:
-        """See which tick it is, and end it if it has lasted long enough. True if it was this service that did so."""
+        """Read the tick, and raise it if it has lasted long enough. True if this service has raised it."""
         polled_at = self._clock.monotonic()
         number = await self._run(lambda tx: read_counter(tx, keys.TICK))
         now = self._clock.monotonic()
@@ -63,7 +64,7 @@ class LogicalClock:
 
     async def _raise_tick(self, tx: Transaction) -> bool:
         if await read_counter(tx, keys.TICK) != self.tick:
-            return False  # another service did, or this one by an attempt of which nothing was known
+            return False  # another service did, or this one in an attempt of unknown outcome
         await increase(tx, keys.TICK, 1)
         return True
 
@@ -71,11 +72,11 @@ class LogicalClock:
         return await retry.run(self._engine, function, clock=self._clock, random=self._random, replayable=True)
 
     async def run(self, on_tick: Callable[[], None]) -> None:
-        """Count until cancelled; `on_tick` is called when this service has ended a tick."""
+        """Count until cancelled; `on_tick` is called when this service has raised the tick."""
         while True:
             await self._clock.sleep(self.tick_s / _POLLS_PER_TICK)
             try:
                 if await self.poll():
                     on_tick()
             except ThreefsError as error:
-                _LOG.info("the ticks cannot be counted now", error=str(error))
+                _LOG.info("the logical clock cannot be read or raised now", error=str(error))

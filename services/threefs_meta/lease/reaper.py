@@ -1,9 +1,9 @@
-"""Ends the leases of clients that have fallen silent, and gives up what was held under a lease that has ended.
+"""Ends the leases of silent clients, and releases what was held under leases that have ended.
 
-The service that ended a tick does this once. Everything can be repeated: an ended lease stays on record until all that
-was held under it is given up, so another service goes on after a crash. Looking for what a client held goes through all
-that is held by anyone: it happens when a client has died, while opening and closing happen all the time and are spared
-an index by client.
+The service that raised a tick does this once. Every step can be repeated: an ended lease stays on record until
+everything that was held under it is released, so another service goes on after a crash. The search for what a client
+held reads the records of all clients. It is rare, because it follows the death of a client; opening and closing are
+frequent, and need not maintain an index by client.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from threefs_meta.transactions import NeedsChunkIo
 
 _PAGE = 256
 _CONCURRENCY = 16
-#: Whoever cuts a file for longer marks it again.
+#: A truncate that takes longer marks the file again.
 _TRUNCATION_TICKS = 2
-#: Who has written is not known: what is taken from the mode then is what any user's write takes.
-_NOBODY = Credentials(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
+#: The writer is not known: the mode loses the privileges that the write of any user takes away.
+_UNKNOWN_WRITER = Credentials(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
 
 T = TypeVar("T")
 
@@ -45,15 +45,15 @@ _LOG = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LeasedKind:
-    """One kind of what is held under leases: a range of records, and how one of them is given up."""
+    """One kind of record that is held under leases, and how one of them is released."""
 
     keys: tuple[bytes, bytes]
     lease_of: Callable[[bytes, bytes], int]  # of key and value
-    #: Of a key, if the second says in the same transaction that it still is under a lease that has ended.
+    #: Releases the record under a key, if IsEnded is true of it in the same transaction.
     release: Callable[[Context, bytes, "IsEnded"], Awaitable[None]]
 
 
-#: Whether what is found under a key (None: nothing) is held under a lease that has ended.
+#: Whether a stored value (None: there is none) is held under a lease that has ended.
 IsEnded = Callable[[bytes | None], bool]
 
 
@@ -77,7 +77,7 @@ class LeaseReaper:
             try:
                 await self.reap()
             except ThreefsError as error:
-                _LOG.warning("leases of clients cannot be looked after now", error=str(error))
+                _LOG.warning("leases of clients cannot be checked now", error=str(error))
 
     async def reap(self) -> None:
         await self._end_silent()
@@ -101,16 +101,16 @@ class LeaseReaper:
     async def _end(self, key: bytes, seen: bytes) -> None:
         async def end(tx: Transaction) -> bool:
             if await tx.get(key) != seen:
-                return False  # renewed in the last moment
+                return False  # the client has renewed it meanwhile
             client = keys.client_of(key)
             await leases.end(tx, client, await leases.current(tx, client))
             return True
 
         if await self._change(end):
-            _LOG.warning("a client has fallen silent: what it held is given up", client=keys.client_of(key).hex())
+            _LOG.warning("a client is silent: what it held is released", client=keys.client_of(key).hex())
 
     async def _end_truncations(self) -> None:
-        """Readers wait for files that are being cut, but not for somebody who has died over that."""
+        """Readers wait for files that are being truncated, but not for a service that has died while it did so."""
         after = b""
         while page := await self._page(keys.TRUNCATION_MARKS, after):
             for key, value in page:
@@ -120,18 +120,18 @@ class LeaseReaper:
 
     async def _end_truncation(self, tx: Transaction, key: bytes, seen: bytes) -> None:
         if await tx.get(key) != seen:
-            return  # somebody cuts it anew
+            return  # another truncate has marked it
         ns = self._context.namespace(tx)
         inode = await ns.inode(keys.inode_of(key))
         if inode is not None and inode.cutting:
             inode.cutting = 0
             inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
             ns.put_inode(inode)
-            _LOG.warning("a file was not cut to its end: a part of it may be zeros now", inode=inode.inode)
+            _LOG.warning("a truncate was not finished: a part of the file may be zeros now", inode=inode.inode)
         tx.clear(key)
 
     async def _release(self, kind: LeasedKind, numbers: set[int]) -> bool:
-        """All of one kind; False if something has to be tried again."""
+        """Release all records of one kind under these leases; False if one has to be tried again."""
         after = b""
         done = True
         while page := await self._page(kind.keys, after):
@@ -146,7 +146,7 @@ class LeaseReaper:
                 )
                 for error in results:
                     if error is not None:
-                        _LOG.info("what a client held cannot be given up now", error=str(error))
+                        _LOG.info("what a client held cannot be released now", error=str(error))
                         done = False
             after = page[-1][0] + b"\0"
         return done
@@ -164,7 +164,7 @@ class LeaseReaper:
 def _is_silent(key: bytes, value: bytes, tick: int) -> bool:
     try:
         return leases.is_silent(records.decode(value, Renewal, key).stamp, tick)
-    except Corrupt as error:  # the next renewal writes it anew; without one it must not count for ever
+    except Corrupt as error:  # the next renewal replaces it; without one the lease must end
         _LOG.error("the last renewal of a client cannot be read: its lease ends", key=key.hex(), error=str(error))
         return True
 
@@ -173,7 +173,7 @@ def _is_abandoned(key: bytes, value: bytes, tick: int) -> bool:
     try:
         return tick >= records.decode(value, CutMark, key).stamp + _TRUNCATION_TICKS
     except Corrupt as error:
-        _LOG.error("the mark of a file that is being cut cannot be read, and goes", key=key.hex(), error=str(error))
+        _LOG.error("the mark of a truncate cannot be read, and is removed", key=key.hex(), error=str(error))
         return True
 
 
@@ -188,7 +188,7 @@ def _is_under_ended_lease(kind: LeasedKind, key: bytes, numbers: set[int]) -> Is
             return False
         try:
             return kind.lease_of(key, value) in numbers
-        except Corrupt as error:  # it must not hold up the others; `threefs fsck` reports it too
+        except Corrupt as error:  # it must not stop the others; `threefs fsck` reports it
             _LOG.error("what a client holds cannot be read", key=key.hex(), error=str(error))
             return False
 
@@ -196,10 +196,10 @@ def _is_under_ended_lease(kind: LeasedKind, key: bytes, numbers: set[int]) -> Is
 
 
 async def end_session(context: Context, key: bytes, ended: IsEnded) -> None:
-    """Close a write session in the name of its client. How much it has written only the chains know.
+    """Close a write session in place of its client. Only the chains know how much the client has written.
 
-    Nor does anybody know whether it has written at all. So the file counts as changed: else readers that keep its old
-    bytes would keep them for ever.
+    Whether it has written at all is not known either. So the file counts as changed: otherwise readers would keep its
+    old bytes for ever.
     """
     report = LengthReport(end=0, truncate_version=0, exact=True, written=True)
     length_update = LengthUpdate(context, report)
@@ -213,11 +213,11 @@ async def end_session(context: Context, key: bytes, ended: IsEnded) -> None:
             changed = length_update.apply(inode)
             if isinstance(changed, NeedsChunkIo):
                 if not layout_policy.is_served(context.routing(), from_wire(inode.layout)):
-                    raise NotServing(f"a chain of inode {inode.inode} is not served by anybody")
+                    raise NotServing(f"no target serves a chain of inode {inode.inode}: its write session stays open")
                 return changed
             widen_chains_used(inode, report)
             finish_appends(inode, keys.session_of(key))
-            permissions.drop_privileges_on_write(inode, _NOBODY)
+            permissions.drop_privileges_on_write(inode, _UNKNOWN_WRITER)
             ns.put_inode(inode)
             await write_sessions.end(ns, inode, keys.session_of(key), context.clock.wall_ns())
         tx.clear(key)
@@ -227,7 +227,7 @@ async def end_session(context: Context, key: bytes, ended: IsEnded) -> None:
 
 
 async def _clear_if_ended(context: Context, key: bytes, ended: IsEnded) -> None:
-    """Under the same key there may be something by now that the client holds under a new lease."""
+    """Only if the record is still of the ended lease: the client may hold the same thing under a new one."""
 
     async def drop(tx: Transaction) -> None:
         if ended(await tx.get(key)):
@@ -236,7 +236,7 @@ async def _clear_if_ended(context: Context, key: bytes, ended: IsEnded) -> None:
     await retry.run(context.engine, drop, clock=context.clock, random=context.random, replayable=True)
 
 
-#: Sessions come last: chains that are not there hold up their ends, and nothing else.
+#: Sessions come last: a chain that nobody serves delays their end, and nothing else.
 LEASED_KINDS = (
     LeasedKind(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _clear_if_ended),
     LeasedKind(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, fencing.fence_and_release),

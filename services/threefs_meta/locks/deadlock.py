@@ -1,12 +1,12 @@
-"""Who waits for which lock, so that owners who would wait for each other for ever are told (EDEADLK).
+"""Deadlock detection: which lock owner waits for which lock. A wait that would never end is refused (EDEADLK).
 
-A client that waits asks again and again. The first time, it leaves a record of what it waits for, under its lease; it
-renews that as long as it asks, and clears it when it has the lock or gives up. Whoever is about to leave such a record
-looks along those of the owners in its way. Two that close a circle at the same moment read each other's record, so one
-of them is a conflict and looks again.
+A client that waits for a lock asks again and again. Its first request stores a record of the wait, under its lease.
+Later requests renew the record, and it is cleared when the client has the lock or gives up. Before a wait is recorded,
+the service follows the recorded waits of the owners that block it. Two owners that close a cycle at the same moment
+read each other's record, so one transaction is a conflict and runs again.
 
-Only locks of ranges are looked at, as POSIX has it. A circle of more owners than are looked at is not found: they wait
-until somebody gives up.
+Only locks of ranges are followed, as POSIX asks for. A cycle of more than MAX_VISITED owners is not found: they wait
+until one gives up.
 """
 
 from threefs.kv import records
@@ -19,12 +19,12 @@ from threefs_meta.store.namespace import Namespace
 LockOwner = tuple[bytes, int]  # client, and owner within it
 
 MAX_VISITED = 64
-#: A record that was not renewed for so long is of somebody who does not ask any more.
+#: A record that was not renewed for so many ticks is void: its owner does not ask any more.
 STALE_TICKS = 3
 
 
 async def closes_cycle(ns: Namespace, owner: LockOwner, inode: int, requested: pb.FileLock, tick: int) -> bool:
-    """Whether somebody in the way of `me` waits, maybe through others, for `me`."""
+    """Whether an owner that blocks `owner` waits for it, directly or through others."""
     stack: list[tuple[LockOwner, int, pb.FileLock]] = [(owner, inode, requested)]
     seen: set[LockOwner] = set()
     while stack and len(seen) < MAX_VISITED:
@@ -35,6 +35,7 @@ async def closes_cycle(ns: Namespace, owner: LockOwner, inode: int, requested: p
             if holder in seen:
                 continue
             seen.add(holder)
+            assert holder != owner, "a cycle that comes back to the owner has been reported"
             wait = await _wait_of(ns, holder)
             if wait is not None and wait.stamp + STALE_TICKS > tick:
                 stack.append((holder, wait.inode, wait.lock))
@@ -55,7 +56,7 @@ async def _blockers(ns: Namespace, waiter: LockOwner, inode: int, requested: pb.
 async def record_wait(
     ns: Namespace, owner: LockOwner, inode: int, requested: pb.FileLock, lease: int, stamp: int
 ) -> bool:
-    """Leave a record of the wait; False if there is one that will do."""
+    """Record that the owner waits; False if a record that is young enough exists."""
     wait = await _wait_of(ns, owner)
     if (
         wait is not None

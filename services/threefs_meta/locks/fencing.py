@@ -1,11 +1,11 @@
-"""Locks of a client that has fallen silent are taken away, and nothing that it wrote under them is stored after that.
+"""Taking locks away from a silent client, so that nothing it wrote under them is stored afterwards (I18).
 
-The client may only be slow: what it has sent may still be on its way, and it may go on before it has noticed. So each
-inode has a number, its fence. Whoever opens the file for writing gets it, and sends the next higher one with each
-write. Before a lock is taken away the fence is raised, first in the inode, then on all chains of the file. They then
-refuse what carries no higher number than that, and have finished what they had admitted before. Only then does the
-record of the lock go, and somebody else can have it. A client whose locks still stand asks for the number again when it
-is refused. While a chain does not answer the lock stays.
+The client may only be slow: its writes may still be on their way, and it may go on before it notices. So each inode has
+a number, its fence. A client that opens the file for writing gets the fence, and sends the next higher number with each
+write. Before a lock is taken away, the fence is raised, first in the inode, then on all chains of the file. The chains
+then refuse writes whose number is not above the fence, and have finished everything that they admitted before. Only
+then is the record of the lock cleared, and another client can have the lock. A client whose locks still stand reads the
+fence again when a write is refused. While a chain does not answer, the lock stays.
 """
 
 from collections.abc import Awaitable, Callable
@@ -26,14 +26,14 @@ from threefs_meta.store import keys
 
 T = TypeVar("T")
 
-#: Whether what is stored under a key was held under a lease that has ended.
+#: Whether a stored value (None: there is none) was held under a lease that has ended.
 IsEnded = Callable[[bytes | None], bool]
 
 
 async def fence_and_release(context: Context, key: bytes, is_ended: IsEnded) -> None:
-    """Give up the locks under this key, if what is stored there by then has `ended`.
+    """Release the locks that are stored under this key, if `is_ended` is true of them then.
 
-    Raises NotServing if a chain of the file has nobody who serves it, and what its head refuses with.
+    Raises NotServing if no target serves a chain of the file, and the errors of the chains' heads.
     """
     inode = await _change(context, lambda tx: _raise_fence(context, tx, key, is_ended))
     if inode is not None:
@@ -42,14 +42,15 @@ async def fence_and_release(context: Context, key: bytes, is_ended: IsEnded) -> 
 
 
 async def raise_on_chains(context: Context, inode: pb.Inode) -> None:
-    """From now on writes with a number up to the inode's fence are refused everywhere."""
+    """Have all chains of the file refuse writes whose number is not above the inode's fence."""
+    assert inode.fence > 0, "a fence is raised in the inode first"
     layout = from_wire(inode.layout)
     updates = _updates(context, storage_pb2.EXTEND, layout, inode)
     await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
 
 
 async def remove_fences(context: Context, inode: pb.Inode) -> None:
-    """The file goes, and what it has of fences with it."""
+    """Remove the chunks that hold the fence of a file that is being freed."""
     if inode.fence:
         layout = from_wire(inode.layout)
         await context.chunks.apply(_updates(context, storage_pb2.REMOVE, layout, inode), timeout_s=CHUNKS_TIMEOUT_S)
@@ -63,18 +64,18 @@ def _updates(context: Context, kind: storage_pb2.WriteKind, layout: FileLayout, 
 
 
 async def _raise_fence(context: Context, tx: Transaction, key: bytes, is_ended: IsEnded) -> pb.Inode | None:
-    """The inode with its new fence; None if nothing has to be fenced."""
+    """The inode with its new fence; None if no write has to be fenced off."""
     value = await tx.get(key)
     if value is None or not is_ended(value):
         return None
     if not any(lock.type == pb.EXCLUSIVE for lock in records.decode(value, ClientLocks, key).locks):
-        return None  # under a shared lock nobody writes
+        return None  # a shared lock permits no writes
     ns = context.namespace(tx)
     inode = await ns.inode(keys.inode_of(key))
     if inode is None or inode.type != pb.FILE:
         return None
     if not layout_policy.is_served(context.routing(), from_wire(inode.layout)):
-        raise NotServing(f"a chain of inode {inode.inode} is not served by anybody: its locks stay")
+        raise NotServing(f"no target serves a chain of inode {inode.inode}: its locks stay")
     inode.fence += 1
     ns.put_inode_unseen(inode)
     return inode

@@ -1,10 +1,11 @@
-"""Advisory locks: which exclude each other, and what an owner has after it asked for another one. No I/O.
+"""Advisory locks of files (fcntl and flock): which conflict, and what an owner has after a request. No I/O.
 
-The two kinds do not see each other. An owner never conflicts with itself: what it asks for replaces what it had of that
-range, so locks are upgraded, split and joined as in POSIX.
+The two kinds do not conflict with each other. An owner never conflicts with itself: a request replaces what the owner
+had of that range, so locks are upgraded, split and joined as POSIX asks for.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
@@ -16,17 +17,17 @@ END = (1 << 64) - 1
 def check(lock: pb.FileLock) -> None:
     """Raises InvalidArgument."""
     if lock.kind not in (pb.RECORD_LOCK, pb.FLOCK):
-        raise InvalidArgument(f"there is no kind {lock.kind} of locks")
+        raise InvalidArgument(f"lock kind {lock.kind} does not exist; use RECORD_LOCK or FLOCK")
     if lock.type not in (pb.UNLOCK, pb.SHARED, pb.EXCLUSIVE):
-        raise InvalidArgument(f"there is no type {lock.type} of locks")
+        raise InvalidArgument(f"lock type {lock.type} does not exist; use UNLOCK, SHARED or EXCLUSIVE")
     if lock.start > lock.end:
         raise InvalidArgument(f"the range from {lock.start} to {lock.end} is empty")
     if lock.kind == pb.FLOCK and (lock.start, lock.end) != (0, END):
-        raise InvalidArgument("a lock of this kind is of the whole file")
+        raise InvalidArgument(f"an flock covers the whole file, not bytes {lock.start} to {lock.end}")
 
 
 def conflicts(held: pb.FileLock, requested: pb.FileLock) -> bool:
-    """Whether two owners cannot have both at once."""
+    """Whether two different owners cannot have both locks at once."""
     return (
         held.kind == requested.kind
         and pb.EXCLUSIVE in (held.type, requested.type)
@@ -37,7 +38,7 @@ def conflicts(held: pb.FileLock, requested: pb.FileLock) -> bool:
 
 
 def first_conflict(held: Iterable[pb.FileLock], requested: pb.FileLock) -> pb.FileLock | None:
-    """The one that begins first."""
+    """The conflicting lock that begins first."""
     return min((lock for lock in held if conflicts(lock, requested)), key=lambda lock: lock.start, default=None)
 
 
@@ -46,7 +47,7 @@ def same_owner(one: pb.FileLock, other: pb.FileLock) -> bool:
 
 
 def after_request(own: Sequence[pb.FileLock], requested: pb.FileLock) -> list[pb.FileLock]:
-    """What an owner has after `wanted`, of what it had: by start, none overlapping, neighbours joined."""
+    """The locks of an owner after its request: sorted by start, none overlap, neighbours of one type are joined."""
     remaining = []
     for lock in own:
         if lock.start < requested.start:
@@ -62,6 +63,7 @@ def after_request(own: Sequence[pb.FileLock], requested: pb.FileLock) -> list[pb
             joined[-1] = _part(joined[-1], joined[-1].start, lock.end)
         else:
             joined.append(lock)
+    assert all(one.end < next_.start for one, next_ in pairwise(joined)), "the locks of an owner do not overlap"
     return joined
 
 
