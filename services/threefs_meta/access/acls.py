@@ -1,8 +1,8 @@
 """POSIX access control lists: what they grant, how they follow the mode, and how new inodes get theirs.
 
-Of an access list the inode keeps only what its mode has no room for: the owning group's own permissions, and users and
-groups by name. The mode has the rest: owner and others as ever, and the mask as its group bits. So a chmod changes the
-list by what it does anyway, and whoever looks at the mode alone never sees more than is granted.
+The inode stores only the entries of an access list for which its mode has no room: the owning group, and users and
+groups by name. The mode holds the rest: owner and others as without a list, and the mask as its group bits. So a chmod
+changes the list without further work, and the mode alone never shows more than is granted.
 """
 
 import struct
@@ -24,11 +24,13 @@ _SINGLE = (pb.ACL_OWNER, pb.ACL_GROUP, pb.ACL_OTHERS)
 
 
 def parse(value: bytes) -> pb.Acl:
-    """From the form that programs use. Raises InvalidArgument for what is no complete list."""
+    """Read the form that programs use. Raises InvalidArgument unless it is a complete list."""
     if len(value) < _HEADER.size or (len(value) - _HEADER.size) % _ENTRY.size:
-        raise InvalidArgument(f"an access control list does not have {len(value)} bytes")
+        raise InvalidArgument(
+            f"an access control list has {_HEADER.size} bytes and {_ENTRY.size} for each entry, not {len(value)} bytes"
+        )
     if _HEADER.unpack_from(value)[0] != _VERSION:
-        raise InvalidArgument(f"this is no access control list of version {_VERSION}")
+        raise InvalidArgument(f"an access control list has version {_VERSION}, not {_HEADER.unpack_from(value)[0]}")
     rows = list(_ENTRY.iter_unpack(value[_HEADER.size :]))
     if len(rows) > MAX_ENTRIES:
         raise InvalidArgument(f"an access control list has at most {MAX_ENTRIES} entries, not {len(rows)}")
@@ -55,13 +57,13 @@ def _check(acl: pb.Acl) -> None:
 
 
 def pack(acl: pb.Acl) -> bytes:
-    """The form that programs use."""
+    """Write the form that programs use."""
     rows = [_ENTRY.pack(e.tag, e.permissions, e.id if e.tag in _NAMED else _NO_ID) for e in acl.entries]
     return _HEADER.pack(_VERSION) + b"".join(rows)
 
 
 def whole(inode: pb.Inode) -> pb.Acl:
-    """The access list with what the mode says."""
+    """The access list of an inode, with the entries that its mode holds."""
     acl = pb.Acl(entries=inode.access_acl.entries)
     acl.entries.add(tag=pb.ACL_OWNER, permissions=inode.mode >> 6 & 7)
     acl.entries.add(tag=pb.ACL_MASK, permissions=inode.mode >> 3 & 7)
@@ -71,7 +73,7 @@ def whole(inode: pb.Inode) -> pb.Acl:
 
 
 def set_access(inode: pb.Inode, acl: pb.Acl) -> None:
-    """Give an inode a whole access list; one that a mode can say alone leaves only the mode."""
+    """Give an inode a complete access list. A list that a mode can express leaves only the mode."""
     singles = {entry.tag: entry.permissions for entry in acl.entries if entry.tag not in _NAMED}
     middle = singles.get(pb.ACL_MASK, singles[pb.ACL_GROUP])
     inode.mode = inode.mode & ~0o777 | singles[pb.ACL_OWNER] << 6 | middle << 3 | singles[pb.ACL_OTHERS]
@@ -82,7 +84,8 @@ def set_access(inode: pb.Inode, acl: pb.Acl) -> None:
 
 
 def inherit(inode: pb.Inode, parent: pb.Inode, mode: int) -> None:
-    """What a new inode gets in a directory with a default list: no more than its maker's mode has, and no umask."""
+    """Give a new inode the default list of its directory, limited by the mode that its maker asks for, without
+    umask."""
     default = parent.default_acl
     narrowed = pb.Acl(entries=default.entries)
     middle = pb.ACL_MASK if any(entry.tag == pb.ACL_MASK for entry in default.entries) else pb.ACL_GROUP
@@ -91,12 +94,13 @@ def inherit(inode: pb.Inode, parent: pb.Inode, mode: int) -> None:
         if entry.tag in shifts:
             entry.permissions &= mode >> shifts[entry.tag]
     set_access(inode, narrowed)
+    assert not inode.mode & 0o777 & ~mode, "a new inode permits no more than its maker asks for"
     if inode.type == pb.DIRECTORY:
         inode.default_acl.CopyFrom(default)
 
 
 def permits(inode: pb.Inode, actor: Credentials, wanted: int) -> bool:
-    """Of somebody who is not the owner: whether one entry that fits grants all of it."""
+    """Whether one entry that fits an actor who is not the owner grants all `wanted` bits."""
     mask = inode.mode >> 3 & 7
     member = False
     for entry in inode.access_acl.entries:

@@ -1,4 +1,4 @@
-"""Who acts: the user for whom a request is made."""
+"""Credentials: the user and the groups for whom a request is made."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,20 +12,20 @@ MAX_GROUPS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    uid: int = 0  # what it makes belongs to these
+    uid: int = 0  # new inodes belong to this user and group
     gid: int = 0
     groups: frozenset[int] = frozenset()
-    is_super: bool = True  # nothing is denied to it
+    is_super: bool = True  # every access is permitted
 
     def in_group(self, gid: int) -> bool:
         return gid == self.gid or gid in self.groups
 
     def owns(self, inode: pb.Inode) -> bool:
-        """May do what only the owner may."""
+        """Whether the user may do what only the owner of the inode may do."""
         return self.is_super or self.uid == inode.uid
 
 
-#: The service itself. (A request from outside that names nobody is made to name NOBODY, before anything looks at it.)
+#: The service itself. (A request from outside that names no caller gets NOBODY before any operation sees it.)
 TRUSTED = Credentials()
 NOBODY = pb.Caller(uid=65534, gid=65534)
 
@@ -46,13 +46,13 @@ def actor_of(request: NamesCaller) -> Credentials:
     if not groups:
         return _user(caller.uid, caller.gid)
     if len(groups) > MAX_GROUPS:
-        raise InvalidArgument(f"a user is in at most {MAX_GROUPS} groups, not {len(groups)}")
+        raise InvalidArgument(f"a caller has at most {MAX_GROUPS} groups, not {len(groups)}")
     return _user(caller.uid, caller.gid, tuple(groups))
 
 
 @lru_cache(maxsize=256)
 def _user(uid: int, gid: int, groups: tuple[int, ...] = ()) -> Credentials:
-    """The same few ask for everything."""
+    """Cached, because few users make most requests."""
     return Credentials(uid, gid, frozenset(groups), uid == 0)
 
 
@@ -65,12 +65,12 @@ class Makes(NamesCaller, Protocol):
 
 
 def maker_of(request: Makes) -> Credentials:
-    """The same for what makes inodes: a trusted program says itself to whom they belong. Raises InvalidArgument."""
+    """The owner of new inodes: the caller, or the one whom a trusted program names. Raises InvalidArgument."""
     return made_by(actor_of(request), request)
 
 
 def made_by(actor: Credentials, request: Makes) -> Credentials:
-    """The maker, where it is known who acts."""
+    """The same, where the actor is known."""
     return _named(request.uid, request.gid) if actor is TRUSTED else actor
 
 

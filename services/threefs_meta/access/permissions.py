@@ -1,7 +1,7 @@
-"""Who may do what: decisions about inodes at hand, without I/O.
+"""Who may do what to an inode: decisions without I/O.
 
-Two errors are told apart as in POSIX: AccessDenied where other permission bits would have allowed it, PermissionDenied
-where it takes the owner or the super-user.
+As in POSIX there are two errors: AccessDenied where other permission bits would allow the access, PermissionDenied
+where only the owner or the super-user may do it.
 """
 
 import stat
@@ -13,7 +13,7 @@ from threefs_meta.access.credentials import Credentials
 
 READ, WRITE, EXECUTE = 4, 2, 1
 MAX_MODE = 0o7777
-SEARCH = EXECUTE  # what the bit means for a directory
+SEARCH = EXECUTE  # the same bit of a directory
 
 
 def check_mode(mode: int) -> None:
@@ -25,21 +25,21 @@ def check_mode(mode: int) -> None:
 def check_wanted(wanted: int) -> None:
     """Raise InvalidArgument unless these can be the `wanted` bits of a request."""
     if wanted > READ | WRITE | EXECUTE:
-        raise InvalidArgument(f"what is wanted is made of 4 (read), 2 (write), 1 (execute), not {wanted}")
+        raise InvalidArgument(f"the wanted access is a sum of 4 (read), 2 (write) and 1 (execute), not {wanted}")
 
 
 def permits(inode: pb.Inode, actor: Credentials, wanted: int) -> bool:
     """Whether all the `wanted` bits are granted."""
     if actor.is_super:
         return not wanted & EXECUTE or inode.type == pb.DIRECTORY or bool(inode.mode & 0o111)
-    # As on Linux, a list whose mask grants nothing is not looked into: who is only named in it is one of the others.
+    # As on Linux, a list whose mask grants nothing does not count: users that it names belong to the others.
     if actor.uid != inode.uid and inode.mode & 0o070 and inode.HasField("access_acl"):
         return acls.permits(inode, actor, wanted)
     return not wanted & ~_granted(inode, actor)
 
 
 def _granted(inode: pb.Inode, actor: Credentials) -> int:
-    """The first class that the actor belongs to decides, even if a later one would grant more."""
+    """The first class to which the actor belongs decides, even if a later class would grant more."""
     if actor.uid == inode.uid:
         return inode.mode >> 6 & 7
     if actor.in_group(inode.gid):
@@ -52,7 +52,7 @@ def check(inode: pb.Inode, actor: Credentials, wanted: int, shown: str) -> None:
     if not permits(inode, actor, wanted):
         names = {READ: "read", WRITE: "write", EXECUTE: "search" if inode.type == pb.DIRECTORY else "execute"}
         asked = [bit for bit in names if wanted & bit]
-        # Entries of an access list may grant each bit, and none of them all together: then all are missing.
+        # Different entries of an access list may each grant one bit, and none grant all: then all are missing.
         missing = [bit for bit in asked if not permits(inode, actor, bit)] or asked
         shown_bits = " and ".join(names[bit] for bit in missing)
         raise AccessDenied(f"{shown}: user {actor.uid} has no permission to {shown_bits}")
@@ -64,42 +64,44 @@ def check_owner(inode: pb.Inode, actor: Credentials, shown: str) -> None:
 
 
 def check_parent(directory: pb.Inode, actor: Credentials, shown: str) -> None:
-    """Raise AccessDenied unless entries of the directory, which is `shown`, may be made and removed."""
+    """Raise AccessDenied unless the actor may add and remove entries of the directory."""
     check(directory, actor, WRITE | SEARCH, f"the directory {shown}")
 
 
 def check_sticky(directory: pb.Inode, inode: pb.Inode, actor: Credentials, shown: str) -> None:
-    """In a sticky directory, as /tmp is one, everybody removes and renames only what is theirs."""
+    """In a sticky directory, for example /tmp, users remove and rename only their own entries."""
     if directory.mode & stat.S_ISVTX and not actor.owns(inode) and not actor.owns(directory):
         raise PermissionDenied(f"{shown} lies in a sticky directory and belongs to user {inode.uid}")
 
 
 def check_administrator(root: pb.Inode, actor: Credentials, what: str) -> None:
-    """Whoever owns the root directory has made the cluster: that user says what holds for all of it, as root does."""
+    """The owner of the root directory has made the cluster, and may set what holds for all of it, as root may."""
     if not actor.owns(root):
         raise PermissionDenied(f"{what} by root or by the owner of /, which is user {root.uid}, not user {actor.uid}")
 
 
 def drop_privileges(inode: pb.Inode, actor: Credentials) -> None:
-    """Who changes what a program is, must not gain what its set-user-id and set-group-id bits grant.
+    """Clear the set-user-id and set-group-id bits: a user who changes a program must not gain what they grant.
 
-    Set-group-id without group execution means something else, and stays in the hands of the group.
+    Set-group-id without group execution has another meaning, and stays while a member of the group acts.
     """
+    before = inode.mode
     inode.mode &= ~stat.S_ISUID
     if inode.mode & stat.S_IXGRP or not (actor.is_super or actor.in_group(inode.gid)):
         inode.mode &= ~stat.S_ISGID
+    assert not inode.mode & ~before, "privileges are only taken away"
 
 
 def drop_privileges_on_write(inode: pb.Inode, actor: Credentials) -> None:
-    """The content was changed."""
+    """The actor has changed the content of the file."""
     if not actor.is_super:
         drop_privileges(inode, actor)
 
 
 def check_open(inode: pb.Inode, actor: Credentials, request: pb.OpenRequest | pb.CreateRequest, shown: str) -> None:
-    """Who opens for writing or cuts the file must be permitted to write, whatever else it asks.
+    """Check that the actor may open the file. A write session or a truncate takes permission to write.
 
-    Raises AccessDenied, and then InvalidArgument for what has no content.
+    Raises AccessDenied, and then InvalidArgument for an inode without content.
     """
     wanted = request.access
     if request.session or request.truncate:

@@ -1,7 +1,8 @@
-"""Extended attributes: what their names mean, who may use them, and their limits.
+"""Extended attributes: their names, who may use them, and their limits.
 
-"user." is for everybody who may read or write the file; "trusted." for the super-user; "security." is read by all and
-written by the super-user. How many bytes they take together is kept in the inode: without any, nothing is looked up.
+"user." attributes are for users who may read or write the file, "trusted." for the super-user; "security." ones are
+read by all and written by the super-user. The inode stores how many bytes its attributes take, so an inode without any
+needs no look-up.
 """
 
 import stat
@@ -27,7 +28,7 @@ from threefs_meta.store.namespace import Namespace
 
 MAX_NAME_BYTES = 255
 MAX_VALUE_BYTES = 64 << 10
-#: Of one inode: names, values, and so many bytes more for each. All can be removed in one transaction.
+#: Of one inode: names, values, and COST_BYTES for each. So all can be removed in one transaction.
 MAX_TOTAL_BYTES = 128 << 10
 COST_BYTES = 64
 
@@ -41,7 +42,9 @@ def check_name(name: bytes) -> None:
     paths.check_bytes(name)
     prefix, _, rest = name.partition(b".")
     if name not in _ACLS and (prefix not in (b"user", b"trusted", b"security") or not rest):
-        raise NotSupported(f"there are no attributes like {paths.shown(name)!r} here")
+        raise NotSupported(
+            f"the name of an attribute begins with user., trusted. or security., not {paths.shown(name)!r}"
+        )
 
 
 def check_value(value: bytes) -> None:
@@ -63,15 +66,15 @@ def check_write(inode: pb.Inode, actor: Credentials, name: bytes, shown: str) ->
     """Raises PermissionDenied, AccessDenied, NotSupported."""
     if name in _ACLS:
         if inode.type == pb.SYMLINK:
-            raise NotSupported(f"{shown} is a symbolic link, which has no access control list")
+            raise NotSupported(f"{shown} is a symbolic link, and has no access control list")
         if name == acls.DEFAULT and inode.type != pb.DIRECTORY:
-            raise AccessDenied(f"{shown} is not a directory: only those have default access control lists")
+            raise AccessDenied(f"{shown} is not a directory: only directories have default access control lists")
         permissions.check_owner(inode, actor, shown)
     elif not name.startswith(b"user."):
         if not actor.is_super:
-            raise PermissionDenied(f"only the super-user sets attributes like {paths.shown(name)!r}")
+            raise PermissionDenied(f"only the super-user sets the attribute {paths.shown(name)!r}")
     elif inode.type not in (pb.FILE, pb.DIRECTORY):
-        raise PermissionDenied(f"{shown} is neither a file nor a directory: it has no attributes of users")
+        raise PermissionDenied(f"{shown} is neither a file nor a directory, and has no user. attributes")
     else:
         if inode.type == pb.DIRECTORY and inode.mode & stat.S_ISVTX:
             permissions.check_owner(inode, actor, shown)
@@ -106,10 +109,12 @@ async def names_of(ns: Namespace, inode: pb.Inode) -> list[bytes]:
 
 
 def put(ns: Namespace, inode: pb.Inode, name: bytes, value: bytes, old: bytes | None) -> None:
-    """`old`: what it replaces. Changes the record of the inode too, which is to be stored. Raises NoSpace."""
+    """Set an attribute in place of `old`. Changes the inode as well, which the caller stores. Raises NoSpace."""
     total = inode.xattr_bytes + _cost(name, value) - (0 if old is None else _cost(name, old))
     if total > MAX_TOTAL_BYTES and (old is None or len(value) > len(old)):
-        raise NoSpace(f"the attributes of inode {inode.inode} would take {total} bytes, more than {MAX_TOTAL_BYTES}")
+        raise NoSpace(
+            f"the attributes of inode {inode.inode} would take {total} bytes, more than {MAX_TOTAL_BYTES}; remove some"
+        )
     inode.xattr_bytes = total
     ns.tx.set(keys.xattr(inode.inode, name), records.encode(XattrRecord(value=value)))
 
@@ -124,10 +129,10 @@ def _cost(name: bytes, value: bytes) -> int:
 
 
 async def clear(ns: Namespace, inode: pb.Inode) -> None:
-    """All of them, when the inode is freed."""
+    """Remove all attributes of an inode that is being freed."""
     if inode.xattr_bytes:
         most = MAX_TOTAL_BYTES // COST_BYTES
-        assert await ns.tx.clear_range(*keys.xattrs(inode.inode), max_keys=most), "their total is bounded"
+        assert await ns.tx.clear_range(*keys.xattrs(inode.inode), max_keys=most), "the total of an inode is bounded"
 
 
 def _absent(name: bytes, shown: str) -> NoAttribute:

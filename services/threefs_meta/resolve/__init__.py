@@ -1,1 +1,1 @@
-"""From paths to inodes."""
+"""From paths to inodes, for one place or many at once."""

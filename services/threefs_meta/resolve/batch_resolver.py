@@ -1,6 +1,6 @@
-"""Many places at once, in one transaction: directories that they have in common are walked to only once.
+"""Resolves many places in one transaction: a directory that they have in common is resolved only once.
 
-It finds what `walk.find` would find for each of them.
+The result for each place is that of `resolver.find`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,23 +16,24 @@ from threefs_meta.store import entry_codec, inode_codec, keys
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.namespace import Namespace
 
-#: An inode as it is shown, serialized.
+#: An inode as replies show it, serialized; or why there is none.
 Found = bytes | ThreefsError
 _MAX_KEY_BYTES = len(keys.entry(0, b"n" * paths.MAX_NAME_BYTES))
-#: Above that a path may be too long, though its directory and its name are not.
+#: The path of a longer directory may exceed MAX_PATH_BYTES together with a name.
 _MAX_DIRECTORY_BYTES = paths.MAX_PATH_BYTES - paths.MAX_NAME_BYTES - 1
 
 
 class _Search:
-    """What is known of the places of one call."""
+    """The places of one call, and what has been found of them."""
 
     __slots__ = ("found", "inodes", "numbers", "to_complete")
 
     def __init__(self, places: int) -> None:
         self.found: list[Found | None] = [None] * places
-        self.numbers: list[int] = []  # of places whose inode is known, and is shown as it is stored
+        #: Places whose inode is shown as it is stored: their numbers, and the inodes.
+        self.numbers: list[int] = []
         self.inodes: list[int] = []
-        self.to_complete: list[tuple[int, int]] = []  # (number of the place, its inode) of the rest that is known
+        self.to_complete: list[tuple[int, int]] = []  # (number of the place, directory): times and links are added
 
 
 class BatchResolver:
@@ -40,11 +41,11 @@ class BatchResolver:
         self._ns = ns
         self._actor = actor
         self._follow = follow
-        #: By base and path: what the keys of a directory's entries begin with; empty if that has to be walked to.
+        #: By base and path: what the keys of a directory's entries begin with; empty if each place is resolved alone.
         self._prefixes: dict[int, dict[bytes, bytes]] = {}
 
     async def find(self, base: int, wanted: Sequence[bytes]) -> list[Found]:
-        """The inode of each path below `base` as it is shown, or why there is none."""
+        """The inode of each path below `base`, or why there is none."""
         search = _Search(len(wanted))
         if base:
             await self._group_by_base(search, [(number, base, path) for number, path in enumerate(wanted)])
@@ -83,7 +84,7 @@ class BatchResolver:
     async def _read_entries(
         self, search: "_Search", base: int, numbers: Sequence[int], wanted: Sequence[bytes]
     ) -> None:
-        """What an entry that can be looked up says."""
+        """Look up the entries of places in directories that are resolved."""
         parts = [path.rpartition(b"/") for path in wanted]
         prefixes = self._prefixes.setdefault(base, {})
         for above in dict.fromkeys([above for above, _, _ in parts]):
@@ -110,14 +111,14 @@ class BatchResolver:
                 found[number] = not_found(pb.Place(base=base, path=path))
 
     async def _read_inodes(self, search: "_Search") -> None:
-        """Where there is none, the walk says what that means."""
+        """Places whose inode is missing stay None: they are resolved alone, which says what is wrong."""
         found, numbers = search.found, search.numbers
         rows = keys.inodes(search.inodes + [inode for _, inode in search.to_complete])
         stored = records.bodies(await self._ns.tx.get_many(rows), rows)
         for number, body in zip(numbers, stored, strict=False):
             found[number] = body
         behind = len(numbers)
-        shown: dict[int, Found | None] = {}  # many programs look at the same directory when they begin
+        shown: dict[int, Found | None] = {}  # many places are often the same directory
         for (number, inode), key, body in zip(search.to_complete, rows[behind:], stored[behind:], strict=True):
             if inode not in shown:
                 shown[inode] = await self._serialized(body, key) if isinstance(body, bytes) else body
@@ -130,7 +131,7 @@ class BatchResolver:
             return error
 
     async def _directory_prefix(self, base: int, path: bytes) -> bytes:
-        """What the keys of its entries begin with, if it is a directory that the actor may search."""
+        """What the keys of a directory's entries begin with; empty unless the actor may search it."""
         number = 0
         if len(path) > _MAX_DIRECTORY_BYTES:
             return b""

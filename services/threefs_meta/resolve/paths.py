@@ -1,4 +1,4 @@
-"""Paths and names: what may be one, and how a path is split. All limits of names live here."""
+"""Paths and names: their limits, how a path is split, how it is shown, and which path leads to a directory."""
 
 from threefs.errors import InvalidArgument, NameTooLong, NotFound
 from threefs.ids import ROOT
@@ -15,7 +15,7 @@ MAX_PARTS = 4096  # components still to walk, with those of symlinks
 
 
 def split(path: bytes) -> list[bytes]:
-    """The components. Leading, doubled and trailing slashes do not count; '.' and '..' stay for the walk."""
+    """The components of a path. Leading, doubled and trailing slashes do not count; '.' and '..' stay in."""
     if len(path) > MAX_PATH_BYTES:
         raise NameTooLong(f"a path has at most {MAX_PATH_BYTES} bytes, not {len(path)}")
     check_bytes(path)
@@ -36,12 +36,12 @@ def check_name(name: bytes) -> None:
 
 
 def is_plain(name: bytes) -> bool:
-    """It names an entry, and nothing has to be said about it."""
+    """Whether this can be the name of an entry: `check_name` would raise nothing, if it has no slash."""
     return 0 < len(name) <= MAX_NAME_BYTES and name != b"." and name != b".." and b"\0" not in name
 
 
 def check_target(target: bytes) -> None:
-    """What a symbolic link points to."""
+    """Raise NameTooLong, NotFound or InvalidArgument unless a symbolic link may have this target."""
     if len(target) > MAX_TARGET_BYTES:
         raise NameTooLong(f"the target of a symbolic link has at most {MAX_TARGET_BYTES} bytes, not {len(target)}")
     if not target:
@@ -50,13 +50,13 @@ def check_target(target: bytes) -> None:
 
 
 def check_bytes(name: bytes) -> None:
-    """Names are any bytes but NUL (and '/', which parts them): what they mean as text is the users' own affair."""
+    """Names are any bytes except NUL (and '/', which separates them); their encoding is up to users."""
     if b"\0" in name:
         raise InvalidArgument(f"{shown(name)} contains a NUL byte")
 
 
 def shown(path: bytes) -> str:
-    """For messages."""
+    """A path or name as text, for messages."""
     text = path.decode("utf-8", "backslashreplace").replace("\0", "\\0")
     return text if len(text) <= 200 else text[:200] + "..."
 
@@ -68,7 +68,7 @@ def shown_place(place: pb.Place) -> str:
 
 
 async def path_of(tx: Transaction, directory: int) -> bytes:
-    """Of a directory, from the root; empty when it has been removed. Nothing of it is a conflict."""
+    """The path of a directory from the root; empty if it has been removed. These reads cause no conflicts."""
     parts: list[bytes] = []
     number = directory
     while number != ROOT and len(parts) < MAX_PARTS:
@@ -83,6 +83,6 @@ async def path_of(tx: Transaction, directory: int) -> bytes:
 
 
 async def shown_directory(tx: Transaction, directory: int) -> str:
-    """For messages."""
+    """A directory as text, for messages: people know directories by their paths."""
     found = await path_of(tx, directory)
     return shown(found) if found else f"inode {directory}"

@@ -1,4 +1,4 @@
-"""From a place to an inode: walks the components of a path, through symbolic links, '.' and '..'."""
+"""From a place to an inode: resolves the components of a path, through symbolic links, '.' and '..'."""
 
 import asyncio
 from typing import NamedTuple
@@ -14,20 +14,49 @@ from threefs_meta.resolve.paths import shown_place as _shown
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.namespace import Namespace
 
+#: Steps of some microseconds each. A batch of 1024 names in a few directories takes fewer.
+MAX_STEPS = 2048
+
+
+class Turns:
+    """Lets other calls run while a long one resolves very many components. One per event loop: all calls count
+    together.
+
+    Most stores answer at once, so such a call never waits. It counts its steps, and after some milliseconds' worth of
+    them it waits for one turn of the loop. Ordinary calls never come that far.
+    """
+
+    __slots__ = ("_steps",)
+
+    def __init__(self) -> None:
+        self._steps = 0
+
+    def due(self) -> bool:
+        """Count a step. True: await `give` before it."""
+        self._steps += 1
+        return self._steps >= MAX_STEPS
+
+    async def give(self) -> None:
+        self._steps = 0
+        await asyncio.sleep(0)
+
+
+TURNS = Turns()
+
 
 class Resolution(NamedTuple):
-    """Where a walk ended."""
+    """Where the resolution of a path ended."""
 
     parent: int  # the directory that has the entry, or would have it
     name: bytes  # empty when the path names no entry: '/', '.', '..', or an inode alone
-    entry: Entry | None  # None: nothing is there
-    rest: tuple[bytes, ...] = ()  # components behind a missing one
+    entry: Entry | None  # None: the name does not exist
+    rest: tuple[bytes, ...] = ()  # the components behind a missing one
 
 
 async def resolve(ns: Namespace, place: pb.Place, actor: Credentials = TRUSTED, *, follow: bool) -> Resolution:
-    """Go to `place`. `follow`: also through a symbolic link in the last component.
+    """Resolve a place. `follow`: also through a symbolic link in the last component.
 
-    A missing entry is no error, unless '..' comes behind it. Raises NotFound, NotADirectory, TooManySymlinks,
+    A missing entry is no error, unless '..' comes after it. Raises NotFound, NotADirectory, TooManySymlinks,
     NameTooLong, InvalidArgument, and AccessDenied where the actor may not search a directory on the way.
     """
     memo = ns.memo
@@ -59,7 +88,7 @@ async def resolve(ns: Namespace, place: pb.Place, actor: Credentials = TRUSTED, 
             raise AccessDenied(f"user {actor.uid} may not search a directory on the way to {_shown(place)}")
         if not rest and memo is not None:
             _memoize(memo, place, at)
-            memo = None  # what comes after is behind a link in the last component
+            memo = None  # further components come from a symbolic link in the last one
         if name == b"..":
             at = (await ns.directory(at)).parent
         elif name != b".":
@@ -79,7 +108,7 @@ async def resolve(ns: Namespace, place: pb.Place, actor: Credentials = TRUSTED, 
 
 
 async def _resolve_child(ns: Namespace, base: int, name: bytes, actor: Credentials, follow: bool) -> Resolution | None:
-    """The end of a walk of one step, as mounts ask for nearly always; None: it has to be walked, and may fail."""
+    """A place with one component, which mounts ask for nearly always. None: resolve it step by step, which may fail."""
     if b"/" in name or not paths.is_plain(name):
         return None
     if base != ROOT:
@@ -95,8 +124,8 @@ async def _resolve_child(ns: Namespace, base: int, name: bytes, actor: Credentia
 
 
 async def _resolve_memoized(ns: Namespace, place: pb.Place, follow: bool) -> Resolution | None:
-    """The end of a walk through directories that an earlier one has gone through; None: it has to be walked."""
-    assert ns.memo is not None
+    """A place in a directory that an earlier change of the transaction has resolved. None: resolve it step by step."""
+    assert ns.memo is not None, "the caller has a memo"
     path = place.path
     above, _, name = path.rpartition(b"/")
     at = ns.memo.directory_numbers.get((place.base, above))
@@ -109,16 +138,16 @@ async def _resolve_memoized(ns: Namespace, place: pb.Place, follow: bool) -> Res
 
 
 def _memoize(memo: TxnMemo, place: pb.Place, at: int) -> None:
-    """`at` is where the last component of the path is looked for."""
+    """Remember that the last component of this path is looked up in directory `at`."""
     above, _, name = place.path.rpartition(b"/")
     if paths.is_plain(name):
         memo.directory_numbers[place.base, above] = at
 
 
 async def _follow_symlink(ns: Namespace, place: pb.Place, entry: Entry, at: int, rest: list[bytes], links: int) -> int:
-    """Put the target of a symbolic link in front of the rest; where to go on from."""
+    """Put the target of a symbolic link in front of the rest. Returns the directory where the resolution goes on."""
     if links > paths.MAX_SYMLINKS:
-        raise TooManySymlinks(f"{_shown(place)} leads through more than {paths.MAX_SYMLINKS} links")
+        raise TooManySymlinks(f"{_shown(place)} leads through more than {paths.MAX_SYMLINKS} symbolic links")
     target = (await ns.require_inode(entry.inode)).target
     rest.extend(reversed(paths.split(target)))
     if len(rest) > paths.MAX_PARTS:
@@ -147,14 +176,16 @@ async def find(
     if resolved.name:
         return resolved, await ns.require_inode(resolved.entry.inode)
     inode = await ns.inode(resolved.entry.inode)
-    if inode is None or _has_lost_name(place, inode):  # '..' or a base of which the record is gone
+    if inode is None or _has_lost_name(place, inode):  # the record of a '..' or of a base is gone
         raise not_found(place)
     return resolved, inode
 
 
 def _has_lost_name(place: pb.Place, inode: pb.Inode) -> bool:
-    """The name by which somebody has found it may be that of something else by now. Who works in a directory has not
-    looked for it."""
+    """Whether the inode has lost the name by which the caller has found it; the name may be that of another inode now.
+
+    A directory may have been moved meanwhile: a caller that works in it has not looked it up by its name.
+    """
     if place.HasField("moves") and inode.type != pb.DIRECTORY:
         return place.moves != inode.moves
     return place.named and not inode.nlink and not inode.unnamed
@@ -162,28 +193,3 @@ def _has_lost_name(place: pb.Place, inode: pb.Inode) -> bool:
 
 def not_found(place: pb.Place) -> NotFound:
     return NotFound(f"{_shown(place)}: no such file or directory")
-
-
-#: Steps of some microseconds each. A batch of 1024 names in a few directories makes less.
-MAX_STEPS = 2048
-
-
-class Turns:
-    """Of one event loop: all its calls count together."""
-
-    __slots__ = ("_steps",)
-
-    def __init__(self) -> None:
-        self._steps = 0
-
-    def due(self) -> bool:
-        """Another step is about to be made. True: `give` is to be awaited before."""
-        self._steps += 1
-        return self._steps >= MAX_STEPS
-
-    async def give(self) -> None:
-        self._steps = 0
-        await asyncio.sleep(0)
-
-
-TURNS = Turns()

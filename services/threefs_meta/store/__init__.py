@@ -1,1 +1,1 @@
-"""What lies in the metadata store: keys, records, inodes and entries within a transaction."""
+"""The metadata store: keys, records, and inodes and entries within a transaction."""

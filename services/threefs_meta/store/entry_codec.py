@@ -1,5 +1,10 @@
-"""The stored form of a directory entry: an EntryRecord, read and written without a message, because there is one for
-every step of every path."""
+"""The stored form of directory entries: one entry, some, or thousands as columns.
+
+An entry is an EntryRecord. It is read and written without a protobuf message, because every component of every path
+reads one. Nearly all stored entries have one form of 16 bytes, so thousands of them are a table, from which no object
+is made per entry. Their checksums are computed for all rows together, byte by byte: CRC32C is linear, so the checksum
+of a row is that of a row of zeros, changed by what each byte contributes at its place.
+"""
 
 import struct
 from collections.abc import Iterable, Sequence
@@ -16,24 +21,24 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import EntryRecord
 from threefs_meta.store import keys
 
-#: As protobuf writes it: the tag of `inode`, eight bytes; the tag of `type`, a number below 128.
+#: An entry as protobuf writes it: the tag of `inode`, eight bytes; the tag of `type`, a number below 128.
 _FORM = struct.Struct("<BQBB")
 INODE_TAG, TYPE_TAG = 0x09, 0x10
-#: The same in a record: behind the format and the checksum.
+#: The same as a record, behind the format and the checksum.
 _STORED = struct.Struct("<BIBQBB")
 _STORED_BYTES = _STORED.size
 _BODY_AT = _STORED_BYTES - _FORM.size
-_unpacked = _STORED.unpack
+_unpack = _STORED.unpack
 
 
 class Entry(NamedTuple):
-    """What an entry names."""
+    """The inode that an entry names."""
 
     inode: int
     type: pb.InodeType
 
 
-_made = tuple.__new__  # three times as quick as the constructor of a named tuple
+_new_tuple = tuple.__new__  # three times as fast as the constructor of a named tuple
 
 
 def encode(entry: Entry) -> bytes:
@@ -44,29 +49,29 @@ def encode(entry: Entry) -> bytes:
 def decode(value: bytes, key: bytes) -> Entry:
     """Raises Corrupt."""
     if len(value) == _STORED_BYTES:
-        form, checksum, inode_tag, inode, type_tag, kind = _unpacked(value)
+        form, checksum, inode_tag, inode, type_tag, kind = _unpack(value)
         usual = form == FORMAT and inode_tag == INODE_TAG and type_tag == TYPE_TAG and kind < 128
         if usual and checksum == crc32c_behind(FORMAT_CRC, value[_BODY_AT:]):
-            return _made(Entry, (inode, kind))
+            return _new_tuple(Entry, (inode, kind))
     body = records.body(value, key)
     record = records.parsed(body, EntryRecord, key)
     return Entry(record.inode, record.type)
 
 
 def decode_many(values: Iterable[bytes | None], rows: Iterable[bytes]) -> list[Entry | Corrupt | None]:
-    """As `decode` for each; None where no entry is."""
+    """The same as `decode` of each value; None where the value is None."""
     found: list[Entry | Corrupt | None] = []
     put = found.append
-    # Written out once more, without what calls and tuples of their own would cost.
+    # The same as `decode`, inlined: a call and a tuple per entry would cost more than the rest.
     for value, key in zip(values, rows, strict=True):
         if value is None:
             put(None)
             continue
         if len(value) == _STORED_BYTES:
-            form, checksum, inode_tag, inode, type_tag, kind = _unpacked(value)
+            form, checksum, inode_tag, inode, type_tag, kind = _unpack(value)
             usual = form == FORMAT and inode_tag == INODE_TAG and type_tag == TYPE_TAG and kind < 128
             if usual and checksum == crc32c_behind(FORMAT_CRC, value[_BODY_AT:]):
-                put(_made(Entry, (inode, kind)))
+                put(_new_tuple(Entry, (inode, kind)))
                 continue
         try:
             put(decode(value, key))
@@ -85,15 +90,15 @@ _ROW = np.dtype(
         ("type", "u1"),
     ]
 )
-#: So many are decoded one by one. A directory is listed now and then, and numpy, which is quicker for many,
-#: takes long to be back in the processor's caches.
+#: Up to so many entries are decoded one by one. numpy is faster for more, but directories are listed rarely, and its
+#: code takes long to come back into the processor's caches.
 _MIN_VECTORIZED = 256
 _BODY_BYTES = _FORM.size
 _ZEROS = crc32c_behind(FORMAT_CRC, bytes(_BODY_BYTES))
 
 
 def _contributions() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
-    """Of each value of each byte of a body to its checksum, 256 for the first byte and so on."""
+    """What each value of each byte of a body adds to its checksum: 256 numbers for the first byte, and so on."""
     table = np.zeros((_BODY_BYTES, 256), np.uint32)
     for place in range(_BODY_BYTES):
         for value in range(256):
@@ -114,13 +119,13 @@ class EntryColumns(NamedTuple):
 
 
 def of_entries(pairs: Sequence[Pair]) -> EntryColumns:
-    """Of stored entries. Raises Corrupt."""
+    """The columns of stored entries. Raises Corrupt."""
     names = b"".join([name + b"\0" for name in keys.names_of([key for key, _ in pairs])])
     values = [value for _, value in pairs]
     if len(values) > _MIN_VECTORIZED and set(map(len, values)) == {_ROW.itemsize}:
         stored = b"".join(values)
         rows = np.frombuffer(stored, _ROW)
-        if _usual(rows, stored):
+        if _are_usual(rows, stored):
             return EntryColumns(names, rows["inode"].tobytes(), rows["type"].tobytes())
     found = [decode(value, key) for key, value in pairs]
     inodes = struct.pack(f"<{len(found)}Q", *[entry.inode for entry in found])
@@ -128,12 +133,12 @@ def of_entries(pairs: Sequence[Pair]) -> EntryColumns:
 
 
 def numbers(inodes: bytes) -> Sequence[int]:
-    """The column of inodes as such."""
+    """The column of inodes as numbers."""
     return struct.unpack(f"<{len(inodes) // 8}Q", inodes)
 
 
-def _usual(rows: "np.ndarray[tuple[int], np.dtype[np.void]]", stored: bytes) -> bool:
-    """Whether all have the usual form, and are not damaged."""
+def _are_usual(rows: "np.ndarray[tuple[int], np.dtype[np.void]]", stored: bytes) -> bool:
+    """Whether all rows have the usual form and the right checksum."""
     octets = np.frombuffer(stored, np.uint8).reshape(-1, _ROW.itemsize)
     changes = np.bitwise_xor.reduce(_CONTRIBUTIONS[_PLACES + octets[:, _BODY_AT:]], axis=1)
     good = changes ^ np.uint32(_ZEROS) == rows["checksum"]

@@ -1,13 +1,13 @@
-"""Who the store is that this service serves from, and that the manager knows it (I15).
+"""The identity of the store from which this service serves, and its admission by the manager (I15).
 
-The identity is drawn when the store is made, in the transaction that makes the root directory. Before that the manager
-is asked whether the cluster has metadata already: a disk that is not mounted looks like a store that is empty. What the
-manager is told while the store is in use rises with the ticks, so it knows an older copy.
+The identity is drawn when the store is made, in the transaction that makes the root directory. Before that the service
+asks the manager whether the cluster has metadata already: a disk that is not mounted looks like an empty store. While
+the store is in use, the service reports its tick to the manager, which therefore knows an older copy.
 
 Inode numbers are `epoch << EPOCH_BITS | counter`. The manager gives a store that was loaded from a backup an epoch that
-none had before. So no number of a file that the backup does not know is given out again, and its chunks are never shown
-by another one. The same holds for the numbers of leases: clients that have got a lock or an open file since the backup
-hear a number higher than all before, and so that they hold nothing any more (I18).
+no store had before. So a new file never gets the number, and never the chunks, of a file that the backup does not know.
+The same holds for the numbers of leases: a client that has got a lock or an open file since the backup sees a number
+higher than all before, and knows by it that it holds nothing any more (I18).
 """
 
 from collections.abc import Awaitable, Callable
@@ -30,7 +30,7 @@ from threefs_meta.store import keys
 from threefs_meta.store.counters import increase, raise_to, read_counter
 from threefs_meta.store.namespace import make_root
 
-#: Of a counter beside the epoch; 24 bits are left for that.
+#: Of the counter in an inode number; 24 bits are left for the epoch.
 EPOCH_BITS = 40
 REPORT_S = 5.0
 _START_S = 30.0
@@ -46,7 +46,7 @@ _LOG = structlog.get_logger()
 
 
 class StoreIdentity:
-    """One per service. `admit` before it serves, then `run` as long as it does."""
+    """One per service. Call `admit` before it serves, then `run` while it does."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class StoreIdentity:
         clock: Clock,
         random: Random,
     ) -> None:
-        """`owner` (user, group) is whose the root directory of a new store is."""
-        self.record = StoreRecord()  # once admitted
+        """`owner` (user, group) owns the root directory of a new store."""
+        self.record = StoreRecord()  # filled when the store is admitted
         self._engine = engine
         self._managers = managers
         self._cluster_id = cluster_id
@@ -72,7 +72,7 @@ class StoreIdentity:
         if await self._transaction(_is_empty):
             try:
                 await self._ask_manager(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
-            except StrangeStore:  # or another service has made it since, and has told the manager
+            except StrangeStore:  # another service may have made the store meanwhile, and told the manager
                 if await self._transaction(_is_empty):
                     raise
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
@@ -86,7 +86,7 @@ class StoreIdentity:
             _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
 
     async def run(self) -> None:
-        """Tell the manager how far the store is. Raises StrangeStore when another one has taken its place."""
+        """Report the tick of the store to the manager. Raises StrangeStore when another store has taken its place."""
         while True:
             await self._clock.sleep(REPORT_S)
             try:
@@ -94,11 +94,11 @@ class StoreIdentity:
             except StrangeStore:
                 raise
             except ThreefsError as error:
-                _LOG.info("the manager could not be told of the store", error=str(error))
+                _LOG.info("the store could not be reported to the manager", error=str(error))
 
     async def _report(self, *, restored: bool) -> int:
-        """The epoch that the manager says. Another service may have told of a later tick of the same store before this
-        one's message arrived, so what is refused is looked at again."""
+        """Returns the epoch that the manager gives. Another service may have reported a later tick of the same store
+        before this message arrived, so a refused report is made again."""
         attempts = 0
         while True:
             request = await self._transaction(_admission_request)
@@ -116,7 +116,7 @@ class StoreIdentity:
         )
 
     async def _ask_manager(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
-        """Wait for the manager as long as it takes."""
+        """Waits for the manager as long as it takes."""
         last_error = ""
         while True:
             try:
@@ -142,8 +142,8 @@ async def _read_record(tx: Transaction) -> StoreRecord | None:
 async def _identify(
     tx: Transaction, fresh: StoreRecord, now_ns: int, owner: tuple[int, int]
 ) -> tuple[StoreRecord, RestoreMark | None]:
-    """The identity, and the mark of a restore that is not settled. A store without an identity gets `fresh`: it is new,
-    or was made by a version that drew none."""
+    """The identity, and the mark of a restore that is not settled. A store without an identity gets `fresh`: the store
+    is new, or was made by a version that drew none."""
     mark = await restore_mark.read_mark(tx)
     record = await _read_record(tx)
     if record is None:
@@ -156,7 +156,7 @@ async def _identify(
 async def _admission_request(tx: Transaction) -> pb.AdmitStoreRequest:
     record = await _read_record(tx)
     if record is None:
-        raise StrangeStore("the identity of the metadata store is gone: something else writes to it")
+        raise StrangeStore("the identity of the metadata store is gone: another program writes to the store")
     return pb.AdmitStoreRequest(
         cluster_id=record.cluster_id,
         store_id=record.store_id,
@@ -166,7 +166,7 @@ async def _admission_request(tx: Transaction) -> pb.AdmitStoreRequest:
 
 
 async def _end_leases(tx: Transaction) -> bool:
-    """Some of those that a restored store has; False when none is left, or another service has settled them."""
+    """End some leases of a restored store; False when none is left, or another service has settled the restore."""
     if await restore_mark.read_mark(tx) is None:
         return False
     page = await tx.get_range(*keys.CLIENTS, limit=_PAGE)
@@ -178,14 +178,14 @@ async def _end_leases(tx: Transaction) -> bool:
 
 async def _finish_restore(tx: Transaction, epoch: int) -> StoreRecord:
     record = await _read_record(tx)
-    assert record is not None, "it has been identified"
+    assert record is not None, "the store has an identity before its restore is settled"
     if epoch > record.epoch:
         record.epoch = epoch
         tx.set(keys.STORE, records.encode(record))
         before = await read_counter(tx, keys.NEXT_INODE)
         first = await raise_to(tx, keys.NEXT_INODE, epoch << EPOCH_BITS)
         await raise_to(tx, keys.LAST_LEASE, epoch << EPOCH_BITS)
-        # Numbers that no inode ever gets count as removed: the rest is how many inodes there are.
+        # Numbers that no inode gets count as removed, so that the rest is the number of inodes.
         await increase(tx, keys.REMOVED_INODES, first - before)
         restore_mark.settle(tx)
     return record

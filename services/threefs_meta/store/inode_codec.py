@@ -1,7 +1,6 @@
 """Inodes as replies carry them, serialized.
 
-Most are shown as they are stored: to take such a record apart and to put it together again would cost as much as to
-find it.
+Replies show most inodes as they are stored: to parse and serialize such a record would cost as much as to find it.
 """
 
 from collections.abc import Iterable
@@ -18,8 +17,8 @@ _INODE_TAG, _TYPE_TAG_AT, _TYPE_TAG = 0x09, 9, 0x10
 
 
 async def read_many(ns: Namespace, inodes: Iterable[int]) -> dict[int, bytes]:
-    """Of inodes that entries name. Raises Corrupt."""
-    # In the order in which they lie: for the store that is a step from one to the next, or nearly so.
+    """The stored form of inodes that entries name, by number. Raises Corrupt."""
+    # In key order, so that the store mostly steps from one record to the next.
     numbers = sorted(inodes)
     rows = keys.inodes(numbers)
     found: dict[int, bytes] = {}
@@ -33,14 +32,14 @@ async def read_many(ns: Namespace, inodes: Iterable[int]) -> dict[int, bytes]:
 
 
 async def with_times(ns: Namespace, body: bytes, key: bytes) -> bytes:
-    """Of what is stored as `body`. Raises Corrupt."""
+    """The shown form of an inode that is stored as `body`. Raises Corrupt."""
     if is_plain(body):
         return body
     return (await ns.with_times(records.parsed(body, pb.Inode, key))).SerializeToString()
 
 
 def is_plain(body: bytes) -> bool:
-    """Of an inode that is shown as it is stored: of anything but a directory."""
+    """Whether this inode is shown as it is stored: it is no directory."""
     return (
         len(body) > _TYPE_AT
         and body[0] == _INODE_TAG

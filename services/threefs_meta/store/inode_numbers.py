@@ -1,4 +1,4 @@
-"""Inode numbers: taken from the store in blocks, given out from memory. What is left of a block is never used."""
+"""Inode numbers: reserved in the store in blocks, given out from memory. The rest of a block is never used."""
 
 import asyncio
 
@@ -22,22 +22,24 @@ class InodeAllocator:
         self._refilling = asyncio.Lock()
 
     async def allocate(self) -> int:
-        """A number that no inode has or ever had."""
+        """A number that no inode has or has ever had."""
         while self._next == self._end:
             async with self._refilling:
                 if self._next == self._end:
                     await self._refill()
         number = self._next
         self._next += 1
+        assert ROOT < number < self._end, "a number is given out once, from the block of this service"
         return number
 
     @property
     def left(self) -> int:
-        """Numbers of the block that nothing has yet."""
+        """How many numbers of the block have not been given out."""
         return self._end - self._next
 
     async def close(self) -> None:
-        """Count what is left as removed, so that the number of inodes can be told. A crash leaves that out."""
+        """Count the rest of the block as removed, so that the number of inodes is right. After a crash it is too
+        high."""
         left, self._next = self.left, self._end
 
         async def work(tx: Transaction) -> None:
@@ -51,6 +53,6 @@ class InodeAllocator:
             await raise_to(tx, keys.NEXT_INODE, ROOT + 1)
             return await increase(tx, keys.NEXT_INODE, BLOCK) - BLOCK
 
-        # Run again after an unknown outcome it takes another block: one may be lost, none is given out twice.
+        # After an unknown outcome this reserves another block: one may be lost, and none is given out twice.
         first = await retry.run(self._engine, reserve, clock=self._clock, random=self._random, replayable=True)
         self._next, self._end = first, first + BLOCK

@@ -1,4 +1,8 @@
-"""The keys of metadata: a prefix, fixed-width big-endian integers, a name last. A directory's entries are a range."""
+"""The keys of metadata: a prefix, then big-endian integers of fixed width, then a name. A directory's entries are a
+range.
+
+Functions with `_of` read a key, the others make one. Functions that return two keys return a range.
+"""
 
 import struct
 from collections.abc import Iterable
@@ -25,7 +29,7 @@ LOCKS = (b"LOCK|", b"LOCK}")
 TRASH = (b"TRSH|", b"TRSH}")
 WAITS = (b"WAIT|", b"WAIT}")
 TRUNCATION_MARKS = (b"CUTS|", b"CUTS}")
-#: Tables of what belongs to an inode, whose number comes first in their keys.
+#: Tables of records that belong to an inode. Their keys begin with its number.
 ATTACHED = (HOLDS, LOCKS, SESSIONS, TIMES, XATTRS)
 
 STORE = b"CONF|store"
@@ -45,24 +49,24 @@ def inode(number: int) -> bytes:
 
 
 def inodes(numbers: Iterable[int]) -> list[bytes]:
-    """Of many."""
+    """The keys of many inodes."""
     pack = _ONE.pack
     return [pack(b"INOD|", number) for number in numbers]
 
 
 def entry(parent: int, name: bytes) -> bytes:
-    """It begins with that of an empty name."""
+    """The key begins with that of an empty name."""
     return _ONE.pack(b"DENT|", parent) + name
 
 
 def entries(parent: int, after: bytes = b"") -> tuple[bytes, bytes]:
-    """The range of a directory's entries whose names come behind `after`."""
+    """The entries of a directory whose names come after `after`."""
     begin = _ONE.pack(b"DENT|", parent)
     return begin + after + b"\0" if after else begin, _ONE.pack(b"DENT|", parent + 1)
 
 
 def names_of(entry_keys: Iterable[bytes]) -> list[bytes]:
-    """Of many."""
+    """The names of many entries."""
     start = _ONE.size
     return [key[start:] for key in entry_keys]
 
@@ -77,7 +81,7 @@ def times(directory: int) -> bytes:
 
 
 def directory_facts(directory: int) -> tuple[bytes, bytes]:
-    """The range of what is known of a directory apart from its inode: its times, then one key per subdirectory."""
+    """The records of a directory besides its inode: its times, then one key per subdirectory."""
     return times(directory), times(directory + 1)
 
 
@@ -141,7 +145,7 @@ def lease_of(ended_key: bytes) -> int:
 
 
 def lock(inode: int, client_id: bytes) -> bytes:
-    """All that the client has locked of the inode."""
+    """All locks of the client on the inode."""
     return _ONE.pack(b"LOCK|", inode) + client_id
 
 
@@ -150,17 +154,16 @@ def locks(inode: int) -> tuple[bytes, bytes]:
 
 
 def client_of_lock(lock_key: bytes) -> bytes:
-    """The client."""
     return lock_key[_ONE.size :]
 
 
 def wait(client_id: bytes, owner: int) -> bytes:
-    """What that owner of locks waits for."""
+    """The lock for which this owner waits."""
     return WAITS[0] + client_id + owner.to_bytes(8, "big")
 
 
 def truncation_mark(inode: int) -> bytes:
-    """The file is being cut."""
+    """The file is being truncated."""
     return _ONE.pack(b"CUTS|", inode)
 
 
@@ -173,7 +176,7 @@ def holds(inode: int) -> tuple[bytes, bytes]:
 
 
 def usage(account: bytes) -> bytes:
-    """`account` is made in `charges`."""
+    """`account` is that of a tree or a user, see `quota/accounting.py`."""
     return USAGE[0] + account
 
 
@@ -190,12 +193,12 @@ def delta(token: bytes) -> bytes:
 
 
 def trashed(due: int, directory: int, name: bytes) -> bytes:
-    """`due` is the first tick in which it may be removed from there."""
+    """`due` is the first tick in which the entry may be removed from the trash."""
     return _TWO.pack(b"TRSH|", due, directory) + name
 
 
 def trashed_until(due: int) -> tuple[bytes, bytes]:
-    """The range of what may be removed in that tick."""
+    """The entries that may be removed in this tick."""
     return TRASH[0], _ONE.pack(b"TRSH|", due + 1)
 
 
@@ -214,18 +217,18 @@ def replay(client: bytes, request: int) -> bytes:
 
 
 def after_client(replay_key: bytes) -> bytes:
-    """Behind all replays of the client that this one belongs to."""
+    """The first key behind the replays of the same client."""
     client = int.from_bytes(replay_key[5 : 5 + CLIENT_BYTES], "big") + 1
     return REPLAYS[1] if client >> (8 * CLIENT_BYTES) else b"IDEM|" + client.to_bytes(CLIENT_BYTES, "big")
 
 
 def removal(due: int, inode: int) -> bytes:
-    """`due` is the first tick in which it may be freed."""
+    """`due` is the first tick in which the inode may be freed."""
     return _TWO.pack(b"GCIN|", due, inode)
 
 
 def removals(due: int) -> tuple[bytes, bytes]:
-    """The range of those that may be freed in that tick."""
+    """The removals of inodes that may be freed in this tick."""
     return REMOVALS[0], _ONE.pack(b"GCIN|", due + 1)
 
 
@@ -235,7 +238,7 @@ def removed_inode(removal_key: bytes) -> int:
 
 
 def inode_of(key: bytes) -> int:
-    """Of the keys that begin with an inode's number."""
+    """The inode of any key that begins with its number."""
     return _number(key)
 
 

@@ -202,13 +202,17 @@ def test_no_lease_outlasts_a_restore_and_no_number_comes_again() -> None:
         await world.service(engine).admit()
         await retry.run(engine, lambda tx: ensure(tx, old, 1), replayable=True)
         for client in many:
-            await retry.run(engine, lambda tx, client=client: ensure(tx, client, 1), replayable=True)  # type:
-            ignore[misc] backup = await restored(engine) since = await retry.run(engine, lambda tx: ensure(tx, young,
-            1), replayable=True) await world.service(backup).admit() tx = backup.begin() assert not await
-            tx.get_range(*keys.CLIENTS) and len(await tx.get_range(*keys.ENDED)) == 501 for client in (old, young):
-            assert await retry.run(backup, lambda tx, client=client: ensure(tx, client, 1), replayable=True) > since  #
-            type: ignore[misc] left = await backup.begin().get_range(*keys.CLIENTS) await world.service(backup).admit()
-            assert await backup.begin().get_range(*keys.CLIENTS) == left, "only once"
+            await retry.run(engine, lambda tx, client=client: ensure(tx, client, 1), replayable=True)  # type: ignore[misc]
+        backup = await restored(engine)
+        since = await retry.run(engine, lambda tx: ensure(tx, young, 1), replayable=True)
+        await world.service(backup).admit()
+        tx = backup.begin()
+        assert not await tx.get_range(*keys.CLIENTS) and len(await tx.get_range(*keys.ENDED)) == 501
+        for client in (old, young):
+            assert await retry.run(backup, lambda tx, client=client: ensure(tx, client, 1), replayable=True) > since  # type: ignore[misc]
+        left = await backup.begin().get_range(*keys.CLIENTS)
+        await world.service(backup).admit()
+        assert await backup.begin().get_range(*keys.CLIENTS) == left, "only once"
 
     run(body)
 
