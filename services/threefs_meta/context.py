@@ -1,4 +1,4 @@
-"""What the operations work with."""
+"""The parts of the service that operations use."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,12 +21,12 @@ from threefs_meta.statistics import Statistics
 from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace
 
-#: How long an operation may wait for chunks. The caller's own deadline cuts it off earlier.
+#: How long an operation may wait for chunks. The deadline of the caller may end it earlier.
 CHUNKS_TIMEOUT_S = 20.0
 
 
 class FileChunks(Protocol):
-    """What is needed of threefs.chunks.Chunks."""
+    """What the meta service needs of `threefs.cluster.chunk_client.ChunkClient`."""
 
     async def file_length(self, layout: FileLayout, inode: InodeId, *, chains: int = 0, timeout_s: float) -> int: ...
 
@@ -50,8 +50,8 @@ class Context:
     quotas: Quotas = field(default_factory=Quotas)
     statistics: Statistics = field(default_factory=Statistics)
     listing_cache: ListingCache = field(default_factory=ListingCache)
-    started_at: float = 0.0  # by the clock's monotonic reading
+    started_at: float = 0.0  # monotonic time of the clock
 
     def namespace(self, tx: Transaction, memo: TxnMemo | None = None, creator: Creator | None = None) -> Namespace:
-        """For a transaction that changes something, or one step of it."""
+        """The namespace for a transaction that changes something, or for one step of it."""
         return Namespace(tx, self.logical_clock.stamp(), self.random, self.quotas, memo, creator)

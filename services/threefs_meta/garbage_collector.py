@@ -1,9 +1,9 @@
-"""Frees what has lost its last name: chunks of files, entries of directories. And forgets old replays.
+"""Frees inodes that have lost their last name: chunks of files, entries of directories. Also clears old replay records.
 
-The queue is in the store, ordered by the tick in which each may be freed. Every step is small and can be repeated: so
-it goes on after a crash where it stopped, and two meta services may work on the same queue. A file that somebody has
-open is put off until it is closed; what cannot be freed, as its chains are not served or a record is damaged, for
-longer each time: so it holds up nobody.
+The queue is in the store, ordered by the tick in which each inode may be freed. Every step is small and can be
+repeated, so the work goes on after a crash, and two meta services may work on the same queue. A file that a client has
+open is put off until it is closed. An inode that cannot be freed, because its chains are not served or a record is
+damaged, is put off for longer each time, so it delays no other.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ PAGE = 64  # removals per round
 FILES_AT_ONCE = 16
 ENTRIES_PER_TRANSACTION = 128
 _REPLAY_PAGES = 64  # per round
-#: Ticks for which something is put off that could not be freed: so many at first, then twice as many each time.
+#: Ticks for which an inode is put off that could not be freed: the first time, and at most. They double each time.
 _FIRST_BACKOFF_TICKS, _MAX_BACKOFF_TICKS = 1, 8
 _MAX_BACKOFFS = 65_536  # that are remembered
 _IDLE_S = 0.5
@@ -63,7 +63,7 @@ class GarbageCollector:
         self._replay_cursor = b""
         #: Inodes that could not be freed: for how many ticks they are put off.
         self._backoff_ticks = BoundedDict[int, int](_MAX_BACKOFFS)
-        self._damaged_until: dict[int, bytes] = {}  # directories: how far they were gone through, past damaged entries
+        self._damaged_until: dict[int, bytes] = {}  # by directory: the last damaged entry that was passed
         self._slots = asyncio.Semaphore(FILES_AT_ONCE)
         self._background = BackgroundTasks()
 
@@ -84,14 +84,14 @@ class GarbageCollector:
                 try:
                     busy += await work()
                 except ThreefsError as error:
-                    _LOG.warning("collecting is interrupted", error=str(error))
+                    _LOG.warning("a round of the garbage collector has failed", error=str(error))
             if not busy:
                 await self._context.clock.sleep(_IDLE_S)
 
     # ---- removals ----
 
     async def collect(self) -> int:
-        """One round over the next few removals that are due; how many inodes and entries were freed or put off."""
+        """One round over the next removals that are due. Returns how many inodes and entries were freed or put off."""
         page = await run_readonly(self._context, self._page)
         if not page and self._removal_cursor:
             self._removal_cursor = b""
@@ -109,7 +109,7 @@ class GarbageCollector:
             freed += taken or 0
             if taken is None:
                 stuck.append(item)
-        # All have their end before this has, also when one fails or this is cancelled: the store may be closed then.
+        # All end before this does, also if one fails or this is cancelled: the store may be closed afterwards.
         done = await asyncio.gather(*(self._free(item) for item in files), return_exceptions=True)
         for failed in done:
             if isinstance(failed, BaseException):
@@ -119,7 +119,7 @@ class GarbageCollector:
         return freed + await self._clear_files([item for item, is_free in zip(files, done, strict=True) if is_free])
 
     def _is_served(self, inode: pb.Inode) -> bool:
-        """Else it would only wait for chains that nobody serves."""
+        """Whether the chains of the inode are served; otherwise its removal would only wait for them."""
         return inode.type != pb.FILE or layout_policy.is_served(
             self._context.routing(), from_wire(inode.layout), inode.chains_used
         )
@@ -130,7 +130,7 @@ class GarbageCollector:
         return [key for key, _ in pairs]
 
     async def _partition(self, ns: Namespace, page: list[bytes]) -> tuple[list[_Removal], list[_Removal]]:
-        """Those that can be freed, and those that somebody has open. Without a name nobody opens a file any more, so
+        """The inodes that can be freed, and those that a client has open. A file without a name is not opened again, so
         one that can be freed stays so."""
         ready: list[_Removal] = []
         waiting: list[_Removal] = []
@@ -138,15 +138,19 @@ class GarbageCollector:
             number = keys.removed_inode(key)
             try:
                 inode = await ns.inode(number)
-            except Corrupt as error:  # it must not hold up the others
+            except Corrupt as error:  # it must not stop the others
                 _LOG.error("a removed inode cannot be read; see `threefs fsck`", inode=number, error=str(error))
                 continue
-            if inode is not None:
+            if inode is None:
+                continue
+            if inode.nlink:
+                _LOG.error("an inode with a name is queued for removal; see `threefs fsck`", inode=number)
+            else:
                 (waiting if await write_sessions.is_open(ns, number) else ready).append(_Removal(key, inode))
         return ready, waiting
 
     async def _defer_open(self, waiting: list[_Removal]) -> int:
-        """Look at them again in another tick, so that those behind have their turn."""
+        """Put them off to a later tick, so that the removals behind them have their turn."""
 
         async def move(tx: Transaction) -> int:
             for item in waiting:
@@ -159,7 +163,7 @@ class GarbageCollector:
         return await self._run_transaction(move)
 
     async def _defer_stuck(self, stuck: list[_Removal]) -> None:
-        """Look at each of them again after a while, which is longer each time."""
+        """Put each of them off to a later tick, for longer each time."""
         if not stuck:
             return
 
@@ -180,7 +184,7 @@ class GarbageCollector:
             self._backoff_ticks.put(item.inode.inode, min(2 * ticks, _MAX_BACKOFF_TICKS))
 
     async def _free(self, item: _Removal) -> bool:
-        """What a file has besides its record."""
+        """Remove what a file has besides its record. False if that has to be tried again."""
         inode = item.inode
         async with self._slots:
             try:
@@ -197,7 +201,7 @@ class GarbageCollector:
         return True
 
     async def _clear_xattrs(self, inode: pb.Inode) -> None:
-        """In a transaction of their own: together with other files' they might be too many."""
+        """In a transaction of their own: together with those of other files they might be too many."""
 
         async def clear(tx: Transaction) -> int:
             await xattrs.clear(Namespace(tx), inode)
@@ -213,20 +217,20 @@ class GarbageCollector:
             for item in left:
                 self._clear(ns, item)
             await _count_removed(tx, len(left))
-            return len(files)  # also when an earlier try, of which nothing was known, had cleared them
+            return len(files)  # also if an earlier attempt of unknown outcome had cleared them
 
         return await self._run_transaction(clear) if files else 0
 
     async def _drain_directory(self, item: _Removal) -> int | None:
-        """Take some entries out of a directory without a name; once it is empty, the directory itself. None: it is not,
-        but what is left in it cannot be taken out."""
+        """Remove some entries of a directory without a name, and the directory once it is empty. None: it is not empty,
+        but the entries left cannot be removed."""
         directory = item.inode.inode
         after = self._damaged_until.get(directory, b"")
 
         async def drain(tx: Transaction) -> tuple[int | None, bytes]:
             ns = self._context.namespace(tx)
             if await ns.inode(directory) is None:
-                return 1, b""  # done by an earlier try of which nothing was known, or by another service
+                return 1, b""  # done by an earlier attempt of unknown outcome, or by another service
             rows = await tx.get_range(*keys.entries(directory, after), limit=ENTRIES_PER_TRANSACTION)
             damaged = after
             for key, value in rows:
@@ -235,7 +239,7 @@ class GarbageCollector:
                 except Corrupt as error:
                     damaged = keys.entry_of(key)[1]
                     _LOG.error(
-                        "an entry of a removed directory cannot be taken out; see `threefs fsck`",
+                        "an entry of a removed directory cannot be removed; see `threefs fsck`",
                         directory=directory,
                         name=damaged,
                         error=str(error),
@@ -243,7 +247,7 @@ class GarbageCollector:
             if len(rows) == ENTRIES_PER_TRANSACTION:
                 return len(rows), damaged
             if damaged:
-                return None, b""  # from the start, the next time: somebody may have mended it
+                return None, b""  # from the start the next time: the entry may have been repaired
             await xattrs.clear(ns, item.inode)
             self._clear(ns, item)
             await _count_removed(tx, 1)
@@ -259,7 +263,7 @@ class GarbageCollector:
         return done
 
     async def _unlink_child(self, ns: Namespace, key: bytes, value: bytes) -> None:
-        """Raises Corrupt, and then nothing has changed."""
+        """Raises Corrupt before it changes anything."""
         directory, name = keys.entry_of(key)
         entry = entry_codec.decode(value, key)
         inode = await ns.inode(entry.inode)
@@ -271,6 +275,7 @@ class GarbageCollector:
         ns.clear_entry(directory, name, entry, now_ns)
 
     def _clear(self, ns: Namespace, item: _Removal) -> None:
+        assert not item.inode.nlink, "only an inode without a name is freed (I10)"
         ns.clear_inode(item.inode)
         ns.tx.clear(item.key)
 
@@ -281,7 +286,7 @@ class GarbageCollector:
     # ---- replays ----
 
     async def expire_replays(self) -> int:
-        """Look at some clients' replay records. Ticks decide, which outlive a restart and no clock can set back."""
+        """Clear old replay records of some clients. Their age is in ticks, which no restart and no clock sets back."""
         ticks = self._context.logical_clock
         before_tick = ticks.tick - math.ceil(REPLAYS_KEPT_S / ticks.tick_s)
         for _ in range(_REPLAY_PAGES):

@@ -21,7 +21,7 @@ The settings file, for example:
   engine = "etcd://10.0.0.7,10.0.0.8,10.0.0.9/meta"  # or postgresql://...; without it, a store in data_dir
   log_level = "info"              # debug, info, warning, error
 
-SIGTERM stops it after what is in flight, a second one at once.
+SIGTERM stops it after the calls in flight, a second SIGTERM at once.
 """
 
 

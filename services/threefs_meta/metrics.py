@@ -1,4 +1,4 @@
-"""The figures of a meta service in the words of Prometheus."""
+"""The statistics of a meta service as metrics of Prometheus."""
 
 from collections.abc import Iterable
 
@@ -29,7 +29,7 @@ def _calls(found: pb.StatisticsReply) -> Iterable[Metric]:
     for field, about in (
         ("calls", "Calls that ended."),
         ("names", "Names in these calls."),
-        ("refused", "Calls that ended in an error that is an answer."),
+        ("refused", "Calls that ended in an error that is an answer, for example no such file."),
         ("failed", "Calls that could not be answered."),
         ("seconds", "How long all calls took together."),
     ):

@@ -1,4 +1,4 @@
-"""One meta service, put together from its parts: everything but the outside world, which comes in."""
+"""One meta service, made of its parts. The network, the engine, the clock and the random source are passed in."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -45,7 +45,7 @@ _STATUS_S = 5.0
 
 
 class MetaNode:
-    """Start it once, then stop it once. `managers` makes the way to them from the connections of this process."""
+    """Start it once, then stop it once. `managers` makes the client of the managers from this process's connections."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class MetaNode:
 
     @property
     def node_id(self) -> int:
-        """What the manager calls us, once started."""
+        """The number that the manager has given to this node; valid after `start`."""
         return self._registration.node_id
 
     async def _status(self) -> manager_pb2.GetStatusReply:
@@ -121,16 +121,16 @@ class MetaNode:
             await self._clock.sleep(SAMPLE_S)
 
     async def start(self) -> None:
-        """Raises StrangeStore if the store is not that of the cluster, and why it cannot be read."""
+        """Raises StrangeStore if the store is not that of the cluster, and errors of the store."""
         self.address = await self._server.start(self._settings.host, self._settings.port)
         await self._registration.start(self.address)
         self._server.join(self._registration.cluster_id)
-        await self._identity.admit()  # before anything is read that would be believed
+        await self._identity.admit()  # before anything in the store is trusted
         await self._cluster.start(_START_S)
-        await self._context.logical_clock.poll()  # nothing can be stamped before
+        await self._context.logical_clock.poll()  # changes need stamps
         await self._context.quotas.load(self._engine.begin())
         self._backup.bind(self._server)
-        bind(self._server, self._context)  # not before the chains are known: until then callers try again
+        bind(self._server, self._context)  # after the chains are known: until then callers try again
         self._background.start("statistics sampler", self._sample())
         self._background.start("identity of the store", self._identity.run())
         self._lease_reaper.start()
@@ -143,8 +143,8 @@ class MetaNode:
     async def _close_allocator(self) -> None:
         try:
             await self._context.allocator.close()
-        except ThreefsError as error:  # the number of inodes is told a little too high
-            structlog.get_logger().info("numbers that were not used are not counted", error=str(error))
+        except ThreefsError as error:  # statfs then shows a few inodes too many
+            structlog.get_logger().info("unused inode numbers could not be counted", error=str(error))
 
     async def stop(self) -> None:
         """The engine stays open: it belongs to the caller."""

@@ -39,8 +39,8 @@ from threefs_meta.ops.trash import list_trash, set_trash
 from threefs_meta.ops.truncate import truncate
 from threefs_meta.ops.xattr import get_xattr, list_xattr, remove_xattr, set_xattr
 
-#: With an engine in this process these mostly wait for nothing: what only reads, and changes that are made one at a
-#: time, whose commits are synced at once. (A task costs a tenth of a change.)
+#: With an embedded engine these methods rarely wait: they only read, or are single changes, whose commits are synced at
+#: once. So they run without a task of their own, which would cost a tenth of a change.
 _QUICK = frozenset(
     (
         methods.STAT,
@@ -75,7 +75,7 @@ class Serves(Protocol):
 
 
 def bind(server: Serves, context: Context) -> None:
-    """Serve all operations."""
+    """Serve all operations, and count their calls."""
 
     def add(
         method: Method[Req, Rep],
@@ -83,10 +83,10 @@ def bind(server: Serves, context: Context) -> None:
         names: Callable[[Req], int] = lambda request: 1,
     ) -> None:
         calls, monotonic = context.statistics.of(method.name), context.clock.monotonic
-        for_somebody = "caller" in method.request.DESCRIPTOR.fields_by_name
+        has_caller = "caller" in method.request.DESCRIPTOR.fields_by_name
 
         async def counted(request: Any) -> Answer[Rep]:
-            if for_somebody and not request.HasField("caller"):
+            if has_caller and not request.HasField("caller"):
                 request.caller.CopyFrom(NOBODY)
             began = monotonic()
             try:

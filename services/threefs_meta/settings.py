@@ -1,4 +1,4 @@
-"""Settings of the meta program."""
+"""Settings of the program `threefs-meta`."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,15 +7,15 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Settings:
     data_dir: Path
-    manager: str  # framed "host:port"; of several managers all of them, with commas between
+    manager: str  # "host:port" for frames; several managers are separated by commas
     control: str  # gRPC "host:port" of the same managers
     host: str = "127.0.0.1"
-    port: int = 0  # frames; 0 picks a free one
+    port: int = 0  # for frames; 0 picks a free one
     metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
     key_file: str = ""  # of the cluster's key (threefs.keys); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself
     engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
-    owner_uid: int = 0  # whose the root directory of a cluster is that is made here ...
+    owner_uid: int = 0  # owner of the root directory, if this service makes the store of a new cluster
     owner_gid: int = 0
     log_level: str = "info"  # debug, info, warning or error
 

@@ -1,4 +1,4 @@
-"""What this service has done since it started, for people and for Prometheus."""
+"""Counts what this service has done since it started, for people and for Prometheus."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from threefs.errors import Retry, ThreefsError
 from threefs.kv.engine_api import TransactionCounts
 
 SAMPLE_S = 10.0
-_SAMPLES = 7  # rates are those of the last minute
+_SAMPLES = 7  # so rates are those of the last minute
 
 
 @dataclass(slots=True)
 class Calls:
-    """Of one method. A call for many names counts each of them as a name."""
+    """The calls of one method. A call for many names counts each of them as a name."""
 
     calls: int = 0
     names: int = 0
@@ -26,7 +26,7 @@ class Calls:
         self.seconds += seconds
 
     def record_error(self, error: ThreefsError) -> None:
-        """It ended so: with an answer like "no such file", or without one."""
+        """A call ended in an error: `refused` if that is an answer like "no such file", else `failed`."""
         if error.retry is Retry.NEVER:
             self.refused += 1
         else:
@@ -59,7 +59,7 @@ class Statistics:
         return self.calls.setdefault(method, Calls())
 
     def sample(self, now: float, transaction_counts: TransactionCounts) -> None:
-        """To be called once in SAMPLE_S."""
+        """Call this every SAMPLE_S."""
         self._samples.append(self._take_sample(now, transaction_counts))
 
     def rates(self, now: float, transaction_counts: TransactionCounts) -> Rates:

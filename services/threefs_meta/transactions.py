@@ -1,7 +1,7 @@
-"""Transactions of the operations, and the records that make a repeated mutation return its first result (I9).
+"""Transactions of the operations, and the replay records by which a repeated mutation gets its first result (I9).
 
-The record is written in the transaction of the change itself, so either both exist or none does. A mutation that
-failed has changed nothing and leaves no record: sent again, it is tried anew.
+The record is written in the transaction of the change itself, so either both exist or none. A mutation that failed has
+changed nothing and leaves no record: a repeat is a new attempt.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from threefs_meta.lease.delegation import Creator, DelegationHeld
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 
-#: Rounds of work outside a transaction before the caller is told to come back later.
+#: Rounds of work outside a transaction before the caller is told to try again later.
 _MAX_ROUNDS = 16
 _PAGE = 256
 
@@ -35,7 +35,7 @@ _LOG = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class NeedsChunkIo:
-    """What a transaction returns that changed nothing because chunks must be asked or changed first."""
+    """A transaction that has changed nothing returns this if chunks must be asked or changed first."""
 
     run: Callable[[], Awaitable[None]]
 
@@ -44,7 +44,7 @@ async def _nothing() -> None:
     pass
 
 
-#: Of one among many changes: it is to be made by itself.
+#: A change of a batch returns this if it needs a call of its own.
 RETRY_ALONE = NeedsChunkIo(_nothing)
 
 
@@ -55,10 +55,10 @@ async def run_mutation(
     work: Callable[[Namespace], Awaitable[Rep | NeedsChunkIo]],
     *places: pb.Place,
 ) -> Rep:
-    """Run `work` in a transaction once for this identity; its reply, or the first one.
+    """Make a mutation once for its identity. Returns the reply of `work`, or the stored reply of the first attempt.
 
-    `work` may be run several times. After it returned Outside, that is done and `work` is run again. `places` are those
-    where the client expects a name.
+    `work` may run several times. If it returns NeedsChunkIo, that is done, and `work` runs again. `places` are where
+    the client expects new names.
     """
     if len(mutation.client) != keys.CLIENT_BYTES:
         raise InvalidArgument(f"{method} needs the identity of its client in {keys.CLIENT_BYTES} bytes")
@@ -81,7 +81,7 @@ async def run_mutation(
 
 
 async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], Awaitable[T | NeedsChunkIo]]) -> T:
-    """Run a transaction, in turns with what it wants to be done outside."""
+    """Run a transaction, in turns with the work that it needs to have done outside of it."""
     for _ in range(_MAX_ROUNDS):
         outcome: T | NeedsChunkIo
         try:
@@ -92,13 +92,13 @@ async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], A
             outcome = NeedsChunkIo(partial(delegation_recall.wait_returned, context, conflict))
         if not isinstance(outcome, NeedsChunkIo):
             return outcome
-        await asyncio.sleep(0)  # who has waited is in a task, and those who ask chunks need to be in one
+        await asyncio.sleep(0)  # after a wait this runs in a task, which calls of chunks need
         await outcome.run()
-    raise Conflict("others keep changing the file or claiming the directory; try again")
+    raise Conflict("other clients keep changing the file or getting the delegation of the directory; try again")
 
 
 async def run_readonly(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T:
-    """Run a transaction that only reads. What it returns or raises is durable."""
+    """Run a transaction that only reads. Its result is durable, also if it is an error."""
 
     return await retry.run(
         context.engine, lambda tx: work(Namespace(tx)), clock=context.clock, random=context.random, replayable=True
@@ -107,14 +107,17 @@ async def run_readonly(context: Context, work: Callable[[Namespace], Awaitable[T
 
 def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:
     if replay.method != method.number:
-        raise InvalidArgument("the identity of this request was used for another method before")
+        raise InvalidArgument(
+            "the identity of this request was used for another method; give each request its own number"
+        )
     return method.reply.FromString(replay.reply)
 
 
 async def expire_replays(engine: Engine, cursor: bytes, before_tick: int) -> bytes:
-    """Remove a page of records from before that tick, from `cursor` on; where to go on, or b"" at the end.
+    """Remove the replay records of a page, from `cursor` on, that are older than a tick. Returns the next cursor, or
+    b"" at the end.
 
-    Requests of a client are numbered upwards, so behind its first young record it has none that is old.
+    The numbers of a client's requests rise, so no old record comes after its first young one.
     """
     tx = engine.begin()
     pairs = await tx.get_range(cursor or keys.REPLAYS[0], keys.REPLAYS[1], limit=_PAGE, snapshot=True)
@@ -122,8 +125,8 @@ async def expire_replays(engine: Engine, cursor: bytes, before_tick: int) -> byt
     for key, value in pairs:
         try:
             tick = records.decode(value, Replay, key).tick
-        except Corrupt as error:  # it is left to `threefs fsck`, and must not hold up the others
-            _LOG.error("the record of a mutation cannot be read", key=key.hex(), error=str(error))
+        except Corrupt as error:  # it must not stop the others
+            _LOG.error("the replay record of a mutation cannot be read", key=key.hex(), error=str(error))
             continue
         if tick >= before_tick:
             following = keys.after_client(key)

@@ -1,1 +1,1 @@
-"""Many changes in one transaction."""
+"""Many changes of one client in one transaction."""

@@ -1,12 +1,12 @@
-"""Many changes of one client: as far as possible in one transaction, with one commit.
+"""Many changes of one client, if possible in one transaction with one commit.
 
-A change that fails takes back what it has written, and the others go on. If the transaction as a whole cannot be had
-(it conflicts again and again, or is too large), its halves are tried, down to single changes. A change that must wait
-for something, as chunks that have to be asked or changed first, is left to a call of its own.
+A change that fails is rolled back, and the others go on. If the transaction as a whole does not commit (it conflicts
+again and again, or is too large), its halves are tried, down to single changes. A change that must wait, for example
+for chunks that have to be asked or changed first, is left to a call of its own.
 
-Each transaction keeps its results in one record, under the identity of the first change in it. Whoever makes a change
-reads the records of all identities of the request, so each is made once, however the request was divided before; and
-one that was left out stays left out, for by now it may have been made under another identity.
+Each transaction stores its results in one record, under the identity of its first change. Every transaction reads the
+records of all identities of the request, so each change is made once, however an earlier attempt divided the request. A
+change that was left to a call of its own stays so, because by now that call may have made it under another identity.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ from threefs_meta.transactions import RETRY_ALONE, NeedsChunkIo
 
 MAX_CHANGES = 256
 _MAX_RECALLS = 16
-#: For that long a transaction of several changes is tried before its halves are.
+#: A transaction of several changes is tried for so long before its halves are tried.
 _BATCH_TIMEOUT_S = 0.2
 _SINGLE_TIMEOUT_S = 10.0
 _YIELD_EVERY = 64  # changes between two chances for other calls
@@ -60,16 +60,19 @@ async def run_batch(context: Context, request: pb.BatchRequest) -> PreencodedRep
     count = len(request.changes)
     mutation = request.mutation
     if count > MAX_CHANGES:
-        raise InvalidArgument(f"a call has at most {MAX_CHANGES} changes, not {count}")
+        raise InvalidArgument(f"a batch has at most {MAX_CHANGES} changes, not {count}")
     if len(mutation.client) != keys.CLIENT_BYTES or mutation.request + count >= 1 << 64:
-        raise InvalidArgument(f"changes need the identity of their client in {keys.CLIENT_BYTES} bytes, and numbers")
+        raise InvalidArgument(
+            f"a batch needs the identity of its client in {keys.CLIENT_BYTES} bytes, and {count} request numbers"
+        )
     batch = _Batch(context, request)
     await batch.run(0, count)
+    assert len(batch.results) == count, "every change has a result"
     return PreencodedReply(pb.BatchReply, batch.results)
 
 
 class _Batch:
-    """All changes of a request. Results are pieces as of `outcomes`; None: there is none yet."""
+    """All changes of a request. A result is a piece of a BatchReply, serialized; None means that there is none yet."""
 
     def __init__(self, context: Context, request: pb.BatchRequest) -> None:
         self.context = context
@@ -113,11 +116,11 @@ class _Batch:
                     replayable=True,
                 )
                 return
-            except DelegationHeld as error:  # the others wait too, mostly for some milliseconds
+            except DelegationHeld as error:  # all changes wait, mostly for some milliseconds
                 held = error
             await asyncio.sleep(0)
             await delegation_recall.wait_returned(context, held)
-        raise Conflict("others keep claiming the directory; try again")
+        raise Conflict("other clients keep getting the delegation of the directory; try again")
 
     async def _attempt(self, start: int, end: int, tx: Transaction) -> list[bytes | None]:
         transaction = _BatchTransaction(self, tx, await self._replayed(tx))
@@ -131,7 +134,7 @@ class _Batch:
         return transaction.results[start:end]
 
     async def _replayed(self, tx: Transaction) -> list[bytes | None]:
-        """Results of changes that were made before."""
+        """The results of changes that an earlier attempt has made."""
         results: list[bytes | None] = [None] * len(self.changes)
         first = self.first
         begin, end = keys.replay(self.client, first), keys.replay(self.client, first + len(results))
@@ -146,7 +149,7 @@ class _Batch:
 
 
 class _BatchTransaction:
-    """One transaction of some of the changes. Those that have results were made before."""
+    """One transaction of some of the changes. Changes that have results already were made by an earlier attempt."""
 
     def __init__(self, batch: _Batch, tx: Transaction, results: list[bytes | None]) -> None:
         self.results = results
@@ -154,8 +157,8 @@ class _BatchTransaction:
         self._tx = tx
         self._memo = TxnMemo()
         self._creator = Creator(batch.client, batch.first)
-        self._stored_results: dict[int, bytes] = {}  # what is kept, by the identities
-        self._singly_until = 0  # up to this change
+        self._stored_results: dict[int, bytes] = {}  # results that a repeat must get, by identity
+        self._singly_until = 0  # changes before this one are made one by one, because one of them fails
         self.ns = self._new_namespace()
 
     def _new_namespace(self) -> Namespace:
@@ -170,23 +173,24 @@ class _BatchTransaction:
                 number += 1
 
     async def _run_same_kind(self, start: int, end: int) -> int:
-        """Changes of one kind next to each other, which many changes mostly are; how many were made."""
+        """Make neighbouring changes of one kind together, as most batches consist of. Returns how many were made."""
         if start < self._singly_until or start + 1 == end:
             return 0
         self._tx.savepoint()
         try:
             made = await self._apply_same_kind(start, end)
-        except ThreefsError:  # whoever makes that one by itself will meet it again
+        except ThreefsError:  # the change meets the error again when it is made alone
             self._rollback()
             self._singly_until = end
             return 0
-        for number, (reply, claim) in enumerate(made, start):
-            self._succeeded(number, reply.SerializeToString(), claim)
+        assert len(made) <= end - start, "only these changes are made"
+        for number, (reply, delegation_reply) in enumerate(made, start):
+            self._succeeded(number, reply.SerializeToString(), delegation_reply)
         self._memo.commit_step()
         return len(made)
 
     async def _apply_same_kind(self, start: int, end: int) -> Sequence[tuple[Reply, bytes]]:
-        """With each reply what is told of claims."""
+        """With each reply, what the client is told of its delegation."""
         context, actor = self._batch.context, self._batch.actor
         same_kind = self._same_kind(start, end)
         match self._batch.kinds[start]:
@@ -200,7 +204,7 @@ class _BatchTransaction:
         return ()
 
     def _same_kind(self, start: int, end: int) -> Iterator[pb.Change]:
-        """Those of one kind, which have no results."""
+        """The changes from `start` on that are of one kind and have no results."""
         kinds, changes = self._batch.kinds, self._batch.changes
         for number in range(start, end):
             if kinds[number] != kinds[start] or self.results[number] is not None:
@@ -224,28 +228,28 @@ class _BatchTransaction:
             self.results[number] = self._stored_results[identity] = retry_alone_result(identity)
         self._rollback()
 
-    def _succeeded(self, number: int, reply: bytes, told: bytes) -> None:
-        """`told`: what is said of claims now, and never again."""
+    def _succeeded(self, number: int, reply: bytes, delegation_reply: bytes) -> None:
+        """What the client is told of its delegation is not stored: it is no answer to a later repeat."""
         kind, identity = self._batch.kinds[number], self._batch.first + number
-        assert kind is not None, "nothing is made of no kind"
+        assert kind is not None, "a change that was made has a kind"
         self.results[number] = self._stored_results[identity] = successful_result(kind, identity, reply)
-        if told:
-            self.results[number] = successful_result(kind, identity, reply + told)
+        if delegation_reply:
+            self.results[number] = successful_result(kind, identity, reply + delegation_reply)
 
     def _rollback(self) -> None:
-        """What the last step has written, and counted."""
+        """Take back everything that the last step has written and noted."""
         self._tx.rollback()
         self._memo.rollback_step()
         self.ns = self._new_namespace()
 
     async def _change(self, number: int) -> Reply | NeedsChunkIo | ThreefsError:
-        """Raises what is not of this change but of the whole transaction."""
+        """Raises errors that concern the whole transaction."""
         try:
             return await self._work(number)(self.ns)
         except (Conflict, TooOld, Throttled, MaybeCommitted):
             raise
         except ThreefsError as error:
-            return error if error.retry is Retry.NEVER else RETRY_ALONE  # it might succeed when it is tried again
+            return error if error.retry is Retry.NEVER else RETRY_ALONE  # it may succeed later
 
     def _work(self, number: int) -> Work:
         """Raises InvalidArgument."""
@@ -262,17 +266,18 @@ class _BatchTransaction:
                 return close_transaction(context, change.close, actor)
             case "sync":
                 return sync_transaction(context, change.sync, actor)
-        raise InvalidArgument("a change of no known kind")
+        raise InvalidArgument("a change is a create, remove, rename, close or sync")
 
     def _expected_places(self, number: int) -> tuple[pb.Place, ...]:
-        """Where the client expects a name to appear."""
+        """Where the client expects a new name."""
         change = self._batch.changes[number]
         if self._batch.kinds[number] == "rename":
             return change.rename.source, change.rename.destination
         return (change.create.place,)
 
     def store_results(self) -> None:
-        """What is written once for all."""
+        """Write what all changes share: the times of directories, and the results."""
+        assert not self._memo.step_changes, "every step has been committed or rolled back"
         for directory, now_ns in self._memo.changed.items():
             self.ns.set_times(directory, now_ns, now_ns)
         if self._stored_results:
@@ -289,7 +294,7 @@ _REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a", "rename": b"\x32", "close":
 
 
 def successful_result(kind: str, request: int, reply: bytes) -> bytes:
-    """`kind` is that of the change, `reply` what it was answered with, `request` the number of its identity."""
+    """The result of a change of this kind, with the number of its identity and its serialized reply."""
     inner = head(_REPLY_TAGS[kind], len(reply)) + reply + number_field(_REQUEST_TAG, request)
     return head(_RESULT_TAG, len(inner)) + inner
 
@@ -303,6 +308,5 @@ def failed_result(error: ThreefsError) -> bytes:
 
 
 def serialized_result(result: pb.Changed) -> bytes:
-    """One that was made before."""
     body = result.SerializeToString()
     return head(_RESULT_TAG, len(body)) + body

@@ -1,6 +1,6 @@
-"""What many changes will read, read in few calls: a store that is far away answers many keys as quickly as one.
+"""Reads what many changes will need in few calls, because a remote store answers many keys as fast as one.
 
-It only saves time. What is not seen here is read when a change needs it.
+This only saves time. Whatever is not read here is read when a change needs it.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from threefs_meta.store.namespace import Namespace
 
 
 async def prefetch(ns: Namespace, actor: Credentials, changes: Sequence[pb.Change]) -> None:
-    """`names` remembers the directories that were walked to."""
+    """Read entries, inodes and sessions. The memo of `ns` remembers the directories that were resolved."""
     entry_rows: list[bytes] = []
     inode_rows: list[bytes] = []
     tried: set[tuple[int, bytes]] = set()
@@ -56,11 +56,11 @@ async def _resolve(ns: Namespace, actor: Credentials, place: pb.Place) -> None:
     except (Conflict, TooOld, Throttled):
         raise
     except ThreefsError:
-        pass  # the change will say so
+        pass  # the change meets the error again
 
 
 def _inode_key(value: bytes, key: bytes) -> bytes:
     try:
         return keys.inode(entry_codec.decode(value, key).inode)
     except Corrupt:
-        return key  # it was read already
+        return key  # the entry itself, which was read already

@@ -1,8 +1,8 @@
-"""What earlier steps of one transaction have found and done, so that later ones need not.
+"""What earlier steps of one transaction have found and done, for the later steps. A step is one change of a batch.
 
-Directories that were walked to are what the transaction has read, for one actor; they are forgotten when a step changes
-anything but files, so a step finds here what a walk would find. The times of directories are written once, after the
-last step.
+The memo holds directories that the transaction has resolved, for one actor. They are forgotten when a step changes
+anything except files, so the memo always agrees with a new resolution. The times of directories are written once, after
+the last step.
 """
 
 from dataclasses import dataclass, field
@@ -17,8 +17,8 @@ class TxnMemo:
     )  # (base, path) -> directory it may search
     directories: dict[int, pb.Inode] = field(default_factory=dict)  # as stored, not to be changed
     changed: dict[int, int] = field(default_factory=dict)  # directories: when an entry was last changed
-    step_changes: dict[int, int | None] = field(default_factory=dict)  # by the step that is being made; None: removed
-    lease: int = 0  # the number of the client's, who is the same for all steps; 0: nobody has asked for it
+    step_changes: dict[int, int | None] = field(default_factory=dict)  # the same of the present step; None: removed
+    lease: int = 0  # the number of the client's lease, the same for all steps; 0: not looked up yet
 
     def invalidate_paths(self) -> None:
         self.directory_numbers.clear()
@@ -33,7 +33,7 @@ class TxnMemo:
         self.step_changes.clear()
 
     def rollback_step(self) -> None:
-        """Nothing of it is left, and what it has found may have been its own."""
+        """Forget the step, and everything found: the step itself may have made it."""
         self.step_changes.clear()
         self.lease = 0
         self.invalidate_paths()

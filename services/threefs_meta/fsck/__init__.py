@@ -1,1 +1,1 @@
-"""Checking and mending of the tables, for `threefs fsck`."""
+"""Checks and repairs of the tables, for `threefs fsck`."""

@@ -1,8 +1,8 @@
-"""What is wrong with a record or an inode, as of one transaction. Nothing is changed here.
+"""Checks of a record or an inode within one transaction. Nothing is changed here.
 
-A judgement about a single entry, or about a record that belongs to an inode, needs only what the record points to. How
-many names a file has cannot be looked up: whoever asks brings the places where names were found, and here each is
-looked at again.
+A check of a single entry, or of a record that belongs to an inode, needs only the records that it points to. The names
+of a file cannot be looked up by its number: the caller brings the places where a scan has found names, and each place
+is read again here.
 """
 
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from threefs_meta.store.counters import read_counter
 from threefs_meta.store.namespace import Namespace
 
 M = TypeVar("M", bound=Message)
-#: No tree of people is so deep; what is deeper is told to be no loop.
+#: No tree of people is so deep. A deeper path counts as free of loops.
 _MAX_LEVELS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, with all that is needed to repair it."""
+    """One thing that is wrong, with everything that its repair needs."""
 
     kind: pb.FsckKind
     detail: str
@@ -38,10 +38,10 @@ class Problem:
     inode: int = 0
     parent: int = 0
     name: bytes = b""
-    names: tuple[tuple[int, bytes], ...] = ()  # all that the inode has
+    names: tuple[tuple[int, bytes], ...] = ()  # all names of the inode
     queued: tuple[bytes, ...] = ()  # its keys in the queue of removals
     account: Account = b""
-    missing: Cost = ZERO  # in the sum of the account
+    missing: Cost = ZERO  # what the sum of the account lacks
 
 
 async def check_subject(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
@@ -60,7 +60,7 @@ async def check_subject(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]
 
 
 async def check_record(ns: Namespace, key: bytes) -> list[Problem]:
-    """Of any table; what does not exist (any more) is not wrong."""
+    """Check a record of any table. A record that does not exist (any more) is not wrong."""
     if key == keys.inode(ROOT) and await ns.tx.get(key) is None:
         return [Problem(pb.ROOT_MISSING, "the root directory does not exist", key, ROOT)]
     if keys.ENTRIES[0] <= key < keys.ENTRIES[1]:
@@ -97,7 +97,7 @@ async def _check_entry(ns: Namespace, key: bytes) -> list[Problem]:
     if inode is None:
         return [problem(pb.DANGLING_ENTRY, f"names inode {entry.inode}, which does not exist")]
     if isinstance(inode, Corrupt):
-        return []  # told of the inode itself
+        return []  # reported for the inode itself
     if inode.type != entry.type:
         return [problem(pb.WRONG_TYPE, f"has another type than inode {entry.inode}")]
     if inode.type != pb.DIRECTORY or (inode.parent, inode.name) == (parent, name):
@@ -125,7 +125,8 @@ async def _check_removal(ns: Namespace, key: bytes) -> list[Problem]:
 
 
 async def _check_trash_record(ns: Namespace, key: bytes) -> list[Problem]:
-    """That it matches nothing any more is not wrong: it goes when it is due. It must be read for that."""
+    """A record that matches no entry any more is not wrong: it is cleared when it is due. It must be readable for
+    that."""
     value = await ns.tx.get(key)
     try:
         if value is not None:
@@ -144,7 +145,7 @@ async def _check_attached(ns: Namespace, key: bytes) -> list[Problem]:
     if value is None or isinstance(inode, Corrupt):
         return []
     kind = key[:4].decode("ascii", "replace")
-    # A hold or lock may come a moment after its file is gone (`ops/renew_lease.py`); it ends with its lease.
+    # A hold or a lock may be stored just after its file is gone (`ops/renew_lease.py`); it ends with its lease.
     needed = not key.startswith((keys.HOLDS[0], keys.LOCKS[0]))
     times = key.startswith(keys.TIMES[0])
     if (inode is None and needed) or (inode is not None and times and inode.type != pb.DIRECTORY):
@@ -155,11 +156,12 @@ async def _check_attached(ns: Namespace, key: bytes) -> list[Problem]:
             return []
     except Corrupt as error:
         return [Problem(pb.UNREADABLE_RECORD, str(error), key, number)]
-    return [Problem(pb.HELD_BY_NOBODY, f"a {kind} record of inode {number} is of no client that is known", key, number)]
+    return [Problem(pb.HELD_BY_NOBODY, f"a {kind} record of inode {number} is under no lease", key, number)]
 
 
 async def _check_subdir_link(ns: Namespace, key: bytes) -> list[Problem]:
-    """Each subdirectory has its key, and each key its subdirectory. In a damaged tree other problems come first."""
+    """Each subdirectory has its key, and each key its subdirectory. In a damaged tree other problems are repaired
+    first."""
     parent, number = keys.subdirectory_of(key)
     child = await read_inode(ns, number)
     if isinstance(child, Corrupt):
@@ -168,7 +170,7 @@ async def _check_subdir_link(ns: Namespace, key: bytes) -> list[Problem]:
     there = False
     if isinstance(child, pb.Inode) and child.type == pb.DIRECTORY and child.nlink:
         if not await entry_names_inode(ns, child.parent, child.name, number):
-            return []  # told of the directory itself
+            return []  # reported for the directory itself
         there = child.parent == parent
     if counted and not there:
         detail = f"directory {parent} counts {number} among its links, which is no directory in it"
@@ -179,7 +181,7 @@ async def _check_subdir_link(ns: Namespace, key: bytes) -> list[Problem]:
 
 
 async def _is_leased(ns: Namespace, key: bytes, value: bytes) -> bool:
-    """Whether the lease under which something is held lives, or is about to be wound up."""
+    """Whether the lease of a record stands, or has ended and waits for the lease reaper."""
     if key.startswith(keys.HOLDS[0]):
         client, lease = key[-keys.CLIENT_BYTES :], records.decode(value, ReadHold, key).lease
     elif key.startswith(keys.LOCKS[0]):
@@ -194,13 +196,13 @@ async def _is_leased(ns: Namespace, key: bytes, value: bytes) -> bool:
 
 
 async def check_inode(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
-    """Whether it has as many names as it says, and is in the queue when it has none."""
+    """An inode has as many names as it counts, and is queued for removal when it has none."""
     number = subject.inode
     inode = await read_inode(ns, number)
     if inode is None or isinstance(inode, Corrupt) or number == ROOT:
         return []
     if subject.ctime_ns and subject.ctime_ns != inode.ctime_ns:
-        return []  # it was moved, or got or lost a name, while its names were looked for
+        return []  # it was moved, or got or lost a name, during the scan for its names
     places = {(name.parent, name.name) for name in subject.names}
     if inode.type == pb.DIRECTORY:
         places.add((inode.parent, inode.name))
@@ -229,7 +231,7 @@ async def check_inode(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
 
 
 async def _check_length(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
-    """Who has it open will still say how long it is."""
+    """A client that has the file open will still report its length."""
     inode = await read_inode(ns, subject.inode)
     if not isinstance(inode, pb.Inode) or inode.type != pb.FILE or inode.length >= subject.end:
         return []
@@ -253,7 +255,8 @@ async def _check_usage(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
 
 
 async def check_no_loop(ns: Namespace, number: int) -> list[Problem]:
-    """Whether the way from a directory to the root ends. A way that ends elsewhere is told of where it ends."""
+    """Whether the parents of a directory form a loop. If they end elsewhere, that is reported for the directory
+    there."""
     seen: set[int] = set()
     at = number
     while at != ROOT and len(seen) < _MAX_LEVELS:
@@ -270,7 +273,7 @@ async def check_no_loop(ns: Namespace, number: int) -> list[Problem]:
 async def entry_names_inode(ns: Namespace, parent: int, name: bytes, number: int) -> bool:
     """Whether the entry names that inode.
 
-    Not noted as a conflict: who adds or takes a name writes the inode, and a move keeps the number of names.
+    This read is no conflict: an operation that adds or takes a name writes the inode, and a move keeps their number.
     """
     key = keys.entry(parent, name)
     value = await ns.tx.get(key, snapshot=True)
@@ -284,7 +287,7 @@ async def entry_names_inode(ns: Namespace, parent: int, name: bytes, number: int
 
 
 async def read_inode(ns: Namespace, number: int) -> pb.Inode | Corrupt | None:
-    """None: there is none. Corrupt: something is there that cannot be read as this inode."""
+    """None: there is no record. Corrupt: the record cannot be read as this inode."""
     try:
         inode = await ns.inode(number)
     except Corrupt as error:

@@ -1,4 +1,4 @@
-"""Mends what was judged to be wrong, in the same transaction. What is left without a name goes to /lost+found."""
+"""Repairs problems in the transaction that has found them. An inode without a name goes to /lost+found."""
 
 from threefs.errors import AlreadyExists, Corrupt, NotADirectory
 from threefs.ids import ROOT
@@ -22,13 +22,13 @@ _MAX_TRIES = 16
 
 
 async def repair(context: Context, ns: Namespace, problem: Problem) -> bool:
-    """Whether it could be mended."""
+    """Returns whether the problem could be repaired."""
     now_ns = context.clock.wall_ns()
     match problem.kind:
         case pb.ROOT_MISSING:
             await make_root(ns.tx, now_ns)
         case pb.DANGLING_ENTRY | pb.EXTRA_NAME:
-            entry = Entry(problem.inode, pb.INODE_TYPE_UNSPECIFIED)  # a count that remains is a finding of its own
+            entry = Entry(problem.inode, pb.INODE_TYPE_UNSPECIFIED)  # a wrong count is a problem of its own
             ns.clear_entry(problem.parent, problem.name, entry, now_ns)
         case pb.NOT_COUNTED:
             ns.add_subdir_link(*keys.subdirectory_of(problem.key))
@@ -40,9 +40,9 @@ async def repair(context: Context, ns: Namespace, problem: Problem) -> bool:
             delta = accounting.to_record({problem.account: problem.missing})
             ns.tx.set(keys.delta(context.random.token(_TOKEN_BYTES)), records.encode(delta))
         case pb.UNREADABLE_RECORD:
-            return False  # what it said is not known
+            return False  # nobody knows what the record said
         case pb.WRONG_LENGTH:
-            return False  # the chains must be asked: whoever looks calls Sync
+            return False  # the chains must be asked: `threefs fsck` calls Sync
         case _:
             return await _repair_inode(context, ns, problem, now_ns)
     return True
@@ -61,7 +61,9 @@ async def _repair_inode(context: Context, ns: Namespace, problem: Problem, now_n
         case pb.WRONG_PARENT:
             _set_parent(ns, inode, problem.parent, problem.name)
         case pb.WRONG_LINKS:
+            assert problem.names, "an inode without names is an orphan"
             _dequeue(ns, problem)
+            inode.unnamed = False
             inode.nlink = 1 if inode.type == pb.DIRECTORY else len(problem.names)
             inode.ctime_ns = now_ns
             if inode.type == pb.DIRECTORY:
@@ -87,8 +89,8 @@ async def _repair_inode(context: Context, ns: Namespace, problem: Problem, now_n
 async def _reconnect_lost_entry(
     context: Context, ns: Namespace, problem: Problem, inode: pb.Inode | Corrupt | None, now_ns: int
 ) -> bool:
-    """The directory is gone, the entry goes to /lost+found, if it names anything. A directory may have its place."""
-    ns.tx.clear(problem.key)  # without times: there is no directory that could have them
+    """The entry of a directory that is gone moves to /lost+found, if it names an inode that has no other place."""
+    ns.tx.clear(problem.key)  # without new times: the directory is gone
     if not isinstance(inode, pb.Inode):
         return True
     if inode.type == pb.DIRECTORY and (inode.parent, inode.name) != (problem.parent, problem.name):
@@ -114,16 +116,19 @@ def _set_parent(ns: Namespace, directory: pb.Inode, parent: int, name: bytes) ->
 
 
 async def _reconnect(context: Context, ns: Namespace, inode: pb.Inode, now_ns: int) -> None:
-    """A name in /lost+found, made of its number. Raises NotADirectory, AlreadyExists when that is not possible."""
+    """Give an inode a name in /lost+found, made of its number. Raises NotADirectory or AlreadyExists if it cannot have
+    one."""
     directory = await _lost_and_found(context, ns)
+    if directory == inode.inode:
+        raise NotADirectory("/lost+found itself has lost its place: remove its entry, then check again")
     name = b"#%d" % inode.inode
     for number in range(1, _MAX_TRIES):
         if await ns.tx.get(keys.entry(directory, name)) is None:
             break
         name = b"#%d.%d" % (inode.inode, number)
     else:
-        raise AlreadyExists(f"all names for inode {inode.inode} in /lost+found are taken")
-    inode.nlink = 1
+        raise AlreadyExists(f"all {_MAX_TRIES} names for inode {inode.inode} in /lost+found are taken: move files away")
+    inode.nlink, inode.unnamed = 1, False
     inode.ctime_ns = now_ns
     if inode.type == pb.DIRECTORY:
         _set_parent(ns, inode, directory, name)
@@ -135,7 +140,7 @@ async def _lost_and_found(context: Context, ns: Namespace) -> int:
     entry = await ns.entry(ROOT, LOST_AND_FOUND)
     if entry is not None:
         if entry.type != pb.DIRECTORY:
-            raise NotADirectory("/lost+found is not a directory: move it away, so that lost files find a place")
+            raise NotADirectory("/lost+found is not a directory: move it away, then check again")
         return entry.inode
     inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, _MODE))
     inode.parent, inode.name = ROOT, LOST_AND_FOUND

@@ -1,8 +1,8 @@
-"""Whether the sums that quotas keep are what the inodes cost.
+"""Checks that the sums of quotas are what the inodes cost.
 
-The inodes are counted page by page, while they change. But a sum knows how often it was changed. If it was not changed
-since before the count, the count is as of now; and the difference stays the same whatever is added up later, so it is
-mended by adding it.
+The inodes are counted page by page, while they change. Each sum stores how often it was changed. If it has not changed
+since before the count, the count is that of now. The difference then stays the same, whatever is added up later, so the
+repair adds it.
 """
 
 from collections import Counter
@@ -17,20 +17,21 @@ from threefs_meta.store import keys
 
 
 async def page(tx: Transaction, after: bytes, limit: int) -> tuple[list[pb.FsckUsage], bytes]:
-    """Sums behind `after`, with what is not added up yet; where to go on, or b"" at the end."""
+    """A page of sums behind `after`, with the deltas that are not added up yet; the key to go on from, or b"" at the
+    end."""
     begin = after + b"\0" if after else keys.USAGE[0]
     pairs = await tx.get_range(begin, keys.USAGE[1], limit=limit, snapshot=True)
     pending, changes = await _pending(tx)
     kept = {keys.account_of(key): records.decode(value, Usage, key) for key, value in pairs}
     last = pairs[-1][0] if len(pairs) == limit else b""
-    for account in pending:  # that have no sum yet come where they would
+    for account in pending:  # an account without a sum comes where its sum would be
         if begin <= keys.usage(account) and (not last or keys.usage(account) <= last):
             kept.setdefault(account, Usage())
     return [_with_pending(account, kept[account], pending, changes) for account in sorted(kept)], last
 
 
 async def difference(tx: Transaction, kept: pb.FsckUsage, counted: pb.FsckUsage) -> Cost:
-    """What has to be added to the sum; nothing if it has been changed since `kept`."""
+    """What has to be added to the sum; nothing if the sum has changed since `kept`."""
     key = keys.usage(kept.account)
     value = await tx.get(key, snapshot=True)
     usage = Usage() if value is None else records.decode(value, Usage, key)
@@ -41,7 +42,7 @@ async def difference(tx: Transaction, kept: pb.FsckUsage, counted: pb.FsckUsage)
 
 
 async def _pending(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Account]]:
-    """All that is not added up, and how many changes that are."""
+    """The deltas that are not added up, and how many changes they are, by account."""
     sums: dict[Account, Cost] = {}
     changes: Counter[Account] = Counter()
     for key, value in await tx.get_range(*keys.DELTAS, snapshot=True):

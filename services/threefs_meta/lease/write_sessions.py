@@ -65,6 +65,7 @@ async def begin(ns: Namespace, inode: int, session: bytes, client: bytes, now_ns
         lease = await leases.ensure(ns.tx, client, ns.stamp)
         if ns.memo is not None:
             ns.memo.lease = lease
+    assert lease, "a write session stands under a lease"
     record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
     ns.tx.set(keys.session(inode, session), records.encode(record))
     return lease
@@ -76,6 +77,7 @@ async def end(ns: Namespace, inode: pb.Inode, session: bytes, now_ns: int) -> No
     The caller has stored everything that it changed of the inode.
     """
     ns.tx.clear(keys.session(inode.inode, session))
+    assert not inode.unnamed or not inode.nlink, "a file that only its sessions keep has no name"
     if inode.unnamed and not await is_open_for_writing(ns, inode.inode):
         inode.unnamed = False
         inode.ctime_ns = now_ns  # a check of the queue sees by this that the inode has come into it since

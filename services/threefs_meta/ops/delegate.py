@@ -12,7 +12,7 @@ from threefs_meta.transactions import run_mutation
 
 
 async def delegate(context: Context, request: pb.DelegateRequest) -> pb.DelegateReply:
-    """Asked again, it says no: the claim of the first answer may have been recalled since."""
+    """A repeated request gets no delegation: that of the first answer may have been recalled since."""
     mutation = request.mutation
 
     async def work(ns: Namespace) -> pb.DelegateReply:
@@ -33,7 +33,10 @@ MAX_DELEGATIONS = 256
 
 async def return_delegation(context: Context, request: pb.ReturnDelegationRequest) -> pb.ReturnDelegationReply:
     if len(request.directories) > MAX_DELEGATIONS or len(request.directories) != len(request.numbers):
-        raise InvalidArgument(f"at most {MAX_DELEGATIONS} directories, with a number each")
+        raise InvalidArgument(
+            f"a call returns at most {MAX_DELEGATIONS} delegations, each with its number; "
+            f"not {len(request.directories)} directories and {len(request.numbers)} numbers"
+        )
 
     async def attempt(tx: Transaction) -> pb.ReturnDelegationReply:
         ns = context.namespace(tx)

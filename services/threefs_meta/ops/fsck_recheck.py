@@ -1,4 +1,4 @@
-"""A second look at what seemed wrong, all as of one moment; and on request, in the same transaction, its repair."""
+"""Check suspects of `threefs fsck` again in one transaction, and on request repair them in the same transaction."""
 
 import asyncio
 
@@ -17,22 +17,22 @@ MAX_NAMES = 70_000  # more than any file may have
 
 async def fsck_recheck(context: Context, request: pb.FsckRecheckRequest) -> pb.FsckRecheckReply:
     if len(request.subjects) > MAX_SUBJECTS:
-        raise InvalidArgument(f"at most {MAX_SUBJECTS} things are looked at at once, not {len(request.subjects)}")
+        raise InvalidArgument(f"a call checks at most {MAX_SUBJECTS} suspects, not {len(request.subjects)}")
     if sum(len(subject.names) for subject in request.subjects) > MAX_NAMES:
-        raise InvalidArgument(f"at most {MAX_NAMES} names are looked at at once")
+        raise InvalidArgument(f"a call checks at most {MAX_NAMES} names")
 
     async def work(ns: Namespace) -> pb.FsckRecheckReply | NeedsChunkIo:
         reply = pb.FsckRecheckReply()
         for number, subject in enumerate(request.subjects):
             for problem in await check_subject(ns, subject):
                 await _add_finding(context, ns, request, reply, number, problem)
-            await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)  # let other calls run
         return reply
 
     if request.repair:
         return await run_mutation(context, methods.FSCK_RECHECK, request.mutation, work)
     found = await run_readonly(context, work)
-    assert isinstance(found, pb.FsckRecheckReply), "nothing has to be done outside"
+    assert isinstance(found, pb.FsckRecheckReply), "a check needs no chunks"
     return found
 
 

@@ -1,6 +1,6 @@
-"""A page of one of the tables for `threefs fsck`: what it needs to count names, and the records that look wrong.
+"""A page of one table for `threefs fsck`: what it needs to count names, and the records that look wrong.
 
-Each page is as of one moment, two pages are not. So what looks wrong is to be looked at again (`fsck_examine`).
+Each page is of one moment, two pages are not. So suspects are checked again in one transaction (`ops/fsck_recheck.py`).
 """
 
 import asyncio
@@ -36,9 +36,9 @@ async def fsck_scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckSca
     if request.table == pb.FSCK_USAGE:
         return await run_readonly(context, lambda ns: _usage_page(ns, request))
     if request.table not in _RANGES:
-        raise InvalidArgument(f"there is no table {request.table} to check")
+        raise InvalidArgument(f"table {request.table} does not exist")
     if len(request.wanted) > MAX_WANTED:
-        raise InvalidArgument(f"names of at most {MAX_WANTED} inodes can be wanted, not of {len(request.wanted)}")
+        raise InvalidArgument(f"a call looks for the names of at most {MAX_WANTED} inodes, not {len(request.wanted)}")
     limit = min(request.limit or MAX_ROWS, MAX_ROWS)
     wanted = frozenset(request.wanted)
 
@@ -67,7 +67,7 @@ async def _usage_page(ns: Namespace, request: pb.FsckScanRequest) -> pb.FsckScan
 
 
 async def _pairs(ns: Namespace, request: pb.FsckScanRequest, limit: int) -> list[Pair]:
-    """One range after the other."""
+    """A page of the table's ranges, one after the other."""
     pairs: list[Pair] = []
     for begin, end in _RANGES[request.table]:
         start = max(begin, request.after + b"\0") if request.after else begin
@@ -97,7 +97,7 @@ async def _row(
             accounting.add(costs, accounting.charges_of(inode), 1)
             await _inode_row(ns, reply, key, inode)
     except Corrupt:
-        pass  # suspected already
+        pass  # the record is a suspect already
 
 
 async def _suspect(ns: Namespace, reply: pb.FsckScanReply, key: bytes) -> None:
@@ -134,7 +134,7 @@ async def _queue_row(ns: Namespace, reply: pb.FsckScanReply, key: bytes, wanted:
     try:
         inode = None if value is None else records.decode(value, pb.Inode, keys.inode(number))
     except Corrupt:
-        return  # told of the inode itself
+        return  # reported for the inode itself
     if inode is None:
         reply.suspects.add(key=key)
     elif inode.nlink or number in wanted:

@@ -1,4 +1,4 @@
-"""Give a file one more name, or its first one."""
+"""Give a file another name, or its first one."""
 
 from threefs.errors import AlreadyExists, PermissionDenied, TooManyLinks
 from threefs.rpc import methods
@@ -21,11 +21,13 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(ns, request.source, actor, follow=False)
         if inode.type == pb.DIRECTORY:
-            raise PermissionDenied(f"{paths.shown_place(request.source)} is a directory, which has only one name")
+            raise PermissionDenied(f"{paths.shown_place(request.source)} is a directory: a directory has only one name")
         if not inode.nlink and not inode.unnamed:
             raise not_found(request.source)
         if inode.nlink >= MAX_LINKS:
-            raise TooManyLinks(f"{paths.shown_place(request.source)} has {MAX_LINKS} names already")
+            raise TooManyLinks(
+                f"{paths.shown_place(request.source)} has {MAX_LINKS} names, the most that a file may have"
+            )
         resolved = await resolve(ns, request.destination, actor, follow=False)
         if resolved.entry is not None:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")

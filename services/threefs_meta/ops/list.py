@@ -24,7 +24,7 @@ MAX_ENTRIES = 4096
 _MAX_BYTES = 4 << 20
 _YIELD_EVERY = 256  # entries between two chances for other calls
 
-#: Of ListReply.entries and of the fields of Entry, as protobuf writes them.
+#: Tags of ListReply.entries and of the fields of Entry, as protobuf writes them.
 _ENTRY_TAG, _NAME_TAG, _ATTRIBUTES_TAG, _INODE_TAG = b"\x0a", b"\x0a", b"\x22", 0x11
 _INODE = struct.Struct("<BQ")
 _MORE = pb.ListReply(more=True).SerializeToString()
@@ -32,7 +32,9 @@ _MORE = pb.ListReply(more=True).SerializeToString()
 
 async def list_entries(context: Context, request: pb.ListRequest) -> PreencodedReply[pb.ListReply]:
     if len(request.after) > paths.MAX_NAME_BYTES:
-        raise InvalidArgument("the name to continue behind is longer than any name")
+        raise InvalidArgument(
+            f"a name to go on from has at most {paths.MAX_NAME_BYTES} bytes, not {len(request.after)}"
+        )
     limit = min(request.limit or MAX_ENTRIES, MAX_ENTRIES)
 
     actor = actor_of(request)
@@ -59,7 +61,7 @@ async def list_entries(context: Context, request: pb.ListRequest) -> PreencodedR
 
 
 async def _put_with_attributes(pieces: list[bytes], ns: Namespace, found: Sequence[tuple[bytes, Entry]]) -> int:
-    """How many there was room for."""
+    """Returns for how many entries there was room."""
     stored = await inode_codec.read_many(ns, [entry.inode for _, entry in found])
     size = 0
     for count, (name, entry) in enumerate(found, 1):

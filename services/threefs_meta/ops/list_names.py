@@ -1,4 +1,4 @@
-"""A page of a directory as columns, unless the caller knows it already."""
+"""A page of a directory's entries as columns, unless the caller has the present ones already."""
 
 from collections.abc import Iterable, Sequence
 
@@ -20,7 +20,9 @@ MAX_WITH_ATTRIBUTES = 256
 
 async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListNamesReply:
     if len(request.after) > paths.MAX_NAME_BYTES:
-        raise InvalidArgument("the name to continue behind is longer than any name")
+        raise InvalidArgument(
+            f"a name to go on from has at most {paths.MAX_NAME_BYTES} bytes, not {len(request.after)}"
+        )
     number, actor = request.directory, actor_of(request)
     most = 0 if request.after else min(request.attributes_up_to, MAX_WITH_ATTRIBUTES)
 
@@ -49,7 +51,7 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
 async def _entries(
     context: Context, ns: Namespace, request: pb.ListNamesRequest, token: int
 ) -> tuple[EntryColumns, bool]:
-    """And whether there are more."""
+    """The entries of the page, and whether more follow."""
     number, limit = request.directory, min(request.limit or MAX_ENTRIES, MAX_ENTRIES)
     lasting = token != 0 and not request.after
     known = context.listing_cache.get(number, token) if lasting else None

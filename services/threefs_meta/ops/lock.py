@@ -24,14 +24,16 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
     client, requested = request.mutation.client, request.lock
     owner = client, requested.owner
     if request.wait and requested.kind != pb.RECORD_LOCK:
-        raise InvalidArgument("waits are noted for locks of ranges only")
+        raise InvalidArgument("only waits for locks of ranges are recorded; ask again for an flock instead")
 
     async def work(ns: Namespace) -> pb.LockReply | NeedsChunkIo:
         if requested.type != pb.UNLOCK and await ns.inode(request.inode) is None:
             raise NotFound(f"inode {request.inode} does not exist")
         mine, others = await read_locks(ns, request.inode, client)
         lease = await leases.current(ns.tx, client)
-        if mine.locks and mine.lease != lease:  # they are lost, and must not go without a fence
+        if (
+            mine.locks and mine.lease != lease
+        ):  # its lease has ended: the locks are lost, and are fenced before they are released
             key = keys.lock(request.inode, client)
             return NeedsChunkIo(partial(fencing.fence_and_release, context, key, _is_under(key, mine.lease)))
         of_other_owners = [one for one in mine.locks if not file_locks.same_owner(one, requested)]
@@ -44,12 +46,12 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
             if request.wait and await _record_wait(context, ns, request, owner):
                 lease = await leases.ensure(ns.tx, client, context.logical_clock.stamp())
                 return pb.LockReply(lease=lease, held=len(own), blocked=True)
-            raise Locked(f"inode {request.inode} is locked from byte {conflict.start} on")
+            raise Locked(f"inode {request.inode} is locked by another owner from byte {conflict.start} on")
         if request.wait:
             deadlock.clear_wait(ns, owner)
         own = file_locks.after_request(own, requested)
         if len(of_other_owners) + len(own) > file_locks.MAX_LOCKS:
-            raise TooManyLocks(f"a client has at most {file_locks.MAX_LOCKS} locks on a file")
+            raise TooManyLocks(f"a client has at most {file_locks.MAX_LOCKS} locks on one file; release some")
         if of_other_owners or own:
             lease = await leases.ensure(ns.tx, client, context.logical_clock.stamp())
             record = ClientLocks(lease=lease, locks=[*of_other_owners, *own])
@@ -69,16 +71,16 @@ def _is_under(key: bytes, lease: int) -> fencing.IsEnded:
 
 
 async def _record_wait(context: Context, ns: Namespace, request: pb.LockRequest, owner: deadlock.LockOwner) -> bool:
-    """False if it is noted already. Raises Deadlock."""
+    """False if the wait is recorded already. Raises Deadlock."""
     if await deadlock.closes_cycle(ns, owner, request.inode, request.lock, context.logical_clock.tick):
-        raise Deadlock(f"whoever has locked inode {request.inode} waits for a lock that is held by who asks")
+        raise Deadlock(f"an owner of a lock on inode {request.inode} waits for a lock of the owner that asks")
     stamp = context.logical_clock.stamp()
     lease = await leases.ensure(ns.tx, owner[0], stamp)
     return await deadlock.record_wait(ns, owner, request.inode, request.lock, lease, stamp)
 
 
 async def read_locks(ns: Namespace, inode: int, client: bytes) -> tuple[ClientLocks, list[pb.FileLock]]:
-    """What this client has, and what all others have."""
+    """The locks of this client on the inode, and those of all others."""
     mine = ClientLocks()
     others: list[pb.FileLock] = []
     for key, value in await ns.tx.get_range(*keys.locks(inode)):

@@ -1,4 +1,4 @@
-"""Make a directory, on request with those above it."""
+"""Make a directory, on request with the missing directories above it."""
 
 from threefs.errors import AlreadyExists
 from threefs.rpc import methods
@@ -14,19 +14,19 @@ from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
 
 _MODE = 0o1777
-_MAKER_ACCESS = 0o300  # above the new directory its maker must be able to go on
+_MAKER_ACCESS = 0o300  # the maker of directories must be able to write and search them
 
 
 async def mkdir(context: Context, request: pb.MkdirRequest) -> pb.InodeReply:
     permissions.check_mode(request.mode)
 
     maker = maker_of(request)
-    # Set-user-id and set-group-id are not for the maker to choose: the latter comes from the directory above.
+    # The maker cannot choose set-user-id and set-group-id: the latter comes from the directory above.
     spec = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE, request.umask)
     above = InodeSpec(pb.DIRECTORY, maker, request.mode & _MODE | _MAKER_ACCESS, request.umask & ~_MAKER_ACCESS)
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
-        # With `parents` an existing directory will do, and so will a link to one.
+        # With `parents`, an existing directory or a symbolic link to one is no error.
         resolved = await resolve(ns, request.place, maker, follow=request.parents)
         if resolved.entry is not None:
             if not request.parents or resolved.entry.type != pb.DIRECTORY:

@@ -21,7 +21,7 @@ async def mknod(context: Context, request: pb.MknodRequest) -> pb.InodeReply:
     permissions.check_mode(request.mode)
     maker = maker_of(request)
     if request.type not in _TYPES:
-        raise InvalidArgument(f"an inode of type {request.type} is not made like this")
+        raise InvalidArgument(f"mknod makes files, FIFOs, sockets and devices, not an inode of type {request.type}")
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         resolved = await resolve(ns, request.place, maker, follow=False)

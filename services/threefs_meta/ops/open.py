@@ -1,4 +1,4 @@
-"""Open what exists: for reading, or with a write session."""
+"""Open a file that exists, for reading or with a write session. Directories are opened for reading."""
 
 from threefs.errors import IsADirectory
 from threefs.rpc import methods
@@ -32,7 +32,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         if inode.type == pb.DIRECTORY:
             raise IsADirectory(f"{shown} is a directory")
         check_open(inode, actor, request, shown)
-        if not inode.nlink:  # the collector relies on it: without a name there are no new sessions
+        if not inode.nlink:  # the garbage collector relies on it: a file without a name gets no new session
             raise not_found(request.place)
         if truncation is not None:
             first = truncation.apply(ns, inode, await write_sessions.chains_used(ns, inode))

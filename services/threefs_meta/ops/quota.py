@@ -52,7 +52,7 @@ async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaRe
 
 
 async def _set_tree(ns: Namespace, directory: pb.Inode, own: bool) -> int:
-    """Give the tree an account of its own, or that of the one above; which tree it lies in."""
+    """Give a tree an account of its own, or that of the tree above. Returns the tree above."""
     above = 0
     if directory.inode != ROOT:
         above = (await ns.directory(directory.parent)).tree
@@ -65,7 +65,7 @@ async def _set_tree(ns: Namespace, directory: pb.Inode, own: bool) -> int:
 
 
 async def _attribute_to_owners(ns: Namespace) -> None:
-    """From the first quota of a user on, everything counts for its owner."""
+    """From the first quota of a user on, every inode counts for its owner."""
     root = await ns.require_inode(ROOT)
     if not root.by_user:
         root.by_user = True

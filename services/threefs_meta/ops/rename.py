@@ -1,8 +1,9 @@
-"""Give an entry another place in the tree, atomically replacing what is there or changing places with it."""
+"""Rename: move an entry to another place in the tree, atomically. It replaces the entry there, or the two change
+places."""
 
 from collections.abc import Awaitable, Callable
 
-from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory
+from threefs.errors import AlreadyExists, Corrupt, InvalidArgument, IsADirectory, NotADirectory
 from threefs.ids import ROOT
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -20,7 +21,7 @@ from threefs_meta.transactions import RETRY_ALONE, NeedsChunkIo, run_mutation
 
 async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
     if request.exchange and (request.no_replace or request.whiteout):
-        raise InvalidArgument("to exchange two entries excludes to replace none, and to leave something behind")
+        raise InvalidArgument("a rename cannot both exchange two entries and keep the other one or leave a whiteout")
     work = rename_transaction(context, request, actor_of(request))
     return await run_mutation(context, methods.RENAME, request.mutation, work, request.source, request.destination)
 
@@ -28,7 +29,7 @@ async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
 def rename_transaction(
     context: Context, request: pb.RenameRequest, actor: Credentials, *, in_batch: bool = False
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
-    """The transaction. Among other changes of one transaction directories stay where they are."""
+    """The transaction of one rename. In a batch, renames of directories are left to calls of their own."""
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         source, inode = await find(ns, request.source, actor, follow=False)
@@ -38,12 +39,12 @@ def rename_transaction(
         check_new_name(source, request.source)
         check_new_name(target, request.destination)
         check_vacant(target, request.destination)
-        if inode.type == pb.DIRECTORY and source.parent != target.parent:
-            await _check_no_loop(ns, inode.inode, target.parent, request)
+        if inode.type == pb.DIRECTORY:
+            await _check_no_loop(ns, inode.inode, source.parent, target.parent, request)
         if target.entry is not None:
             if request.no_replace:
                 raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
-            if target.entry.inode == inode.inode:  # the same entry, or two names of one file: POSIX does nothing
+            if target.entry.inode == inode.inode:  # the same entry, or two names of one file: POSIX asks for no change
                 return pb.InodeReply(inode=await ns.with_times(inode))
         elif request.exchange:
             raise not_found(request.destination)
@@ -74,36 +75,47 @@ def rename_transaction(
 
 async def _put(ns: Namespace, inode: pb.Inode, resolved: Resolution, now_ns: int) -> None:
     await ns.put_entry(resolved.parent, resolved.name, inode, now_ns)
-    if inode.type == pb.DIRECTORY:  # a file's inode does not know its names
+    if inode.type == pb.DIRECTORY:  # the inode of a file does not store its names
         inode.parent, inode.name = resolved.parent, resolved.name
     inode.moves += 1
-    inode.ctime_ns = now_ns  # also tells a check of links that a name has moved while it was looking
+    inode.ctime_ns = now_ns  # a check of link counts sees by this that a name has moved
     ns.put_inode(inode)
 
 
 async def _leave_whiteout(context: Context, ns: Namespace, resolved: Resolution, maker: Credentials) -> None:
-    """What overlay file systems take for the absence of a name below. It opens no device, so anybody may make it."""
+    """Overlay file systems take a whiteout for a name that is removed. It opens no device, so every user may make
+    one."""
     parent = await ns.directory(resolved.parent)
     await ns.add(
         resolved.parent, resolved.name, await new_inode(context, parent, InodeSpec(pb.CHARACTER_DEVICE, maker, 0))
     )
 
 
-async def _check_no_loop(ns: Namespace, moved: int, into: int, request: pb.RenameRequest) -> None:
-    """Every directory above the new place is read: another rename that moves one of them is a conflict."""
-    at = into
+async def _check_no_loop(ns: Namespace, moved: int, old: int, new: int, request: pb.RenameRequest) -> None:
+    """Raise InvalidArgument if directory `moved`, with parent `old`, is the directory `new` or lies above it.
+
+    Every directory above the new place is read, so another rename that moves one of them is a conflict. Raises Corrupt
+    if the directories of a damaged store do not lead to the root.
+    """
+    at = new
+    above: set[int] = set()
     while at != ROOT:
         if at == moved:
             shown = paths.shown_place(request.source)
             raise InvalidArgument(f"{shown} cannot be moved below itself, to {paths.shown_place(request.destination)}")
+        if at in above:
+            raise Corrupt(f"directory inode {at} lies below itself; `threefs fsck --repair` moves it to /lost+found")
+        if old == new:
+            return  # a rename within one directory moves nothing below anything else
+        above.add(at)
         at = (await ns.directory(at)).parent
 
 
 async def _check_target(
     ns: Namespace, target: Resolution, inode: pb.Inode, actor: Credentials, request: pb.RenameRequest
 ) -> pb.Inode | None:
-    """What is there, if it may be replaced or exchanged."""
-    await writable_parent(ns, target, actor)  # its removal is a conflict
+    """The inode at the destination, if it may be replaced or exchanged."""
+    await writable_parent(ns, target, actor)  # the removal of the directory is a conflict
     if target.entry is None:
         return None
     old = await ns.require_inode(target.entry.inode)
@@ -125,9 +137,9 @@ async def _check_exchange(
     actor: Credentials,
     request: pb.RenameRequest,
 ) -> None:
-    """What goes the other way is a move as well."""
-    if old.type == pb.DIRECTORY and source.parent != target.parent:
-        await _check_no_loop(ns, old.inode, source.parent, request)
+    """The inode at the destination moves as well, to the source."""
+    if old.type == pb.DIRECTORY:
+        await _check_no_loop(ns, old.inode, target.parent, source.parent, request)
         check_new_parent(old, target.parent, source.parent, actor, request.destination)
 
 

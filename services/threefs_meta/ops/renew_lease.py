@@ -1,9 +1,9 @@
 """Renew the lease of a client, and record which files it has open for reading.
 
-To open a file for reading writes nothing. A removed file is kept for the length of a lease
-(`Namespace.queue_removal`), and within that time each client that still has it open reports so here, many files in one
-request. Most files are closed before that. A request that a newer one of the same client has overtaken changes nothing:
-it could name as closed a file that has been opened again.
+Opening a file for reading writes nothing. A removed file is kept for the length of a lease (`Namespace.queue_removal`).
+Within that time each client that still has it open reports so here, many files in one request. Most files are closed
+before that. A request that comes after a newer one of the same client changes nothing: it could name as closed a file
+that has been opened again.
 """
 
 from threefs.errors import InvalidArgument
@@ -20,7 +20,10 @@ MAX_HOLDS = 1024  # in one request
 
 async def renew_lease(context: Context, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
     if len(request.hold) > MAX_HOLDS or len(request.drop) > MAX_HOLDS:
-        raise InvalidArgument(f"at most {MAX_HOLDS} files at a time")
+        raise InvalidArgument(
+            f"a renewal names at most {MAX_HOLDS} files as open and as closed, not {len(request.hold)} and "
+            f"{len(request.drop)}"
+        )
 
     async def attempt(tx: Transaction) -> pb.RenewLeaseReply:
         if request.end:

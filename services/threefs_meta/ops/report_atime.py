@@ -1,6 +1,6 @@
-"""Files were read: their access times, where they are due.
+"""Store the access times of files that clients have read, where relatime asks for it.
 
-No permission is asked for: whoever says so has read them, and chooses no time.
+This takes no permission: the caller has read the files, and cannot choose a time.
 """
 
 from threefs.access_time import due_ns
@@ -15,7 +15,10 @@ MAX_FILES = 256
 
 async def report_atime(context: Context, request: pb.ReportAtimeRequest) -> pb.ReportAtimeReply:
     if not len(request.inode) == len(request.ago_ms) <= MAX_FILES:
-        raise InvalidArgument(f"up to {MAX_FILES} files, and for each of them how long ago it was read")
+        raise InvalidArgument(
+            f"a report names at most {MAX_FILES} files, and for each how long ago it was read; "
+            f"not {len(request.inode)} files and {len(request.ago_ms)} times"
+        )
     now_ns = context.clock.wall_ns()
 
     async def attempt(tx: Transaction) -> None:

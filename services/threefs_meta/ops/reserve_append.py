@@ -1,10 +1,9 @@
-"""Say where what somebody is about to append goes: so appends of many clients never mix.
+"""Reserve the place of an append, so that appends of many clients never mix; or extend a file (fallocate).
 
-The file becomes longer when the bytes are there, as by all writes. If others append behind them before, readers wait
-for them; if the writer dies, they become zeros with the end of its session.
+An append makes the file longer when its bytes are written, like any write. If another client has appended behind it by
+then, readers wait for the missing bytes. If the writer dies, they become zeros at the end of its session.
 
-Or make a file longer at once: room ahead of time (fallocate). Nothing that anybody has written is touched then, unlike
-by a truncate.
+An extension sets the length at once. Unlike a truncate, it never removes bytes that others have written.
 """
 
 from threefs.errors import InvalidArgument
@@ -22,7 +21,9 @@ from threefs_meta.transactions import NeedsChunkIo, run_mutation
 async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveReply:
     write_sessions.check_id(request.session)
     if bool(request.length) == bool(request.end):
-        raise InvalidArgument("either an append of at least one byte, or an end that the file shall have")
+        raise InvalidArgument(
+            f"a reservation has either a length or an end above 0, not length {request.length} and end {request.end}"
+        )
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.ReserveReply | NeedsChunkIo:

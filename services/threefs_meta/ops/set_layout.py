@@ -1,4 +1,4 @@
-"""Say what new files in a directory get. Directories made in it from now on inherit it; what exists stays as it is."""
+"""Set the layout of new files in a directory. New directories in it inherit the layout; existing files keep theirs."""
 
 from threefs.errors import NotADirectory
 from threefs.rpc import methods

@@ -1,4 +1,4 @@
-"""Change mode, owner, times."""
+"""Change the mode, owner and times of an inode."""
 
 import stat
 
@@ -29,7 +29,7 @@ async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.Ino
             _set_mode(inode, request, actor, shown),
             _set_times(inode, request, actor, shown, now_ns),
         ]
-        if any(changes):  # to set nothing is permitted to everybody, and changes not even the time
+        if any(changes):  # every user may set nothing, which does not even change ctime
             inode.ctime_ns = now_ns
             ns.put_inode(inode)
             if inode.type == pb.DIRECTORY and _sets_mtime(request):
@@ -40,7 +40,7 @@ async def set_attributes(context: Context, request: pb.SetAttrRequest) -> pb.Ino
 
 
 def _set_owner(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str) -> bool:
-    """Only the super-user gives files away; an owner may choose among the groups that it is in."""
+    """Only the super-user gives files away. An owner may choose among its own groups."""
     uid = request.uid if request.HasField("uid") else inode.uid
     gid = request.gid if request.HasField("gid") else inode.gid
     if not (request.HasField("uid") or request.HasField("gid")):
@@ -49,13 +49,13 @@ def _set_owner(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, 
     if not actor.is_super and (uid != inode.uid or (gid != inode.gid and not actor.in_group(gid))):
         raise PermissionDenied(f"{shown}: user {actor.uid} may not give it to user {uid}, group {gid}")
     if inode.type != pb.DIRECTORY:
-        permissions.drop_privileges(inode, actor)  # also when the super-user does it, as Linux has it
+        permissions.drop_privileges(inode, actor)  # also if the super-user acts, as on Linux
     inode.uid, inode.gid = uid, gid
     return True
 
 
 def _drop_privileges(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str) -> bool:
-    """Permitted to everybody where there are none, and to whoever could take them away by writing."""
+    """Every user may do this if there are no privileges, and a user who may write the file could do it by writing."""
     if not request.drop_privileges or inode.type == pb.DIRECTORY:
         return False
     before = inode.mode
@@ -72,7 +72,7 @@ def _set_mode(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, s
         return False
     permissions.check_owner(inode, actor, shown)
     if inode.type == pb.SYMLINK:
-        raise NotSupported(f"{shown} is a symbolic link: its mode means nothing and cannot be changed")
+        raise NotSupported(f"{shown} is a symbolic link: its mode has no meaning and cannot be changed")
     mode = request.mode
     if not actor.is_super and not actor.in_group(inode.gid):
         mode &= ~stat.S_ISGID
@@ -81,7 +81,7 @@ def _set_mode(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, s
 
 
 def _set_times(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, shown: str, now_ns: int) -> bool:
-    """Any moment is for the owner to choose; that it is now may be said by everybody who could have written."""
+    """The owner may choose any time. A user who may write the file may set the present time."""
     explicit = request.HasField("atime_ns") or request.HasField("mtime_ns")
     if not (explicit or request.atime_now or request.mtime_now):
         return False

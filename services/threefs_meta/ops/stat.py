@@ -66,7 +66,7 @@ async def access(context: Context, request: pb.AccessRequest) -> pb.InodeReply:
 MAX_PLACES = 4096
 _YIELD_EVERY = 1024  # places between two chances for other calls: some milliseconds
 
-#: Of BatchStatReply.results and of StatResult.inode, then of BatchStatReply.inodes, as protobuf writes them.
+#: Tags of BatchStatReply.results, of StatResult.inode and of BatchStatReply.inodes, as protobuf writes them.
 _RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
 
 
@@ -105,7 +105,7 @@ def _put_results(pieces: list[bytes], results: Sequence[Found]) -> None:
 
 
 def _put_inodes(pieces: list[bytes], start: int, results: Sequence[Found]) -> None:
-    """`start` is the number of the first."""
+    """`start` is the number of the first path."""
     put = pieces.append
     for number, found in enumerate(results, start):
         if isinstance(found, bytes):
@@ -118,7 +118,7 @@ def _put_inodes(pieces: list[bytes], start: int, results: Sequence[Found]) -> No
 
 
 def _require_permanent(error: ThreefsError) -> ThreefsError:
-    """One that will be the same when it is tried again. Others are raised: they are not of one path."""
+    """The error, if another attempt would get it again. Other errors concern the whole call, and are raised."""
     if error.retry is not Retry.NEVER:
         raise error
     return error

@@ -1,4 +1,5 @@
-"""Space of the whole cluster, as the storage processes have last reported it to the manager."""
+"""Space of the whole cluster, as the storage processes have last reported it to the manager, and the number of
+inodes."""
 
 from threefs.ids import ROOT
 from threefs.wire import manager_pb2
@@ -15,7 +16,7 @@ async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:
     reply = space(status)
 
     async def work(ns: Namespace) -> int:
-        # What another service has reserved, or one that crashed has left of a block, is counted too.
+        # Numbers that another service has reserved, or that a crash has left of a block, count too.
         given = await read_counter(ns.tx, keys.NEXT_INODE) - ROOT - context.allocator.left
         return given - await read_counter(ns.tx, keys.REMOVED_INODES)
 
@@ -24,8 +25,8 @@ async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:
 
 
 def space(status: manager_pb2.GetStatusReply) -> pb.StatFsReply:
-    """Each disk counts once, however many targets and processes share it (on a laptop all of them do). What its targets
-    can use again of their own files is free as well."""
+    """Each disk counts once, however many targets and processes share it (on a laptop all of them do). Blocks that
+    targets can use again in their own files count as free."""
     reply = pb.StatFsReply()
     disks: dict[str, tuple[int, int]] = {}
     for node in status.nodes:

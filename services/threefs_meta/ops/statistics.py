@@ -1,4 +1,4 @@
-"""What this service has done, and what waits in the store to be done in the background by any of them."""
+"""Reports what this service has done, and what waits in the store for the background work of any service."""
 
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context

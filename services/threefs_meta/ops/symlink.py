@@ -1,4 +1,4 @@
-"""Make a symbolic link. What it points to need not exist."""
+"""Make a symbolic link. Its target need not exist."""
 
 from threefs.errors import AlreadyExists
 from threefs.rpc import methods

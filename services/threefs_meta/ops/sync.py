@@ -1,4 +1,4 @@
-"""Settle the length of an open file."""
+"""Settle the length of an open file (fsync)."""
 
 from collections.abc import Awaitable, Callable
 
@@ -22,7 +22,7 @@ async def sync(context: Context, request: pb.SyncRequest) -> pb.InodeReply:
 def sync_transaction(
     context: Context, request: pb.SyncRequest, actor: Credentials
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
-    """The transaction."""
+    """The transaction of one sync."""
     length_update = LengthUpdate(
         context,
         LengthReport(

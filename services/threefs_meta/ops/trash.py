@@ -19,7 +19,7 @@ MAX_TRASH_S = 10 * 366 * 24 * 3600
 
 async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeReply:
     if request.trash_s > MAX_TRASH_S:
-        raise InvalidArgument(f"what is removed is kept for at most {MAX_TRASH_S} seconds, not {request.trash_s}")
+        raise InvalidArgument(f"the trash keeps files for at most {MAX_TRASH_S} seconds, not {request.trash_s}")
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
@@ -28,7 +28,7 @@ async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeRe
         if inode.type != pb.DIRECTORY:
             raise NotADirectory(f"{shown} is not a directory")
         if inode.trash:
-            raise InvalidArgument(f"{shown} is the trash itself")
+            raise InvalidArgument(f"{shown} is a directory of the trash, and has no trash time")
         permissions.check_owner(inode, actor, shown)
         if request.HasField("trash_s"):
             if request.trash_s:
@@ -48,7 +48,9 @@ MAX_ITEMS = 512
 
 async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListTrashReply:
     if len(request.after) > paths.MAX_NAME_BYTES:
-        raise InvalidArgument("the name to continue behind is longer than any name")
+        raise InvalidArgument(
+            f"a name to go on from has at most {paths.MAX_NAME_BYTES} bytes, not {len(request.after)}"
+        )
     limit = min(request.limit or MAX_ITEMS, MAX_ITEMS)
     actor = actor_of(request)
     clock = context.logical_clock
@@ -66,7 +68,7 @@ async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListT
             record = await retention.record_of(ns, directory.inode, name, entry.inode)
             due = retention.due_of(name)
             if record is None or due is None:
-                continue  # it came there by other means, and stays
+                continue  # this entry came into the trash by other means, and stays
             inode = await ns.require_inode(entry.inode)
             reply.items.add(
                 name=name,

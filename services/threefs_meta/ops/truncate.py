@@ -1,4 +1,4 @@
-"""Make a file exactly so long. How that stays right across crashes and writers is told in `cutting`."""
+"""Set the length of a file. `file/truncation.py` says why that stays right across crashes and concurrent writers."""
 
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -21,7 +21,7 @@ async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeRep
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(ns, request.place, actor, follow=True)
-        if request.session:  # its locks may be somebody else's by now, so permission is not enough
+        if request.session:  # permission is not enough: another client may have its locks by now
             shown = paths.shown_place(request.place)
             await write_sessions.require_leased(ns, inode.inode, request.session, request.mutation.client, shown)
         else:

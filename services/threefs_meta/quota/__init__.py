@@ -1,1 +1,1 @@
-"""What inodes cost, whom, and the limits."""
+"""Quotas: what inodes cost, which account pays, the sums, and the limits."""

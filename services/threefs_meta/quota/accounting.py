@@ -1,8 +1,8 @@
-"""What an inode costs, and whom: the arithmetic of quotas.
+"""What an inode costs and which accounts pay for it: the arithmetic of quotas.
 
-An inode says itself for which tree it counts, and whether it counts for its owner. It got both from its directory when
-it was made or moved there. So the usage of an account is by definition the sum over the inodes that name it, whatever
-else is going on, and a recount can check it at any time.
+An inode stores for which tree it counts, and whether it counts for its owner. It got both from its directory when it
+was made or moved there. So the usage of an account is by definition the sum over the inodes that name it, at any
+moment, and a recount can check it at any time.
 """
 
 from collections.abc import Iterable, Mapping
@@ -43,13 +43,13 @@ def number_of(account: Account) -> int:
 
 
 def accounts_of(inode: pb.Inode) -> list[Account]:
-    """Who pays for an inode with these marks."""
+    """The accounts that pay for an inode."""
     accounts = [tree_account(inode.tree)] if inode.tree else []
     return [*accounts, user_account(inode.uid)] if inode.by_user else accounts
 
 
 def charges_of(inode: pb.Inode) -> Charges:
-    """What an inode costs as it is: nothing once it has lost its last name."""
+    """What an inode costs each account: nothing after it has lost its last name."""
     if not (inode.tree or inode.by_user) or not inode.nlink:
         return NOTHING
     cost = Cost(inode.length if inode.type == pb.FILE else 0, 1)
@@ -65,18 +65,21 @@ def total(charges: Iterable[Charges]) -> dict[Account, Cost]:
 
 
 def add(sums: dict[Account, Cost], charges: Charges, sign: int) -> None:
+    """Add charges to sums (`sign` 1), or take them away (-1)."""
+    assert sign in (1, -1), "a charge counts once"
     for account, cost in charges.items():
         before = sums.get(account, ZERO)
         sums[account] = Cost(before.bytes + sign * cost.bytes, before.inodes + sign * cost.inodes)
 
 
 def is_quota_root(inode: pb.Inode) -> bool:
-    """A directory that has a quota of its own."""
+    """Whether this is a directory with a quota of its own."""
     return inode.type == pb.DIRECTORY and inode.tree == inode.inode
 
 
 def inherit(inode: pb.Inode, parent: pb.Inode) -> bool:
-    """Count the inode for whom its directory counts; True if that is somebody else than before."""
+    """Count the inode for the accounts of its directory; True if these are other ones than before."""
+    assert parent.type == pb.DIRECTORY, "only a directory passes its accounts on"
     tree = inode.inode if is_quota_root(inode) else parent.tree
     before = inode.tree, inode.by_user
     inode.tree, inode.by_user = tree, parent.by_user

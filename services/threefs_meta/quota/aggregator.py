@@ -1,11 +1,12 @@
-"""Adds up what transactions have charged, counts what was there before a quota, and keeps the limits in sight.
+"""Adds up what transactions have charged, counts what existed before a quota, and reloads the limits.
 
-Whoever changes the usage of an account writes a delta under a key of its own and reads nothing, so creates never
-conflict over a sum. Here the deltas are added up, a page in a transaction. Two services may do so at once: one of them
-finds a conflict and looks again.
+A transaction that changes the usage of an account writes a delta under a key of its own and reads nothing, so creates
+never conflict over a sum. The aggregator adds the deltas up, a page in a transaction. Two services may do so at once:
+one of them gets a conflict and tries again.
 
-A directory that came under another account (a quota was set or cleared, it was moved) is noted with the cursor of a
-walk through its entries; what is found is charged anew, directories are noted in turn. So it goes on after a crash.
+A directory that came under another account (a quota was set or cleared, or it was moved) is noted, with a cursor
+through its entries. The aggregator charges these entries to the new account, and notes the directories among them in
+turn. So the work goes on after a crash.
 """
 
 from collections import Counter
@@ -18,6 +19,7 @@ from threefs.background import BackgroundTasks
 from threefs.errors import Corrupt, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.engine_api import Transaction
+from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Retag, Usage, UsageDelta
 from threefs_meta.context import Context
 from threefs_meta.quota import accounting
@@ -37,7 +39,7 @@ _LOG = structlog.get_logger()
 class UsageAggregator:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._has_dropped_limits = False  # of limits that removed directories have left behind
+        self._has_dropped_limits = False  # once per start: limits that removed directories have left behind
         self._background = BackgroundTasks()
 
     def start(self) -> None:
@@ -52,12 +54,12 @@ class UsageAggregator:
             try:
                 busy = await self.run_once()
             except ThreefsError as error:
-                _LOG.warning("quotas cannot be looked after now", error=str(error))
+                _LOG.warning("usage of quotas cannot be added up now", error=str(error))
             if not busy:
                 await self._context.clock.sleep(_IDLE_S)
 
     async def run_once(self) -> bool:
-        """Some of what there is to do; whether there was any."""
+        """One round. Returns whether there was anything to do."""
         if not self._has_dropped_limits:
             await self._change(_drop_limits_of_removed)
             self._has_dropped_limits = True
@@ -76,7 +78,7 @@ class UsageAggregator:
         return bool(added or walked)
 
     async def _walk(self, tx: Transaction) -> int:
-        """Charge some entries of a directory like the directory; 0 when nothing is noted."""
+        """Charge some entries of a noted directory to its accounts; 0 when no directory is noted."""
         pairs = await tx.get_range(*keys.RETAGS, limit=1, snapshot=True)
         if not pairs:
             return 0
@@ -86,7 +88,7 @@ class UsageAggregator:
             return 1
         ns = self._context.namespace(tx)
         directory = await ns.inode(keys.inode_of(key))
-        if directory is None or not directory.nlink:
+        if directory is None or not directory.nlink or directory.type != pb.DIRECTORY:
             tx.clear(key)
             return 1
         after = _cursor(key, value)
@@ -94,7 +96,7 @@ class UsageAggregator:
         for row, named in rows:
             try:
                 await attribute_child(ns, entry_codec.decode(named, row).inode, directory)
-            except Corrupt as error:  # it is left to `threefs fsck`, and must not hold up the others
+            except Corrupt as error:  # `threefs fsck` repairs it; it must not stop the others
                 _LOG.error("an entry cannot be counted for its quota", key=row.hex(), error=str(error))
         if len(rows) < ENTRIES_PER_TRANSACTION:
             tx.clear(key)
@@ -108,7 +110,7 @@ class UsageAggregator:
 
 
 def _cursor(key: bytes, value: bytes) -> bytes:
-    """How far a directory was gone through; from the start, if that cannot be read: to count twice does no harm."""
+    """The last name that was counted. A cursor that cannot be read means the start: to count twice does no harm."""
     try:
         return records.decode(value, Retag, key).after
     except Corrupt:
@@ -116,7 +118,7 @@ def _cursor(key: bytes, value: bytes) -> bytes:
 
 
 async def _drop_limits_of_removed(tx: Transaction) -> None:
-    """Removals take limits along (`Namespace.clear_inode`); these are from before they did."""
+    """`Namespace.clear_inode` clears the limits of a directory; earlier versions of the program did not."""
     for key, _ in await tx.get_range(*keys.LIMITS):
         account = keys.account_of(key)
         if accounting.is_tree(account) and await tx.get(keys.inode(accounting.number_of(account))) is None:
@@ -124,7 +126,7 @@ async def _drop_limits_of_removed(tx: Transaction) -> None:
 
 
 async def _fold_deltas(tx: Transaction) -> int:
-    """A page of deltas; how many could be read."""
+    """Add a page of deltas to the sums. Returns how many could be read."""
     pairs = await tx.get_range(*keys.DELTAS, limit=DELTAS_PER_TRANSACTION, snapshot=True)
     sums: dict[accounting.Account, Cost] = {}
     changes: Counter[accounting.Account] = Counter()
@@ -132,14 +134,14 @@ async def _fold_deltas(tx: Transaction) -> int:
     for key, value in pairs:
         try:
             delta = accounting.from_record(records.decode(value, UsageDelta, key))
-        except Corrupt as error:  # `threefs fsck` counts anew what it has said
-            _LOG.error("a change of a quota's usage cannot be read, and is forgotten", key=key.hex(), error=str(error))
+        except Corrupt as error:  # `threefs fsck` counts the account again
+            _LOG.error("a change of a quota's usage cannot be read, and is dropped", key=key.hex(), error=str(error))
             tx.clear(key)
             continue
         count += 1
         accounting.add(sums, delta, 1)
         changes.update(delta.keys())
-        tx.add_read_conflict(key)  # another service may add it up, too
+        tx.add_read_conflict(key)  # another service may add it up too
         tx.clear(key)
     for account, cost in sums.items():
         key = keys.usage(account)
@@ -147,6 +149,7 @@ async def _fold_deltas(tx: Transaction) -> int:
         usage = records.decode(found, Usage, key) if found is not None else Usage()
         usage.bytes += cost.bytes
         usage.inodes += cost.inodes
+        assert changes[account] > 0, "a sum changes with the number of its changes, by which fsck sees that it has"
         usage.changes += changes[account]
         if (usage.bytes, usage.inodes) == ZERO:
             tx.clear(key)

@@ -1,4 +1,4 @@
-"""Which quota an inode counts for: how that changes, within one transaction."""
+"""Which accounts an inode counts for, and how that changes within one transaction."""
 
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
@@ -10,8 +10,8 @@ from threefs_meta.store.namespace import Namespace
 
 
 async def inherit_quota(ns: Namespace, inode: pb.Inode, parent: pb.Inode) -> None:
-    """An inode has come into a directory: it counts for whom that counts, and so will what is in it, bit by bit. The
-    caller stores the inode."""
+    """Count an inode that has come into a directory for the accounts of the directory. What lies below it follows step
+    by step (`quota/aggregator.py`). The caller stores the inode."""
     if accounting.is_quota_root(inode):
         await put_below(ns.tx, inode.inode, parent.tree)
     if accounting.inherit(inode, parent) and inode.type == pb.DIRECTORY:
@@ -19,7 +19,7 @@ async def inherit_quota(ns: Namespace, inode: pb.Inode, parent: pb.Inode) -> Non
 
 
 async def attribute_child(ns: Namespace, number: int, directory: pb.Inode) -> None:
-    """An inode that is named in a directory which counts for somebody else now."""
+    """Count an inode that a directory names for the present accounts of the directory."""
     child = await ns.require_inode(number)
     before = child.tree, child.by_user
     await inherit_quota(ns, child, directory)
@@ -28,12 +28,12 @@ async def attribute_child(ns: Namespace, number: int, directory: pb.Inode) -> No
 
 
 def mark_for_retag(tx: Transaction, directory: int) -> None:
-    """What is in it is to be charged like the directory itself."""
+    """Note that the entries of the directory are to be charged to its accounts."""
     tx.set(keys.retag(directory), records.encode(Retag()))
 
 
 async def put_below(tx: Transaction, tree: int, parent: int) -> None:
-    """The tree with a quota of its own lies in another one from now on (0: in none)."""
+    """Note that a tree with a quota of its own lies in tree `parent` from now on (0: in none)."""
     key = keys.limits(accounting.tree_account(tree))
     value = await tx.get(key)
     if value is not None:

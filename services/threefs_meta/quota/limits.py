@@ -1,8 +1,9 @@
-"""The limits of trees and users, and how much of them is used, as this service last saw them.
+"""The limits of trees and users, and how much of them is used, as this service last read them.
 
-Usage changes by deltas that are added up about once a second (`bookkeeper`), and limits are checked against what was
-seen last. So all clients together may exceed a limit by what they do in about two seconds, and each open file by what
-its client writes between two reports of its length (`threefs_client/data/handles.py`): nobody ever waits for a sum.
+Usage changes by deltas that are added up about once a second (`quota/aggregator.py`), and limits are checked against
+the sums that were read last. So no operation ever waits for a sum. In return all clients together may exceed a limit by
+what they do in about two seconds, and each open file by what its client writes between two reports of its length
+(`threefs_client/data/handles.py`).
 """
 
 from collections.abc import Iterable
@@ -23,11 +24,11 @@ _PATHS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class QuotaStatus:
-    """Of one account."""
+    """The limits of one account, and what it uses."""
 
     limits: QuotaLimits
     used: Cost
-    path: str = ""  # of a tree, as far as it has been looked up
+    path: str = ""  # of a tree; empty until it has been looked up
 
     @property
     def bytes_exhausted(self) -> bool:
@@ -45,7 +46,7 @@ class Quotas:
         self._last_path_account = b""  # the account whose path was looked up last
 
     async def load(self, tx: Transaction) -> None:
-        """See all that have limits, and how much of them is used."""
+        """Read all limits, and how much of them is used."""
         limits = await _read_all(tx, keys.LIMITS)
         accounts = [keys.account_of(key) for key, _ in limits]
         usage = await tx.get_many([keys.usage(account) for account in accounts], snapshot=True)
@@ -66,7 +67,7 @@ class Quotas:
         }
 
     async def _look_up_paths(self, tx: Transaction, accounts: list[Account]) -> None:
-        """Of a few trees at a time, in turn: paths are for people, who learn of a rename a little later."""
+        """Look up the paths of a few trees at a time, in turn. They are for messages, so they may be a little old."""
         self._paths = {account: self._paths[account] for account in accounts if account in self._paths}
         trees = sorted(filter(accounting.is_tree, accounts))
         behind = [account for account in trees if account > self._last_path_account] or trees
@@ -79,11 +80,11 @@ class Quotas:
         return self._statuses.get(account)
 
     def statuses(self, after: Account, most: int) -> list[tuple[Account, QuotaStatus]]:
-        """In order of their accounts."""
+        """Up to `most` behind account `after`, in order of the accounts."""
         return [(account, self._statuses[account]) for account in sorted(self._statuses) if account > after][:most]
 
     def check_create(self, inode: pb.Inode) -> None:
-        """Raise QuotaExceeded unless there may be one inode more."""
+        """Raise QuotaExceeded unless the accounts of the inode may have one inode more."""
         for account, status in self._above(inode):
             if status.inodes_exhausted:
                 raise QuotaExceeded(
@@ -92,7 +93,7 @@ class Quotas:
                 )
 
     def check_growth(self, inode: pb.Inode, more: int) -> None:
-        """Raise QuotaExceeded unless a file may become so many bytes longer."""
+        """Raise QuotaExceeded unless a file may become `more` bytes longer."""
         for account, status in self._above(inode) if more > 0 else ():
             if 0 < status.limits.bytes < status.used.bytes + more:
                 raise QuotaExceeded(
@@ -101,7 +102,7 @@ class Quotas:
                 )
 
     def is_over(self, inode: pb.Inode) -> bool:
-        """The file may not become longer."""
+        """Whether the file may not become longer."""
         return bool(self._statuses) and any(status.bytes_exhausted for _, status in self._above(inode))
 
     def _above(self, inode: pb.Inode) -> Iterable[tuple[Account, QuotaStatus]]:
@@ -120,11 +121,11 @@ class Quotas:
 
 
 def _with_trees_below(limits: dict[Account, QuotaLimits], used: dict[Account, Cost]) -> dict[Account, Cost]:
-    """A tree's usage with that of the trees that lie in it."""
+    """The usage of each account; that of a tree includes the trees that lie in it."""
     whole = dict(used)
     for account, cost in used.items():
         at = limits[account].parent
-        for _ in range(len(limits)):  # no longer than that, whatever the records say
+        for _ in range(len(limits)):  # bounds the loop, whatever the records say
             if not at:
                 break
             above = accounting.tree_account(at)

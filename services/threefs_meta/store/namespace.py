@@ -57,6 +57,7 @@ class Namespace:
         self.memo = memo
         self.creator = creator  # None: a service, not a client
         self._delegation_replies: dict[int, bytes] = {}  # by directory
+        self._freed: set[int] = set()  # inodes that this transaction has forgotten
         self._stamp = stamp
         self._random = random
         self._quotas = quotas
@@ -65,7 +66,7 @@ class Namespace:
         self._charges: dict[int, Charges] = {}  # what inodes cost, as far as seen and put here
         self._delta: dict[Account, Cost] = {}  # what has changed of that
         self._delta_key = b""
-        self._last_changed = (0, 0)  # the directory that was touched last, and when
+        self._last_changed = (0, 0)  # the directory that was changed last, and when
 
     @property
     def stamp(self) -> int:
@@ -163,6 +164,7 @@ class Namespace:
     def put_inode_unseen(self, inode: pb.Inode) -> bytes:
         """Store what no reader could see, or an access time: the change counter stays, and caches stay valid."""
         number = inode.inode
+        assert number not in self._freed, "an inode that was freed does not come back"
         if inode.tree or inode.by_user:
             self._quota_marks[number] = inode.tree, inode.by_user
             self._charge(number, charges_of(inode))
@@ -175,6 +177,9 @@ class Namespace:
         return body
 
     def clear_inode(self, inode: pb.Inode) -> None:
+        """Forget an inode. Only a directory may still count its name, which the caller takes away."""
+        assert inode.type == pb.DIRECTORY or not inode.nlink, "an inode with a name is not freed (I10)"
+        self._freed.add(inode.inode)
         self._charge(inode.inode, NOTHING)
         self._invalidate_paths(inode.type)
         self._shared.pop(inode.inode, None)
@@ -197,6 +202,7 @@ class Namespace:
         before = self._charges.get(number, NOTHING)
         if before == after:
             return
+        assert all(cost.bytes >= 0 and cost.inodes == 1 for cost in after.values()), "each account pays for one inode"
         self._charges[number] = after
         add(self._delta, before, -1)
         add(self._delta, after, 1)
@@ -223,7 +229,9 @@ class Namespace:
         return not await self.tx.get_range(*keys.entries(directory), limit=1)
 
     async def put_entry(self, parent: int, name: bytes, inode: pb.Inode, now_ns: int) -> None:
-        """Every name that comes into a directory comes through here. Raises Claimed."""
+        """Every name that comes into a directory comes through here. Raises DelegationHeld."""
+        assert inode.inode not in self._freed, "an entry never names an inode that was freed (I10)"
+        assert inode.inode != parent, "a directory is never its own parent (I10)"
         directory = self._shared.get(parent) or await self.read_shared(parent)
         if directory is not None and directory.HasField("delegation"):
             self._check_delegation(directory.delegation, parent, name)
@@ -275,8 +283,9 @@ class Namespace:
     async def add(self, parent: int, name: bytes, inode: pb.Inode) -> bytes:
         """A new inode under its first name; the message as it is stored. It counts for whom its directory does.
 
-        Raises QuotaExceeded, Claimed.
+        Raises QuotaExceeded, DelegationHeld.
         """
+        assert inode.nlink == 1, "a new inode has one name"
         if parent in self._quota_marks:
             inode.tree, inode.by_user = self._quota_marks[parent]
             if self._quotas is not None:
@@ -290,7 +299,7 @@ class Namespace:
         if self.memo is not None:
             self.memo.step_changes[directory] = now_ns  # written once, after the last step
             return
-        if self._last_changed != (directory, now_ns):  # a rename touches its directory twice
+        if self._last_changed != (directory, now_ns):  # a rename changes its directory twice
             self.set_times(directory, now_ns, now_ns)
             self._last_changed = directory, now_ns
 
@@ -342,6 +351,7 @@ class Namespace:
 
     def queue_removal(self, inode: pb.Inode, now_ns: int) -> None:
         """Queue an inode for the collector. A file waits for a lease's length, in which readers announce themselves."""
+        assert not inode.nlink, "an inode with a name is not queued for removal (I10)"
         due = self.stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
         record = Removal(type=inode.type, removed_ns=now_ns)
         self.tx.set(keys.removal(due, inode.inode), records.encode(record))

@@ -1,1 +1,1 @@
-"""What was removed and is kept for a while."""
+"""The trash: removed files that are kept for a while."""

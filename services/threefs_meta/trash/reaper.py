@@ -1,4 +1,4 @@
-"""Removes from the trash what is due: few things per round, each in a transaction of its own."""
+"""Removes entries from the trash that are due: few per round, each in a transaction of its own."""
 
 import structlog
 
@@ -22,7 +22,7 @@ class TrashReaper:
         self._next = b""  # where the next round begins
 
     async def expire(self) -> int:
-        """One round; how many records were dealt with. What cannot be read does not hold up the others."""
+        """One round. Returns how many records were handled. A damaged record does not stop the others."""
         page = await run_readonly(self._context, lambda ns: self._page(ns.tx))
         if not page and self._next:
             self._next = b""
@@ -41,7 +41,9 @@ class TrashReaper:
                 )
                 done += 1
             except Corrupt as error:
-                _LOG.error("something in the trash cannot be removed", key=key.hex(), error=str(error))
+                _LOG.error(
+                    "an entry of the trash cannot be removed; see `threefs fsck`", key=key.hex(), error=str(error)
+                )
         return done
 
     async def _page(self, tx: Transaction) -> list[bytes]:

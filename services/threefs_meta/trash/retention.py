@@ -1,12 +1,12 @@
-"""What is removed below a directory that has a trash time is kept so long: it moves to /.trash/OWNER, by its name and a
-tail that says when it is due.
+"""Keeping removed files. A file that is removed below a directory with a trash time moves to /.trash/OWNER, under its
+name and a tail that says when it is due.
 
-The move is made in the transaction of the removal, so nothing is ever in neither place or in both. A record says where
-it came from. What has been moved on or removed from there by other means leaves a record that matches nothing, and goes
-when it is due. Time is counted in ticks: it stands still while no meta service runs.
+The move happens in the transaction of the removal, so a file is always in exactly one place. A record says where it
+came from. If the file is then moved or removed from the trash by other means, its record matches nothing, and is
+cleared when it is due. Time is counted in ticks, so it stands still while no meta service runs.
 
-A directory's own setting counts for all below it, up to the next one: so it is looked for on the way up from where
-something is removed. That costs nothing as long as no directory has ever had one.
+The trash time of a directory holds for everything below it, up to a directory with a trash time of its own. So a
+removal looks for it on the way up to the root. That costs nothing while no directory has ever had a trash time.
 """
 
 import math
@@ -26,14 +26,14 @@ from threefs_meta.store.counters import raise_to
 from threefs_meta.store.namespace import Namespace
 
 NAME = b".trash"
-_MODE, _OWNERS_MODE = 0o711, 0o700  # everybody may go through to what is theirs
+_MODE, _OWNERS_MODE = 0o711, 0o700  # users may pass through to their own trash
 _TAIL = re.compile(rb"~([0-9a-f]{1,16})-[0-9a-f]{8}$")
-#: No tree of people is so deep; what is deeper has no trash.
+#: No tree of people is so deep. Files that lie deeper are not kept.
 _MAX_LEVELS = 4096
 
 
 def due_of(name: bytes) -> int | None:
-    """The tick in which what has this name in a trash is due; None for a name that we have not given."""
+    """The tick in which an entry of the trash with this name is due; None for a name that was given by other means."""
     found = _TAIL.search(name)
     return int(found[1], 16) if found else None
 
@@ -44,7 +44,7 @@ async def is_used(ns: Namespace) -> bool:
 
 
 async def retention_s(ns: Namespace, directory: int) -> int:
-    """How long to keep what is removed from the directory; 0: not at all, as in a trash."""
+    """How long to keep files that are removed from the directory; 0 means not at all, for example in the trash."""
     if not await is_used(ns):
         return 0
     for inode in await _ancestors(ns, directory):
@@ -56,7 +56,7 @@ async def retention_s(ns: Namespace, directory: int) -> int:
 
 
 async def _ancestors(ns: Namespace, directory: int) -> list[pb.Inode]:
-    """The directory and all above it up to the root; nothing, if the way does not lead there."""
+    """The directory and all above it up to the root; empty if it is not below the root."""
     way: list[pb.Inode] = []
     at = directory
     while len(way) < _MAX_LEVELS:
@@ -73,13 +73,14 @@ async def _ancestors(ns: Namespace, directory: int) -> list[pb.Inode]:
 async def move_to_trash(
     context: Context, ns: Namespace, parent: int, name: bytes, inode: pb.Inode, who: int, keep_s: int
 ) -> None:
-    """Move it to its owner's trash. The caller has checked that it may be removed, and clears the entry."""
+    """Move an inode to its owner's trash. The caller has checked that it may be removed, and clears its entry."""
     now_ns = context.clock.wall_ns()
     directory = await _owner_directory(context, ns, inode.uid)
     clock = context.logical_clock
     due = clock.stamp() + math.ceil(keep_s / clock.tick_s)
     tail = b"~%x-%s" % (due, context.random.token(4).hex().encode())
     kept = name[: paths.MAX_NAME_BYTES - len(tail)] + tail
+    assert due_of(kept) == due > clock.tick, "the name in the trash says when it is due"
     above = [each.name for each in await _ancestors(ns, parent)]
     path = b"/".join([*reversed(above), name]) if above else b""
     record = Trashed(inode=inode.inode, path=path[: paths.MAX_PATH_BYTES], removed_ns=now_ns, uid=who)
@@ -89,18 +90,18 @@ async def move_to_trash(
         inode.parent, inode.name = directory, kept
     inode.ctime_ns = now_ns
     inode.moves += 1
-    ns.put_inode(inode)  # it goes on counting for the same quotas
+    ns.put_inode(inode)  # it counts for the same quotas as before
 
 
 def clear_record(ns: Namespace, parent: int, name: bytes) -> None:
-    """Something is removed for good: if it was in a trash, nobody has to remember it."""
+    """Clear the record of an entry that is removed for good, if it was in the trash."""
     due = due_of(name)
     if due is not None:
         ns.tx.clear(keys.trashed(due, parent, name))
 
 
 async def record_of(ns: Namespace, parent: int, name: bytes, inode: int) -> Trashed | None:
-    """Of something in a trash, unless it came there by other means."""
+    """The record of an entry of the trash, unless the entry came there by other means."""
     due = due_of(name)
     if due is None:
         return None
@@ -111,7 +112,7 @@ async def record_of(ns: Namespace, parent: int, name: bytes, inode: int) -> Tras
 
 
 async def enable(context: Context, ns: Namespace) -> int:
-    """Some directory has a trash time from now on; the directory /.trash."""
+    """Note that some directory has a trash time from now on. Returns the directory /.trash."""
     await raise_to(ns.tx, keys.TRASH_USED, 1)
     return await _find_or_make_directory(context, ns, ROOT, NAME, 0, _MODE)
 
@@ -124,7 +125,7 @@ async def _owner_directory(context: Context, ns: Namespace, uid: int) -> int:
 async def _find_or_make_directory(
     context: Context, ns: Namespace, parent: int, name: bytes, uid: int, mode: int
 ) -> int:
-    """Found or made. Its removal is a conflict."""
+    """The number of the directory. Its removal is a conflict."""
     entry = await ns.entry(parent, name)
     if entry is None:
         inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, mode))
@@ -132,7 +133,7 @@ async def _find_or_make_directory(
         await ns.add(parent, name, inode)
         return inode.inode
     if entry.type != pb.DIRECTORY:
-        raise NotADirectory(f"{paths.shown(name)} is where the trash has to be, and is not a directory")
+        raise NotADirectory(f"{paths.shown(name)} is the place of the trash, and is not a directory: move it away")
     if not (await ns.directory(entry.inode)).trash:
-        raise AlreadyExists(f"the directory {paths.shown(name)} is where the trash has to be: move it away")
+        raise AlreadyExists(f"the directory {paths.shown(name)} is in the place of the trash: move it away")
     return entry.inode
