@@ -32,6 +32,7 @@ class ListingCache:
         cached = self._cached.pop(directory, None)
         if cached is not None:
             self.size -= _size(cached[1])
+            assert self.size >= 0, "the cache counts what it holds"
 
 
 def _size(columns: EntryColumns) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access import acls
+from threefs_meta.access import acls, permissions
 from threefs_meta.access.credentials import Credentials
 from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.context import Context
@@ -38,6 +38,7 @@ async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.I
             mode |= stat.S_ISGID
         elif mode & stat.S_IXGRP and not maker.is_super and not maker.in_group(gid):
             mode &= ~stat.S_ISGID  # otherwise everybody could make programs that run as this group
+    assert not mode & ~permissions.MAX_MODE, "the mode of a request was checked"
     inode = pb.Inode(
         inode=await context.allocator.allocate(),
         type=spec.kind,

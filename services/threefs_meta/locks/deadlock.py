@@ -63,6 +63,7 @@ async def record_wait(
         and wait.stamp >= stamp - 1
     ):
         return False
+    assert lease, "a wait is recorded under a lease, with which it ends"
     record = LockWait(inode=inode, lock=requested, lease=lease, stamp=stamp)
     ns.tx.set(keys.wait(*owner), records.encode(record))
     return True

@@ -54,6 +54,7 @@ async def lock(context: Context, request: pb.LockRequest) -> pb.LockReply:
             raise TooManyLocks(f"a client has at most {file_locks.MAX_LOCKS} locks on one file; release some")
         if of_other_owners or own:
             lease = await leases.ensure(ns.tx, client, context.logical_clock.stamp())
+            assert not mine.locks or mine.lease == lease, "all locks of a client on a file are under one lease (I18)"
             record = ClientLocks(lease=lease, locks=[*of_other_owners, *own])
             ns.tx.set(keys.lock(request.inode, client), records.encode(record))
             return pb.LockReply(lease=lease, held=len(own))

@@ -30,6 +30,7 @@ async def reserve(context: Context, request: pb.ReserveRequest) -> pb.ReserveRep
         inode = await write_sessions.require(ns, await ns.inode(request.inode), request.session, request.inode)
         offset = inode.length if request.end else max(inode.length, inode.append_end)
         length = max(offset, request.end) if request.end else offset + request.length
+        assert length >= inode.length, "neither an append nor an extension makes a file shorter (I11)"
         check_length(inode, length)
         context.quotas.check_growth(inode, length - inode.length)
         mode = inode.mode

@@ -171,7 +171,8 @@ class Namespace:
         elif number in self._charges:
             self._charge(number, NOTHING)
         self._invalidate_paths(inode.type)
-        self._shared.pop(number, None)
+        shared = self._shared.pop(number, None)
+        assert shared is None or inode.change >= shared.change, "a change counter never falls (I17)"
         body = inode.SerializeToString()
         self.tx.set(keys.inode(number), records.encode_body(body))
         return body

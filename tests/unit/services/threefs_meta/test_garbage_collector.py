@@ -283,3 +283,16 @@ async def test_a_link_count_of_zero_under_a_name_stops_neither_the_collector_nor
     await bench.remove("/file")
     await bench.collect_all()
     assert await left(bench, keys.INODES) == 1
+
+
+async def test_an_inode_with_a_name_is_not_freed_though_it_is_queued(bench: MetaBench) -> None:
+    file = await written(bench, "/file")
+    await bench.create("/other")
+    await bench.remove("/other")
+    queued = (await bench.engine.begin().get_range(*keys.REMOVALS))[0][1]
+    key = keys.removal(0, file.inode)
+    await damage.put(bench, key, queued)
+    await bench.collect_all()
+    assert bench.chunk_numbers(file) == [0] and await bench.stat("/file") == file
+    assert await left(bench, keys.INODES) == 2, "others are freed"
+    await damage.put(bench, key, None)  # as `threefs fsck` would repair it

@@ -24,7 +24,7 @@ async def test_a_repair_is_done_once_and_told_again(bench: MetaBench) -> None:
 
 
 async def test_limits(bench: MetaBench) -> None:
-    with pytest.raises(InvalidArgument, match="looked at at once"):
+    with pytest.raises(InvalidArgument, match="a call checks at most"):
         subjects = [pb.FsckSubject(inode=1)] * (MAX_SUBJECTS + 1)
         await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))
     with pytest.raises(InvalidArgument, match="names"):

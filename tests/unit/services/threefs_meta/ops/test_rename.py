@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 from threefs_meta.ops.rename import rename
+from threefs_meta.store import keys
 
+from tests.harness import damage
 from tests.harness.meta_harness import SESSION, MetaBench, at
-from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
+from threefs.errors import AlreadyExists, Corrupt, InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
 from threefs.wire import meta_pb2 as pb
 
 
@@ -188,3 +190,18 @@ async def test_many_renames_onto_one_name_lose_nothing_but_what_is_replaced(benc
     await asyncio.gather(*(bench.rename(f"/{number}", "/winner") for number in range(8)))
     assert await bench.names("/") == ["winner"]
     await bench.collect_all()
+
+
+async def test_a_damaged_tree_without_a_way_to_the_root_is_an_error_in_words(bench: MetaBench) -> None:
+    a, b, moved = [await bench.mkdir(path, parents=True) for path in ("/a", "/a/b", "/moved")]
+    right = await damage.get(bench, keys.inode(a.inode))
+    a.parent = b.inode
+    await damage.put_inode(bench, a)
+    request = pb.RenameRequest(mutation=bench.mutation(), source=at("/moved"), destination=at("x", b.inode))
+    with pytest.raises(Corrupt, match="lies below itself"):
+        await rename(bench.context, request)
+    await damage.put(bench, keys.inode(a.inode), right)
+    await damage.put_entry(bench, moved.inode, b"itself", moved.inode, pb.DIRECTORY)
+    with pytest.raises(InvalidArgument, match="below itself"):
+        await bench.rename("/moved/itself", "/moved/other")
+    await damage.drop_entry(bench, moved.inode, b"itself")
