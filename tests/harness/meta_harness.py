@@ -74,7 +74,7 @@ class MetaBench:
         self.collector = GarbageCollector(self.context)
         self.lease_reaper = LeaseReaper(self.context)
         self.caller: pb.Caller | None = None  # for whom everything is asked
-        self.bookkeeper = UsageAggregator(self.context)
+        self.usage_aggregator = UsageAggregator(self.context)
         self._request = 0
 
     async def start(self) -> "MetaBench":
@@ -194,7 +194,7 @@ class MetaBench:
 
     async def count_all(self) -> None:
         """Until usage is up to date, and this service has seen it."""
-        while await self.bookkeeper.run_once():
+        while await self.usage_aggregator.run_once():
             pass
 
     async def renew(

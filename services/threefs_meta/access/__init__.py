@@ -1,1 +1,1 @@
-"""Who may do what: credentials, permissions, access control lists, extended attributes."""
+"""Access: credentials, permissions, access control lists, extended attributes."""

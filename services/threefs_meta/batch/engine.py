@@ -51,6 +51,10 @@ _MAX_RECALLS = 16
 _BATCH_TIMEOUT_S = 0.2
 _SINGLE_TIMEOUT_S = 10.0
 _YIELD_EVERY = 64  # changes between two chances for other calls
+_MAX_MESSAGE_CHARS = 1024
+#: Tags of BatchReply.results and of Changed.request, then of the reply in Changed, as protobuf writes them.
+_RESULT_TAG, _REQUEST_TAG = b"\x0a", b"\x20"
+_REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a", "rename": b"\x32", "close": b"\x32", "sync": b"\x32"}
 
 Reply = PreencodedReply[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]
@@ -117,9 +121,9 @@ class _Batch:
                 )
                 return
             except DelegationHeld as error:  # all changes wait, mostly for some milliseconds
-                held = error
+                conflict = error
             await asyncio.sleep(0)
-            await delegation_recall.wait_returned(context, held)
+            await delegation_recall.wait_returned(context, conflict)
         raise Conflict("other clients keep getting the delegation of the directory; try again")
 
     async def _attempt(self, start: int, end: int, tx: Transaction) -> list[bytes | None]:
@@ -285,12 +289,6 @@ class _BatchTransaction:
             tick = self._batch.context.logical_clock.stamp()
             reply = b"".join(self._stored_results.values())
             self._tx.set(key, records.encode(Replay(method=methods.BATCH.number, tick=tick, reply=reply)))
-
-
-_MAX_MESSAGE_CHARS = 1024
-#: Of BatchReply.results and of Changed.request, then of the reply in Changed, as protobuf writes them.
-_RESULT_TAG, _REQUEST_TAG = b"\x0a", b"\x20"
-_REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a", "rename": b"\x32", "close": b"\x32", "sync": b"\x32"}
 
 
 def successful_result(kind: str, request: int, reply: bytes) -> bytes:

@@ -1,1 +1,1 @@
-"""Advisory locks of files: which exclude each other, who waits for whom, and how those of a dead client end."""
+"""Advisory locks of files: conflicts, deadlock detection, and how the locks of a dead client end (fencing)."""

@@ -10,6 +10,8 @@ from threefs_meta.lease import delegation
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_mutation
 
+MAX_DELEGATIONS = 256
+
 
 async def delegate(context: Context, request: pb.DelegateRequest) -> pb.DelegateReply:
     """A repeated request gets no delegation: that of the first answer may have been recalled since."""
@@ -26,9 +28,6 @@ async def delegate(context: Context, request: pb.DelegateRequest) -> pb.Delegate
         return pb.DelegateReply()
 
     return await run_mutation(context, methods.DELEGATE, mutation, work)
-
-
-MAX_DELEGATIONS = 256
 
 
 async def return_delegation(context: Context, request: pb.ReturnDelegationRequest) -> pb.ReturnDelegationReply:

@@ -94,6 +94,7 @@ async def read_locks(ns: Namespace, inode: int, client: bytes) -> tuple[ClientLo
 
 
 async def query_lock(context: Context, request: pb.QueryLockRequest) -> pb.QueryLockReply:
+    """The first lock that conflicts with the one asked for; none if the owner could have it."""
     file_locks.check(request.lock)
 
     async def work(ns: Namespace) -> pb.QueryLockReply:

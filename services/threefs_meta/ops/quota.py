@@ -23,6 +23,8 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
 
+_PAGE = 256
+
 
 async def set_quota(context: Context, request: pb.SetQuotaRequest) -> pb.QuotaReply:
     actor = actor_of(request)
@@ -71,9 +73,6 @@ async def _attribute_to_owners(ns: Namespace) -> None:
         root.by_user = True
         ns.put_inode_unseen(root)
         attribution.mark_for_retag(ns.tx, ROOT)
-
-
-_PAGE = 256
 
 
 async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.QuotaReply:

@@ -16,6 +16,12 @@ from threefs_meta.resolve.resolver import find
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
+MAX_PLACES = 4096
+_YIELD_EVERY = 1024  # places between two chances for other calls: some milliseconds
+
+#: Tags of BatchStatReply.results, of StatResult.inode and of BatchStatReply.inodes, as protobuf writes them.
+_RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
+
 
 async def stat(context: Context, request: pb.StatRequest) -> pb.InodeReply:
     actor = actor_of(request)
@@ -28,8 +34,8 @@ async def stat(context: Context, request: pb.StatRequest) -> pb.InodeReply:
 
 
 async def lookup(context: Context, request: pb.LookupRequest) -> pb.InodeReply:
+    """One name in a directory, which is given by its inode."""
     paths.check_name(request.name)
-
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.InodeReply:
@@ -52,6 +58,7 @@ async def _absence(ns: Namespace, request: pb.LookupRequest) -> NotFound | NotAD
 
 
 async def access(context: Context, request: pb.AccessRequest) -> pb.InodeReply:
+    """As access(2). Raises AccessDenied unless the user has the wanted access."""
     permissions.check_wanted(request.wanted)
     actor = actor_of(request)
 
@@ -63,14 +70,8 @@ async def access(context: Context, request: pb.AccessRequest) -> pb.InodeReply:
     return await run_readonly(context, work)
 
 
-MAX_PLACES = 4096
-_YIELD_EVERY = 1024  # places between two chances for other calls: some milliseconds
-
-#: Tags of BatchStatReply.results, of StatResult.inode and of BatchStatReply.inodes, as protobuf writes them.
-_RESULT_TAG, _RESULT_INODE_TAG, _INODE_TAG = b"\x0a", b"\x12", b"\x12"
-
-
 async def batch_stat(context: Context, request: pb.BatchStatRequest) -> PreencodedReply[pb.BatchStatReply]:
+    """Many places and paths, all as of one moment."""
     places, wanted = request.places, list(request.paths)
     count = len(places) + len(wanted)
     if count > MAX_PLACES:

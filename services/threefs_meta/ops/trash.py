@@ -15,6 +15,7 @@ from threefs_meta.transactions import NeedsChunkIo, run_mutation, run_readonly
 from threefs_meta.trash import retention
 
 MAX_TRASH_S = 10 * 366 * 24 * 3600
+MAX_ITEMS = 512  # of a page
 
 
 async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeReply:
@@ -41,9 +42,6 @@ async def set_trash(context: Context, request: pb.SetTrashRequest) -> pb.InodeRe
         return pb.InodeReply(inode=await ns.with_times(inode))
 
     return await run_mutation(context, methods.SET_TRASH, request.mutation, work)
-
-
-MAX_ITEMS = 512
 
 
 async def list_trash(context: Context, request: pb.ListTrashRequest) -> pb.ListTrashReply:

@@ -48,13 +48,13 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
     xattrs.check_name(request.name)
     xattrs.check_value(request.value)
     if request.create and request.replace:
-        raise InvalidArgument("to create an attribute and to replace one exclude each other")
+        raise InvalidArgument("a request may either create an attribute or replace one, not both")
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         _, inode = await find(ns, request.place, actor, follow=request.follow)
         if not inode.nlink and not await write_sessions.is_open_for_writing(ns, inode.inode):
-            # The collector relies on it: what it may free gets no new ones, and nobody opens again what has no name.
+            # The garbage collector relies on it: an inode that it may free gets no new attributes.
             raise not_found(request.place)
         xattrs.check_write(inode, actor, request.name, paths.shown_place(request.place))
         old = await xattrs.get(ns, inode, request.name)
@@ -79,7 +79,7 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
 def _set_access(inode: pb.Inode, actor: Credentials, value: bytes) -> None:
     acls.set_access(inode, acls.parse(value))
     if not actor.is_super and not actor.in_group(inode.gid):
-        inode.mode &= ~stat.S_ISGID  # as with a change of mode, which this is
+        inode.mode &= ~stat.S_ISGID  # as with every change of the mode
 
 
 async def remove_xattr(context: Context, request: pb.RemoveXattrRequest) -> pb.InodeReply:

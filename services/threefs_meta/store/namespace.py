@@ -1,6 +1,6 @@
 """Inodes and entries within one transaction, as typed records.
 
-Every read here is noted by the transaction, so a change of what an operation has looked at (path components, the
+Every read here is noted by the transaction, so a change of what an operation has read (path components, the
 parent, the entry itself) is a conflict. Times of directories are the exception: they are written without being read, so
 two operations in one directory conflict only if they name the same entry.
 """
@@ -38,7 +38,8 @@ from threefs_meta.store.entry_codec import Entry
 MAX_COUNTED = 1024  # subdirectories
 _TOKEN_BYTES = 8
 _CHANGE_MASK = (1 << 64) - 1
-#: Each subdirectory has a key of its own beside the times: so nobody who makes one conflicts with another.
+#: Each subdirectory has a key of its own beside the times, so two transactions that make subdirectories do not
+#: conflict.
 _PRESENT = records.encode(common_pb2.Empty())
 
 
@@ -62,7 +63,7 @@ class Namespace:
         self._random = random
         self._quotas = quotas
         self._shared: dict[int, pb.Inode | None] = {}  # what `read_shared` has found
-        self._quota_marks: dict[int, tuple[int, bool]] = {}  # for whom directories count, where they do for somebody
+        self._quota_marks: dict[int, tuple[int, bool]] = {}  # the accounts of directories that have some
         self._charges: dict[int, Charges] = {}  # what inodes cost, as far as seen and put here
         self._delta: dict[Account, Cost] = {}  # what has changed of that
         self._delta_key = b""
@@ -322,7 +323,7 @@ class Namespace:
     def link_unnamed(self, inode: pb.Inode, directory: pb.Inode) -> None:
         """The first name of a file that was made without one. Raises QuotaExceeded.
 
-        As long as it is marked, a session keeps it: it is in no queue, and nobody frees it.
+        While it is marked as unnamed, a session keeps it: it is in no queue, and the collector does not free it.
         """
         assert inode.unnamed, "only a file that was made without a name is linked so"
         inode.unnamed = False
@@ -366,6 +367,6 @@ async def make_root(tx: Transaction, now_ns: int, uid: int = 0, gid: int = 0) ->
         root = pb.Inode(inode=ROOT, type=pb.DIRECTORY, mode=0o755, nlink=1, parent=ROOT, uid=uid, gid=gid)
         root.atime_ns = root.mtime_ns = root.ctime_ns = root.birth_ns = now_ns
         ns.put_inode(root)
-    elif uid and not (root.uid or root.gid):  # made when nobody was told apart
+    elif uid and not (root.uid or root.gid):  # made by a version that did not know users
         root.uid, root.gid = uid, gid
         ns.put_inode(root)

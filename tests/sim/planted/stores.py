@@ -125,7 +125,7 @@ def changes_are_not_counted() -> None:
 
 
 @plant_for(f"{_LEASE_REAPER}::test_what_the_client_holds_anew_under_the_same_key_stays")
-def sweeper_does_not_look_again() -> None:
+def lease_reaper_does_not_look_again() -> None:
     """What a client holds anew goes with what it held before."""
 
     def blind(release: Any) -> Any:
@@ -139,7 +139,7 @@ def sweeper_does_not_look_again() -> None:
 
 
 @plant_for(f"{_LEASE_REAPER}::test_a_damaged_record_holds_up_nobody")
-def damaged_record_stops_the_sweeper() -> None:
+def damaged_record_stops_the_lease_reaper() -> None:
     """One record that cannot be read holds up all that clients have left behind."""
 
     class Never(Exception):

@@ -117,7 +117,7 @@ async def test_whatever_is_done_the_sums_are_right(bench: MetaBench, seed: int) 
         if number == 30:
             await bench.set_quota(uid=0)
         if dice.random() < 0.1:
-            await asyncio.gather(bench.bookkeeper.run_once(), UsageAggregator(bench.context).run_once())
+            await asyncio.gather(bench.usage_aggregator.run_once(), UsageAggregator(bench.context).run_once())
         if dice.random() < 0.05:
             await bench.collect_all()
     await bench.audit()
@@ -142,12 +142,12 @@ async def test_many_deltas_are_added_up_in_pages_also_by_two(bench: MetaBench) -
 async def test_it_runs_by_itself_until_it_is_stopped(bench: MetaBench) -> None:
     await bench.set_quota("/", limit_inodes=5)
     await bench.create("/a")
-    bench.bookkeeper.start()
+    bench.usage_aggregator.start()
     while bench.context.quotas.status(b"t" + (1).to_bytes(8, "big")) is None or await bench.engine.begin().get_range(
         *keys.DELTAS
     ):
         await asyncio.sleep(0)
-    await bench.bookkeeper.stop()
+    await bench.usage_aggregator.stop()
 
 
 async def test_the_quota_of_a_directory_goes_with_it(bench: MetaBench) -> None:
