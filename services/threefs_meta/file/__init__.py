@@ -1,1 +1,1 @@
-"""Files: how they are made, opened, made longer and cut."""
+"""Files: new inodes, layouts, lengths and truncates."""

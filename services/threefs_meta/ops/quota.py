@@ -1,7 +1,7 @@
 """Set, clear, show and list the quotas of directory trees and users.
 
-A limit holds at once. What existed before is counted step by step; `Quota.counting` says that this has not ended. What
-is used is a sum that is kept (`quota/aggregator.py`), so it is shown at once, however large the tree is.
+A limit holds at once. Inodes that existed before are counted step by step; `Quota.counting` says that this has not
+ended. The usage is a stored sum (`quota/aggregator.py`), so it is shown at once, however large the tree is.
 """
 
 from threefs.errors import NotADirectory

@@ -63,21 +63,21 @@ class UsageAggregator:
         if not self._has_dropped_limits:
             await self._change(_drop_limits_of_removed)
             self._has_dropped_limits = True
-        added = walked = 0
+        added = charged = 0
         for _ in range(_PAGES_PER_ROUND):
             page = await self._change(_fold_deltas)
             added += page
             if page < DELTAS_PER_TRANSACTION:
                 break
         for _ in range(_PAGES_PER_ROUND):
-            step = await self._change(self._walk)
-            walked += step
+            step = await self._change(self._charge_entries)
+            charged += step
             if not step:
                 break
         await self._change(self._context.quotas.load)
-        return bool(added or walked)
+        return bool(added or charged)
 
-    async def _walk(self, tx: Transaction) -> int:
+    async def _charge_entries(self, tx: Transaction) -> int:
         """Charge some entries of a noted directory to its accounts; 0 when no directory is noted."""
         pairs = await tx.get_range(*keys.RETAGS, limit=1, snapshot=True)
         if not pairs:

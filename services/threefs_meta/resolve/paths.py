@@ -11,7 +11,7 @@ MAX_NAME_BYTES = 255
 MAX_PATH_BYTES = 4096
 MAX_TARGET_BYTES = 4095  # of a symbolic link: with its NUL it fits into the buffers of programs
 MAX_SYMLINKS = 40  # followed on one path
-MAX_PARTS = 4096  # components still to walk, with those of symlinks
+MAX_PARTS = 4096  # components still to resolve, with those of symbolic links
 
 
 def split(path: bytes) -> list[bytes]:
