@@ -120,7 +120,7 @@ async def _reconnect(context: Context, ns: Namespace, inode: pb.Inode, now_ns: i
     one."""
     directory = await _lost_and_found(context, ns)
     if directory == inode.inode:
-        raise NotADirectory("/lost+found itself has lost its place: remove its entry, then check again")
+        raise NotADirectory("/lost+found lies below itself: run the repair again, which gives it back its place")
     name = b"#%d" % inode.inode
     for number in range(1, _MAX_TRIES):
         if await ns.tx.get(keys.entry(directory, name)) is None:

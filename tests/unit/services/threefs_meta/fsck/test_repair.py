@@ -34,3 +34,15 @@ async def test_names_in_lost_and_found_that_are_taken(bench: MetaBench) -> None:
     found = await check_metadata(meta, repair=True)
     assert found.exit_code == 4 and "are taken" in found.findings[0].detail
     await damage.put_entry(bench, ROOT, b"a", inode.inode, inode.type)
+
+
+async def test_lost_and_found_below_itself_gets_its_place_back(bench: MetaBench) -> None:
+    directory = await bench.mkdir("/lost+found")
+    directory.parent, directory.name = directory.inode, b"x"
+    await damage.put_inode(bench, directory)
+    await damage.put_entry(bench, directory.inode, b"x", directory.inode, directory.type)
+    meta = LocalMeta(bench.context)
+    for _ in range(3):
+        found = await check_metadata(meta, repair=True)
+    assert found.exit_code == 0, found
+    assert (await bench.stat("/lost+found")).parent == ROOT
