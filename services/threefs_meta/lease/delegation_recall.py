@@ -2,7 +2,7 @@
 
 Each service that waits counts from the moment at which it has itself seen the recall: clocks are never compared. Mostly
 the wait takes some milliseconds, because a holder at work learns of the recall with its next name and returns the
-delegation. A holder that is dead or idle is waited for only as long as it may rely on the delegation (DELEGATION_RECALL_S).
+delegation. A holder that is dead or idle is waited for only for DELEGATION_RECALL_S.
 """
 
 import itertools
