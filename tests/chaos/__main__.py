@@ -36,7 +36,8 @@ _WORLDS = {"small": [SMALL], "wide": [WIDE], "both": [SMALL, WIDE]}
     help="small: one manager, one meta service. wide: three, two, all on etcd, and two mounts.",
 )
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the counts there.")
-def main(minutes: float, seed: int, clients: int, world: str, path: Path | None) -> None:
+@click.option("--logs", type=click.Path(path_type=Path), help="Keep the logs of all processes there after a violation.")
+def main(minutes: float, seed: int, clients: int, world: str, path: Path | None, logs: Path | None) -> None:
     """Kill, stop and cut off real processes under load, and check what clients saw and what replicas hold."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes, namespaces and mounts go away then too
     shapes = []
@@ -52,6 +53,8 @@ def main(minutes: float, seed: int, clients: int, world: str, path: Path | None)
             cluster_in(Path(directory), shape) as cluster,
         ):
             results.append(asyncio.run(run(cluster, minutes * 60 / len(shapes), seed, clients)))
+            if logs is not None and results[-1]["violations"]:
+                cluster.keep_logs(logs)
         click.echo(json.dumps(results[-1], indent=2))
     if path is not None:
         path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
@@ -75,6 +78,7 @@ async def run(cluster: Cluster, seconds: float, seed: int, clients: int) -> dict
     counting.start()
     faults = Faults(cluster, seed, tell)
     load.fault = lambda: faults.now
+    load.tell = tell
     loading = asyncio.gather(load.run(), names.run())
     await asyncio.sleep(1.0)
     await faults.run(seconds)

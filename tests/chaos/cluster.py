@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 import signal
 import subprocess
 import time
@@ -174,6 +175,12 @@ class Cluster:
     def ended(self) -> list[str]:
         """What runs no longer, although nobody ended it."""
         return [f"{name} has ended:\n{self.programs[name].log()}" for name in self.programs if not self.alive(name)]
+
+    def keep_logs(self, directory: Path) -> None:
+        for log in self.directory.rglob("log"):
+            kept = directory / log.relative_to(self.directory)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(log, kept)
 
     def launch(self, name: str) -> None:
         if not self.alive(name):

@@ -35,6 +35,7 @@ class Load:
         self.longest = {"read": 0.0, "write": 0.0, "meta": 0.0}
         self.by_fault: dict[str, dict[str, float]] = {}
         self.fault: Callable[[], str] = lambda: ""  # what is wrong at this moment
+        self.tell: Callable[[str], None] = lambda line: None  # prints a line with its time
         self._address = address
         self._clients = clients
         self._seed = seed
@@ -51,6 +52,10 @@ class Load:
 
     def stop(self) -> None:
         self._stopping = True
+
+    def _failed(self, what: str, began: float, error: ThreefsError) -> None:
+        self.errors.append(f"{what} failed after {time.monotonic() - began:.1f} s: {error!r}")
+        self.tell(self.errors[-1])
 
     def _done(self, kind: str, began: float, fault: str) -> None:
         lasted = time.monotonic() - began
@@ -91,7 +96,7 @@ class Load:
             deadline = link.clock.monotonic() + _TIMEOUT_S
             await link.reader.read_into([(ReadFile(inode, layout, CHUNK_BYTES, 0), 0, view)], deadline)
         except ThreefsError as error:
-            self.errors.append(f"read of {chunk}: {error!r}")
+            self._failed(f"read of {chunk}", begin, error)
             return
         end = time.monotonic()
         self.history.append(
@@ -121,7 +126,7 @@ class Load:
             else:
                 await link.chunks.remove(layout, inode, 0, timeout_s=_TIMEOUT_S)
         except ThreefsError as error:
-            self.errors.append(f"{kind} of {chunk}: {error!r}")
+            self._failed(f"{kind} of {chunk}", change.invoked, error)
             if error.retry is Retry.UNKNOWN:
                 self.unknown += 1
             else:
@@ -143,7 +148,7 @@ class Load:
                 try:
                     await self._file_step(fs, f"/files{number}", known, dice)
                 except ThreefsError as error:
-                    self.errors.append(f"file operation: {error!r}")
+                    self._failed("file operation", began, error)
                     return
                 self._done("meta", began, fault or self.fault())
                 await asyncio.sleep(0.02)
