@@ -177,7 +177,8 @@ class Cluster:
         return [f"{name} has ended:\n{self.programs[name].log()}" for name in self.programs if not self.alive(name)]
 
     def keep_logs(self, directory: Path) -> None:
-        for log in self.directory.rglob("log"):
+        """And what the programs on its mounts have printed."""
+        for log in [*self.directory.rglob("log"), *self.directory.glob("counted-*")]:
             kept = directory / log.relative_to(self.directory)
             kept.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(log, kept)

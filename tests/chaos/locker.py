@@ -1,7 +1,7 @@
 """Programs on different mounts that count in one file, under a lock: `python -m tests.chaos.locker FILE STOP`.
 
-Each step locks the file, reads the number in it, and stores the next one. It prints `told NUMBER` once fsync has said
-that it is stored, and `began NUMBER` before. Two holders of the lock at a time would tell the same number twice, and
+Each step locks the file, reads the number in it, and stores the next one. It prints `told NUMBER TIME` once fsync has
+said that it is stored, and `began NUMBER TIME` before. Two holders of the lock at a time would tell the same number twice, and
 bytes that were written under a lock that was lost would take numbers back. It ends when the file STOP is there,
 or its parent is gone.
 """
@@ -25,10 +25,10 @@ def step(path: str) -> None:
     try:
         fcntl.lockf(file, fcntl.LOCK_EX)
         number = int(os.pread(file, DIGITS, 0) or b"0") + 1
-        print(f"began {number}", flush=True)
+        print(f"began {number} {time.monotonic():.4f}", flush=True)
         os.pwrite(file, b"%0*d" % (DIGITS, number), 0)
         os.fsync(file)
-        print(f"told {number}", flush=True)
+        print(f"told {number} {time.monotonic():.4f}", flush=True)
     finally:
         os.close(file)
 
@@ -38,7 +38,7 @@ def judge(lines: Iterable[str], last: int) -> list[str]:
     told: Counter[int] = Counter()
     began: set[int] = set()
     for line in lines:
-        word, _, number = line.partition(" ")
+        word, number, *_ = [*line.split(), ""]
         if word == "told":
             told[int(number)] += 1
         elif word == "began":
@@ -59,7 +59,7 @@ def main(path: str, stop: str) -> None:
         try:
             step(path)
         except (OSError, ValueError) as error:  # a mount that died, a lock that was lost: come again
-            print(f"failed {error}", flush=True)
+            print(f"failed {time.monotonic():.4f} {error}", flush=True)
             time.sleep(_TROUBLE_S)
         time.sleep(_PAUSE_S)
 
