@@ -1,9 +1,9 @@
 """Programs on different mounts that count in one file, under a lock: `python -m tests.chaos.locker FILE STOP`.
 
 Each step locks the file, reads the number in it, and stores the next one. It prints `told NUMBER TIME` once fsync has
-said that it is stored, and `began NUMBER TIME` before. Two holders of the lock at a time would tell the same number twice, and
-bytes that were written under a lock that was lost would take numbers back. It ends when the file STOP is there,
-or its parent is gone.
+said that it is stored, and `began NUMBER TIME` before. Two holders of the lock at a time would tell the same number
+twice, and bytes that were written under a lock that was lost would take numbers back. It ends when the file STOP is
+there, or its parent is gone.
 """
 
 import fcntl

@@ -35,4 +35,4 @@ def test_it_counts(tmp_path: Path) -> None:
         (tmp_path / "stop").touch()
         lines += program.stdout.read().splitlines()
     assert not locker.judge(lines, int((tmp_path / "count").read_bytes()))
-    assert lines[:2] == ["began 1", "told 1"]
+    assert [line.split()[:2] for line in lines[:2]] == [["began", "1"], ["told", "1"]]
