@@ -1,5 +1,6 @@
 """An open file: reads and writes at offsets, its length, and the write session at the meta service."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -56,7 +57,8 @@ class Handle:
         self._reported_end = self.file.length
         self._attempted_end = 0  # end of all writes that were begun
         self._finished_appends_end = 0  # end of the appends that are finished
-        self._needs_sync = False  # bytes were written that the meta service does not know of
+        self._needs_sync = False  # bytes were written that were not yet reported to the meta service
+        self._reporting = asyncio.Lock()  # held while a report is on its way: until then nobody may rely on it
         self._unsynced_end = 0  # end of the unsynced writes that were acknowledged
         self._unsynced_version: int | None = (
             None  # the truncate version that was known before the first of them was sent
@@ -81,8 +83,8 @@ class Handle:
 
     @property
     def needs_sync(self) -> bool:
-        """Something was written that the meta service does not know of."""
-        return self._needs_sync
+        """Something was written that the meta service may not know of."""
+        return self._needs_sync or self._reporting.locked()
 
     def _register(self) -> None:
         """A removed file is kept while it is open here. A write session does so by itself."""
@@ -274,9 +276,14 @@ class Handle:
         self._unsynced_end, self._unsynced_version = 0, None
 
     async def sync(self) -> None:
-        """Report the length to the meta service."""
-        if not self._needs_sync:
-            return
+        """Report the length to the meta service. A report that another call has sent is waited for, and repeated if it
+        failed."""
+        if self.needs_sync:
+            async with self._reporting:
+                if self._needs_sync:
+                    await self._report()
+
+    async def _report(self) -> None:
         request = pb.SyncRequest(mutation=self.context.meta.mutation(), inode=self.inode)
         if self._finished_appends_end:
             request.session, request.appends_end = self._session, self._finished_appends_end
@@ -328,6 +335,8 @@ class Handle:
         """The request that ends the write session. The handle has no session from here on; release the lease after the
         call."""
         session, self._session = self._session, b""
+        if self._reporting.locked():  # that report may come later, or fail: the chains know what it says
+            self._needs_sync = self._length_unknown = True
         request = pb.CloseRequest(mutation=self.context.meta.mutation(), inode=self.inode, session=session)
         self._fill_report(request)
         return request

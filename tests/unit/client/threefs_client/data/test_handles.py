@@ -1,3 +1,5 @@
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -111,6 +113,61 @@ def test_a_failed_sync_is_done_again() -> None:
             await handle.sync()
         assert files.meta.files[b"a"].length == 0
         await handle.sync()
+        assert files.meta.files[b"a"].length == 3
+
+    play(scene)
+
+
+def test_a_sync_waits_for_the_report_that_another_one_has_sent() -> None:
+    """What it stands for is not known to others before."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"abc"))
+        reported, report = asyncio.Event(), files.meta._sync
+
+        async def slow(request: pb.SyncRequest | pb.CloseRequest) -> pb.InodeReply:
+            await reported.wait()
+            return await report(request)
+
+        files.meta._sync = slow  # type: ignore[method-assign]
+        first = asyncio.ensure_future(handle.sync())
+        await files.context.clock.sleep(0.01)
+        assert handle.needs_sync
+        second = asyncio.ensure_future(handle.sync())
+        await files.context.clock.sleep(0.01)
+        assert not second.done() and files.meta.files[b"a"].length == 0
+        reported.set()
+        await asyncio.gather(first, second)
+        assert files.meta.files[b"a"].length == 3 and not handle.needs_sync
+
+    play(scene)
+
+
+def test_a_close_during_a_report_asks_the_chains() -> None:
+    """Else nobody would know the length if the report failed."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"abc"))
+        report = asyncio.ensure_future(handle.sync())
+        await asyncio.sleep(0)
+        assert handle.needs_sync and not report.done()
+        request = handle.close_request()
+        assert request.exact and request.written
+        with contextlib.suppress(SessionLost):
+            await report
+
+    play(scene)
+
+
+def test_a_sync_repeats_the_report_that_another_one_could_not_send() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"abc"))
+        files.peers.meta_faults = [(False, SessionLost())]
+        first, second = await asyncio.gather(handle.sync(), handle.sync(), return_exceptions=True)
+        assert isinstance(first, SessionLost) and second is None
         assert files.meta.files[b"a"].length == 3
 
     play(scene)
