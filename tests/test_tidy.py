@@ -19,6 +19,14 @@ NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 #: Tests of a module lie where it does, below one of these: the second if they need real services or a mount.
 MIRRORS = ("unit", "cluster")
 
+#: Unit tests use these stand-ins for a disk, and nothing else of the simulator.
+STAND_INS = {"tests.sim.content", "tests.sim.disk", "tests.sim.record_table"}
+#: Nor do they use a cluster, a mount or a database of processes.
+NOT_FOR_UNITS = re.compile(
+    r"tests\.(sim|cluster|contract|chaos|e2e|bench)\b.*|threefs_cli\.local_cluster"
+    r"|tests\.harness\.(cluster|shared_cluster|client_driver|mounts|etcd|postgres)"
+)
+
 #: Inside the library a module imports only from its own row or one above it ...
 LAYERS = (
     {"wire"},
@@ -232,6 +240,17 @@ def test_every_mirrored_test_has_its_module() -> None:
             if not {str(module), str(package)} & present:
                 breaches.append(f"{name} tests {module}, which is not there")
     report(breaches)
+
+
+def test_unit_tests_need_no_cluster_and_no_simulator() -> None:
+    report(
+        [
+            f"{name}:{line}: {module} is not for unit tests"
+            for name in sources("tests/unit/")
+            for module, line in imports(name)
+            if NOT_FOR_UNITS.fullmatch(module) and module not in STAND_INS
+        ]
+    )
 
 
 def test_packages_are_packages_and_tests_are_not() -> None:

@@ -42,8 +42,13 @@ class MemoryEngine:
         self._table = VersionedTable()
         self._changes: deque[tuple[float, int, bytes]] = deque()  # (moment, version, key), oldest first
 
+    @property
+    def version(self) -> int:
+        """The number of commits. While it stays the same, the content does."""
+        return self._history.version
+
     def begin(self) -> BufferedTransaction:
-        version = self._history.version
+        version = self.version
         return BufferedTransaction(self, _At(self._table, version), version, self._clock)
 
     async def close(self) -> None:

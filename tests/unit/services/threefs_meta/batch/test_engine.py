@@ -293,7 +293,7 @@ async def test_a_directory_keeps_the_time_of_the_last_change_in_it(bench: MetaBe
 
 
 async def test_too_much_for_one_transaction_is_divided(bench: MetaBench) -> None:
-    changes = [create_of(f"/{number}" + "/y" * 40, parents=True) for number in range(MAX_CHANGES)]
+    changes = [create_of(f"/{number}" + "/y" * 20, parents=True) for number in range(MAX_CHANGES)]
     assert await changed(bench, *changes) == [0] * MAX_CHANGES
     made = await bench.engine.begin().get_range(*keys.REPLAYS)
     assert 1 < len(made) < 16, "a record of each transaction"

@@ -27,13 +27,14 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map(lambda parts: "/" + "/".join
 
 
 class NamespaceMachine(RuleBasedStateMachine):
-    """Every rule does the same to both and compares results and errors; every step ends in the audit."""
+    """Every rule does the same to both and compares results and errors. Every change of either ends in the audit."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.fs = self.wait(MetaBench(conflict_rate=0.1, unknown_rate=0.1, seed=1).start())
         self.model = Model()
+        self.checked: tuple[int, dict[str, Any]] | None = None  # version of the store, and the tree of the model
 
     def wait(self, work: Awaitable[Any]) -> Any:
         return self.loop.run_until_complete(work)
@@ -90,12 +91,13 @@ class NamespaceMachine(RuleBasedStateMachine):
         self.wait(self.fs.collector.collect())
 
     @invariant()
-    def same_tree(self) -> None:
-        assert self.wait(self.tree("/")) == self.model.shown()
-
-    @invariant()
-    def sound(self) -> None:
-        self.wait(self.fs.audit())
+    def same_tree_and_sound(self) -> None:
+        """Most steps are refused and write nothing. Then both are as they were when they were last compared."""
+        now = self.fs.engine.version, self.model.shown()
+        if now != self.checked:
+            assert self.wait(self.tree("/")) == now[1]
+            self.wait(self.fs.audit())
+            self.checked = now
 
     async def tree(self, path: str) -> dict[str, Any]:
         shown: dict[str, Any] = {}
