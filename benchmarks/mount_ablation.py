@@ -247,7 +247,7 @@ def serve(without: str, address: str, point: str) -> None:
     """In a process of its own."""
     if without != ALL:
         MECHANISMS[without].take_away()
-    options = MountOptions(others=os.geteuid() == 0)
+    options = MountOptions(allow_other=os.geteuid() == 0)
     uvloop.run(server.serve(address, point, options, lambda: print("ready", flush=True)))
 
 

@@ -65,11 +65,11 @@ def mount(
     name of its log.
     """
     url = selector.url()
-    others = not private and may_allow_other()
+    allow_other = not private and may_allow_other()
     options = MountOptions(
         cache_s=cache_s,
         timeout_s=timeout_s,
-        others=others,
+        allow_other=allow_other,
         flags=tuple((flags or "rw").split(",")),
         key_file=os.path.abspath(key_file) if (key_file := selector.key_file()) else "",
         supervise=supervise,
@@ -129,7 +129,7 @@ def may_allow_other() -> bool:
 def server_command(url: str, place: str, options: MountOptions) -> list[str]:
     command = [sys.executable, "-m", "threefs_mount", "--address", url]
     command += ["--cache", str(options.cache_s), "--timeout", str(options.timeout_s)]
-    command += [] if options.others else ["--private"]
+    command += [] if options.allow_other else ["--private"]
     command += ["--supervise"] if options.supervise else []
     command += ["--key-file", options.key_file] if options.key_file else []
     command += [word for flag in options.flags for word in ("--flag", flag)]

@@ -13,7 +13,7 @@ from io import StringIO
 from pathlib import Path
 
 from threefs_client.keyring import TOKEN_VARIABLE
-from threefs_mount.options import HANDED_ON
+from threefs_mount.options import KERNEL_OPTIONS
 
 from threefs.errors import InvalidArgument
 
@@ -73,7 +73,7 @@ def arguments(words: Sequence[str]) -> list[str] | None:
     if len(places) != 2:
         raise InvalidArgument(_USAGE)
     if "remount" in chosen:
-        flags = [option for option in chosen if option in HANDED_ON]
+        flags = [option for option in chosen if option in KERNEL_OPTIONS]
         command = ["mount", "--internal-only", "-o", ",".join(["remount", *flags]), "--", *places]
     else:
         command = ["threefs", "mount", "--address", places[0], *_options(chosen), "--", places[1]]
@@ -85,7 +85,7 @@ def _options(chosen: Sequence[str]) -> list[str]:
     flags: list[str] = []
     for option in filter(None, chosen):
         name, _, value = option.partition("=")
-        if option in HANDED_ON:
+        if option in KERNEL_OPTIONS:
             flags.append(option)
         elif name in _VALUE_OPTIONS and value:
             words += [_VALUE_OPTIONS[name], value]

@@ -18,8 +18,8 @@ from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
 from threefs_client.data.reads import Reader
 from threefs_client.metadata.atime_reporter import AtimeReporter
+from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.metadata.lease import Lease
-from threefs_client.metadata.meta_calls import MetaCalls
 from threefs_client.metadata.session_closer import SessionCloser
 from threefs_client.options import Options
 
@@ -33,7 +33,7 @@ class ClientContext:
     cluster: RoutingWatcher
     chunks: ChunkClient
     reader: Reader
-    meta: MetaCalls
+    meta: MetaClient
     lease: Lease
     session_closer: SessionCloser
     atime_reporter: AtimeReporter
@@ -81,7 +81,7 @@ async def connect(
         attempt_timeout_s=options.attempt_timeout_s,
     )
     caller = credentials.process_caller()
-    meta = MetaCalls(
+    meta = MetaClient(
         peers, cluster, client, caller, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
     )
     lease = lease_of(client, meta, cluster, options.timeout_s, clock)
@@ -102,14 +102,14 @@ async def connect(
     )
 
 
-def lease_of(client: ClientId, meta: MetaCalls, cluster: RoutingWatcher, timeout_s: float, clock: Clock) -> Lease:
+def lease_of(client: ClientId, meta: MetaClient, cluster: RoutingWatcher, timeout_s: float, clock: Clock) -> Lease:
     def renew(request: pb.RenewLeaseRequest, timeout_s: float) -> Awaitable[pb.RenewLeaseReply]:
         return meta.call(RENEW_LEASE, request, timeout_s=timeout_s)
 
     return Lease(client, renew, lambda: cluster.routing.lease_s, timeout_s=timeout_s, clock=clock)
 
 
-def session_closer_of(meta: MetaCalls, lease: Lease, clock: Clock) -> SessionCloser:
+def session_closer_of(meta: MetaClient, lease: Lease, clock: Clock) -> SessionCloser:
     def send(request: pb.CloseRequest, caller: pb.Caller | None, timeout_s: float) -> Awaitable[pb.InodeReply]:
         request.mutation.CopyFrom(meta.mutation())
         return meta.call(CLOSE, request, timeout_s=timeout_s, caller=caller)
@@ -117,7 +117,7 @@ def session_closer_of(meta: MetaCalls, lease: Lease, clock: Clock) -> SessionClo
     return SessionCloser(send, lease, clock=clock)
 
 
-def atime_reporter_of(meta: MetaCalls, options: Options, clock: Clock) -> AtimeReporter:
+def atime_reporter_of(meta: MetaClient, options: Options, clock: Clock) -> AtimeReporter:
     def send(request: pb.ReportAtimeRequest, timeout_s: float) -> Awaitable[pb.ReportAtimeReply]:
         return meta.call(REPORT_ATIME, request, timeout_s=timeout_s)
 

@@ -34,7 +34,7 @@ Progress = Callable[[str, int], None]
 
 
 class MetaService(Protocol):
-    """The part of threefs_client.metadata.meta_calls.MetaCalls that a check needs."""
+    """The part of threefs_client.metadata.call_retry.MetaClient that a check needs."""
 
     def mutation(self) -> pb.Mutation: ...
 

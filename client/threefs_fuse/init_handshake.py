@@ -47,9 +47,9 @@ def answer(body: memoryview, options: SessionOptions) -> tuple[Negotiated | None
         features & _LOW,
         options.background,
         options.background * 3 // 4,
-        protocol.MOST_PAYLOAD_BYTES,
+        protocol.MAX_PAYLOAD_BYTES,
         1,  # times are exact to the nanosecond
-        protocol.MOST_PAGES,
+        protocol.MAX_PAGES,
         0,
         features >> 32,
     )

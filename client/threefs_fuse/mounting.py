@@ -14,7 +14,7 @@ _DEVICE = "/dev/fuse"
 _HELPER = "fusermount3"
 _NOSUID, _NODEV = 1 << 1, 1 << 2
 _DETACH = 2
-#: Words of mount(8), and what they do to the flags of mount(2): (set, clear).
+#: Options of mount(8), and what they do to the flags of mount(2): (set, clear).
 _FLAGS = {
     "ro": (1 << 0, 0),
     "rw": (0, 1 << 0),
@@ -33,30 +33,31 @@ _FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class MountRequest:
-    """It is shown as `source`, of the type fuse.`subtype`. `words` are those of mount(8) that `known_words` has."""
+    """A mount that the system shows as `source`, of the type fuse.`subtype`. `options` are those of mount(8) that
+    `known_options` returns."""
 
     point: str
     source: str
     subtype: str
-    words: Sequence[str] = ()
-    others: bool = False  # users other than the one who mounts
+    options: Sequence[str] = ()
+    allow_other: bool = False  # users other than the one who mounts may use it
 
 
-def known_words() -> frozenset[str]:
+def known_options() -> frozenset[str]:
     return frozenset(_FLAGS)
 
 
-def flags(words: Sequence[str]) -> int:
-    """Of mount(2). What could raise privileges is off unless it is asked for."""
+def flags(options: Sequence[str]) -> int:
+    """The flags of mount(2). Set-user-id programs and devices do not work unless an option allows them."""
     found = _NOSUID | _NODEV
-    for word in words:
-        on, off = _FLAGS[word]
+    for option in options:
+        on, off = _FLAGS[option]
         found = found & ~off | on
     return found
 
 
 def mount(request: MountRequest) -> int:
-    """An open descriptor of the kernel's side. Raises OSError."""
+    """Mount, and return the open descriptor of /dev/fuse. Raises OSError."""
     return _mount_as_root(request) if os.geteuid() == 0 else _mount_by_helper(request)
 
 
@@ -64,15 +65,15 @@ def _mount_as_root(request: MountRequest) -> int:
     mode = stat.S_IFMT(os.stat(request.point).st_mode)
     fd = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        words = [f"fd={fd}", f"rootmode={mode:o}", f"user_id={os.getuid()}", f"group_id={os.getgid()}"]
-        words += ["default_permissions", *(["allow_other"] if request.others else [])]
+        options = [f"fd={fd}", f"rootmode={mode:o}", f"user_id={os.getuid()}", f"group_id={os.getgid()}"]
+        options += ["default_permissions", *(["allow_other"] if request.allow_other else [])]
         _call(
             "mount",
             os.fsencode(request.source),
             os.fsencode(request.point),
             f"fuse.{request.subtype}".encode(),
-            ctypes.c_ulong(flags(request.words)),
-            ",".join(words).encode(),
+            ctypes.c_ulong(flags(request.options)),
+            ",".join(options).encode(),
         )
     except BaseException:
         os.close(fd)
@@ -82,20 +83,20 @@ def _mount_as_root(request: MountRequest) -> int:
 
 def _mount_by_helper(request: MountRequest) -> int:
     source = request.source.replace("\\", "\\\\").replace(",", "\\,")
-    words = [f"fsname={source}", f"subtype={request.subtype}", "default_permissions", *request.words]
-    words += ["allow_other"] if request.others else []
-    command = [_HELPER, "-o", ",".join(words), "--", request.point]
+    options = [f"fsname={source}", f"subtype={request.subtype}", "default_permissions", *request.options]
+    options += ["allow_other"] if request.allow_other else []
+    command = [_HELPER, "-o", ",".join(options), "--", request.point]
     try:
-        fd, said = fd_passing.descriptor_of(command, "_FUSE_COMMFD")
+        fd, message = fd_passing.descriptor_of(command, "_FUSE_COMMFD")
     except FileNotFoundError:
         raise OSError(errno.ENOENT, f"the program {_HELPER} is not installed") from None
     if fd is None:
-        raise OSError(errno.EPERM, said.strip() or f"{_HELPER} has failed")
+        raise OSError(errno.EPERM, message.strip() or f"{_HELPER} failed and said nothing")
     return fd
 
 
 def unmount(point: str) -> None:
-    """Detach it now; programs that still use it keep what they have open. Raises OSError."""
+    """Detach the mount now. Programs go on with the files that they have open. Raises OSError."""
     if os.geteuid() == 0:
         _call("umount2", os.fsencode(point), ctypes.c_int(_DETACH))
         return

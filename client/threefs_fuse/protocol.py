@@ -9,9 +9,9 @@ NEWEST_MINOR = 39
 ROOT = 1  # the inode number of the root
 
 #: Payload of the largest request; together with the longest head it fits into one buffer.
-MOST_PAYLOAD_BYTES = 1 << 20
+MAX_PAYLOAD_BYTES = 1 << 20
 HEAD_BYTES = 4096
-MOST_PAGES = 256
+MAX_PAGES = 256
 NAME_BYTES = 1024  # the longest name that the kernel passes on
 
 

@@ -45,8 +45,8 @@ _EXTENSION = Struct("=II")
 #: Where the payload of a WRITE begins in its buffer.
 WRITE_HEAD_BYTES = HEADER.size + _WRITE.size
 _NS = 1_000_000_000
-_MOST_GROUPS = 64
-_MOST_NAME_BYTES = 2 * protocol.HEAD_BYTES  # of a target of a link, too
+_MAX_GROUPS = 64
+_MAX_NAME_BYTES = 2 * protocol.HEAD_BYTES  # of a target of a link, too
 
 
 class Malformed(Exception):
@@ -91,14 +91,14 @@ class Lock:
 def _names(body: memoryview, count: int) -> tuple[bytes, ...]:
     """So many strings, one behind the other."""
     parts = bytes(body).split(b"\0", count)
-    if len(parts) <= count or max(map(len, parts[:count])) > _MOST_NAME_BYTES:
+    if len(parts) <= count or max(map(len, parts[:count])) > _MAX_NAME_BYTES:
         raise Malformed("a name does not end")
     return tuple(parts[:count])
 
 
 def name(body: memoryview) -> tuple[bytes]:
     found, end, _ = bytes(body).partition(b"\0")
-    if not end or len(found) > _MOST_NAME_BYTES:
+    if not end or len(found) > _MAX_NAME_BYTES:
         raise Malformed("a name does not end")
     return (found,)
 
@@ -201,7 +201,7 @@ def create(body: memoryview) -> tuple[bytes, int, int, int]:
 def read(body: memoryview) -> tuple[int, int, int]:
     """Handle, offset, size."""
     handle, offset, size, _, _, _, _ = _READ.unpack_from(body)
-    return handle, offset, min(size, protocol.MOST_PAYLOAD_BYTES)
+    return handle, offset, min(size, protocol.MAX_PAYLOAD_BYTES)
 
 
 def write(body: memoryview) -> tuple[int, int, memoryview, int, int]:
@@ -312,6 +312,6 @@ def groups(extensions: memoryview) -> tuple[int, ...]:
             break
         if kind == protocol.EXTENSION_GROUPS:
             (count,) = struct.unpack_from("=I", extensions, at + _EXTENSION.size)
-            return struct.unpack_from(f"={min(count, _MOST_GROUPS)}I", extensions, at + _EXTENSION.size + 4)
+            return struct.unpack_from(f"={min(count, _MAX_GROUPS)}I", extensions, at + _EXTENSION.size + 4)
         at += size + -size % 8
     return ()

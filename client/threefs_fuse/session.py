@@ -26,7 +26,7 @@ from threefs_fuse.requests import Caller
 
 _LOG = structlog.get_logger()
 
-_BUFFER_BYTES = protocol.HEAD_BYTES + protocol.MOST_PAYLOAD_BYTES
+_BUFFER_BYTES = protocol.HEAD_BYTES + protocol.MAX_PAYLOAD_BYTES
 #: So many requests are read before the rest of the loop has its turn.
 _BURST = 64
 #: Writes that wait keep their buffer. With so many of them nothing is read until one has been answered.

@@ -62,7 +62,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             process_tuning.freeze_objects()
             ready()
 
-        files = OpenFileTable(fs.context, options.held_bytes, options.cache_s)
+        files = OpenFileTable(fs.context, options.max_dirty_bytes, options.cache_s)
         vfs = ThreefsVfs(fs.context, files, options.cache_s, mounted)
         mountpoints.clear_dead(point)
         try:

@@ -7,7 +7,7 @@ from tests.harness.differential_trees import CLIENT, DATA, DRIVERS, OFFSETS, PAT
 from tests.harness.fs_drivers import outcome
 
 SLOTS = st.integers(0, 5)
-MOST_OPEN = 6
+MAX_OPEN = 6
 KEEP, PUNCH, ZERO = 1, 2, 16  # modes of fallocate
 
 
@@ -38,7 +38,7 @@ class ContentRules(TwoTrees):
 
     # ---- open files ----
 
-    @precondition(lambda self: len(self.opened) < MOST_OPEN)
+    @precondition(lambda self: len(self.opened) < MAX_OPEN)
     @rule(driver=DRIVERS, path=PATHS, mode=st.sampled_from(("rb", "rb", "r+b", "r+b", "wb", "w+b", "xb", "ab", "a+b")))
     def open(self, driver: str, path: str, mode: str) -> None:
         self.settle(driver)

@@ -11,7 +11,7 @@ from hypothesis.stateful import precondition, rule
 from tests.harness.client_driver import run
 from tests.harness.differential_trees import CLIENT, DRIVERS, MODES, OFFSETS, PATHS, SIZES, Opened
 from tests.harness.fs_drivers import KernelFile, outcome
-from tests.harness.machine_content import MOST_OPEN, SLOTS, ContentRules
+from tests.harness.machine_content import MAX_OPEN, SLOTS, ContentRules
 
 _DIRECTORIES = st.one_of(PATHS, st.just("."))
 _SEVERAL = st.lists(st.sampled_from(["a", "b", "c", "d", *(f"n{number}" for number in range(9))]), unique=True)
@@ -51,7 +51,7 @@ class CopiesRules(ContentRules):
         assert run(self.world.fs.copy(f"/{self.top}/{old}", f"/{self.top}/{new}")) == len(content)
         self.same(CLIENT, lambda tree: tree.read(new))
 
-    @precondition(lambda self: len(self.opened) < MOST_OPEN)
+    @precondition(lambda self: len(self.opened) < MAX_OPEN)
     @rule(driver=DRIVERS, directory=_DIRECTORIES, mode=MODES)
     def open_unnamed(self, driver: str, directory: str, mode: int) -> None:
         mine = outcome(lambda: self.local.open_unnamed(directory, mode))

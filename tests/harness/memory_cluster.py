@@ -8,7 +8,7 @@ from typing import Any, cast
 from threefs_client import credentials
 from threefs_client.context import ClientContext, atime_reporter_of, lease_of, session_closer_of
 from threefs_client.data.reads import Reader
-from threefs_client.metadata.meta_calls import MetaCalls
+from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.options import Options
 from threefs_meta.file.length import finish_appends, reserve_append
 from threefs_meta.file.truncation import truncate_appends
@@ -252,7 +252,7 @@ class MemoryFiles:
         limits = ChunkLimits(first_pause_s=0.001, longest_pause_s=0.002, request_bytes=self.options.request_bytes)
         client = ClientId(b"c" * 16)
         self.meta.chunks = ChunkClient(self.peers, self.cluster, ClientId(b"m" * 16), clock=LOOP_CLOCK)
-        meta = MetaCalls(
+        meta = MetaClient(
             self.peers,
             self.cluster,
             client,

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from threefs.errors import ProtocolError, ThreefsError, error_of
 from threefs.wire import meta_pb2 as pb
-from threefs_client.metadata.meta_calls import MetaCalls
+from threefs_client.metadata.call_retry import MetaClient
 
 #: A batch has at most so many changes, and about so many bytes.
 MAX_CHANGES = 256
@@ -18,7 +18,7 @@ SendAlone = Callable[[pb.Change], Awaitable[pb.Changed]]
 
 
 async def change_many(
-    meta: MetaCalls, send: Send, send_alone: SendAlone, changes: Sequence[pb.Change]
+    meta: MetaClient, send: Send, send_alone: SendAlone, changes: Sequence[pb.Change]
 ) -> list[Outcome]:
     """Apply the changes. Returns the result or the error of each.
 

@@ -84,13 +84,13 @@ class OpenHandle:
 
 
 class OpenFileTable:
-    def __init__(self, context: ClientContext, held_bytes: int, cache_s: float) -> None:
+    def __init__(self, context: ClientContext, max_dirty_bytes: int, cache_s: float) -> None:
         self.kernel_attrs = KernelAttrCache(cache_s)
         self._context = context
         self._files: dict[int, OpenFile] = {}
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
-        self._budget = WriteBudget(held_bytes, self._files)
+        self._budget = WriteBudget(max_dirty_bytes, self._files)
         self._page_changes = BoundedDict[int, int](
             _MAX_PAGE_CHANGES
         )  # inode: the change as of which the kernel has its content

@@ -6,7 +6,7 @@ from threefs_fuse.requests import Caller
 
 from threefs.wire import meta_pb2 as pb
 
-_MOST_GROUPS = 1024
+_MAX_GROUPS = 1024
 _PRIVILEGES = 0o6000  # set-user-id, set-group-id
 
 
@@ -42,4 +42,4 @@ def _groups(pid: int) -> list[int]:
 def groups_in(status: bytes) -> list[int]:
     """The groups in the text of a `/proc/PID/status`."""
     _, _, rest = status.partition(b"\nGroups:")
-    return [int(number) for number in rest.partition(b"\n")[0].split()[:_MOST_GROUPS]]
+    return [int(number) for number in rest.partition(b"\n")[0].split()[:_MAX_GROUPS]]

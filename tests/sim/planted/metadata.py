@@ -4,8 +4,8 @@ from typing import Any
 
 from threefs_client.async_file import AsyncFile
 from threefs_client.data.handles import Handle
+from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.metadata.lease import Lease
-from threefs_client.metadata.meta_calls import MetaCalls
 from threefs_meta import transactions
 from threefs_meta.file import truncation
 from threefs_meta.file.length import LengthUpdate
@@ -50,23 +50,23 @@ def _never(method: Any, replay: Any) -> Any:
 @plant
 def every_attempt_is_another_mutation() -> None:
     """I9: a client gives a mutation a new identity when it sends it again."""
-    send = MetaCalls.send
+    send = MetaClient.send
 
-    async def renamed(self: MetaCalls, method: Any, request: Any, **more: Any) -> Any:
-        connect = self._selector.record_failure
+    async def renamed(self: MetaClient, method: Any, request: Any, **more: Any) -> Any:
+        connect = self._failover.record_failure
 
         def failed(address: str) -> None:
             if hasattr(request, "mutation"):
                 request.mutation.CopyFrom(self.mutation())
             connect(address)
 
-        self._selector.record_failure = failed  # type: ignore[method-assign]
+        self._failover.record_failure = failed  # type: ignore[method-assign]
         try:
             return await send(self, method, request, **more)
         finally:
-            self._selector.record_failure = connect  # type: ignore[method-assign]
+            self._failover.record_failure = connect  # type: ignore[method-assign]
 
-    put(MetaCalls, "send", renamed)
+    put(MetaClient, "send", renamed)
 
 
 @plant

@@ -16,7 +16,7 @@ import uvloop
 from threefs_fuse import mounting, notifications
 from threefs_fuse.init_handshake import SessionOptions
 from threefs_fuse.mounting import MountRequest
-from threefs_fuse.protocol import HEAD_BYTES, MOST_PAYLOAD_BYTES, Feature, Op
+from threefs_fuse.protocol import HEAD_BYTES, MAX_PAYLOAD_BYTES, Feature, Op
 from threefs_fuse.requests import Caller
 from threefs_fuse.session import Session
 
@@ -185,7 +185,7 @@ class Kernel:
 
     async def hear(self) -> tuple[int, int, bytes]:
         """(number, error, body) of the next answer."""
-        answer = await asyncio.get_running_loop().sock_recv(self.socket, HEAD_BYTES + MOST_PAYLOAD_BYTES)
+        answer = await asyncio.get_running_loop().sock_recv(self.socket, HEAD_BYTES + MAX_PAYLOAD_BYTES)
         length, error, number = struct.unpack_from("=IiQ", answer)
         assert length == len(answer)
         return number, -error, answer[16:]

@@ -51,7 +51,7 @@ def test_a_write_has_the_length_that_it_says() -> None:
 
 
 def test_no_read_is_larger_than_agreed() -> None:
-    assert requests.read(body("QQIIQII", 1, 2, 2**32 - 1, 0, 0, 0, 0)) == (1, 2, protocol.MOST_PAYLOAD_BYTES)
+    assert requests.read(body("QQIIQII", 1, 2, 2**32 - 1, 0, 0, 0, 0)) == (1, 2, protocol.MAX_PAYLOAD_BYTES)
 
 
 def test_values_of_attributes_may_have_zeros() -> None:

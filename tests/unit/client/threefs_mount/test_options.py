@@ -7,8 +7,8 @@ from threefs.errors import InvalidArgument
 
 def test_what_the_kernel_is_told() -> None:
     told = MountOptions(flags=("ro",)).for_kernel("threefs://a:1,b:2", "/mnt")
-    assert told == MountRequest("/mnt", "threefs://a:1,b:2", "threefs", ("ro",), others=True)
-    assert not MountOptions(others=False).for_kernel("x", "/mnt").others
+    assert told == MountRequest("/mnt", "threefs://a:1,b:2", "threefs", ("ro",), allow_other=True)
+    assert not MountOptions(allow_other=False).for_kernel("x", "/mnt").allow_other
 
 
 def test_who_only_reads_changes_no_access_times() -> None:
@@ -17,7 +17,7 @@ def test_who_only_reads_changes_no_access_times() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"cache_s": -1}, {"timeout_s": 0}, {"timeout_s": 1201}, {"held_bytes": 5}, {"flags": ("magic",)}]
+    "wrong", [{"cache_s": -1}, {"timeout_s": 0}, {"timeout_s": 1201}, {"max_dirty_bytes": 5}, {"flags": ("magic",)}]
 )
 def test_what_cannot_be(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument):

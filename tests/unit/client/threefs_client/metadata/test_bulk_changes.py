@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 from threefs_client.metadata import bulk_changes
-from threefs_client.metadata.meta_calls import MetaCalls
+from threefs_client.metadata.call_retry import MetaClient
 
 from tests.harness.memory_cluster import MemoryFiles
 from threefs.errors import AlreadyExists, OutcomeUnknown, ProtocolError
 from threefs.wire import meta_pb2 as pb
 
 
-def meta_calls() -> MetaCalls:
+def meta_client() -> MetaClient:
     return MemoryFiles().context.meta
 
 
@@ -24,7 +24,7 @@ def created(path: bytes) -> pb.Change:
 
 
 async def test_identities_follow_each_other_and_no_call_is_too_large() -> None:
-    meta = meta_calls()
+    meta = meta_client()
     requests: list[pb.BatchRequest] = []
 
     async def send(request: pb.BatchRequest) -> pb.BatchReply:
@@ -58,7 +58,7 @@ async def test_an_error_is_of_its_change_and_that_of_a_call_is_of_all_in_it() ->
         return pb.BatchReply(results=[failed] + [pb.Changed()] * (len(request.changes) - 1))
 
     outcomes = await bulk_changes.change_many(
-        meta_calls(), send, never, [created(b"n")] * (bulk_changes.MAX_CHANGES + 2)
+        meta_client(), send, never, [created(b"n")] * (bulk_changes.MAX_CHANGES + 2)
     )
     assert isinstance(outcomes[0], AlreadyExists)
     assert str(outcomes[0]) == "/0 is there"
@@ -76,7 +76,7 @@ async def test_what_was_left_out_is_sent_by_itself() -> None:
         return pb.Changed(request=7)
 
     wanted = [created(b"%d" % number) for number in range(3)]
-    first, second, third = await bulk_changes.change_many(meta_calls(), send, send_alone, wanted)
+    first, second, third = await bulk_changes.change_many(meta_client(), send, send_alone, wanted)
     assert (first, second) == (pb.Changed(request=7), pb.Changed())
     assert isinstance(third, AlreadyExists)
 
@@ -86,7 +86,7 @@ def test_a_wrong_number_of_answers_is_an_error() -> None:
         return pb.BatchReply()
 
     with pytest.raises(ProtocolError, match="0 answers to 1"):
-        asyncio.run(bulk_changes.change_many(meta_calls(), send, never, [created(b"a")]))
+        asyncio.run(bulk_changes.change_many(meta_client(), send, never, [created(b"a")]))
 
 
 @pytest.mark.parametrize("how", ["one fails", "cancelled"])
@@ -110,7 +110,7 @@ async def test_no_call_goes_on_behind_the_end_of_all(how: str) -> None:
         return pb.BatchReply(results=[pb.Changed()] * len(request.changes))
 
     work = asyncio.create_task(
-        bulk_changes.change_many(meta_calls(), send, never, [created(b"%d" % number) for number in range(600)])
+        bulk_changes.change_many(meta_client(), send, never, [created(b"%d" % number) for number in range(600)])
     )
     await asyncio.sleep(0)
     if how == "cancelled":

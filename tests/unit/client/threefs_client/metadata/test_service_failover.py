@@ -3,7 +3,7 @@ import contextlib
 from collections.abc import Sequence
 
 import pytest
-from threefs_client.metadata.meta_selector import MetaSelector
+from threefs_client.metadata.service_failover import ServiceFailover
 
 from tests.harness.rpc import Served, hello_frame, identity
 from tests.harness.seeded_random import SeededRandom
@@ -46,11 +46,11 @@ async def slow(request: pb.StatRequest) -> pb.InodeReply:
     return pb.InodeReply()
 
 
-def services(peers: ConnectionPool, addresses: Sequence[str]) -> MetaSelector:
-    return MetaSelector(peers, lambda: addresses, random=SeededRandom(0))
+def services(peers: ConnectionPool, addresses: Sequence[str]) -> ServiceFailover:
+    return ServiceFailover(peers, lambda: addresses, random=SeededRandom(0))
 
 
-async def avoided(found: MetaSelector, addresses: Sequence[str], address: str, wanted: bool) -> None:
+async def avoided(found: ServiceFailover, addresses: Sequence[str], address: str, wanted: bool) -> None:
     while (address not in {found.choose(addresses, attempt) for attempt in range(len(addresses))}) != wanted:
         await asyncio.sleep(0.01)
 

@@ -18,7 +18,7 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Single, key_of, send_batch
 from threefs_client.metadata.coalescer import Coalescer
-from threefs_client.metadata.meta_selector import Connection, Connections, MetaSelector
+from threefs_client.metadata.service_failover import Connection, Connections, ServiceFailover
 
 _BACKOFF = Backoff(0.02, 1.0)
 #: After so long without an answer a warning is logged, once.
@@ -29,7 +29,7 @@ _LOG = LibraryLogger(__name__)
 _HAS_CALLER: dict[type[Any], bool] = {}  # type of request -> whether it has a field `caller`
 
 
-class MetaCalls:
+class MetaClient:
     def __init__(
         self,
         peers: Connections,
@@ -54,7 +54,7 @@ class MetaCalls:
         self._routing = EMPTY  # as of the last call, with the addresses in it
         self._addresses: Sequence[str] = ()
         self._coalescer = Coalescer(partial(send_batch, self))
-        self._selector = MetaSelector(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
+        self._failover = ServiceFailover(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
 
     def mutation(self, count: int = 1) -> pb.Mutation:
         """A new mutation identity, or the first of `count`. Repeats under one identity get the first result."""
@@ -110,10 +110,10 @@ class MetaCalls:
         while True:
             routing = self._cluster.routing
             addresses = self._addresses_in(routing)
-            address = self._selector.choose(addresses, attempt) if addresses else ""
+            address = self._failover.choose(addresses, attempt) if addresses else ""
             try:
                 left_s = min(self._attempt_timeout_s, max(0.001, deadline - self._clock.monotonic()))
-                connection = (self._selector.live(address) if address else None) or await self._connect(address, left_s)
+                connection = (self._failover.live(address) if address else None) or await self._connect(address, left_s)
                 reply: Rep = await connection.call(method, request, timeout_s=left_s)
                 if self._is_silent:
                     self._is_silent = False
@@ -128,7 +128,7 @@ class MetaCalls:
                 if self._clock.monotonic() >= deadline:
                     raise _final_error(error, method, request, maybe_applied) from None
                 self._warn_of_silence(error, deadline, timeout_s)
-            self._selector.record_failure(address)
+            self._failover.record_failure(address)
             attempt += 1
             if attempt >= len(addresses):
                 await self._pause(routing.version, attempt, deadline)
@@ -150,12 +150,12 @@ class MetaCalls:
         if not address:
             raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
         await asyncio.sleep(0)  # to connect needs a task, and who has waited is in one (threefs.env.begun)
-        return await self._selector.connect(address, timeout_s)
+        return await self._failover.connect(address, timeout_s)
 
     async def close(self) -> None:
         self._closing = True
         await self._coalescer.close()
-        await self._selector.close()
+        await self._failover.close()
 
     async def _pause(self, version: int, attempt: int, deadline: float) -> None:
         pause_s = min(_BACKOFF.pause_s(attempt, self._random), deadline - self._clock.monotonic())

@@ -39,7 +39,7 @@ class Connections(Protocol):
     async def connect(self, address: str, timeout_s: float) -> Connection: ...
 
 
-class MetaSelector:
+class ServiceFailover:
     """`addresses` returns the services of the routing, in the same order for all clients."""
 
     def __init__(
