@@ -1,4 +1,4 @@
-"""What the kernel is answered, as bytes."""
+"""What the kernel is sent, as bytes: replies to its requests, and notifications, which it did not ask for."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -7,6 +7,7 @@ from itertools import repeat
 from struct import Struct
 from typing import NamedTuple, TypeAlias
 
+from threefs_fuse import protocol
 from threefs_fuse.dirents import HEAD as DIRENT
 from threefs_fuse.dirents import Dirents
 from threefs_fuse.protocol import OpenFlag
@@ -24,6 +25,7 @@ _STATFS = Struct("=QQQQQIIII24x")
 _SIZE = Struct("=II")
 _LOCK = Struct("=QQII")
 _LSEEK = Struct("=Q")
+_INVAL_INODE = Struct("=Qqq")
 _NS = 1_000_000_000
 _BASIC_STATS, _BIRTH_TIME = 0x7FF, 0x800  # which attributes of statx are there
 _UNSIGNED = (1 << 64) - 1
@@ -230,3 +232,23 @@ class Page:
 
 def page(result: Page) -> Parts:
     return result.parts
+
+
+# ---- notifications ----
+
+
+def attributes_changed(inode: int) -> bytes:
+    """The kernel drops the attributes of the inode, and asks for them when it needs them next. It takes this
+    notification without waiting for anything."""
+    return _invalidate(inode, -1)  # a negative offset: no pages
+
+
+def content_changed(inode: int) -> bytes:
+    """The kernel drops the attributes and the cached pages of the inode. It waits for pages that are being read or
+    written, so requests must be answered until it has taken this notification."""
+    return _invalidate(inode, 0)
+
+
+def _invalidate(inode: int, offset: int) -> bytes:
+    body = _INVAL_INODE.pack(inode, offset, 0)  # the length 0: to the end
+    return HEADER.pack(HEADER.size + len(body), protocol.NOTIFY_INVAL_INODE, 0) + body

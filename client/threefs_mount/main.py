@@ -39,7 +39,9 @@ def main(
     if supervise:
         command = [sys.executable, "-m", "threefs_mount", *(word for word in sys.argv[1:] if word != "--supervise")]
         sys.exit(uvloop.run(supervisor.supervise(command, point, ready)))
-    options = MountOptions(cache_s=cache_s, timeout_s=timeout_s, allow_other=not private, flags=flags, key_file=key_file)
+    options = MountOptions(
+        cache_s=cache_s, timeout_s=timeout_s, allow_other=not private, flags=flags, key_file=key_file
+    )
     try:
         uvloop.run(server.serve(address, point, options, ready))
     except (ThreefsError, TaskDied, OSError) as error:

@@ -11,6 +11,7 @@ import structlog
 from threefs_client import connect_async, credentials
 from threefs_fuse import mounting
 from threefs_fuse.init_handshake import SessionOptions
+from threefs_fuse.protocol import Feature
 from threefs_fuse.session import Session
 
 from threefs import background
@@ -19,13 +20,33 @@ from threefs.env import process_tuning
 from threefs.errors import Unavailable
 from threefs_mount import mountpoints
 from threefs_mount.files.table import OpenFileTable
-from threefs_mount.kernel.features import FEATURES
 from threefs_mount.options import MountOptions
 from threefs_mount.vfs import ThreefsVfs
 
+#: What the kernel is asked for. Not its write-back cache: with that the kernel believes its own lengths, and never sees
+#: those of other clients.
+FEATURES = (
+    Feature.ASYNC_READ
+    | Feature.POSIX_LOCKS
+    | Feature.ATOMIC_O_TRUNC
+    | Feature.BIG_WRITES
+    | Feature.DONT_MASK
+    | Feature.FLOCK_LOCKS
+    | Feature.AUTO_INVAL_DATA
+    | Feature.DO_READDIRPLUS
+    | Feature.READDIRPLUS_AUTO
+    | Feature.ASYNC_DIO
+    | Feature.PARALLEL_DIROPS
+    | Feature.POSIX_ACL
+    | Feature.CACHE_SYMLINKS
+    | Feature.HANDLE_KILLPRIV_V2
+    | Feature.SETXATTR_EXT
+    | Feature.CREATE_SUPP_GROUP
+    | Feature.DIRECT_IO_ALLOW_MMAP
+)
 _CONNECT_S = 10.0
-#: What is useless stores what it holds, if it can, but not for ever.
-_LAST_S = 30.0
+#: A mount that has become useless gets so long to store what it holds. Then its process ends.
+_EXIT_S = 30.0
 
 _LOG = structlog.get_logger()
 
@@ -43,7 +64,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
     def died(name: str, error: BaseException | None) -> None:
         deaths.append(TaskDied(f"the task {name!r} has ended: {error!r}"))
         stop.set()
-        asyncio.get_running_loop().call_later(_LAST_S, os._exit, 1)
+        asyncio.get_running_loop().call_later(_EXIT_S, os._exit, 1)
 
     background.on_death(died)
     async with await connect_async(

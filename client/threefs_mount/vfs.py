@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 from threefs_client import paths
 from threefs_client.context import ClientContext
-from threefs_fuse import notifications, protocol
+from threefs_fuse import protocol, replies
 from threefs_fuse.filesystem import Answer, FuseFileSystem
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Caller, Lock, Setting
@@ -26,7 +26,7 @@ from threefs_mount.cache.single_flight import SingleFlight
 from threefs_mount.files import table
 from threefs_mount.files.locks import FileLocks
 from threefs_mount.files.table import OpenFileTable, OpenHandle
-from threefs_mount.kernel import attrs, credentials, errnos, setattr
+from threefs_mount.kernel import attrs, credentials, errnos
 from threefs_mount.open_directories import OpenDirectories
 from threefs_mount.xattrs import Xattrs
 
@@ -47,7 +47,7 @@ class ThreefsVfs(FuseFileSystem):
         self._files = files
         files.on_attributes_changed = self._notify_attributes
         self._cache_s = cache_s
-        drop_pages = lambda inode: self.notify_and_wait(notifications.content_changed(inode))  # noqa: E731
+        drop_pages = lambda inode: self.notify_and_wait(replies.content_changed(inode))  # noqa: E731
         self._lock_revalidation = LockRevalidation(files, self._stat, drop_pages)
         files.on_lost = self._lock_revalidation.on_lost
         self._locks = FileLocks(context, self._lock_revalidation.on_locked, files.locks_lost)
@@ -91,7 +91,7 @@ class ThreefsVfs(FuseFileSystem):
             raise table.name_replaced() from None
 
     def _notify_attributes(self, inode: int) -> None:
-        self.notify(notifications.attributes_changed(inode))
+        self.notify(replies.attributes_changed(inode))
 
     def _mutation(self) -> dict[str, Any]:
         return self._context.meta.identity()
@@ -270,7 +270,7 @@ class ThreefsVfs(FuseFileSystem):
         file = self._files.get(inode)
         if file is not None and (setting.mtime_now or setting.mtime_ns is not None):
             await file.sync()  # or the end of the writes would set another time later
-        request = setattr.request(self._files.place(inode), setting)
+        request = attrs.setattr_request(self._files.place(inode), setting)
         if request is not None:
             request.mutation.CopyFrom(self._context.meta.mutation())
             found = (await self._change_file(methods.SET_ATTR, request, caller, inode)).inode
@@ -354,7 +354,7 @@ class ThreefsVfs(FuseFileSystem):
         if how & protocol.WRITE_KILL_SUIDGID:
             file = self._files.handle(handle).file
             if file.clear_privileges(credentials.writer(caller, file.inode)):
-                self.notify(notifications.attributes_changed(inode))
+                self.notify(replies.attributes_changed(inode))
         # Where the kernel has chosen the offset for pages of its cache (O_APPEND was set later), it counts.
         append = (
             bool(flags & os.O_APPEND) and not how & protocol.WRITE_FROM_CACHE and self._files.handle(handle).appends

@@ -1,10 +1,11 @@
-"""What the kernel is told of inodes."""
+"""Attributes of inodes between the terms of the kernel and those of the metadata service."""
 
 import stat
 from collections.abc import Iterable
 
 from threefs_fuse import replies
 from threefs_fuse.replies import Entry, Prepared, Space
+from threefs_fuse.requests import Setting
 
 from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
@@ -16,6 +17,8 @@ _SECTOR_BYTES = 512
 _GENERATION = 0  # a number is never given to another inode
 _NAME_BYTES = 255
 _UNIT_BYTES = 4096
+_PERMISSIONS = 0o7777
+_NO_SETTING = Setting()
 TYPE_BITS = {
     pb.FILE: stat.S_IFREG,
     pb.DIRECTORY: stat.S_IFDIR,
@@ -100,3 +103,23 @@ def statfs(reply: pb.StatFsReply) -> Space:
         free_inodes=free,
         name_bytes=_NAME_BYTES,
     )
+
+
+def setattr_request(place: pb.Place, setting: Setting) -> pb.SetAttrRequest | None:
+    """What the metadata service is asked to set. None if there is at most a length to set, which is another request.
+
+    A setting without any attribute drops the privileges of the file (set-user-id, set-group-id). The kernel sends it
+    for a chown(2) without a new owner, and before fallocate(2) of a file with set-user-id.
+    """
+    request = pb.SetAttrRequest(
+        place=place,
+        mode=None if setting.mode is None else setting.mode & _PERMISSIONS,
+        uid=setting.uid,
+        gid=setting.gid,
+        atime_ns=setting.atime_ns,
+        mtime_ns=setting.mtime_ns,
+        atime_now=setting.atime_now,
+        mtime_now=setting.mtime_now,
+        drop_privileges=setting == _NO_SETTING,
+    )
+    return request if len(request.ListFields()) > 1 else None

@@ -20,7 +20,9 @@ needs_mounts = pytest.mark.skipif(bool(lacking()), reason=lacking() or "it can b
 
 
 def test_what_is_run() -> None:
-    command = mount_commands.server_command("threefs://a:1", "/mnt", MountOptions(allow_other=False, flags=("ro", "noexec")))
+    command = mount_commands.server_command(
+        "threefs://a:1", "/mnt", MountOptions(allow_other=False, flags=("ro", "noexec"))
+    )
     assert command[1:3] == ["-m", "threefs_mount"] and command[-1] == "/mnt"
     assert command.count("--flag") == 2 and "--private" in command
 

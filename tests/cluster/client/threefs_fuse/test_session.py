@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from threefs_fuse import mounting, notifications
+from threefs_fuse import mounting, replies
 from threefs_fuse.init_handshake import SessionOptions
 from threefs_fuse.mounting import MountRequest
 from threefs_fuse.protocol import HEAD_BYTES, MAX_PAYLOAD_BYTES, Feature, Op
@@ -133,7 +133,7 @@ def test_the_kernel_takes_notices(tmp_path: Path) -> None:
         assert (await asyncio.to_thread(os.stat, root / "a")).st_size == 3
         files.content[inode] += b" and more"
         assert (await asyncio.to_thread(os.stat, root / "a")).st_size == 3, "it remembers"
-        session.notify(notifications.attributes_changed(inode))
+        session.notify(replies.attributes_changed(inode))
         assert (await asyncio.to_thread(os.stat, root / "a")).st_size == 12
 
     mounted(tmp_path, scene)
@@ -148,17 +148,17 @@ def test_pages_are_given_up_when_those_that_are_read_are_there(tmp_path: Path) -
         assert await asyncio.to_thread(os.pread, fd, 10, 0) == b"old"
         files.content[inode][:] = b"new"
         assert await asyncio.to_thread(os.pread, fd, 10, 0) == b"old", "it has the page"
-        await session.notify_and_wait(notifications.content_changed(inode))
+        await session.notify_and_wait(replies.content_changed(inode))
         files.may_read.clear()
         files.reading.clear()
         reader = asyncio.create_task(asyncio.to_thread(os.pread, fd, 10, 0))
         await files.reading.wait()
-        telling = asyncio.create_task(session.notify_and_wait(notifications.content_changed(inode)))
+        telling = asyncio.create_task(session.notify_and_wait(replies.content_changed(inode)))
         assert not (await asyncio.wait([telling], timeout=0.1))[0], "the kernel waits for the page"
         draining = asyncio.create_task(session.drain())
         await asyncio.sleep(0)
         with pytest.raises(OSError, match="not connected"):
-            await session.notify_and_wait(notifications.content_changed(inode))
+            await session.notify_and_wait(replies.content_changed(inode))
         files.may_read.set()
         await telling
         await draining

@@ -86,3 +86,11 @@ def test_a_page_takes_packed_entries_as_far_as_there_is_room() -> None:
     assert page.fill(row, 1, lambda dirents, number, count: [None, replies.packed(FILE)][number - 1 :][:count]) == 2
     (packed,) = page.parts
     assert packed == bytes(128) + row.packed[32:64] + replies.entry(FILE)[0] + row.packed[64:]
+
+
+def test_the_kernel_is_notified_of_changed_attributes() -> None:
+    assert replies.attributes_changed(5) == struct.pack("=IiQQqq", 40, 2, 0, 5, -1, 0)
+
+
+def test_the_kernel_is_notified_of_changed_content() -> None:
+    assert replies.content_changed(5) == struct.pack("=IiQQqq", 40, 2, 0, 5, 0, 0)

@@ -1,7 +1,9 @@
 import stat
 
 import pytest
+from threefs_client import paths
 from threefs_fuse import replies
+from threefs_fuse.requests import Setting
 from threefs_mount.kernel import attrs
 
 from threefs.errors import ProtocolError
@@ -58,3 +60,18 @@ def test_what_has_more_names_than_one_is_not_prepared() -> None:
 def test_columns_that_do_not_fit(names: bytes, inodes: int, types: int) -> None:
     with pytest.raises(ProtocolError):
         attrs.dirent_page(pb.ListNamesReply(names=names, inodes=bytes(inodes), types=bytes(types)))
+
+
+def test_only_what_is_set_is_asked_for() -> None:
+    place = paths.inode_place(5)
+    assert attrs.setattr_request(place, Setting(mode=0o100644)) == pb.SetAttrRequest(place=place, mode=0o644)
+    assert attrs.setattr_request(place, Setting(uid=0, size=3)) == pb.SetAttrRequest(place=place, uid=0)
+    assert attrs.setattr_request(place, Setting(atime_now=True, mtime_ns=-7)) == pb.SetAttrRequest(
+        place=place, atime_now=True, mtime_ns=-7
+    )
+    assert attrs.setattr_request(place, Setting(size=3, handle=1, kill_privileges=True)) is None
+
+
+def test_a_setting_without_attributes_drops_privileges() -> None:
+    place = paths.inode_place(5)
+    assert attrs.setattr_request(place, Setting()) == pb.SetAttrRequest(place=place, drop_privileges=True)
