@@ -6,6 +6,8 @@ from threefs_client.attributes import Attributes, Entry, Space, Usage
 from threefs_client.blocking.file import File
 from threefs_client.blocking.filesystem import FileSystem, connect
 from threefs_client.data.fallocate import Allocation
+from threefs_client.metadata.quotas import Quota
+from threefs_client.metadata.trash import Trashed
 from threefs_client.options import Options
 
 __all__ = [
@@ -17,7 +19,9 @@ __all__ = [
     "File",
     "FileSystem",
     "Options",
+    "Quota",
     "Space",
+    "Trashed",
     "Usage",
     "connect",
     "connect_async",

@@ -1,8 +1,22 @@
 """The modes of `open`."""
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from threefs.errors import InvalidArgument
+
+#: The usual spellings of modes, by which a type checker knows the type of a file object. `parse` takes any order of
+#: the letters.
+BinaryMode: TypeAlias = Literal[
+    "rb", "br", "wb", "bw", "xb", "bx", "ab", "ba",
+    "rb+", "r+b", "+rb", "br+", "b+r", "wb+", "w+b", "+wb", "bw+", "b+w",
+    "xb+", "x+b", "+xb", "bx+", "b+x", "ab+", "a+b", "+ab", "ba+", "b+a",
+]  # fmt: skip
+TextMode: TypeAlias = Literal[
+    "r", "rt", "tr", "w", "wt", "tw", "x", "xt", "tx", "a", "at", "ta",
+    "r+", "+r", "rt+", "r+t", "+rt", "tr+", "t+r", "w+", "+w", "wt+", "w+t", "+wt", "tw+", "t+w",
+    "x+", "+x", "xt+", "x+t", "+xt", "tx+", "t+x", "a+", "+a", "at+", "a+t", "+at", "ta+", "t+a",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

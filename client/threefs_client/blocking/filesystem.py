@@ -3,7 +3,7 @@
 import io
 from collections.abc import Coroutine, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from threefs.env import loop_thread
 from threefs.errors import InvalidArgument
@@ -18,6 +18,7 @@ from threefs_client.exit_flush import Closable, OpenFiles
 from threefs_client.metadata.namespace import checked_permissions, requested_layout
 from threefs_client.metadata.quotas import Quotas
 from threefs_client.metadata.trash import Trash
+from threefs_client.modes import BinaryMode, TextMode
 from threefs_client.options import Options
 
 T = TypeVar("T")
@@ -179,6 +180,48 @@ class FileSystem:
         return BlockingTrash(self)
 
     # ---- files ----
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: BinaryMode = "rb",
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+    ) -> File: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: TextMode,
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> io.TextIOWrapper: ...
+
+    @overload
+    def open(
+        self,
+        path: Path,
+        mode: str = "rb",
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        chunk_bytes: int = 0,
+        stripe: int = 0,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any: ...
 
     def open(
         self,

@@ -1,6 +1,8 @@
+from typing import get_args
+
 import pytest
 from threefs_client import modes
-from threefs_client.modes import Mode
+from threefs_client.modes import BinaryMode, Mode, TextMode
 
 from threefs.errors import InvalidArgument
 
@@ -18,3 +20,8 @@ def test_modes_mean_what_they_mean_for_local_files() -> None:
 def test_other_modes_are_refused(mode: str) -> None:
     with pytest.raises(InvalidArgument, match="mode"):
         modes.parse(mode)
+
+
+def test_the_modes_that_type_checkers_know_are_binary_or_text() -> None:
+    assert not any(modes.parse(mode).text for mode in get_args(BinaryMode))
+    assert all(modes.parse(mode).text for mode in get_args(TextMode))

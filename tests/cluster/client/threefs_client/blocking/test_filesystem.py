@@ -1,10 +1,13 @@
 import asyncio
+import io
 import pickle
 import threading
 import uuid
+from typing import Any, assert_type
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.blocking.file import File
 from threefs_client.blocking.filesystem import FileSystem
 from threefs_client.options import Options
 
@@ -84,6 +87,22 @@ def test_modes_and_encodings() -> None:
         fs.open("/t", "rb", encoding="latin-1")
     with pytest.raises(InvalidArgument):
         fs.open("/t", "rb", chunk_bytes=7)
+
+
+def test_the_mode_decides_the_type_of_the_file() -> None:
+    fs = blocking(MemoryFiles())
+    with fs.open("/t", "wb") as written:
+        assert_type(written, File)
+    with fs.open("/t") as read:
+        assert_type(read, File)
+        assert_type(read.read(), bytes)
+    with fs.open("/t", "r") as text:
+        assert_type(text, io.TextIOWrapper)
+        assert_type(text.read(), str)
+    assert isinstance(written, File) and isinstance(read, File) and isinstance(text, io.TextIOWrapper)
+    mode: str = "a+b"
+    with fs.open("/t", mode) as unknown:
+        assert_type(unknown, Any)
 
 
 def test_acting_as_a_user_lends_the_connection() -> None:
