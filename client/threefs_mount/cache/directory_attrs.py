@@ -1,8 +1,9 @@
-"""Attributes of directories in which programs make changes, so that they need not be asked for after each.
+"""Attributes of directories in which programs make changes, so that they are not fetched after each change.
 
-After a change of its own the kernel forgets what it knew of the directory, but it needs to know it before the next one:
-who may change it. What was asked for a moment ago and has been changed only here since is known. So is a directory that
-was removed here, for who still works in it. No I/O happens here.
+After each of its own changes the kernel drops the attributes of the directory, and asks for them before the next one,
+to check permissions. This cache applies the mount's own changes to attributes that were fetched a moment ago. It also
+keeps the attributes of directories that the mount has removed, for programs that still work in them. No I/O happens
+here.
 """
 
 from collections.abc import Iterable
@@ -12,21 +13,21 @@ from threefs.wire import meta_pb2 as pb
 
 MAX_DIRECTORIES = 4096
 
-#: Stands for an answer that somebody waits for.
+#: Identifies a fetch whose answer has not come yet.
 FetchToken = object
 
 
 class DirectoryAttrCache:
-    """`cache_s` is how old an answer may be."""
+    """`cache_s` is how old an answer may become."""
 
     def __init__(self, cache_s: float) -> None:
         self._cache_s = cache_s
-        self._directories = BoundedDict[int, tuple[pb.Inode, float]](MAX_DIRECTORIES)  # and until when
+        self._directories = BoundedDict[int, tuple[pb.Inode, float]](MAX_DIRECTORIES)  # attributes, expiry
         self._fetches: dict[int, FetchToken] = {}
-        self._removed = BoundedDict[int, pb.Inode](MAX_DIRECTORIES)  # as long as the kernel may know them
+        self._removed = BoundedDict[int, pb.Inode](MAX_DIRECTORIES)  # until the kernel forgets them
 
     def get(self, inode: int, now_s: float) -> tuple[pb.Inode, float] | None:
-        """What is known of it, and for how many seconds yet."""
+        """The attributes, and for how many seconds they are still valid."""
         found = self._directories.get(inode)
         if found is None:
             return None
@@ -36,25 +37,27 @@ class DirectoryAttrCache:
             return None
         return found[0], left_s
 
-    # ---- asking ----
+    # ---- fetching ----
 
     def begin_fetch(self, inode: int) -> FetchToken:
-        """It is about to be asked for; then call `answered`."""
-        ask = self._fetches[inode] = object()
-        return ask
+        """The attributes are about to be fetched. Call `end_fetch` with the token that this returns."""
+        token = self._fetches[inode] = object()
+        return token
 
-    def end_fetch(self, number: int, ask: FetchToken, inode: pb.Inode | None, asked_s: float) -> None:
-        """`inode` was asked for at that time, or there is none. It may be older than a change of meanwhile."""
-        if self._fetches.get(number) is not ask:
+    def end_fetch(self, number: int, token: FetchToken, inode: pb.Inode | None, asked_s: float) -> None:
+        """The answer to the question sent at `asked_s`; None if it failed. It is dropped if the directory was changed
+        or fetched again since."""
+        if self._fetches.get(number) is not token:
             return
         del self._fetches[number]
         if inode is not None and inode.type == pb.DIRECTORY and self._cache_s > 0:
             self._directories.put(number, (inode, asked_s + self._cache_s))
 
-    # ---- changes of ours, once they have been answered ----
+    # ---- changes of this mount, once they have been answered ----
 
     def entry_changed(self, inode: int, time_ns: int) -> None:
-        """An entry that is no directory has come or gone, at that time of the meta service (0: it has not said)."""
+        """An entry that is not a directory was added or removed. `time_ns` is the time of the meta service (0: not
+        known)."""
         if not time_ns:
             self.invalidate(inode)
             return
@@ -66,16 +69,16 @@ class DirectoryAttrCache:
             known.ctime_ns = max(known.ctime_ns, time_ns)
 
     def invalidate(self, inode: int) -> None:
-        """It has changed in another way, or nobody knows whether it has."""
+        """The directory was changed in another way, or may have been."""
         self._fetches.pop(inode, None)
         self._directories.pop(inode, None)
 
     def clear(self) -> None:
-        """Any of them may have changed."""
+        """Any directory may have changed."""
         self._fetches.clear()
         self._directories.clear()
 
-    # ---- removed ones ----
+    # ---- removed directories ----
 
     def insert_removed(self, inode: pb.Inode) -> None:
         inode.nlink = 0
@@ -86,7 +89,7 @@ class DirectoryAttrCache:
         return self._removed.get(inode)
 
     def forget_removed(self, inodes: Iterable[tuple[int, int]]) -> None:
-        """The kernel has forgotten them."""
+        """The kernel has forgotten these inodes."""
         if self._removed:
             for inode, _ in inodes:
                 self._removed.pop(inode, None)

@@ -1,4 +1,4 @@
-"""What has been changed here, or heard of more freshly. An answer that was asked for before may show it as it was.
+"""The newest invalidations. An answer to a question that was sent before an invalidation may show the old state.
 
 No I/O happens here.
 """
@@ -7,32 +7,32 @@ from typing import TypeAlias
 
 from threefs.bounded_dict import BoundedDict
 
-#: Bounds the memory. Of what was asked for before the last so many, nothing is believed.
+#: Bounds the memory. An answer to a question that is older than the last so many invalidations is not used.
 MAX_RECORDS = 8192
 
-#: An inode; or a name in a directory, which may stand for another inode from then on.
+#: An inode, or a name in a directory, which may belong to another inode after that.
 CacheKey: TypeAlias = int | tuple[int, bytes]
 
 
 class InvalidationLog:
     def __init__(self) -> None:
-        self.generation = 0  # of now: whoever asks takes it along
+        self.generation = 0  # the current one; a question takes it along
         self._generations = BoundedDict[CacheKey, int](MAX_RECORDS)
-        self._oldest_generation = 0  # up to there nothing is known
+        self._oldest_generation = 0  # of older ones the invalidations are not known
 
-    def record(self, thing: CacheKey) -> None:
+    def record(self, key: CacheKey) -> None:
         self.generation += 1
-        evicted = self._generations.put(thing, self.generation)
+        evicted = self._generations.put(key, self.generation)
         if evicted is not None:
             self._oldest_generation = evicted[1]
 
-    def changed_since(self, mark: int) -> set[CacheKey] | None:
-        """What was touched since then. None: that is not known any more."""
-        if mark < self._oldest_generation:
+    def changed_since(self, generation: int) -> set[CacheKey] | None:
+        """The keys that were invalidated since that generation. None: that is not known any more."""
+        if generation < self._oldest_generation:
             return None
         found: set[CacheKey] = set()
-        for thing, at in reversed(self._generations.items()):
-            if at <= mark:
+        for key, invalidated in reversed(self._generations.items()):
+            if invalidated <= generation:
                 break
-            found.add(thing)
+            found.add(key)
         return found

@@ -1,7 +1,8 @@
-"""Listings of directories that are known, and shared by all who read them.
+"""Listings of directories, shared by all programs that read them.
 
-Whoever begins to read a directory asks for its token; as long as that is the same, what is known is as good as new. So
-new names are seen at once, and thousands of known ones cost one small call.
+Each program that begins to read a directory has the mount ask for the token of the directory. As long as the token is
+the same, the cached listing is up to date. So new names are seen at once, and thousands of known names cost one small
+call.
 """
 
 import asyncio
@@ -16,13 +17,13 @@ from threefs_mount.cache.dirent_columns import Attributes, DirentPage, ListedAtt
 MAX_BYTES = 16 << 20
 MAX_DIRECTORIES = 4096
 _FIRST_PAGE, _PAGE = 1024, 4096
-#: Of a directory that somebody may be about to list.
+#: Names of a directory that are fetched before a program lists it.
 MAX_PREFETCHED = 16_384
 
-#: What a directory lists, and the attributes that came along for the one who has begun it.
+#: The entries of a directory, and the attributes if they came along.
 OpenedListing = tuple[CachedListing, ListedAttributes | None]
-#: The page of a directory behind a name, of at most so many, unless it is known and has its token yet: None then. With
-#: attributes, perhaps, for the program that begins to read it.
+#: fetch(directory, after, limit, known, program): the page behind a name, and perhaps attributes for the program that
+#: begins to read. The page is None if the token of the directory is still that of `known`.
 Fetch = Callable[
     [int, bytes, int, CachedListing | None, int | None], Awaitable[tuple[DirentPage | None, Attributes | None]]
 ]
@@ -32,28 +33,29 @@ Fetch = Callable[
 class _Directory:
     listing: CachedListing | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    queued: "asyncio.Task[OpenedListing] | None" = None  # has not asked yet
-    prefetched: bool = False  # nobody has begun to read it since it was fetched for that
+    queued: "asyncio.Task[OpenedListing] | None" = None  # it has not sent its question yet
+    prefetched: bool = False  # fetched ahead, and no program has read it since
 
 
 class ListingCache:
     def __init__(self, fetch: Fetch) -> None:
         self.size = 0
         self._fetch = fetch
-        self._directories: dict[int, _Directory] = {}  # the one that was read last at the end
+        self._directories: dict[int, _Directory] = {}  # least recently read first
 
     async def open(self, number: int, program: int) -> OpenedListing:
-        """The entries that the directory has now, or those that come."""
+        """The entries that the directory has now; of a large directory, pages are loaded while it is read."""
         state = self._directory(number)
         state.prefetched = False
         if not state.lock.locked():
             return await self._revalidate(number, state, program)
-        if state.queued is None:  # the question that is under way may be from before an entry came
+        if state.queued is None:  # a question under way may have been sent before an entry was added
             state.queued = asyncio.get_running_loop().create_task(self._revalidate(number, state, program))
         return await asyncio.shield(state.queued)
 
     async def prefetch(self, number: int) -> None:
-        """Somebody has looked at the names of the directory, and may list it. If nobody does, this is done once."""
+        """A program has looked up the names of the directory up to the last one, and may list it next. Without a
+        listing in between, a second call does nothing."""
         state = self._directory(number)
         if state.prefetched or state.lock.locked():
             return
@@ -77,19 +79,21 @@ class ListingCache:
             names, attributes = await self._fetch(number, b"", _FIRST_PAGE, known, program)
             if names is not None:
                 self._drop(state)
-                known = state.listing = CachedListing(names, partial(self._page, number), partial(self._grown, state))
+                known = state.listing = CachedListing(
+                    names, partial(self._page, number), partial(self._on_growth, state)
+                )
                 self.size += known.size
-            assert known is not None, "only what is known is unchanged"
+            assert known is not None, "only a known listing can be unchanged"
             listed = None if attributes is None else known.with_attributes(number, attributes)
             self._evict()
             return known, listed
 
     async def _page(self, number: int, after: bytes) -> DirentPage:
         names, _ = await self._fetch(number, after, _PAGE, None, None)
-        assert names is not None, "nothing was known"
+        assert names is not None, "a page was asked for without a known listing"
         return names
 
-    def _grown(self, state: _Directory, listing: CachedListing, size: int) -> None:
+    def _on_growth(self, state: _Directory, listing: CachedListing, size: int) -> None:
         if state.listing is listing:
             self.size += size
             self._evict()
@@ -100,7 +104,7 @@ class ListingCache:
             self._drop(self._directories.pop(number))
 
     def _drop(self, state: _Directory) -> None:
-        """Who reads it goes on."""
+        """Programs that read the listing go on with it."""
         if state.listing is not None:
             self.size -= state.listing.size
             state.listing = None

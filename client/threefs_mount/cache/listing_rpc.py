@@ -1,4 +1,4 @@
-"""Pages of directories, as the meta service tells them."""
+"""Calls of the meta service for the pages of directories."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from threefs_mount.kernel import attrs
 async def fetch_entries(
     context: ClientContext, directory: int, after: bytes, limit: int
 ) -> tuple[Sequence[pb.Entry], bool]:
-    """So many entries behind a name, with attributes, and whether there are more."""
+    """Up to `limit` entries behind a name, with attributes; and whether there are more."""
     request = pb.ListRequest(place=paths.inode_place(directory), after=after, limit=limit, attributes=True)
     reply = await context.meta.call(methods.LIST, request, timeout_s=context.options.timeout_s)
     return reply.entries, reply.more
@@ -32,7 +32,8 @@ async def fetch_names(
     known: CachedListing | None,
     program: int | None,
 ) -> tuple[DirentPage | None, Attributes | None]:
-    """No names: the directory has those that are known. `program` begins to read it. Raises ProtocolError."""
+    """The names behind `after`, and attributes if they came along. The names are None if the directory has not changed
+    since `known`. `program` is the one that begins to read the directory. Raises ProtocolError."""
     request = pb.ListNamesRequest(directory=directory, after=after, limit=limit)
     if known is not None:
         request.known = known.token
@@ -45,7 +46,7 @@ async def fetch_names(
     asked_s, generation = context.clock.monotonic(), statahead.invalidations.generation
     try:
         reply = await context.meta.call(methods.LIST_NAMES, request, timeout_s=context.options.timeout_s)
-    except NotFound:  # it was removed while it is open
+    except NotFound:  # it was removed while it was open
         return attrs.dirent_page(pb.ListNamesReply()), None
     found = None if reply.unchanged else attrs.dirent_page(reply)
     if reply.attributes:

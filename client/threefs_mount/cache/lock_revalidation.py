@@ -1,9 +1,10 @@
-"""Whoever locks a file reads what was written under the lock before.
+"""A program that gets a lock reads the bytes that were written under the lock before.
 
-Others have settled that before they gave up their lock. So when a lock is had, and the file is not as it was when the
-kernel last gave up its pages of it, the kernel does so again before the program hears of the lock. To have it ask for
-attributes is not enough: it ignores an answer that has crossed with another one, and goes on with its pages.
-For the same reason it is told nothing where nothing has changed, and what was asked of the file before is asked again.
+Each holder syncs those bytes before it releases the lock. So when a lock is granted, and the file has changed since the
+kernel last dropped its pages of it, the kernel drops them again before the program gets the lock. An invalidation of
+the attributes alone is not enough: the kernel ignores an answer that has crossed with another one, and keeps its pages.
+For the same reason nothing is invalidated if nothing has changed, and an answer to a question that was sent before the
+lock was granted is not used: the question is sent again.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from threefs_mount.files.table import OpenFileTable
 
 
 class LockRevalidation:
-    """`stat` asks what the cluster knows of an inode, `drop` has the kernel give up its pages of one."""
+    """`stat` fetches the attributes of an inode; `drop_pages` makes the kernel drop its pages of one."""
 
     def __init__(
         self,
@@ -23,14 +24,14 @@ class LockRevalidation:
         stat: Callable[[int], Awaitable[pb.Inode]],
         drop_pages: Callable[[int], Awaitable[None]],
     ) -> None:
-        self.generation = 0  # of the last one
+        self.generation = 0  # of the last revalidation
         self._files = files
         self._stat = stat
         self._drop_pages = drop_pages
         self._background = BackgroundTasks()
 
     async def on_locked(self, inode: int) -> None:
-        """Somebody has got a lock on it. Raises what `stat` and `drop` raise."""
+        """A lock on the file was granted. Raises what `stat` and `drop_pages` raise."""
         found = await self._stat(inode)
         file = self._files.get(inode)
         if file is None:
@@ -44,14 +45,15 @@ class LockRevalidation:
         file.revalidated_change = found.change
 
     def on_lost(self, inode: int) -> None:
-        """What was written is not stored: whoever reads it again sees that. Not waited for, as the kernel may be."""
+        """Written bytes were lost, and a program that reads the file again must see that. This does not wait for the
+        kernel, because the kernel may wait for this mount."""
         self._background.run("dropping of pages", self._drop_soon(inode))
 
     async def _drop_soon(self, inode: int) -> None:
         with contextlib.suppress(OSError):
             await self._drop_pages(inode)
 
-    def revalidated_since(self, inode: int, number: int) -> bool:
-        """Whether an answer about it is too old that was asked for when `number` was that of the last renewal."""
+    def revalidated_since(self, inode: int, generation: int) -> bool:
+        """Whether the file was revalidated after that generation, so that an answer of then is too old."""
         file = self._files.get(inode)
-        return file is not None and file.revalidation > number
+        return file is not None and file.revalidation > generation

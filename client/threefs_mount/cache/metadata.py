@@ -1,13 +1,13 @@
 """The metadata cache of a mount: all that it knows of names and attributes, under one rule of validity.
 
-An answer of the cluster is valid until `cache_s` after its question was *sent*. That a name is absent is valid while
-this mount holds a delegation of the directory, and at no other time. A change that is made here, and fresher news of an
-inode, invalidate what they concern at once, also in an answer that is still under way: that belongs to an older
-`generation`, and nothing that was invalidated since is taken from it.
+An answer of the cluster is valid until `cache_s` after its question was *sent*. The absence of a name is valid while
+this mount holds a delegation of the directory, and at no other time. A change that this mount makes, or a newer answer
+about an inode, invalidates the older entries at once. It also invalidates them in answers that are still under way:
+such an answer belongs to an older `generation`, and nothing that was invalidated since then is taken from it.
 
-Its parts, each a module: `statahead` (attributes that are fetched before the kernel asks), `listings` (names of
-directories), `directories` (attributes of directories that change here), `delegations` (directories to which nobody
-else adds names). What the kernel keeps itself is in `OpenFileTable.kernel_attrs`.
+The parts of the cache, each a module: `statahead` (attributes that are fetched before the kernel asks), `listings`
+(names of directories), `directories` (attributes of directories that this mount changes), `delegations` (directories to
+which no other client adds names). What the kernel caches itself is in `OpenFileTable.kernel_attrs`.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -48,27 +48,27 @@ class MetadataCache:
         files.on_invalidated = self.statahead.invalidate_inode
 
     async def close(self) -> None:
-        """Nothing is asked any more."""
+        """Stop the background tasks and return the delegations."""
         await self.prefetcher.close()
         await self.listings.close()
         await self.delegations.close()
 
     @property
     def generation(self) -> int:
-        """Of now. An answer to a question sent now is not inserted for what is invalidated later."""
+        """The current generation. The answer to a question sent now is not inserted for what is invalidated later."""
         return self.statahead.invalidations.generation
 
     # ---- names ----
 
     def get(self, directory: int, name: bytes) -> Entry | None:
-        """The entry of that name, or attrs.ABSENT; None: the cluster must be asked."""
+        """The entry of that name, or attrs.ABSENT. None: the cluster must be asked."""
         if self.delegations.delegations.is_negative(directory, name, self._clock.monotonic()):
             self.statahead.invalidate_entry(directory, name)
             return attrs.ABSENT
         return self.entries.get_entry(directory, name)
 
     def insert(self, directory: int, name: bytes, inode: pb.Inode | None) -> None:
-        """The cluster has just answered a lookup of that name; None: nothing has it."""
+        """The cluster has just answered a lookup of that name. `inode` is None if the name is absent."""
         now_s = self._clock.monotonic()
         self.statahead.record_lookup(directory, name, inode, now_s)
         if inode is None:
@@ -77,12 +77,13 @@ class MetadataCache:
     # ---- attributes of directories ----
 
     def get_attributes(self, inode: int) -> Entry | None:
-        """The attributes of a directory; None: the cluster must be asked."""
+        """The attributes of a directory. None: the cluster must be asked."""
         known = self.directories.get(inode, self._clock.monotonic())
         return None if known is None else attrs.entry(*known)
 
     async def fetch_attributes(self, inode: int, fetch: Callable[[int], Awaitable[pb.Inode]]) -> pb.Inode:
-        """Have `fetch` ask the cluster. The answer is kept for a directory, unless that changes here meanwhile."""
+        """Ask the cluster by `fetch`. The answer about a directory is kept, unless this mount changes the directory
+        before it comes."""
         token, asked_s = self.directories.begin_fetch(inode), self._clock.monotonic()
         found: pb.Inode | None = None
         try:
@@ -92,7 +93,7 @@ class MetadataCache:
             self.directories.end_fetch(inode, token, found, asked_s)
 
     def get_removed(self, inode: int) -> Entry | None:
-        """A directory that was removed here, for programs that still work in it."""
+        """The attributes of a directory that this mount has removed, for programs that still work in it."""
         removed = self.directories.get_removed(inode)
         return None if removed is None else attrs.entry(removed, self._cache_s)
 
@@ -103,26 +104,27 @@ class MetadataCache:
     # ---- what ends validity ----
 
     def invalidate_inode(self, inode: int) -> None:
-        """It was changed here, or its outcome is not known."""
+        """This mount has changed the inode, or does not know the outcome of a change."""
         self.statahead.invalidate_inode(inode)
         self.directories.invalidate(inode)
 
     def invalidate_entry(self, directory: int, name: bytes) -> None:
-        """The name may stand for something else by now."""
+        """The name may belong to another inode by now."""
         self.statahead.invalidate_entry(directory, name)
 
     def entry_changed(self, directory: int, time_ns: int) -> None:
-        """A name of something else than a directory came or went, at that time of the meta service (0: not known)."""
+        """An entry that is not a directory was added or removed. `time_ns` is the time of the meta service (0: not
+        known)."""
         self.directories.entry_changed(directory, time_ns)
 
     def subdirectory_changed(self, directory: int) -> None:
-        """A directory below it came or went, which changes its number of links as well."""
+        """A subdirectory was added or removed, which changes the number of links as well."""
         self.directories.invalidate(directory)
 
     # ---- changes made here ----
 
     async def change(self, call: Awaitable[T], *names: tuple[int, bytes], inode: int = 0) -> T:
-        """Make a change of these names and of this inode: whatever its outcome, what was known of them is not valid."""
+        """Make a change of these names and of this inode. Whatever its outcome, their entries are invalidated."""
         try:
             return await call
         except BaseException:
@@ -136,11 +138,11 @@ class MetadataCache:
                 self.invalidate_inode(inode)
 
     async def create(self, directory: int, name: bytes, request: Request, change: Awaitable[NameReply]) -> NameReply:
-        """Make a change that gives something this name."""
+        """Make a change that adds this name."""
         return await self.delegations.track_create(directory, name, request, change)
 
     async def create_file(self, request: pb.CreateRequest, creation: Awaitable[Created]) -> Created:
-        """Create a file, or open the one that has the name."""
+        """Create a file, or open the existing one."""
         directory, birth_ns, is_new = request.place.base, 0, False
         try:
             number, reply = await self.delegations.track_file_create(request, creation)
@@ -172,11 +174,11 @@ class MetadataCache:
         keeps_name: bool,
         exchange: bool,
     ) -> None:
-        """`keeps_name`: something has the old name all the same. `directories` are the old and the new one."""
+        """`keeps_name`: the old name exists after the rename, too. `directories` are the old and the new one."""
         moved = reply.inode
         self._files.kernel_attrs.record_move(moved)
         if not keeps_name and (moved.type == pb.DIRECTORY or moved.nlink == 1):
-            self.delegations.delegations.unlink_done(unlink)  # a rename between two names of one file leaves both
+            self.delegations.delegations.unlink_done(unlink)  # else two names of one file, which a rename leaves alone
         if exchange or moved.type == pb.DIRECTORY:
             self.directories.clear()  # links of their parents, and what was replaced
             if reply.replaced.inode:

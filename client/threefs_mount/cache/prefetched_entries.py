@@ -1,4 +1,4 @@
-"""What the kernel is told of names without asking the cluster. No I/O happens here."""
+"""Entries that the kernel gets without a question to the cluster. No I/O happens here."""
 
 from collections.abc import Iterable
 from itertools import compress
@@ -14,27 +14,27 @@ from threefs_mount.kernel import attrs
 
 
 class PrefetchedEntries:
-    """Attributes that were fetched ahead, or came with a listing, for as long as they may be kept since then.
+    """Attributes that were fetched ahead or came with a listing, until `cache_s` after their question was sent.
 
-    Not of files that are open here: their attributes change here. Nor of those that were read here, until the cluster
-    knows that.
+    Files that are open on this mount are left out, because writes change their attributes here. So are files with a
+    read that is not reported to the cluster yet, because it changes their access time.
     """
 
     def __init__(self, context: ClientContext, files: OpenFileTable, statahead: StatAhead, cache_s: float) -> None:
         self._clock = context.clock
-        self._access = context.atime_reporter
+        self._atime_reporter = context.atime_reporter
         self._files = files
         self._statahead = statahead
         self._cache_s = cache_s
 
     def get_entry(self, directory: int, name: bytes) -> Entry | None:
-        """What was fetched ahead."""
+        """The entry that was fetched ahead; None: the cluster must be asked."""
         now_s = self._clock.monotonic()
         known = self._statahead.get(directory, name, now_s)
         if (
             known is None
             or self._files.get(known.inode.inode) is not None
-            or self._access.is_pending(known.inode.inode)
+            or self._atime_reporter.is_pending(known.inode.inode)
         ):
             return None
         self._files.kernel_attrs.record(known.inode, known.asked_s)
@@ -45,20 +45,20 @@ class PrefetchedEntries:
         return [None if one is None else replies.packed(one) for one in found]
 
     def packed_listing(self, listed: ListedAttributes, first: int, count: int) -> list[bytes | None]:
-        """What came with a listing, of so many names from that number on."""
-        since_s, behind = listed.attributes.asked_s, first + count
-        left_s = self._cache_s - (self._clock.monotonic() - since_s)
+        """The entries of `count` names from number `first` on, of attributes that came with a listing."""
+        asked_s, end = listed.attributes.asked_s, first + count
+        left_s = self._cache_s - (self._clock.monotonic() - asked_s)
         invalidated = self._statahead.invalidations.changed_since(listed.attributes.generation)
         if left_s <= 0 or invalidated is None:
             return [None] * count
-        numbers, shown = listed.numbers[first:behind], listed.packed[first:behind]
-        hidden = self._files.open_among(numbers) | self._access.pending_among(numbers)
+        numbers, shown = listed.numbers[first:end], listed.packed[first:end]
+        hidden = self._files.open_among(numbers) | self._atime_reporter.pending_among(numbers)
         if invalidated:
             hidden |= listed.invalidated(invalidated)
         if hidden:
             shown = [None if number in hidden else one for number, one in zip(numbers, shown, strict=True)]
         valid = replies.valid(left_s)
         packed = [None if one is None else one[0] + valid + one[1] for one in shown]
-        inodes = listed.attributes.inodes[first:behind]
-        self._files.kernel_attrs.record_all(compress(numbers, packed), compress(inodes, packed), since_s)
+        inodes = listed.attributes.inodes[first:end]
+        self._files.kernel_attrs.record_all(compress(numbers, packed), compress(inodes, packed), asked_s)
         return packed

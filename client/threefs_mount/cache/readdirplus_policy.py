@@ -1,11 +1,11 @@
-"""Whether a program looks at the entries of the directories that it lists. No I/O happens here.
+"""Whether the listings of a program come with attributes (readdirplus). No I/O happens here.
 
-The kernel asks for attributes with every listing, whoever reads it, and they cost more than names. Programs that walk
-through samples want names alone, others look at every entry, and a look that the kernel must ask for costs much more
-than attributes that came along. So of a program that is not known, the first listings come with attributes, and then
-one without shows whether somebody looks at its entries: if nobody does, there are names alone from then on, and else
-attributes, for longer each time that it shows the same. What the kernel was told with a listing it does not ask for,
-so only those without teach.
+The kernel asks for attributes with every listing, and they cost more than names. Some programs use only the names.
+Others look up every entry, and a lookup that reaches the mount costs much more than attributes that came with the
+listing. So the first listings of a program come with attributes. Then one without attributes is a probe: if no lookup
+of its entries follows, later listings have only names. If one follows, later listings have attributes again, for longer
+after each such probe. Only a listing without attributes shows this, because the kernel does not look up an entry whose
+attributes it has.
 """
 
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ MAX_PROGRAMS = 1024
 
 @dataclass(slots=True)
 class _Program:
-    remaining: int = _INITIAL  # listings that come with attributes
-    interval: int = _INTERVAL  # so many, when somebody looks again
-    probing: bool = False  # for a look, since one without
+    remaining: int = _INITIAL  # listings with attributes before the next probe
+    interval: int = _INTERVAL  # the same, after a probe that a lookup followed
+    probing: bool = False  # a listing had no attributes, and no lookup has followed yet
 
 
 class ReaddirplusPolicy:
@@ -33,7 +33,7 @@ class ReaddirplusPolicy:
         self._programs = BoundedDict[int, _Program](MAX_PROGRAMS)  # by thread
 
     def wants_attributes(self, program: int) -> bool:
-        """Of a listing that begins."""
+        """A listing of the program begins: whether it comes with attributes."""
         state = self._programs.get(program) or _Program()
         self._programs.put(program, state)
         if state.remaining:
@@ -45,7 +45,7 @@ class ReaddirplusPolicy:
         return False
 
     def record_lookup(self, program: int) -> None:
-        """Somebody, at an entry of a directory that it had just listed without attributes."""
+        """An entry of a directory was looked up that the program had just listed without attributes."""
         state = self._programs.get(program)
         if state is not None and state.probing:
             state.remaining, state.probing = state.interval, False

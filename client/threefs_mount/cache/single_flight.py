@@ -1,7 +1,7 @@
-"""What many ask for in the same turn of the loop is asked for once.
+"""Equal questions of one turn of the loop are sent to the cluster once.
 
-Programs that begin together look at the directories above their own at the same time. Nobody is given an answer that
-was asked for in an earlier turn: what was changed here in between has been answered by then.
+Programs that start together look up the same parent directories at the same time. An answer is shared only within one
+turn: a change that was answered in between must be visible to the next question.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[T]):
-    def __init__(self, ask: Callable[[int], Awaitable[T]]) -> None:
-        self._fetch = ask
-        self._waiters: dict[int, list[asyncio.Future[T | None]]] = {}  # those who wait for the one who asks
+    def __init__(self, fetch: Callable[[int], Awaitable[T]]) -> None:
+        self._fetch = fetch
+        self._waiters: dict[int, list[asyncio.Future[T | None]]] = {}  # of the calls that share one fetch
 
     async def call(self, number: int) -> T:
         loop = asyncio.get_running_loop()
@@ -30,7 +30,7 @@ class SingleFlight(Generic[T]):
         try:
             answer = await self._fetch(number)
             return answer
-        finally:  # if it has failed, or was given up, each asks for itself
+        finally:  # if it failed or was cancelled, each waiting call fetches for itself
             self._close(number, others)
             for other in others:
                 if not other.done():
