@@ -1,4 +1,4 @@
-"""Reading a directory in pieces: positions that stay right while entries come and go."""
+"""A listing of a directory that is read in pieces: positions stay valid while entries are added and removed."""
 
 import asyncio
 import contextlib
@@ -16,61 +16,63 @@ from threefs_mount.kernel import attrs
 MAX_BYTES = 2 << 20
 #: Positions 0 and 1 are "." and "..".
 FIRST_POSITION = 2
-#: What the attributes of an entry take, about: as they came, and as the kernel takes them.
+#: An estimate of the memory that the attributes of an entry take, serialized and packed for the kernel.
 _ATTRIBUTES_BYTES = 512
-#: Names of a directory of up to so many may come with attributes.
+#: The listing of a directory of up to so many entries may come with attributes.
 SMALL_DIRECTORY = 128
 
 
-#: The entries by name behind one.
+#: fetch(after): the entries behind a name, in the order of names.
 Fetch = Callable[[bytes], Awaitable[DirentPage]]
 
 
 class CachedListing:
-    """Entries counted from 0 in the order in which they were seen. Several may read at different places.
+    """Entries counted from 0, in the order in which they were listed. Several programs may read at different places.
 
-    Of a huge directory only the pages read last are in memory, and of others the names behind which they begin: whoever
-    jumps far back gets the entries as they are now.
+    Of a huge directory only the pages read last are in memory; of the others the names behind which they begin. A
+    program that seeks far back gets the entries as they are now.
     """
 
     def __init__(self, first: DirentPage, fetch: Fetch, on_growth: Callable[["CachedListing", int], None]) -> None:
-        """`first` is the first page; `on_growth` is told how many bytes more are kept."""
-        self.token = first.token  # 0 as soon as pages are of different times
-        self.only_page = first if not first.more and len(first) <= SMALL_DIRECTORY else None  # all there is
+        """`first` is the first page; `on_growth` gets the number of bytes by which the listing has grown."""
+        self.token = first.token  # 0 as soon as two pages have different tokens
+        self.only_page = (
+            first if not first.more and len(first) <= SMALL_DIRECTORY else None
+        )  # the whole listing, if it is small
         self.size = 0
         self._fetch = fetch
         self._on_growth = on_growth
-        self._starts: list[tuple[int, bytes]] = [(0, b"")]  # first number of a page, the name before it
-        self._pages: dict[int, Dirents] = {}  # by place in `_starts`
-        self._count: int | None = None  # number of entries, once the last page was seen
-        self._attributes: ListedAttributes | None = None  # with the attributes that came last
+        self._starts: list[tuple[int, bytes]] = [(0, b"")]  # of each page: its first number, the name before it
+        self._pages: dict[int, Dirents] = {}  # by index in `_starts`
+        self._count: int | None = None  # number of entries, once the last page was fetched
+        self._attributes: ListedAttributes | None = None  # the attributes that came last
         self._lock = asyncio.Lock()
         self._prefetch_task: asyncio.Task[None] | None = None
         self._append_page(0, first)
 
     def __len__(self) -> int:
-        """How many entries there are at least."""
+        """The number of entries, as far as they were fetched."""
         return self._count if self._count is not None else self._starts[-1][0]
 
     def with_attributes(self, directory: int, attributes: Attributes) -> ListedAttributes:
-        """Of all its entries. Raises ProtocolError."""
+        """The attributes of all entries, which came along. Raises ProtocolError."""
         if self.only_page is None or len(attributes.inodes) != len(self.only_page):
-            raise ProtocolError("the attributes are not those of the entries of the directory")
+            raise ProtocolError("the listing of a directory came with attributes that do not fit its entries")
         before, inodes = self._attributes, attributes.inodes
         same = before is not None and before.attributes.inodes == inodes
-        shown = before.packed if before is not None and same else attrs.prepared_entries(inodes)
+        packed = before.packed if before is not None and same else attrs.prepared_entries(inodes)
         if before is None:
             self._grow(len(inodes) * _ATTRIBUTES_BYTES)
         numbers = unpack(f"<{len(inodes)}Q", self.only_page.inodes)
-        self._attributes = ListedAttributes(directory, self.only_page.names, numbers, attributes, shown)
+        self._attributes = ListedAttributes(directory, self.only_page.names, numbers, attributes, packed)
         return self._attributes
 
     def is_end(self, number: int) -> bool:
-        """Whether it is known that there is no such entry, nor any behind."""
+        """Whether the listing surely ends before that entry."""
         return self._count is not None and number >= self._count
 
     def cached_page(self, number: int) -> tuple[Dirents, int] | None:
-        """The page with that entry and the entry's number in it, if it is in memory."""
+        """The page with that entry and the entry's index in it, if the page is in memory."""
         index = self._page_index(number)
         page = self._pages.get(index)
         start = self._starts[index][0]
@@ -79,7 +81,7 @@ class CachedListing:
         return page, number - start
 
     def read_up_to(self, number: int) -> None:
-        """Somebody has read up to there. Whoever has read half of the last page will want the next one."""
+        """A program has read up to that entry. Once half of the last page is read, the next one is fetched."""
         index = len(self._starts) - 1
         if self._count is not None or (self._prefetch_task is not None and not self._prefetch_task.done()):
             return
@@ -87,7 +89,8 @@ class CachedListing:
             self._prefetch_task = asyncio.get_running_loop().create_task(self._prefetch(index))
 
     async def load_page(self, number: int) -> tuple[int, Dirents, int] | None:
-        """The same; a larger number comes first if some are gone. None at the end."""
+        """The number, the page and the index of that entry, or of a later one if entries were removed. None at the
+        end."""
         while self._count is None or number < self._count:
             found = self.cached_page(number)
             if found is not None:
@@ -109,7 +112,7 @@ class CachedListing:
         return index
 
     async def _prefetch(self, index: int) -> None:
-        with contextlib.suppress(ThreefsError):  # the reader will be told
+        with contextlib.suppress(ThreefsError):  # a read of the page raises it
             async with self._lock:
                 if index not in self._pages:
                     await self._fetch_page(index)
@@ -120,13 +123,13 @@ class CachedListing:
             self._append_page(index, await self._fetch(after))
             return
         following, last = self._starts[index + 1]
-        again = await self._fetch(after)
-        while again.more and again.last < last:
-            again = again.and_more(await self._fetch(again.last))
-        self._store_page(index, again.up_to(last, following - start))
+        page = await self._fetch(after)
+        while page.more and page.last < last:
+            page = page.joined(await self._fetch(page.last))
+        self._store_page(index, page.up_to(last, following - start))
 
     def _append_page(self, index: int, names: DirentPage) -> None:
-        """A page that nobody has seen before."""
+        """Add a page behind the last one."""
         count = self._store_page(index, names)
         end = self._starts[index][0] + count
         if names.more and count:

@@ -1,15 +1,15 @@
-"""Directories whose names are known here, all of them, so that nobody has to be asked whether a name is absent. No I/O
-happens here.
+"""Delegations of directories: the mount knows all names of such a directory, so it answers by itself that a name is
+absent. No I/O happens here.
 
-Programs that make or rename files look first, and the kernel asks us; mostly nothing is there. That is known without a
-call only as long as nobody else adds names: so after a few such looks the mount asks for a delegation of the directory
-(`threefs/leases.py`). What is kept is no less than its names: those of a listing that was asked for when the
-delegation had been granted, and all that this mount has asked for since it asked for that, or was waiting for then,
-whatever came of it.
+Before a program creates or renames a file, the kernel looks the new name up, and mostly the name is absent. The mount
+knows that without a call only while no other client adds names. So after a few such lookups, each followed by a create,
+it requests a delegation of the directory (`threefs/leases.py`). The names that it keeps for a delegation are at
+least those of the directory: the names of a listing that was fetched after the grant, and every name whose create was
+under way when the delegation was requested or was sent later, whatever its outcome.
 
-The answer to each name that is added says whether the delegation stands. It is believed for a moment from when the
-name was *sent*, so answers may cross. Once it was recalled, it is given up here before it is given back, because
-whoever waits for it goes on at once.
+The answer to each create says whether the delegation still stands. That is valid for a moment from when the create was
+*sent*, so answers may cross. A recalled delegation is dropped here before it is returned, because the client that waits
+for it goes on at once.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,43 +18,43 @@ from dataclasses import dataclass, field
 from threefs.bounded_dict import BoundedDict
 from threefs.leases import DELEGATION_S
 
-#: So many times a name was added after a look that found nothing.
+#: Creates that followed a negative lookup, before a delegation of the directory is requested.
 CREATES_BEFORE_REQUEST = 8
-#: A directory of more is not worth a listing, and all together bound the memory.
+#: Names of one directory: a larger one is not worth its listing. Names of all together bound the memory.
 MAX_NAMES = 16_384
 MAX_NAMES_TOGETHER = 65_536
 MAX_DELEGATIONS = 256
-#: Without a name that was added for so long, a claim only makes others wait.
+#: A delegation without a create for so long is returned: it would only make other clients wait.
 IDLE_S = 2 * DELEGATION_S
-#: For so long no directory is claimed again that others use, or that has too many names.
+#: No delegation of a directory is requested for so long after a recall, or when it had too many names.
 PAUSE_S = 10.0
 LARGE_PAUSE_S = 60.0
 _MAX_CANDIDATES = 1024
-_CANDIDATE_S = 1.0  # names that come so seldom gain nothing
-_MAX_NAME_BYTES = 255  # of longer ones something else is wrong than that they are absent
-_PERMANENT = 0  # stands for an addition: whatever is removed, the name stays
+_CANDIDATE_S = 1.0  # creates that are further apart gain nothing from a delegation
+_MAX_NAME_BYTES = 255  # a lookup of a longer name fails with another error than "absent"
+_PERMANENT = 0  # a serial: the name stays, whatever is removed
 
 
 @dataclass(slots=True, eq=False)
 class Delegation:
     directory: int
     number: int
-    serial: int  # stands for an addition: of all names that were listed
-    names: dict[bytes, int] = field(default_factory=dict)  # with the last addition
+    serial: int  # of all names that were listed
+    names: dict[bytes, int] = field(default_factory=dict)  # name -> serial of its last create
     granted: bool = False
     complete: bool = False  # no name is missing
-    confirmed_s: float = 0.0  # it did at that time, or later
+    confirmed_s: float = 0.0  # it stood at that time or later
 
 
 @dataclass(slots=True, eq=False)
 class PendingCreate:
-    """A name that is on its way into a directory."""
+    """A name whose create is under way."""
 
     directory: int
     name: bytes
     request: int  # the number of its mutation
     sent_s: float
-    delegation: Delegation | None  # that had been granted before
+    delegation: Delegation | None  # granted before the create was sent
 
 
 @dataclass(slots=True, eq=False)
@@ -66,44 +66,45 @@ class PendingUnlink:
 
 @dataclass(slots=True)
 class _Candidate:
-    """Of a directory that is not claimed."""
+    """A directory without a delegation."""
 
-    negative_lookups: int = 0  # that found nothing, and no name was added since
+    negative_lookups: int = 0  # that no create has followed yet
     creates: int = 0
     used_s: float = 0.0
     pause_until_s: float = 0.0
 
 
 class DirectoryDelegations:
-    """`start` is told which directory to claim, `give_back` of which one which claim is not relied on any more."""
+    """`request(directory)` must request a delegation. `return_(directory, number)` must return one, which was dropped
+    here before."""
 
     def __init__(
         self,
-        start: Callable[[int], None],
-        give_back: Callable[[int, int], None],
+        request: Callable[[int], None],
+        return_: Callable[[int, int], None],
         *,
         enabled: bool = True,
         creates_before_request: int = CREATES_BEFORE_REQUEST,
     ) -> None:
-        self._request = start
-        self._return = give_back
+        self._request = request
+        self._return = return_
         self._enabled = enabled
         self._creates_before_request = creates_before_request
         self._delegations: dict[int, Delegation] = {}
-        self._requested: set[int] = set()  # told to `start`
-        self._name_count = 0  # of all claims
+        self._requested: set[int] = set()  # by `request`, and not begun yet
+        self._name_count = 0  # in all delegations
         self._pending_creates: dict[PendingCreate, None] = {}
         self._serial = _PERMANENT
-        self._newest_unknown_outcome = 0  # the highest request whose outcome is not sure
+        self._newest_unknown_outcome = 0  # the highest mutation number whose outcome is not known
         self._candidates = BoundedDict[int, _Candidate](_MAX_CANDIDATES)
 
     def __len__(self) -> int:
         return len(self._delegations)
 
-    # ---- looks ----
+    # ---- lookups ----
 
     def is_negative(self, directory: int, name: bytes, now_s: float) -> bool:
-        """Whether it is sure that nothing has that name now."""
+        """Whether the name is surely absent now."""
         delegation = self._delegations.get(directory)
         return (
             delegation is not None
@@ -114,7 +115,7 @@ class DirectoryDelegations:
         )
 
     def record_negative_lookup(self, directory: int, now_s: float) -> None:
-        """Somebody was asked, and nothing had the name."""
+        """The cluster has answered that a name is absent."""
         if self._enabled and directory not in self._delegations:
             candidate = self._candidate(directory, now_s)
             candidate.negative_lookups = min(candidate.negative_lookups + 1, self._creates_before_request)
@@ -127,10 +128,11 @@ class DirectoryDelegations:
         candidate.used_s = now_s
         return candidate
 
-    # ---- names that come ----
+    # ---- creates ----
 
     def begin_create(self, directory: int, name: bytes, request: int, now_s: float) -> PendingCreate:
-        """It is about to be sent; `added` or `failed` says what came of it."""
+        """A create is about to be sent under that mutation number. Call `create_done`, `create_found_existing` or
+        `create_failed` with what this returns."""
         delegation = self._delegations.get(directory)
         create = PendingCreate(
             directory, name, request, now_s, delegation if delegation is not None and delegation.granted else None
@@ -150,7 +152,7 @@ class DirectoryDelegations:
             self._drop(delegation, now_s + LARGE_PAUSE_S)
 
     def create_done(self, create: PendingCreate, number: int, recalled: int, now_s: float) -> None:
-        """The answer says that a claim of ours stands, by its number, or that it has been recalled."""
+        """The answer came. `number` is that of our delegation if it stands, `recalled` if it was recalled; else 0."""
         del self._pending_creates[create]
         delegation = self._delegations.get(create.directory)
         if recalled:
@@ -162,11 +164,12 @@ class DirectoryDelegations:
             self._count_create(create.directory, now_s)
         elif delegation.number == number:
             self._confirm(delegation, create.sent_s, now_s)
-        elif create.delegation is delegation:  # it has ended, or the answer is a repeated one
+        elif create.delegation is delegation:  # it has ended, or the answer is a repeat
             self._drop(delegation)
 
     def _confirm(self, delegation: Delegation, sent_s: float, now_s: float) -> None:
-        """So it was seen after that time. Nothing is made of it after a silence in which anything may have happened."""
+        """The delegation stood at `sent_s` or later. After a silence longer than `IDLE_S` it is dropped, because it may
+        have ended and been granted again in between."""
         if delegation.confirmed_s and now_s - delegation.confirmed_s > IDLE_S:
             self._drop(delegation)
         else:
@@ -190,31 +193,31 @@ class DirectoryDelegations:
             self._request(directory)
 
     def create_found_existing(self, create: PendingCreate) -> None:
-        """The name was there already."""
+        """Nothing was created, because the name existed."""
         del self._pending_creates[create]
 
     def create_failed(self, create: PendingCreate) -> None:
-        """Whether it took effect is not known here, nor whether it will."""
+        """The outcome is not known: the create may have taken effect, or may still do so."""
         del self._pending_creates[create]
         self._newest_unknown_outcome = max(self._newest_unknown_outcome, create.request)
         delegation = self._delegations.get(create.directory)
         if delegation is not None and create.name in delegation.names:
             delegation.names[create.name] = _PERMANENT
 
-    # ---- names that go ----
+    # ---- removals ----
 
     def begin_unlink(self, directory: int, name: bytes) -> PendingUnlink | None:
-        """It is about to be sent; tell `removed` if it was done."""
+        """A removal is about to be sent. Call `unlink_done` with what this returns if it succeeds."""
         delegation = self._delegations.get(directory)
         serial = _PERMANENT if delegation is None else delegation.names.get(name, _PERMANENT)
         if delegation is None or serial == _PERMANENT:
             return None
-        if any(one.name == name and one.directory == directory for one in self._pending_creates):
+        if any(each.name == name and each.directory == directory for each in self._pending_creates):
             return None
         return PendingUnlink(delegation, name, serial)
 
     def unlink_done(self, unlink: PendingUnlink | None) -> None:
-        """Unless the name was asked for again since it was sent."""
+        """The name is absent, unless a create of it was sent after the removal."""
         if unlink is None:
             return
         delegation = unlink.delegation
@@ -225,26 +228,26 @@ class DirectoryDelegations:
             del delegation.names[unlink.name]
             self._name_count -= 1
 
-    # ---- claims ----
+    # ---- requests and returns ----
 
     def begin_request(self, directory: int, number: int, now_s: float) -> tuple[Delegation, int]:
-        """The claim is about to be asked for under that number: with it, the oldest request whose outcome is awaited.
-
-        What older ones may still do counts as done by somebody else.
+        """The delegation is about to be requested under that number. Returns it, and the oldest mutation number to name
+        in the request: a create of an older one that still arrives counts as a create of another client.
         """
-        assert directory in self._requested and directory not in self._delegations, "one claim at a time"
+        assert directory in self._requested and directory not in self._delegations, "one request at a time"
         self._requested.discard(directory)
         self._serial += 1
         delegation = self._delegations[directory] = Delegation(directory, number, self._serial)
-        mine = [one for one in self._pending_creates if one.directory == directory]
-        for one in mine:
+        pending = [create for create in self._pending_creates if create.directory == directory]
+        for create in pending:
             self._serial += 1
-            self._insert(delegation, one.name, self._serial, now_s)
-        oldest = min([one.request for one in mine], default=number)
+            self._insert(delegation, create.name, self._serial, now_s)
+        oldest = min([create.request for create in pending], default=number)
         return delegation, max(oldest, self._newest_unknown_outcome + 1)
 
     def request_answered(self, delegation: Delegation, number: int, asked_s: float, now_s: float) -> bool:
-        """Whether it was granted and is still wanted; then all names are to be listed."""
+        """The answer came, with the number of the granted delegation. Returns whether it is granted and still wanted;
+        then all names must be listed."""
         if self._delegations.get(delegation.directory) is not delegation:
             return False
         if number != delegation.number:
@@ -255,7 +258,8 @@ class DirectoryDelegations:
         return self._delegations.get(delegation.directory) is delegation
 
     def insert_names(self, delegation: Delegation, names: Iterable[bytes], now_s: float, *, more: bool) -> bool:
-        """Names that the directory has had since the claim was granted. Whether the claim is still wanted."""
+        """Insert names from a listing that was fetched after the grant. Returns whether the delegation is still
+        wanted."""
         for name in names:
             if self._delegations.get(delegation.directory) is not delegation:
                 return False
@@ -267,12 +271,12 @@ class DirectoryDelegations:
         return True
 
     def request_failed(self, delegation: Delegation, now_s: float) -> None:
-        """It could not be asked for, or its names could not."""
+        """The delegation could not be requested, or its names could not be listed."""
         if self._delegations.get(delegation.directory) is delegation:
             self._drop(delegation, now_s + PAUSE_S)
 
     def expire(self, now_s: float) -> bool:
-        """Give up what was not used for a while. Whether there is more."""
+        """Drop the delegations that are idle. Returns whether any are left."""
         for delegation in list(self._delegations.values()):
             if delegation.granted and now_s - delegation.confirmed_s > IDLE_S:
                 self._drop(delegation)
@@ -283,7 +287,7 @@ class DirectoryDelegations:
             self._drop(delegation)
 
     def _drop(self, delegation: Delegation, pause_until_s: float = 0.0) -> None:
-        """Nobody relies on it from now on."""
+        """Rely on the delegation no more, and return it."""
         del self._delegations[delegation.directory]
         self._name_count -= len(delegation.names)
         if pause_until_s:

@@ -1,4 +1,4 @@
-"""Asks for the claims that `claims` wants, for the names of their directories, and gives back what it needs no more."""
+"""The calls for delegations of directories: requests them, lists the names of their directories, and returns them."""
 
 import contextlib
 from collections.abc import Awaitable
@@ -14,9 +14,9 @@ from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.delegation import CREATES_BEFORE_REQUEST, IDLE_S, MAX_DELEGATIONS, DirectoryDelegations
 
 _PAGE = 4096
-#: Nobody waits for these calls.
+#: Of the calls in the background, for which no program waits.
 _TIMEOUT_S = 5.0
-#: At the unmount. Who finds a claim that was not given back waits a moment.
+#: At the unmount. A client that needs a delegation that was not returned waits until it has expired.
 _CLOSE_TIMEOUT_S = 0.5
 
 _LOG = structlog.get_logger()
@@ -36,12 +36,12 @@ class Reply(Protocol):
 
 
 NameReply = TypeVar("NameReply", bound=Reply)
-#: The number of a handle, and what the meta service has said.
+#: The number of a handle, and the reply of the meta service.
 Created = tuple[int, pb.CreateReply]
 
 
 class DelegationClient:
-    """`cache_s` 0: nothing is claimed."""
+    """With `cache_s` 0 no delegation is requested."""
 
     def __init__(
         self, context: ClientContext, cache_s: float, *, creates_before_request: int = CREATES_BEFORE_REQUEST
@@ -58,7 +58,7 @@ class DelegationClient:
     async def track_create(
         self, directory: int, name: bytes, request: Request, change: Awaitable[NameReply]
     ) -> NameReply:
-        """The answer to a change that gives something this name."""
+        """Make a change that adds this name, and return its answer."""
         delegations, monotonic = self.delegations, self._context.clock.monotonic
         create = delegations.begin_create(directory, name, request.mutation.request, monotonic())
         try:
@@ -70,7 +70,7 @@ class DelegationClient:
         return reply
 
     async def track_file_create(self, request: pb.CreateRequest, creation: Awaitable[Created]) -> Created:
-        """The same for the creation of a file, which may be there already or get no name."""
+        """The same for the creation of a file, which may exist already or get no name."""
         if request.unnamed:
             return await creation
         delegations, monotonic, place = self.delegations, self._context.clock.monotonic, request.place
@@ -87,7 +87,7 @@ class DelegationClient:
         return number, reply
 
     def _request_soon(self, directory: int) -> None:
-        self._background.run("claiming of a directory", self._request(directory))
+        self._background.run("request of a delegation", self._request(directory))
 
     async def _request(self, directory: int) -> None:
         clock, delegations = self._context.clock, self.delegations
@@ -96,7 +96,7 @@ class DelegationClient:
         delegation, oldest = delegations.begin_request(directory, mutation.request, asked_s)
         if not self._sweeping:
             self._sweeping = True
-            self._background.run("sweeping of claims", self._sweep())
+            self._background.run("expiry of delegations", self._sweep())
         request = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=oldest)
         try:
             reply = await self._context.meta.call(methods.DELEGATE, request, timeout_s=_TIMEOUT_S)
@@ -112,14 +112,14 @@ class DelegationClient:
                     return
                 after = names[-1] if names else b""
         except ThreefsError as error:
-            _LOG.debug("a directory was not claimed", error=str(error))
+            _LOG.debug("a delegation could not be requested", error=str(error))
             delegations.request_failed(delegation, clock.monotonic())
         except Exception:
-            _LOG.exception("a directory was not claimed")
+            _LOG.exception("a delegation could not be requested")
             delegations.request_failed(delegation, clock.monotonic())
 
     async def _sweep(self) -> None:
-        """Together, so that what is used no more costs little."""
+        """Return idle delegations together, in few calls."""
         while self.delegations.expire(self._context.clock.monotonic()):
             await self._context.clock.sleep(IDLE_S / 2)
         self._sweeping = False
@@ -128,10 +128,10 @@ class DelegationClient:
         self._to_return.append((directory, number))
         if not self._returning:
             self._returning = True
-            self._background.run("returning of claims", self._return_all())
+            self._background.run("return of delegations", self._return_all())
 
     async def _return_all(self) -> None:
-        """At once: somebody may wait for it."""
+        """At once, because another client may wait for them."""
         while self._to_return:
             some = self._to_return[:MAX_DELEGATIONS]
             await self._return_some(some, _TIMEOUT_S)
@@ -140,13 +140,15 @@ class DelegationClient:
 
     async def _return_some(self, some: list[tuple[int, int]], timeout_s: float) -> None:
         request = pb.ReturnDelegationRequest(
-            client=self._client, directories=[one for one, _ in some], numbers=[number for _, number in some]
+            client=self._client,
+            directories=[directory for directory, _ in some],
+            numbers=[number for _, number in some],
         )
-        with contextlib.suppress(ThreefsError):  # whoever needs it waits a moment
+        with contextlib.suppress(ThreefsError):  # they expire soon
             await self._context.meta.call(methods.RETURN_DELEGATION, request, timeout_s=timeout_s)
 
     async def close(self) -> None:
-        """Nothing is asked any more."""
+        """Return all delegations, and stop."""
         self._returning = True
         self.delegations.return_all()
         await self._background.stop()

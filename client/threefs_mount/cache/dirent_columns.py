@@ -1,4 +1,4 @@
-"""Entries of a directory as columns, and attributes that came along with them."""
+"""Entries of a directory as columns, and attributes that came with them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from threefs_mount.cache.invalidation import CacheKey
 
 
 class Attributes(NamedTuple):
-    """Of all the entries of a directory, in their order."""
+    """The attributes of all entries of a directory, in their order."""
 
-    inodes: Sequence[bytes]  # an Inode each, serialized
-    asked_s: float  # they were so then, or later
-    generation: int  # of what was touched until then
+    inodes: Sequence[bytes]  # serialized inodes
+    asked_s: float  # when the question was sent
+    generation: int  # of the invalidations, at that time
 
 
 @dataclass(frozen=True, slots=True)
 class ListedAttributes:
-    """The same, with what they are attributes of."""
+    """The same, with the entries that have these attributes."""
 
     directory: int
     names: bytes  # each ends with a zero byte
     numbers: Sequence[int]
     attributes: Attributes
-    packed: Sequence[Prepared | None]  # to the kernel; None: it must ask
+    packed: Sequence[Prepared | None]  # for the kernel; None: it must ask
 
     def invalidated(self, keys: set[CacheKey]) -> set[int]:
-        """The numbers of those that were touched, or whose names were."""
-        if self.directory not in keys:  # else none of its names was
+        """The numbers of the inodes that were invalidated, or whose names were."""
+        if self.directory not in keys:  # else no name in it was invalidated
             return set(filter(keys.__contains__, self.numbers))
         rows = zip(self.numbers, self.names.split(b"\0"), strict=False)
         return {number for number, name in rows if number in keys or (self.directory, name) in keys}
@@ -43,7 +43,7 @@ class DirentPage:
     inodes: bytes  # 8 bytes each, little-endian
     types: bytes  # 1 byte each, as in d_type
     more: bool
-    token: int  # as long as the directory has it, its entries are the same; 0: that is not known
+    token: int  # the entries are the same as long as the directory has this token; 0: not known
 
     def __len__(self) -> int:
         return len(self.types)
@@ -52,14 +52,15 @@ class DirentPage:
     def last(self) -> bytes:
         return self.names[self.names.rfind(b"\0", 0, -1) + 1 : -1]
 
-    def up_to(self, last: bytes, most: int) -> "DirentPage":
-        """Those that are not behind a name, at most so many."""
-        found = self.names.split(b"\0")[:-1][:most]
+    def up_to(self, last: bytes, limit: int) -> "DirentPage":
+        """The entries up to the name `last`, at most `limit` of them."""
+        found = self.names.split(b"\0")[:-1][:limit]
         count = sum(name <= last for name in found)
         names = b"".join(name + b"\0" for name in found[:count])
         return DirentPage(names, self.inodes[: 8 * count], self.types[:count], self.more, self.token)
 
-    def and_more(self, other: "DirentPage") -> "DirentPage":
+    def joined(self, other: "DirentPage") -> "DirentPage":
+        """The entries of this page and of the one behind it."""
         return DirentPage(
             self.names + other.names, self.inodes + other.inodes, self.types + other.types, other.more, other.token
         )

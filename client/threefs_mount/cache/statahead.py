@@ -1,12 +1,12 @@
-"""Attributes that are fetched before the kernel asks for them. No I/O happens here.
+"""Attributes that are fetched before the kernel asks for them. `StatAhead` decides what to fetch; `Prefetcher` fetches.
 
-Programs look at one name after the other, and each look costs a call. After a few looks in one directory the names
-behind the last one are fetched in one call, and the following looks are answered from what it brought, for as long as
-the kernel may keep names and attributes anyway, counted from when the call was sent.
+Programs look up one name after the other, and each lookup costs a call. After a few lookups in one directory, one call
+fetches a page: the attributes of the names behind the last one. Later lookups are answered from the page until the
+kernel's own caching time has passed since the call was sent.
 
-Only names that were there are kept, and no files with more than one name. That a name does not exist is never known
-here. What is changed here, or heard of more freshly, is given up at once, also if a page that is under way at that
-time shows it as it was before.
+Only names that exist are kept, and no files with more than one name. The absence of a name is never concluded from a
+page. An inode that this mount changes, or of which a newer answer comes, is dropped at once, also from a page that is
+under way and shows its old state.
 """
 
 import contextlib
@@ -27,29 +27,31 @@ from threefs_mount.cache.invalidation import InvalidationLog
 from threefs_mount.cache.readdirplus_policy import ReaddirplusPolicy
 from threefs_mount.kernel.attrs import is_kept
 
-#: So many looks in a directory show that there will be more.
+#: After so many lookups in a directory, more are expected.
 MISSES_BEFORE_PREFETCH = 8
-#: Who has just listed the directory has made so many of them.
+#: A listing of the directory counts as so many lookups.
 _MISSES_BY_LISTING = MISSES_BEFORE_PREFETCH - 3
-#: What may be fetched of a directory is earned: by looks that were answered from here, and a little by all others, so
-#: that looks at random names of a huge directory cost hardly more than without.
+#: How many names may be fetched of a directory. Each lookup that was answered from a page adds to this budget; each
+#: other lookup adds a little, so that lookups of random names in a huge directory cost hardly more than without
+#: stat-ahead.
 _INITIAL_BUDGET = 512
 _BUDGET_PER_HIT = 32
 _BUDGET_PER_MISS = 2
 _MAX_BUDGET = 8192
 _MIN_NAMES, _MAX_NAMES = 64, 1024  # in one call
-#: Attributes that nobody asks for while they may be kept were fetched for nothing. So a page has as many names as will
-#: be looked at in this part of that time, and the next one is fetched when this one will be at its end in that part.
-_USED_WITHIN = 1 / 2
-_NEXT_WITHIN = 1 / 4
+#: Attributes that expire before a lookup were fetched for nothing. So a page has as many names as will be looked up
+#: within this part of `cache_s`, ...
+_PAGE_PART = 1 / 2
+#: ... and the next page is requested when the rest of the page will be looked up within this part.
+_NEXT_PAGE_PART = 1 / 4
 #: Bounds the memory, all directories together.
 MAX_NAMES_TOGETHER = 32_768
 _MAX_PAGES = 1024
 _MAX_DIRECTORIES = 256
 
-#: Up to so many entries of a directory behind a name, with attributes, and whether there are more.
+#: fetch(directory, after, limit): entries behind a name, with attributes; and whether there are more.
 Fetch = Callable[[int, bytes, int], Awaitable[tuple[Sequence[pb.Entry], bool]]]
-#: The names of that directory were looked up to the last one.
+#: Is called with a directory whose names were looked up to the last one.
 WalkedToEnd = Callable[[int], Awaitable[None]]
 
 _LOG = structlog.get_logger()
@@ -57,13 +59,13 @@ _LOG = structlog.get_logger()
 
 @dataclass(slots=True, eq=False)
 class PrefetchRequest:
-    """A page that is to be fetched, or is under way: so many names behind one."""
+    """A page that is to be fetched or is under way: up to `limit` names behind `after`."""
 
     directory: int
     after: bytes
     limit: int
     asked_s: float
-    generation: int  # of what is touched
+    generation: int  # of the invalidations, when the request was made
 
 
 @dataclass(slots=True, eq=False)
@@ -82,37 +84,38 @@ class _Page:
 
 @dataclass(slots=True, eq=False)
 class _Directory:
-    misses: int = 0  # that had to be asked for
+    misses: int = 0  # lookups that reached the cluster
     budget: int = _INITIAL_BUDGET
-    rate: float = math.inf  # looks per second, one name after the other, as far as is known
+    rate: float = math.inf  # lookups per second in a page; infinite until it was measured
     request: PrefetchRequest | None = None
-    listed_s: float = -math.inf  # when all its names, which are few, were told without attributes ...
-    listed_by: int = 0  # ... and which program
+    listed_s: float = -math.inf  # when a small directory was last listed without attributes ...
+    listed_by: int = 0  # ... and by which program
     names: dict[bytes, tuple[_Page, pb.Inode]] = field(default_factory=dict)
     pages: list[_Page] = field(default_factory=list)
 
 
 class CachedAttr(NamedTuple):
     inode: pb.Inode
-    asked_s: float  # it was so then, or later
+    asked_s: float  # when the question was sent
 
 
 class StatAhead:
-    """`cache_s` is how long names and attributes may be kept; 0 switches it off. `start` is told what to fetch."""
+    """`cache_s` is how long names and attributes are valid; 0 switches it off. `start_fetch` must fetch a page in the
+    background, and call `insert_page` or `fetch_failed`. No I/O happens here."""
 
-    def __init__(self, cache_s: float, start: Callable[[PrefetchRequest], None]) -> None:
+    def __init__(self, cache_s: float, start_fetch: Callable[[PrefetchRequest], None]) -> None:
         self._cache_s = cache_s
-        self._start_fetch = start
-        self._directories: dict[int, _Directory] = {}  # the one that was asked about last at the end
-        self._locations: dict[int, tuple[_Directory, bytes]] = {}  # of all that is kept, by inode
+        self._start_fetch = start_fetch
+        self._directories: dict[int, _Directory] = {}  # least recently used first
+        self._locations: dict[int, tuple[_Directory, bytes]] = {}  # where each cached inode is
         self._pages: deque[_Page] = deque()  # oldest first
         self.invalidations = InvalidationLog()
         self._readdirplus = ReaddirplusPolicy()
 
-    # ---- looks ----
+    # ---- lookups ----
 
     def get(self, directory: int, name: bytes, now_s: float) -> CachedAttr | None:
-        """What may be told of a name; None: ask."""
+        """The cached attributes of a name. None: the cluster must be asked."""
         state = self._directories.get(directory)
         if state is None:
             return None
@@ -128,9 +131,9 @@ class StatAhead:
         return CachedAttr(inode, page.asked_s)
 
     def _nearly_used_up(self, page: _Page, now_s: float) -> bool:
-        """Whether it will soon be at its end, if looks go on as they did."""
+        """Whether the page will soon be used up, if lookups go on at their rate."""
         left = len(page.names) - page.hits
-        return left * (now_s - page.asked_s) <= page.hits * _NEXT_WITHIN * self._cache_s
+        return left * (now_s - page.asked_s) <= page.hits * _NEXT_PAGE_PART * self._cache_s
 
     def _request_next(self, state: _Directory, page: _Page, now_s: float) -> None:
         page.next_requested = True
@@ -139,12 +142,12 @@ class StatAhead:
             self._request(state, page.directory, page.last, now_s)
 
     def cached_count(self, directory: int) -> int:
-        """Of how many names there attributes are known."""
+        """The number of names of the directory whose attributes are cached."""
         state = self._directories.get(directory)
         return 0 if state is None else len(state.names)
 
     def record_lookup(self, directory: int, name: bytes, inode: pb.Inode | None, now_s: float) -> None:
-        """What the cluster has said of a name just now; None: there is no such name."""
+        """The cluster has just answered a lookup. `inode` is None if the name is absent."""
         self.invalidate_entry(directory, name)
         if inode is None or not is_kept(inode) or not self._cache_s:
             return
@@ -156,7 +159,7 @@ class StatAhead:
             self._request(state, directory, b"", now_s)
             return
         if any(page.covers(name) or page.after == name for page in state.pages):
-            return  # it is new, or was touched, or what is behind it was fetched when it was asked for the last time
+            return  # the name is new or was invalidated, or the page behind it was fetched at its last lookup
         state.misses += 1
         state.budget = min(state.budget + _BUDGET_PER_MISS, _MAX_BUDGET)
         if state.misses >= MISSES_BEFORE_PREFETCH:
@@ -178,14 +181,14 @@ class StatAhead:
 
     def _request(self, state: _Directory, directory: int, after: bytes, now_s: float) -> None:
         if state.request is None and state.budget >= _MIN_NAMES:
-            useful = max(_MIN_NAMES, state.rate * self._cache_s * _USED_WITHIN)
+            useful = max(_MIN_NAMES, state.rate * self._cache_s * _PAGE_PART)
             state.request = PrefetchRequest(
                 directory, after, int(min(state.budget, _MAX_NAMES, useful)), now_s, self.invalidations.generation
             )
             self._start_fetch(state.request)
 
     def begin_listing(self, directory: int, program: int) -> bool:
-        """A program is about to list the directory. Whether attributes are to come along, if it has few names."""
+        """A program is about to list the directory. Returns whether attributes should come along if it is small."""
         if not self._cache_s:
             return False
         state = self._directory(directory)
@@ -193,17 +196,17 @@ class StatAhead:
         return self._readdirplus.wants_attributes(program)
 
     def listed_without_attributes(self, directory: int, program: int, now_s: float) -> None:
-        """All its names, which are few, have been told without attributes."""
+        """The program has listed the directory, which is small, without attributes."""
         if self._cache_s:
             state = self._directory(directory)
             state.listed_s, state.listed_by = now_s, program
 
-    # ---- what was wished for ----
+    # ---- pages ----
 
     def insert_page(
         self, request: PrefetchRequest, found: Sequence[tuple[bytes, pb.Inode]], last: bytes, now_s: float
     ) -> None:
-        """The page is there. It reaches to the name `last`, or if that is empty to the end of the directory."""
+        """The page has come. It reaches to the name `last`; if that is empty, to the end of the directory."""
         state = self._finish_request(request)
         state.budget -= len(found)
         invalidated = self.invalidations.changed_since(request.generation)
@@ -222,7 +225,7 @@ class StatAhead:
         before = state.names.get(name)
         if before is not None:
             del self._locations[before[1].inode]
-        self._drop(number)  # under another name, if the entry has just been moved
+        self._drop(number)  # it may be cached under another name, if the entry was just moved
         state.names[name] = page, inode
         self._locations[number] = state, name
         page.names.append(name)
@@ -235,15 +238,15 @@ class StatAhead:
         state.request = None
         return state
 
-    # ---- what ends ----
+    # ---- invalidation ----
 
     def invalidate_inode(self, inode: int) -> None:
-        """It was changed here, or heard of more freshly."""
+        """This mount has changed the inode, or a newer answer about it has come."""
         self._drop(inode)
         self.invalidations.record(inode)
 
     def invalidate_entry(self, directory: int, name: bytes) -> None:
-        """It may stand for something else by now."""
+        """The name may belong to another inode by now."""
         self.invalidate_inode(directory)
         self.invalidations.record((directory, name))
         state = self._directories.get(directory)
@@ -257,7 +260,7 @@ class StatAhead:
             del place[0].names[place[1]]
 
     def expire(self, now_s: float) -> float | None:
-        """Give up what is too old, or too much. When the next page will be, if there is any."""
+        """Drop pages that are too old, or too many. Returns when the next page expires, if there is one."""
         pages = self._pages
         oldest_s = now_s - self._cache_s
         while pages and (
@@ -282,7 +285,7 @@ def _update_rate(state: _Directory, page: _Page, now_s: float) -> None:
 
 
 class Prefetcher:
-    """Fetches the pages that a StatAhead asks for, while the kernel goes on asking."""
+    """Fetches the pages that its `StatAhead` requests, in the background."""
 
     def __init__(self, cache_s: float, fetch: Fetch, clock: Clock) -> None:
         self.statahead = StatAhead(cache_s, self._start)
@@ -293,36 +296,36 @@ class Prefetcher:
         self._sweeping = False
 
     def _start(self, request: PrefetchRequest) -> None:
-        self._background.run("fetching of attributes", self._fetch_page(request))
+        self._background.run("prefetching of attributes", self._fetch_page(request))
 
     async def _fetch_page(self, request: PrefetchRequest) -> None:
         try:
             entries, more = await self._fetch(request.directory, request.after, request.limit)
         except ThreefsError as error:
-            _LOG.debug("nothing was fetched ahead", error=str(error))
+            _LOG.debug("attributes could not be prefetched", error=str(error))
             self.statahead.fetch_failed(request)
             return
         except Exception:
-            _LOG.exception("nothing was fetched ahead")
+            _LOG.exception("attributes could not be prefetched")
             self.statahead.fetch_failed(request)
             return
         last = entries[-1].name if more and entries else b""
         self.statahead.insert_page(
-            request, [(one.name, one.attributes) for one in entries], last, self._clock.monotonic()
+            request, [(entry.name, entry.attributes) for entry in entries], last, self._clock.monotonic()
         )
         if not self._sweeping:
             self._sweeping = True
-            self._background.run("sweeping of attributes", self._sweep())
+            self._background.run("expiry of prefetched attributes", self._sweep())
         if (
             not last
             and self.walked_to_end is not None
             and self.statahead.cached_count(request.directory) > SMALL_DIRECTORY
         ):
-            with contextlib.suppress(ThreefsError):  # whoever lists it will be told
+            with contextlib.suppress(ThreefsError):  # a listing of it raises the same error
                 await self.walked_to_end(request.directory)
 
     async def _sweep(self) -> None:
-        """Old pages take memory, even if nobody asks any more."""
+        """Drop expired pages, which take memory even if no lookups follow."""
         while (due_s := self.statahead.expire(self._clock.monotonic())) is not None:
             await self._clock.sleep(max(0.001, due_s - self._clock.monotonic()))
         self._sweeping = False

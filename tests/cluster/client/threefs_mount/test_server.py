@@ -79,7 +79,7 @@ def test_a_mount_that_has_become_useless_stores_what_it_holds_and_ends(cluster: 
             _, said = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 1 and "'looking at open files' has ended: RuntimeError" in said
+    assert process.returncode == 1 and "'revalidation of open files' has ended: RuntimeError" in said
     for call in (lambda: os.write(file, b"more"), lambda: os.close(file), lambda: os.listdir(point)):
         with pytest.raises(OSError) as caught:
             call()

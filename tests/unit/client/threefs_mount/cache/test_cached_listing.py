@@ -172,7 +172,7 @@ def test_names_without_some() -> None:
     assert names.last == b"4"
     assert names.up_to(b"3", 9) == names_of([b"1", b"2"], more=True)
     assert names.up_to(b"9", 1) == names_of([b"1"], more=True)
-    assert names.and_more(names_of([b"5"], more=False)) == names_of([b"1", b"2", b"4", b"5"], more=False)
+    assert names.joined(names_of([b"5"], more=False)) == names_of([b"1", b"2", b"4", b"5"], more=False)
     assert names_of([], more=False).last == b""
 
 

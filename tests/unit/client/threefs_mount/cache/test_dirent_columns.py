@@ -10,7 +10,7 @@ def test_pages_are_cut_and_put_together() -> None:
     page = names_of(b"a", b"bb", b"c")
     assert len(page) == 3 and page.last == b"c" and names_of(b"bb").last == b"bb"
     assert page.up_to(b"bc", 10) == names_of(b"a", b"bb") and page.up_to(b"z", 1) == names_of(b"a")
-    both = page.and_more(names_of(b"d", more=True))
+    both = page.joined(names_of(b"d", more=True))
     assert both.names == b"a\0bb\0c\0d\0" and len(both) == 4 and both.more and len(both.inodes) == 32
 
 
