@@ -1,4 +1,4 @@
-"""Open directories, and the entries of them that the kernel is told."""
+"""Open directories, and the entries that the kernel gets when it reads them."""
 
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -11,26 +11,26 @@ from threefs_mount.cache.cached_listing import FIRST_POSITION, SMALL_DIRECTORY, 
 from threefs_mount.cache.dirent_columns import ListedAttributes
 from threefs_mount.cache.listing_cache import OpenedListing
 
-#: The entries of a directory, for a program.
+#: open_listing(inode, program): the entries of a directory, for a program that begins to read it.
 Begin = Callable[[int, int], Awaitable[OpenedListing]]
 
 
 class MetadataSource(Protocol):
-    """What is known of names without asking, packed for the kernel."""
+    """Cached attributes of names, packed for the kernel."""
 
     def packed_entries(self, directory: int, names: Iterable[bytes]) -> Sequence[bytes | None]: ...
     def packed_listing(self, listed: ListedAttributes, first: int, count: int) -> Sequence[bytes | None]: ...
 
 
 class OpenDirectory:
-    """Attributes come along as far as they are known: those of small directories unless the program is known not to
-    look at them, and those that are fetched ahead as soon as somebody looks at names. So to list names alone fills
-    nobody's memory with inodes.
+    """An entry comes with its attributes if the mount has them: those of a small directory come with its listing,
+    unless the program does not use them (`cache/readdirplus_policy.py`); others are fetched ahead once lookups begin.
+    So a listing of names alone does not fill the kernel's memory with inodes.
 
-    The kernel wants attributes with the first page, whoever reads, and with those behind it if somebody looks at names
-    meanwhile. The first page has only those that came with the names: that somebody has looked at the same names
-    before, one by one, does not say that they will be looked at again. Entries without take as much room as those
-    with, so of a large directory the first page has none.
+    The kernel asks for attributes with the first page of every listing, and with later pages if lookups come while it
+    reads. The first page has only attributes that came with the listing: earlier lookups of the same names do not mean
+    that they will be looked up again. In a page with attributes, an entry takes the same room without its attributes.
+    So the first page of a large directory has no entries at all.
     """
 
     def __init__(self, inode: int, program: int, open_listing: Begin, metadata: MetadataSource) -> None:
@@ -39,10 +39,10 @@ class OpenDirectory:
         self._open_listing = open_listing
         self._metadata = metadata
         self._listing: CachedListing | None = None
-        self._attributes: ListedAttributes | None = None  # attributes that came along
+        self._attributes: ListedAttributes | None = None  # that came with the listing
 
     def read(self, start: int, page: Page) -> Answer[Page]:
-        """Positions 0 and 1 are "." and ".."; the entries follow."""
+        """Fill the page from position `start` on. Positions 0 and 1 are "." and ".."; the entries follow."""
         if start >= FIRST_POSITION and self._listing is not None:
             number = start - FIRST_POSITION
             if self._listing.is_end(number):
@@ -83,7 +83,7 @@ class OpenDirectory:
 
 
 class OpenDirectories:
-    """By the numbers under which the kernel knows them."""
+    """The open directories by their handles, which the kernel knows."""
 
     def __init__(self, open_listing: Begin, metadata: MetadataSource) -> None:
         self._open_listing = open_listing

@@ -1,4 +1,5 @@
-"""What the kernel asks, answered by the cluster. Inode numbers are those of the cluster."""
+"""The file system of a mount: answers the kernel's requests with calls to the cluster. Inode numbers are the
+cluster's."""
 
 import errno
 import fcntl
@@ -32,7 +33,7 @@ from threefs_mount.xattrs import Xattrs
 
 _PERMISSIONS = 0o7777
 _NO_REPLACE, _EXCHANGE, _WHITEOUT = 1, 2, 4
-#: So much is copied for one request: a program that asks for more does so again.
+#: Bytes that one request copies at most. A program that wants more asks again.
 _COPY_BYTES = 64 << 20
 
 _LOG = structlog.get_logger()
@@ -41,7 +42,7 @@ _LOG = structlog.get_logger()
 class ThreefsVfs(FuseFileSystem):
     def __init__(self, context: ClientContext, files: OpenFileTable, cache_s: float, ready: Callable[[], None]) -> None:
         self.ready = ready  # type: ignore[method-assign]
-        self.notify: Callable[[bytes], None] = lambda notice: None  # the kernel, once it is there
+        self.notify: Callable[[bytes], None] = lambda notification: None  # until there is a session
         self.notify_and_wait: Callable[[bytes], Awaitable[None]]
         self._context = context
         self._files = files
@@ -50,7 +51,7 @@ class ThreefsVfs(FuseFileSystem):
         drop_pages = lambda inode: self.notify_and_wait(replies.content_changed(inode))  # noqa: E731
         self._lock_revalidation = LockRevalidation(files, self._stat, drop_pages)
         files.on_lost = self._lock_revalidation.on_lost
-        self._locks = FileLocks(context, self._lock_revalidation.on_locked, files.locks_lost)
+        self._locks = FileLocks(context, self._lock_revalidation.on_locked, files.on_locks_lost)
         self.revalidator = Revalidator(context, files, drop_pages, cache_s)
         self._cache = MetadataCache(context, files, cache_s)
         self._directories = OpenDirectories(self._cache.listings.open, self._cache.entries)
@@ -58,7 +59,7 @@ class ThreefsVfs(FuseFileSystem):
         self._xattrs = Xattrs(context, files, self._call, self._change_file)
 
     async def close(self) -> None:
-        """Nothing is asked any more."""
+        """Stop the background tasks, and return the delegations."""
         await self.revalidator.close()
         await self._cache.close()
 
@@ -79,12 +80,12 @@ class ThreefsVfs(FuseFileSystem):
     async def _change(
         self, method: Method[Req, Rep], request: Req, caller: Caller, *names: tuple[int, bytes], inode: int = 0
     ) -> Rep:
-        """Call for a change of these names and of this inode."""
+        """Call for a change of these names and of this inode, which invalidates their cached entries."""
         return await self._cache.change(self._call(method, request, caller), *names, inode=inode)
 
     async def _change_file(self, method: Method[Req, Rep], request: Req, caller: Caller, inode: int) -> Rep:
-        """The same for a file, or a directory, that was found by its name. Raises SessionLost, after which the kernel
-        looks the name up again, if it stands for another file by now."""
+        """The same for an inode that the kernel has found by its name. Raises SessionLost if the name belongs to
+        another inode by now; the kernel then looks it up again."""
         try:
             return await self._change(method, request, caller, inode=inode)
         except NotFound:
@@ -97,13 +98,14 @@ class ThreefsVfs(FuseFileSystem):
         return self._context.meta.identity()
 
     def _entry(self, inode: pb.Inode) -> Entry:
-        """Under a name."""
+        """The entry of an inode under a name."""
         return attrs.entry(self._files.overlay_local(inode), self._cache_s)
 
     def _attr_entry(self, inode: pb.Inode) -> Entry:
+        """The entry of an inode without a name: only its attributes."""
         return attrs.entry(self._files.overlay_local(inode, named=False), self._cache_s)
 
-    # ---- looking ----
+    # ---- lookups and attributes ----
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
         return self._cache.get(parent, name) or self._lookup(parent, name)
@@ -125,14 +127,14 @@ class ThreefsVfs(FuseFileSystem):
         return entry
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
-        """Little is kept for what the kernel knows: its numbers are ours."""
+        """The mount keeps little for the inodes that the kernel knows, because inode numbers are the cluster's."""
         self._cache.forget(inodes)
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
         known = self._cache.get_attributes(inode)
         if known is not None:
             return known
-        if self._context.atime_reporter.is_pending(inode):  # it may have been read since others asked
+        if self._context.atime_reporter.is_pending(inode):  # an answer that is shared may be older than the read
             return self._getattr(inode)
         return self._getattr_flight.call(inode)
 
@@ -175,7 +177,7 @@ class ThreefsVfs(FuseFileSystem):
         self._directories.remove(handle)
 
     def fsyncdir(self, inode: int, caller: Caller, handle: int, only_data: bool) -> None:
-        """Every change of a directory was durable when it was answered."""
+        """Every change of a directory is durable when it is answered."""
 
     # ---- names ----
 
@@ -208,7 +210,7 @@ class ThreefsVfs(FuseFileSystem):
     async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
         file = self._files.get(inode)
         if file is not None and not file.inode.nlink:
-            await file.sync()  # what nobody could see so far is whole when they can
+            await file.sync()  # its content must be complete when its first name is visible
         request = pb.LinkRequest(
             mutation=self._mutation(), source=self._files.place(inode), destination=paths.child_place(parent, name)
         )
@@ -219,7 +221,7 @@ class ThreefsVfs(FuseFileSystem):
             raise table.name_replaced() from None
 
     def _linked(self, parent: int, reply: pb.InodeReply) -> Entry:
-        """It has got a name in that directory."""
+        """An inode has got a name in that directory."""
         self._apply_change(reply.inode)
         self._cache.entry_changed(parent, reply.inode.ctime_ns)
         return self._entry(reply.inode)
@@ -269,7 +271,7 @@ class ThreefsVfs(FuseFileSystem):
             found = await self._truncate(inode, setting.size, setting.handle, caller)
         file = self._files.get(inode)
         if file is not None and (setting.mtime_now or setting.mtime_ns is not None):
-            await file.sync()  # or the end of the writes would set another time later
+            await file.sync()  # a later sync of the writes would set another time
         request = attrs.setattr_request(self._files.place(inode), setting)
         if request is not None:
             request.mutation.CopyFrom(self._context.meta.mutation())
@@ -278,7 +280,7 @@ class ThreefsVfs(FuseFileSystem):
         return self._attr_entry(found if found is not None else await self._stat(inode))
 
     async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
-        """Through an open handle: whoever has one may cut the file, whatever its mode says by now."""
+        """Through an open handle for writing the file may be truncated, whatever its mode is by now."""
         if handle is not None:
             return await self._files.truncate(handle, length, credentials.from_kernel(caller))
         file = self._files.get(inode)
@@ -287,16 +289,16 @@ class ThreefsVfs(FuseFileSystem):
         request = pb.TruncateRequest(mutation=self._mutation(), place=self._files.place(inode), length=length)
         return (await self._change_file(methods.TRUNCATE, request, caller, inode)).inode
 
-    # ---- extended attributes, and ACLs, which come as such ----
+    # ---- extended attributes, and ACLs, which the kernel passes on as such ----
 
     def getxattr(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
         return self._xattrs.get(inode, caller, name)
 
     async def listxattr(self, inode: int, caller: Caller) -> Sequence[bytes]:
-        return await self._xattrs.names(inode, caller)
+        return await self._xattrs.list(inode, caller)
 
     async def setxattr(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> None:
-        await self._xattrs.put(inode, caller, name, value, flags)
+        await self._xattrs.set(inode, caller, name, value, flags)
 
     async def removexattr(self, inode: int, caller: Caller, name: bytes) -> None:
         await self._xattrs.remove(inode, caller, name)
@@ -340,7 +342,7 @@ class ThreefsVfs(FuseFileSystem):
         try:
             number, keep = await self._files.open(inode, flags, credentials.from_kernel(caller))
         finally:
-            self._cache.invalidate_inode(inode)  # if it was replaced, the kernel looks its name up again
+            self._cache.invalidate_inode(inode)  # if it was replaced, the kernel looks up its name again
         return Opened(number, table.open_flags(flags, keep=keep))
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:
@@ -355,7 +357,7 @@ class ThreefsVfs(FuseFileSystem):
             file = self._files.handle(handle).file
             if file.clear_privileges(credentials.writer(caller, file.inode)):
                 self.notify(replies.attributes_changed(inode))
-        # Where the kernel has chosen the offset for pages of its cache (O_APPEND was set later), it counts.
+        # If O_APPEND was set after the open, the write comes from the kernel's cache, and its offset counts.
         append = (
             bool(flags & os.O_APPEND) and not how & protocol.WRITE_FROM_CACHE and self._files.handle(handle).appends
         )
@@ -370,14 +372,14 @@ class ThreefsVfs(FuseFileSystem):
         return len(data)
 
     def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
-        """A descriptor is closed: from now on others see what was written (close-to-open)."""
+        """A descriptor is closed. Afterwards other clients see what was written (close-to-open)."""
         found = self._files.handle(handle)
         if self._locks.closing_descriptor(inode, handle, owner):
             return self._flush(found, inode, owner)
         return found.flush() if found.writable and found.needs_flush else None
 
     async def _flush(self, handle: OpenHandle, inode: int, owner: int) -> None:
-        """With any descriptor of a file that a process closes, its record locks on it end."""
+        """The record locks of a process on a file end when it closes any descriptor of the file."""
         try:
             await handle.flush()
         finally:
@@ -438,7 +440,7 @@ class ThreefsVfs(FuseFileSystem):
             self._files.handle(handle).check_lock()
             await self._locks.acquire(inode, owner, lock, flock=flock, wait=wait, handle=handle)
             return
-        try:  # what is lost is told by fsync and close: whoever unlocks a file cannot do anything about it
+        try:  # an error is reported by fsync and close, not by the unlock
             await self._files.handle(handle).sync_quietly()
         finally:
             await self._locks.unlock(inode, owner, lock, flock=flock)

@@ -1,4 +1,4 @@
-"""Extended attributes, and ACLs, which the kernel asks for as such."""
+"""Extended attributes, and ACLs, which the kernel passes on as extended attributes."""
 
 import errno
 import os
@@ -15,11 +15,11 @@ from threefs_mount.files.table import OpenFileTable
 from threefs_mount.kernel import errnos
 
 _CAPABILITY = b"security.capability"
-_KERNEL = Caller(0, 0, 0)
+_KERNEL_CALLER = Caller(0, 0, 0)
 
 
 class Xattrs:
-    """`call` asks the meta service something for a caller, `change` has it change an inode."""
+    """`call` makes a call for a caller. `change` makes a call that changes an inode."""
 
     def __init__(
         self,
@@ -35,8 +35,9 @@ class Xattrs:
 
     def get(self, inode: int, caller: Caller, name: bytes) -> Answer[bytes]:
         file = self._files.get(inode)
-        bare = name == _CAPABILITY and file is not None and not file.inode.xattr_bytes  # asked for before writes
-        if bare or self._files.kernel_attrs.lacks_xattr(inode, name, self._context.clock.monotonic()):
+        # The kernel asks for capabilities before each write.
+        lacks_capability = name == _CAPABILITY and file is not None and not file.inode.xattr_bytes
+        if lacks_capability or self._files.kernel_attrs.lacks_xattr(inode, name, self._context.clock.monotonic()):
             raise errnos.error(errno.ENODATA)
         return self._get(inode, caller, name)
 
@@ -45,12 +46,12 @@ class Xattrs:
         value: bytes = (await self._call(methods.GET_XATTR, request, caller)).value
         return value
 
-    async def names(self, inode: int, caller: Caller) -> Sequence[bytes]:
+    async def list(self, inode: int, caller: Caller) -> Sequence[bytes]:
         request = pb.ListXattrRequest(place=pb.Place(base=inode))
         names: Sequence[bytes] = (await self._call(methods.LIST_XATTR, request, caller)).names
         return names
 
-    async def put(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> None:
+    async def set(self, inode: int, caller: Caller, name: bytes, value: bytes, flags: int) -> None:
         request = pb.SetXattrRequest(
             mutation=self._context.meta.identity(),
             place=self._files.place(inode),
@@ -65,8 +66,8 @@ class Xattrs:
             self._files.kernel_attrs.invalidate(inode)
 
     async def remove(self, inode: int, caller: Caller, name: bytes) -> None:
-        if name == _CAPABILITY:  # who writes may not take it away, but the kernel does then, and asks like this
-            caller = _KERNEL
+        if name == _CAPABILITY:  # the kernel removes it before a write of a user who may not remove it
+            caller = _KERNEL_CALLER
         request = pb.RemoveXattrRequest(
             mutation=self._context.meta.identity(), place=self._files.place(inode), name=name
         )

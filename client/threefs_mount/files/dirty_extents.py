@@ -1,4 +1,4 @@
-"""Bytes of one file that programs have written and that have not been sent yet. No I/O happens here."""
+"""Bytes of one file that programs have written and that are not sent yet. No I/O happens here."""
 
 from collections.abc import Iterable
 from operator import itemgetter
@@ -7,7 +7,7 @@ Extent = tuple[int, memoryview]
 
 
 class DirtyExtents:
-    """Extents in the order of the writes. None of them crosses the border of a chunk."""
+    """Extents in the order of the writes. None of them crosses a chunk boundary."""
 
     def __init__(self, chunk_bytes: int) -> None:
         self._chunk_bytes = chunk_bytes
@@ -20,7 +20,7 @@ class DirtyExtents:
         return len(self._extents)
 
     def add(self, offset: int, data: bytes | memoryview) -> int:
-        """Hold a copy of `data`; how many bytes that takes."""
+        """Keep a copy of `data`. Returns by how many bytes the extents have grown."""
         before = self.size
         at = 0
         while at < len(data):
@@ -47,11 +47,11 @@ class DirtyExtents:
         self.size += len(part)
 
     def copies_of(self, offset: int, length: int) -> list[Extent]:
-        """Copies of what is held of a range, in the order of the writes."""
+        """Copies of the bytes of a range, in the order of the writes."""
         return [(start, memoryview(bytes(part))) for start, part in clip(self._extents, offset, length)]
 
     def drain(self) -> list[Extent]:
-        """Hand everything over."""
+        """Return all extents, and keep none."""
         taken, self._extents = self._extents, []
         self.size = self.end = 0
         return [(offset, memoryview(data)) for offset, data in taken]
@@ -68,7 +68,7 @@ def clip(extents: Iterable[tuple[int, bytes | bytearray | memoryview]], offset: 
 
 
 def covers(extents: Iterable[Extent], offset: int, length: int) -> bool:
-    """Whether they hold all of a range."""
+    """Whether the extents have all bytes of a range."""
     at = offset
     for start, data in sorted(extents, key=itemgetter(0)):
         if start > at:
@@ -78,6 +78,6 @@ def covers(extents: Iterable[Extent], offset: int, length: int) -> bool:
 
 
 def overlay(extents: Iterable[Extent], offset: int, view: memoryview) -> None:
-    """Put extents that lie in a range over what a view of it holds, in their order."""
+    """Copy extents of a range over the view of that range, in their order."""
     for start, data in extents:
         view[start - offset : start - offset + len(data)] = data

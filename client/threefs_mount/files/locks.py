@@ -1,8 +1,7 @@
-"""flock(2) and fcntl(2) locks of programs on the mount, held at the metadata.
+"""flock(2) and fcntl(2) locks of programs on the mount, kept at the meta service.
 
-So other mounts see them, and they end with the lease of this process.
-
-What is locked is settled before it is unlocked, so whoever locks it next reads what was written.
+So other mounts see them, and they end with the lease of this process. A locked file is synced before it is unlocked, so
+the next holder reads what was written under the lock.
 """
 
 import asyncio
@@ -19,11 +18,11 @@ from threefs.backoff import Backoff
 from threefs.errors import InvalidArgument, Locked
 from threefs.wire import meta_pb2 as pb
 
-#: The end of a range that reaches to the end of the file, as the kernel has it.
-_KERNELS_END = (1 << 63) - 1
+#: The kernel's end of a range that reaches to the end of the file.
+_KERNEL_END = (1 << 63) - 1
 _BACKOFF = Backoff(0.002, 0.25)
 _EXCLUSIVE = {fcntl.F_RDLCK: False, fcntl.F_WRLCK: True}
-_KERNELS = {pb.SHARED: fcntl.F_RDLCK, pb.EXCLUSIVE: fcntl.F_WRLCK}
+_KERNEL_TYPES = {pb.SHARED: fcntl.F_RDLCK, pb.EXCLUSIVE: fcntl.F_WRLCK}
 
 _LOG = structlog.get_logger()
 
@@ -31,7 +30,7 @@ Key = tuple[int, "pb.LockKind", int]  # inode, kind, owner
 
 
 class _Owner:
-    """One who locks. Its threads take turns: each turn is one call, never the time in which one waits for a lock."""
+    """An owner of locks. Its threads make one call at a time, and do not hold `lock` while they wait for a lock."""
 
     def __init__(self, locks: LockOwner) -> None:
         self.locks = locks
@@ -43,18 +42,18 @@ class FileLocks:
     def __init__(
         self,
         context: ClientContext,
-        locked: Callable[[int], Awaitable[None]],
-        lost: Callable[[int], None] = lambda inode: None,
+        on_locked: Callable[[int], Awaitable[None]],
+        on_lost: Callable[[int], None] = lambda inode: None,
     ) -> None:
-        """`locked` is told of an inode on which a lock was had, before the program is: what is known of the file may
-        be old. `lost` is told of one whose locks were lost with the lease."""
+        """`on_locked` gets an inode on which a lock was granted, before the program gets the lock: cached content of
+        the file may be old. `on_lost` gets an inode whose locks were lost with the lease."""
         self._context = context
-        self._on_locked = locked
-        self._on_lost = lost
-        context.lease.on_lost.append(self._lapsed)
+        self._on_locked = on_locked
+        self._on_lost = on_lost
+        context.lease.on_lost.append(self._on_lease_lost)
         self._owners: dict[Key, _Owner] = {}
-        self._record_owners: dict[int, set[int]] = {}  # by handle: owners of record locks that were taken through it
-        self._waiting: dict[int, list[asyncio.Event]] = {}  # by inode
+        self._record_owners: dict[int, set[int]] = {}  # handle -> owners of record locks that were acquired through it
+        self._waiting: dict[int, list[asyncio.Event]] = {}  # inode -> calls that wait for an unlock
 
     def _owner(self, key: Key, pid: int) -> _Owner:
         found = self._owners.get(key)
@@ -68,7 +67,7 @@ class FileLocks:
         if not owner.users and not owner.locks.is_held:
             self._owners.pop(key, None)
 
-    def _lapsed(self) -> None:
+    def _on_lease_lost(self) -> None:
         lost = [key for key, owner in self._owners.items() if owner.locks.is_lost]
         for key in lost:
             owner = self._owners[key]
@@ -79,18 +78,18 @@ class FileLocks:
             _LOG.warning("locks were lost with the lease", inode=inode)
             self._on_lost(inode)
 
-    # ---- taking ----
+    # ---- locking ----
 
     async def acquire(
         self, inode: int, owner: int, lock: Lock, *, flock: bool, wait: bool, handle: int | None = None
     ) -> None:
-        """`handle`: of the open file through which it is asked for.
+        """Acquire a lock. `handle` is the open file through which the program asks.
 
-        Raises Locked, unless it may wait; Deadlock; what `locked` raises, and then it is held until the file is closed.
-        Whoever stops waiting (is cancelled) has what it had before.
+        Raises Locked, unless it may wait; Deadlock; and what `on_locked` raises, after which the lock is held until the
+        file is closed. A cancelled call leaves the locks as they were before.
         """
         if lock.type not in _EXCLUSIVE:
-            raise InvalidArgument(f"there is no lock of the type {lock.type}")
+            raise InvalidArgument(f"a lock has the type F_RDLCK or F_WRLCK, not {lock.type}")
         key = (inode, _kind(flock), owner)
         found = self._owner(key, lock.pid)
         found.users += 1
@@ -98,7 +97,7 @@ class FileLocks:
             attempts = 0
             while not await self._uncancelled(self._try(found, lock, wait)):
                 if not wait:
-                    raise Locked(f"inode {inode} is locked by somebody else")
+                    raise Locked(f"inode {inode} is locked by another owner")
                 await self._wait_for_unlock(inode, _BACKOFF.pause_s(attempts, self._context.random))
                 attempts += 1
             if handle is not None and not flock:
@@ -126,7 +125,7 @@ class FileLocks:
         return True
 
     async def _uncancelled(self, work: Coroutine[Any, Any, bool]) -> bool:
-        """A call that was sent is waited for, also when nobody wants the lock any more: it may have been given."""
+        """Wait for a call that was sent even if this task is cancelled, because the lock may have been granted."""
         attempt = asyncio.ensure_future(work)
         try:
             return await asyncio.shield(attempt)
@@ -136,40 +135,41 @@ class FileLocks:
             raise
 
     async def _wait_for_unlock(self, inode: int, pause_s: float) -> None:
-        """Until somebody on this mount unlocks something of the file; others are asked again and again."""
-        news = asyncio.Event()
-        self._waiting.setdefault(inode, []).append(news)
+        """Wait until a program on this mount unlocks a part of the file, at most `pause_s`: unlocks on other mounts are
+        found by polling."""
+        unlocked = asyncio.Event()
+        self._waiting.setdefault(inode, []).append(unlocked)
         try:
             async with asyncio.timeout(pause_s):
-                await news.wait()
+                await unlocked.wait()
         except TimeoutError:
             pass
         finally:
             waiting = self._waiting[inode]
-            waiting.remove(news)
+            waiting.remove(unlocked)
             if not waiting:
                 del self._waiting[inode]
 
-    # ---- giving up ----
+    # ---- unlocking ----
 
     def holds(self, inode: int, owner: int, *, flock: bool) -> bool:
         return (inode, _kind(flock), owner) in self._owners
 
     def closing_descriptor(self, inode: int, handle: int, owner: int) -> bool:
-        """A process closes a descriptor: whether it has record locks on the file, which end with that."""
+        """A process closes a descriptor. Returns whether it has record locks on the file, which end with that."""
         self._record_owners.get(handle, set()).discard(owner)
         return self.holds(inode, owner, flock=False)
 
     def closing_handle(self, handle: int, *, flock: bool) -> bool:
-        """The last descriptor is closed: whether there may be locks that end with the open file."""
+        """The last descriptor of an open file is closed. Returns whether locks may end with it."""
         if not self._record_owners.get(handle, True):
             del self._record_owners[handle]
         return flock or handle in self._record_owners
 
     async def end_handle(self, inode: int, handle: int, owner: int, *, flock: bool) -> None:
-        """Those of the open file itself: of flock(2), and those of fcntl(2) that no process owns."""
-        for each in self._record_owners.pop(handle, ()):
-            await self.unlock_all(inode, each, flock=False)
+        """End the locks of the open file itself: flock(2) locks, and fcntl(2) locks that no process owns."""
+        for record_owner in self._record_owners.pop(handle, ()):
+            await self.unlock_all(inode, record_owner, flock=False)
         if flock:
             await self.unlock_all(inode, owner, flock=True)
 
@@ -190,21 +190,21 @@ class FileLocks:
                 await found.locks.release(start, end)
         finally:
             self._forget_unused(key, found)
-            for news in self._waiting.get(key[0], ()):
-                news.set()
+            for unlocked in self._waiting.get(key[0], ()):
+                unlocked.set()
 
-    # ---- looking ----
+    # ---- testing ----
 
     async def conflict(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> Lock:
-        """What is in the way; of the type F_UNLCK if nothing is."""
+        """A lock of another owner that conflicts; of the type F_UNLCK if there is none."""
         if lock.type not in _EXCLUSIVE:
-            raise InvalidArgument(f"there is no lock of the type {lock.type}")
+            raise InvalidArgument(f"a lock has the type F_RDLCK or F_WRLCK, not {lock.type}")
         start, end = _range(lock)
-        asking = LockOwner(self._context, inode, owner, kind=_kind(flock))
-        found = await asking.conflict(exclusive=_EXCLUSIVE[lock.type], start=start, end=end)
+        locks = LockOwner(self._context, inode, owner, kind=_kind(flock))
+        found = await locks.conflict(exclusive=_EXCLUSIVE[lock.type], start=start, end=end)
         if found is None:
             return Lock(lock.start, lock.end, fcntl.F_UNLCK, 0)
-        return Lock(found.start, min(found.end, _KERNELS_END), _KERNELS[found.type], found.pid)
+        return Lock(found.start, min(found.end, _KERNEL_END), _KERNEL_TYPES[found.type], found.pid)
 
 
 def _kind(flock: bool) -> "pb.LockKind":
@@ -212,4 +212,4 @@ def _kind(flock: bool) -> "pb.LockKind":
 
 
 def _range(lock: Lock) -> tuple[int, int]:
-    return lock.start, END if lock.end >= _KERNELS_END else lock.end
+    return lock.start, END if lock.end >= _KERNEL_END else lock.end

@@ -1,4 +1,4 @@
-"""A file that is open here. All its open handles share what is held of it, its length and its write session."""
+"""An open file of the mount. All its handles share its unsent bytes, its length and its write session."""
 
 import asyncio
 import contextlib
@@ -20,12 +20,12 @@ from threefs_mount.files.errseq import Errseq
 from threefs_mount.files.short_reads import ShortReads
 from threefs_mount.files.write_budget import WriteBudget
 
-#: So many held bytes are sent while programs go on writing.
+#: With so many unsent bytes a flush starts in the background, ...
 FLUSH_BYTES = 4 << 20
-#: Or so many pieces of them: each read looks through them.
+#: ... or with so many extents, because each read searches all of them.
 FLUSH_PIECES = 4096
 _PAGE_BYTES = 4096
-#: A program that writes faster than that is held up.
+#: With so many unsent bytes a write waits for a flush.
 MAX_UNSENT_BYTES = 4 * FLUSH_BYTES
 
 _LOG = structlog.get_logger()
@@ -35,13 +35,13 @@ class OpenFile:
     def __init__(
         self, context: ClientContext, inode: pb.Inode, budget: WriteBudget, session: bytes = b"", lease: int = 0
     ) -> None:
-        """`session` has been opened for it under that lease."""
+        """`session` is a write session that was opened under the lease with that number; empty: none."""
         self.inode = inode
-        self.open_handles = 0  # open handles
-        self.writable_handles = 0  # those that may write
-        self.revalidated_change = -1  # the change as of which the kernel last gave up its pages of it
-        self.revalidation = 0  # number of the last time
-        self.has_pages = False  # the kernel may keep some of it
+        self.open_handles = 0
+        self.writable_handles = 0
+        self.revalidated_change = -1  # change counter when the kernel last dropped its pages for a lock
+        self.revalidation = 0  # generation of that time, see lock_revalidation.py
+        self.has_pages = False  # the kernel may have pages of it
         self._reads = ShortReads()
         self._context = context
         self._budget = budget
@@ -49,45 +49,46 @@ class OpenFile:
         self._session = session
         self._lease = lease
         self._extents = DirtyExtents(self._handle.layout.chunk_bytes)
-        self._in_flight: list[Extent] = []  # of it, what is on its way
-        self._pending_append = bytearray()  # appended; where it lies is decided when it is sent
-        self._append_in_flight = 0  # bytes of it that are being sent
-        self._append_start = 0  # length before them
-        self._flush_lock = asyncio.Lock()  # one round at a time: what is written later must arrive later
+        self._in_flight: list[Extent] = []  # extents that are being sent
+        self._pending_append = bytearray()  # appended bytes, whose offset is decided when they are sent
+        self._append_in_flight = 0  # appended bytes that are being sent
+        self._append_start = 0  # the length before them
+        self._flush_lock = asyncio.Lock()  # one flush at a time: later writes must arrive later
         self._flush_task: asyncio.Task[None] | None = None
-        self._flush_again = False  # one more of them
-        self.errors = Errseq()  # of sending
-        self.on_lost: Callable[[int], None] = lambda inode: None  # is told when something is lost
+        self._flush_again = False  # the task must do one more flush
+        self.errors = Errseq()
+        self.on_lost: Callable[[int], None] = lambda inode: None  # is called when written bytes were lost
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
-        self._dirty_since_s = 0.0  # monotonic time of the first one
-        self._write_end = 0  # end of the writes since then
-        self.session_lock = asyncio.Lock()  # who holds it may open or end the session
+        self._dirty_since_s = 0.0  # monotonic time of the first such write
+        self._write_end = 0  # end of these writes
+        self.session_lock = asyncio.Lock()  # protects opening and ending of the session
 
-    # ---- what is known of it ----
+    # ---- attributes ----
 
     def apply_inode(self, inode: pb.Inode) -> None:
-        """The meta service has said what it knows."""
+        """Take over the inode as the meta service has answered it."""
         if inode.truncate_version != self.inode.truncate_version and not self.unsent_bytes:
             self._write_end = 0
         self.inode = inode
         self._handle.file.apply_inode(inode)
 
     def apply_own_change(self, inode: pb.Inode) -> None:
-        """The answer to a change that was made here."""
+        """Take over the inode from the answer to a change that this mount made."""
         self._handle.apply_reply(inode)
         self.apply_inode(inode)
 
     @property
     def pages_change(self) -> int:
-        """The change as of which the kernel has its pages, or later if only we have changed the file since."""
+        """The change counter to which the kernel's pages belong; a later one if only this mount has changed the file
+        since."""
         return self._handle.change
 
     def set_pages_change(self, change: int) -> None:
-        """The kernel has just given up its pages, or they are known to be of that change."""
+        """The kernel has just dropped its pages, or they belong to that change counter."""
         self._handle.change = change
 
     def overlay_local(self, inode: pb.Inode) -> pb.Inode:
-        """The same with what has been written here since."""
+        """The inode with the writes of this mount that the meta service does not know of."""
         self.apply_inode(inode)
         if self._handle.caller is not None:
             inode.mode = mode_after_write(inode, self._handle.caller)
@@ -107,42 +108,37 @@ class OpenFile:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that have not been sent."""
+        """Written bytes that are not sent yet."""
         return self._extents.size + len(self._pending_append)
 
     @property
     def dirty(self) -> bool:
-        """Something was written that others cannot see yet."""
+        """There are writes that other clients cannot see yet, so `sync` has something to do."""
         return self._dirty_ns != 0
 
     @property
-    def needs_sync(self) -> bool:
-        """`settle` has something to do."""
-        return self.dirty
-
-    @property
     def is_clean(self) -> bool:
-        """All is settled and nothing is under way: nobody can tell whether a session of it ends now or later."""
-        return not (self.needs_sync or self.unsent_bytes or self._handle.needs_sync or self._flush_lock.locked())
+        """Everything is synced and no flush is under way, so the session may as well end later."""
+        return not (self.dirty or self.unsent_bytes or self._handle.needs_sync or self._flush_lock.locked())
 
     def dirty_longer_than(self, seconds: float) -> bool:
-        """Something was written that long ago, and others cannot see it yet."""
+        """There is a write of longer ago that other clients cannot see yet."""
         return self.dirty and self._context.clock.monotonic() - self._dirty_since_s > seconds
 
     # ---- sessions ----
 
     @property
     def session(self) -> bytes:
-        """The write session; empty if there is none, or it was lost with the lease of this process."""
+        """The write session. Empty if there is none, or it was lost with the lease of this process."""
         return self._session if self._lease >= self._context.lease.number else b""
 
     @property
     def has_session(self) -> bool:
-        """Lost or not, it is to be ended."""
+        """There is a session to end, lost or not."""
         return bool(self._session)
 
     async def start_session(self, inode: pb.Inode, session: bytes, lease: int) -> None:
-        """A write session has been opened for it under that lease; writing may go on."""
+        """A write session was opened for the file under the lease with that number. Writing may go on."""
         written_end = self._handle.file.written_end
         same_content = inode.truncate_version == self.inode.truncate_version
         caller = self._handle.caller
@@ -155,23 +151,22 @@ class OpenFile:
         self._session, self._lease = session, lease
         self._replace_handle(Handle(self._context, inode, session, lease, caller))
         if lost and written_end and same_content:
-            self._handle.record_write(
-                written_end, truncate_version=inode.truncate_version, outcome_unknown=True
-            )  # nobody has settled it
+            # The writes of the lost session were never reported.
+            self._handle.record_write(written_end, truncate_version=inode.truncate_version, outcome_unknown=True)
 
     async def end_session(self) -> None:
-        """Settle everything and end the session. What is lost with that is in `errors`."""
+        """Sync everything and end the session. `errors` records what is lost."""
         try:
             await self._sync(self._handle.close)
         finally:
             self._drop_session()
 
     def close_request(self) -> pb.CloseRequest:
-        """The call that ends the session of a file at rest; call `ended` after it."""
+        """The request that ends the session of a clean file. Call `session_closed` with its outcome."""
         return self._handle.close_request()
 
     def session_closed(self, request: pb.CloseRequest, error: ThreefsError | None) -> None:
-        """The call has been answered, or has failed."""
+        """The request was answered, or failed with `error`."""
         if error is None:
             self._context.lease.release()
         else:
@@ -179,13 +174,13 @@ class OpenFile:
         self._drop_session()
 
     def _drop_session(self) -> None:
-        """Who has it open still goes on reading."""
+        """Forget the session. Handles that are still open can read."""
         self._session = b""
         if self.open_handles:
             self._replace_handle(Handle(self._context, self.inode, b""))
 
     def _replace_handle(self, handle: Handle) -> None:
-        handle.change = self._handle.change  # the kernel has its pages all the same
+        handle.change = self._handle.change  # the kernel still has the same pages
         self._handle = handle
 
     async def release(self) -> None:
@@ -202,7 +197,8 @@ class OpenFile:
     # ---- reading ----
 
     async def read(self, offset: int, size: int, *, past_cache: bool = False) -> memoryview:
-        """Fewer bytes only at the end of the file. `past_cache`: the kernel has not asked before where that is now."""
+        """Read; fewer bytes only at the end of the file. `past_cache`: the read does not come from the kernel's cache,
+        so the kernel has not just asked for the length."""
         number = self._reads.begin(offset)
         try:
             view = await self._read_to_end(offset, size, past_cache)
@@ -213,49 +209,49 @@ class OpenFile:
             self._reads.end(number)
 
     async def _read_to_end(self, offset: int, size: int, past_cache: bool) -> memoryview:
-        # The kernel asks up to the end of the last page. Is that further than we know of, it knows a later length, and
-        # would fill a shorter answer with zeros.
+        # The kernel's cache reads whole pages. If the read goes beyond the last page that we know of, the kernel knows
+        # a greater length, and would fill up a shorter answer with zeros.
         end = self.length if past_cache else -(-self.length // _PAGE_BYTES) * _PAGE_BYTES
-        if offset >= self.length or offset + size > end:  # somebody else may have made it longer
+        if offset >= self.length or offset + size > end:  # another client may have extended it
             await self._handle.refresh()
         self._context.atime_reporter.record_read(self._handle.file)
         self.has_pages = True
-        patience: HoleRetry | None = None
+        retry: HoleRetry | None = None
         while (size := min(size, self.length - offset)) > 0:
             change = self._handle.file.change
             view, holes = await self._read(offset, size)
             if not holes:
                 return view
-            patience = patience or HoleRetry(self._context, self._handle.file, self._session)
-            if await patience.holes_are_final(offset, offset + size, change):
+            retry = retry or HoleRetry(self._context, self._handle.file, self._session)
+            if await retry.holes_are_final(offset, offset + size, change):
                 return view[: max(0, self.length - offset)]
         return memoryview(b"")
 
     async def _read(self, offset: int, size: int) -> tuple[memoryview, bool]:
-        """What is there, with what is held over it; whether there are holes."""
+        """The stored bytes, overlaid with unsent ones; and whether there are holes."""
         while self._must_flush_before_read(offset, size):
             await self.flush()
         view = np.empty(size, np.uint8).data
-        # What is being sent may arrive before or after the chunks are read: it is laid over them, and what came later
-        # over it.
-        ours = [*clip(self._in_flight, offset, size), *self._extents.copies_of(offset, size)]
-        holes = not covers(ours, offset, size) and await self._context.reader.read_into(
+        # Bytes in flight may arrive before or after the chunks are read. So they are overlaid, and later writes over
+        # them.
+        local = [*clip(self._in_flight, offset, size), *self._extents.copies_of(offset, size)]
+        holes = not covers(local, offset, size) and await self._context.reader.read_into(
             [(self._handle.file, offset, view)], self._context.deadline()
         )
-        overlay(ours, offset, view)
+        overlay(local, offset, view)
         return view, holes
 
     def _must_flush_before_read(self, offset: int, size: int) -> bool:
-        """Whether only a round of sending can tell what a range holds."""
+        """Whether the content of a range is known only after a flush."""
         if self._pending_append and offset + size > self._length_before_append:
-            return True  # where it lies is not decided
-        # Else what is on its way is known, or the file is being appended to, cut, filled or copied to.
+            return True  # the offset of the appended bytes is not decided
+        # With the lock held and no extents in flight, the file is being appended to, truncated, allocated or copied to.
         return self._flush_lock.locked() and not self._in_flight
 
     # ---- writing ----
 
     async def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Take a copy of the bytes; they are sent when there are enough of them, or by `send` or `settle`."""
+        """Keep a copy of the bytes. They are sent when there are enough of them, or by `flush` or `sync`."""
         if self.try_write(offset, data):
             return
         await self._check_quota(offset + len(data))
@@ -267,43 +263,49 @@ class OpenFile:
             await self.flush()
 
     def try_write(self, offset: int, data: bytes | memoryview) -> bool:
-        """The same without I/O: False when that is needed."""
+        """`write` without I/O. False when I/O is needed."""
         self._handle.check_writable(offset, len(data))
         if self._handle.over_quota or self._pending_append or self._append_in_flight or not self._reserve(len(data)):
-            return False  # what was appended before has its place before
+            return False  # earlier appends must get their offset first
         self._add(offset, data)
         if self.unsent_bytes >= FLUSH_BYTES or self._extents.pieces >= FLUSH_PIECES:
             self.start_flush()
         return True
 
     def discard(self) -> None:
-        """Locks on it were lost, so nothing that is held may be sent. What is on its way is refused by storage, if
-        somebody else has had a lock since."""
+        """Locks on the file were lost, so unsent bytes must not be sent any more. Storage refuses bytes in flight if
+        another client has had a lock since."""
         size = self.unsent_bytes
         if size:
             self._extents.drain()
             self._pending_append = bytearray()
             self._budget.give(size)
-            self.errors.record(LockLost("a lock on the file was lost, and with it what was written and not synced"))
+            self.errors.record(
+                LockLost("a lock on the file was lost, and with it the writes that were not synced; open it again")
+            )
             self.on_lost(self.inode.inode)
 
-    def note_quota(self, over: bool) -> None:
-        """The meta service has said whether the file may become longer."""
+    def set_over_quota(self, over: bool) -> None:
+        """The meta service has answered whether the quota is used up, so that the file may not become longer."""
         self._handle.over_quota = over
 
     async def _check_quota(self, end: int) -> None:
-        """Raises QuotaExceeded. Bytes that are held count as written: they were taken before."""
+        """Raises QuotaExceeded. Unsent bytes count as written: they were accepted before."""
         if self._handle.over_quota and end > self.length:
             await self._handle.recheck_quota()
             if self._handle.over_quota:
-                raise QuotaExceeded("the quota is used up: the file cannot become longer")
+                raise QuotaExceeded(
+                    f"the quota is used up: the file cannot become longer than {self.length} bytes; remove something, "
+                    "or ask for a higher quota"
+                )
 
     def _reserve(self, size: int) -> bool:
-        """Whether so many bytes can be held without waiting; if so, they are counted."""
+        """Whether `size` bytes can be kept without waiting. If so, they are counted."""
         return self.unsent_bytes + size < MAX_UNSENT_BYTES and self._budget.try_take(size)
 
     async def append(self, data: bytes | memoryview) -> None:
-        """Take a copy of bytes that come behind all that anybody has written, whenever they are sent."""
+        """Keep a copy of the bytes. When they are sent, they get their place behind everything that any client has
+        written."""
         if self.try_append(data):
             return
         await self._check_quota(self.length + len(data))
@@ -313,7 +315,7 @@ class OpenFile:
             await self.flush()
 
     def try_append(self, data: bytes | memoryview) -> bool:
-        """The same without I/O: False when that is needed."""
+        """`append` without I/O. False when I/O is needed."""
         self._handle.check_writable(self.length, len(data))
         if self._handle.over_quota or not self._reserve(len(data)):
             return False
@@ -324,40 +326,41 @@ class OpenFile:
 
     def _add_appended(self, data: bytes | memoryview) -> None:
         self._pending_append += data
-        self._note_write()
+        self._record_write_time()
 
     def _add(self, offset: int, data: bytes | memoryview) -> None:
-        kept = self._extents.add(offset, data)
-        self._budget.give(len(data) - kept)
-        self._note_write()
+        grown = self._extents.add(offset, data)
+        self._budget.give(len(data) - grown)
+        self._record_write_time()
         self._write_end = max(self._write_end, offset + len(data))
         self.has_pages = True
 
-    def _note_write(self) -> None:
+    def _record_write_time(self) -> None:
         if not self._dirty_ns:
             self._dirty_since_s = self._context.clock.monotonic()
         self._dirty_ns = self._context.clock.wall_ns()
 
     def clear_privileges(self, caller: pb.Caller) -> bool:
-        """Somebody writes in whose hands the file loses its privileges. Whether it has any."""
+        """A write of this caller drops the privileges of the file (set-user-id, set-group-id). Returns whether it had
+        any."""
         self._handle.caller = caller
         return mode_after_write(self.inode, caller) != self.inode.mode
 
     def start_flush(self) -> None:
-        """Send what is held in the background; `errors` has what is lost."""
+        """Send the unsent bytes in the background. `errors` records what is lost."""
         self._flush_again = True
         if self._flush_task is None or self._flush_task.done():
-            self._flush_task = asyncio.create_task(self._flush_rounds())
+            self._flush_task = asyncio.create_task(self._flush_repeatedly())
 
-    async def _flush_rounds(self) -> None:
-        while self._flush_again:  # also what came during a round: somebody may wait for its room
+    async def _flush_repeatedly(self) -> None:
+        while self._flush_again:  # also writes that came during a flush: a program may wait for their room
             self._flush_again = False
             await self._flush()
 
     async def flush(self) -> None:
-        """Send all that is held, and wait until it is durable. Raises what went wrong meanwhile.
+        """Send the unsent bytes, and wait until they are durable. Raises the error of this flush.
 
-        Who stops waiting does not stop it: what was taken to be sent is nowhere else.
+        Cancelling the call does not stop the flush, because the bytes in flight are nowhere else.
         """
         before = self.errors.current
         await asyncio.shield(asyncio.ensure_future(self._flush()))
@@ -369,17 +372,17 @@ class OpenFile:
         async with self._flush_lock:
             await self._recording_errors(self._flush_extents)
             if self._pending_append:
-                await self._recording_errors(self._flush_extents)  # what was written meanwhile, before it was appended
+                await self._recording_errors(self._flush_extents)  # writes that came before the appends
                 await self._recording_errors(self._flush_append)
-            with contextlib.suppress(ThreefsError):  # nothing is lost: it is reported again
+            with contextlib.suppress(ThreefsError):  # the length is reported again later
                 await self._handle.sync_for_quota()
 
-    async def _recording_errors(self, part: Callable[[], Awaitable[None]]) -> None:
+    async def _recording_errors(self, step: Callable[[], Awaitable[None]]) -> None:
         try:
-            await part()
-        except Exception as error:  # of whatever kind: what was taken to be sent is nowhere else
+            await step()
+        except Exception as error:  # of any kind: the bytes that it has drained are nowhere else
             unforeseen = not isinstance(error, ThreefsError)
-            _LOG.warning("what was written is lost", inode=self.inode.inode, error=str(error), exc_info=unforeseen)
+            _LOG.warning("written bytes were lost", inode=self.inode.inode, error=str(error), exc_info=unforeseen)
             self.errors.record(error)
             self.on_lost(self.inode.inode)
 
@@ -388,7 +391,7 @@ class OpenFile:
         extents = self._in_flight = self._extents.drain()
         if not extents:
             return
-        handle = self._handle  # whatever comes after it is under another fence
+        handle = self._handle  # a later handle of the file has another fence
         since = handle.file.truncate_version
         try:
             await handle.apply(lambda: [update for offset, data in extents for update in handle.updates(offset, data)])
@@ -401,7 +404,8 @@ class OpenFile:
         self._handle.record_write(max(offset + len(data) for offset, data in extents), truncate_version=since)
 
     async def _flush_append(self) -> None:
-        """The meta service says where it lies. It must know before what was written here and makes the file longer."""
+        """The meta service decides the offset. Before that it must know of writes of this mount that extend the
+        file."""
         data, self._pending_append = self._pending_append, bytearray()
         self._append_in_flight, self._append_start = len(data), self._length_before_append
         handle = self._handle
@@ -416,9 +420,9 @@ class OpenFile:
             self._budget.give(len(data))
 
     async def sync(self) -> None:
-        """All is durable, and others see the length. Raises what went wrong meanwhile; what was lost before is in
-        `errors`."""
-        if self.needs_sync:
+        """Make all writes durable and their length visible to other clients. Raises the error of this sync; `errors`
+        has earlier ones."""
+        if self.dirty:
             await self._sync(self._handle.sync)
 
     async def _sync(self, finish: Callable[[], Awaitable[None]]) -> None:
@@ -426,14 +430,14 @@ class OpenFile:
         began_s = self._context.clock.monotonic()
         try:
             await self.flush()
-        except ThreefsError as error:  # the length of what did arrive is settled all the same
+        except ThreefsError as error:  # the length of the bytes that did arrive is reported nevertheless
             failure = error
         dirty_ns = self._dirty_ns
         await finish()
         if self._dirty_ns == dirty_ns and not self.unsent_bytes:
             self._dirty_ns = self._write_end = 0
             self._handle.caller = None
-        self._dirty_since_s = began_s  # what is left came later
+        self._dirty_since_s = began_s  # writes that are left came later
         if failure is not None:
             raise failure
 
@@ -442,7 +446,8 @@ class OpenFile:
     async def truncate(
         self, length: int, caller: pb.Caller, *, through_handle: bool = False, moves: int | None = None
     ) -> pb.Inode:
-        """An open handle stands for the permission to write. Else it is the file that had moved so often."""
+        """With `through_handle`, the open handle stands for the permission to write. Else `moves` says which name the
+        program has used: the count of moves when the kernel got it."""
         await self.flush()
         request = pb.TruncateRequest(
             mutation=self._context.meta.mutation(),
@@ -459,7 +464,7 @@ class OpenFile:
         return self.inode
 
     async def allocate(self, offset: int, length: int, mode: int) -> None:
-        """What fallocate(2) does; the numbers of the modes are the same."""
+        """Do what fallocate(2) does, with the same numbers of modes."""
         await self.flush()
         async with self._flush_lock:
             await fallocate.allocate(self._handle, offset, length, mode)
@@ -473,19 +478,19 @@ class OpenFile:
         return await sparse.seek_hole(self._handle, offset)
 
     async def copy_to(self, offset: int, destination: "OpenFile", at: int, length: int) -> int:
-        """Up to `length` bytes, durable when it returns; how many."""
+        """Copy up to `length` bytes; returns how many. They are durable then."""
         await self.sync()
         await destination.sync()
         async with destination._flush_lock:
             copied = await copy_range(self._handle, offset, destination._handle, at, length)
-            destination._note_write()
+            destination._record_write_time()
         await destination.sync()
         return copied
 
 
 def mode_after_write(inode: pb.Inode, caller: pb.Caller) -> int:
-    """What a write leaves of the mode: set-group-id means a privilege where the group may execute, and else a mark that
-    members of the group may keep."""
+    """The mode after a write: without set-user-id; and without set-group-id, unless the group may not execute the file
+    and the caller is root or a member of the group."""
     mode = inode.mode & ~0o4000
     if mode & 0o010 or (caller.uid and inode.gid != caller.gid and inode.gid not in caller.groups):
         mode &= ~0o2000

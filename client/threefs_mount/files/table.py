@@ -1,4 +1,4 @@
-"""The files that are open on the mount, and the numbers under which the kernel knows their open handles."""
+"""The open files of the mount, and their open handles by the numbers that the kernel knows."""
 
 import asyncio
 import os
@@ -21,16 +21,16 @@ from threefs_mount.cache.kernel_attrs import KernelAttrCache
 from threefs_mount.files.open_file import OpenFile
 from threefs_mount.files.write_budget import WriteBudget
 
-#: What programs have written is sent and settled by itself after this while.
+#: Writes are synced in the background after this time.
 SYNC_AFTER_S = 1.0
-#: Of files that are closed, we know for this many what the kernel still has of their content.
+#: For so many files, also closed ones, the change counter of the kernel's pages is remembered.
 _MAX_PAGE_CHANGES = 65_536
-#: Sessions that nobody waits for end together: after this while, or when there are so many.
+#: Sessions of closed files end in batches: after this time, or when there are so many.
 CLOSE_DELAY_S = 0.1
 _CLOSE_BATCH = 64
-#: With so many, whoever closes waits.
+#: With so many closed files, the next close waits for the end of its session.
 _MAX_DEFERRED = 256
-_MAX_CLOSE_BATCHES = 2  # rounds at once
+_MAX_CLOSE_BATCHES = 2  # in flight
 
 _LOG = structlog.get_logger()
 
@@ -39,38 +39,39 @@ Opened = TypeVar("Opened", pb.OpenReply, pb.CreateReply)
 
 @dataclass(slots=True)
 class OpenHandle:
-    """One open file description of a program. (`dup` and `fork` share it, the kernel does not tell.)"""
+    """An open file description of a program. Descriptors that `dup` and `fork` make share it."""
 
     file: OpenFile
     writable: bool
     appends: bool
-    errors_seen: int  # errors of writing that it was told of, see errseq.py
-    lock_lost: bool = False  # when it was open a lock on the file was lost
+    errors_seen: int  # the count of write errors that it need not report, see errseq.py
+    lock_lost: bool = False  # a lock on the file was lost while it was open
 
     def check_lock(self) -> None:
         """Raises LockLost."""
         if self.lock_lost:
-            raise LockLost()
+            raise LockLost("a lock on the file was lost with the lease of the mount: open the file again")
 
     async def sync(self) -> None:
-        """For fsync: all is durable. Raises also what this handle was not told of yet, which it is then."""
+        """For fsync: make all writes durable. Raises an error that this handle has not reported yet, which counts as
+        reported then."""
         failure = await self._sync_file()
-        self.errors_seen, lost = self.file.errors.check_and_advance(self.errors_seen)
+        self.errors_seen, unreported = self.file.errors.check_and_advance(self.errors_seen)
         self.check_lock()
-        _raise_first(lost, failure)
+        _raise_first(unreported, failure)
 
     async def flush(self) -> None:
-        """For close: the same, but fsync tells it once more."""
+        """For close: the same, but the error does not count as reported."""
         failure = await self._sync_file()
         self.check_lock()
         _raise_first(self.file.errors.check(self.errors_seen), failure)
 
     async def sync_quietly(self) -> None:
-        """All is durable, as far as it can be; what is lost is told by `sync` and `flush`."""
+        """Make writes durable as far as possible. `sync` and `flush` report what was lost."""
         await self._sync_file()
 
     async def _sync_file(self) -> ThreefsError | None:
-        """Who stops waiting does not stop it. What is lost is in the file's errors, also if it is not waited for."""
+        """Cancelling the call does not stop the sync. The file's errors record what is lost in any case."""
         try:
             await asyncio.shield(asyncio.ensure_future(self.file.sync()))
         except ThreefsError as error:
@@ -79,8 +80,8 @@ class OpenHandle:
 
     @property
     def needs_flush(self) -> bool:
-        """`flush` has something to do or to say."""
-        return self.lock_lost or self.file.needs_sync or self.file.errors.check(self.errors_seen) is not None
+        """`flush` has something to do or to report."""
+        return self.lock_lost or self.file.dirty or self.file.errors.check(self.errors_seen) is not None
 
 
 class OpenFileTable:
@@ -91,31 +92,30 @@ class OpenFileTable:
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
         self._budget = WriteBudget(max_dirty_bytes, self._files)
-        self._page_changes = BoundedDict[int, int](
-            _MAX_PAGE_CHANGES
-        )  # inode: the change as of which the kernel has its content
+        self._page_changes = BoundedDict[int, int](_MAX_PAGE_CHANGES)  # inode -> change counter of the kernel's pages
         self.on_attributes_changed: Callable[[int], None] = lambda inode: None
-        self.on_lost: Callable[[int], None] = lambda inode: None  # what the kernel has of its content may not be stored
-        self.on_invalidated: Callable[[int], None] = lambda inode: (
-            None
-        )  # what was known of it before is not so any more
+        # Written bytes of the inode were lost, and the kernel may have them in its pages.
+        self.on_lost: Callable[[int], None] = lambda inode: None
+        # Cached attributes of the inode are not valid any more.
+        self.on_invalidated: Callable[[int], None] = lambda inode: None
         self._background = BackgroundTasks()
         self._syncing: set[OpenFile] = set()
-        self._deferred: dict[int, OpenFile] = {}  # without writers, but with a session
+        self._deferred: dict[int, OpenFile] = {}  # inode -> file without writers whose session is still open
         self._timer: asyncio.TimerHandle | None = None
         self._closing = BackgroundTasks()
 
-    # ---- looking ----
+    # ---- lookups ----
 
     def get(self, inode: int) -> OpenFile | None:
         return self._files.get(inode)
 
     def open_among(self, inodes: Iterable[int]) -> set[int]:
-        """Which of them are open here."""
+        """Those of the inodes that are open on this mount."""
         return self._files.keys() & inodes
 
     def place(self, inode: int) -> pb.Place:
-        """Where nobody here has it open, the kernel has found it by its name."""
+        """The inode for a request. If it is not open on this mount, the program has found it by its name, which may
+        belong to another file by now: the meta service checks that."""
         if inode in self._files:
             return pb.Place(base=inode)
         return pb.Place(base=inode, named=True, moves=self.kernel_attrs.moves(inode))
@@ -124,8 +124,8 @@ class OpenFileTable:
         return self._handles[number]
 
     def overlay_local(self, inode: pb.Inode, *, named: bool = True) -> pb.Inode:
-        """With what has been written here and is not known elsewhere: what the kernel is about to be told, under a name
-        or only of its attributes."""
+        """The inode with the unsynced writes of this mount, which the kernel is about to get: under a name if `named`,
+        else only its attributes."""
         file = self._files.get(inode.inode)
         if file is not None:
             inode = file.overlay_local(inode)
@@ -134,15 +134,15 @@ class OpenFileTable:
         return inode
 
     def with_pages(self) -> list[OpenFile]:
-        """Those that are open, and of which the kernel may keep pages."""
+        """The open files of which the kernel may have pages."""
         return [file for file in self._files.values() if file.open_handles and file.has_pages]
 
     # ---- opening ----
 
     async def open(self, inode: int, flags: int, caller: pb.Caller) -> tuple[int, bool]:
-        """(number of the handle, whether the kernel may go on with the content that it has).
+        """(number of the new handle, whether the kernel may keep its pages of the file).
 
-        `changed` is told if the file has other attributes than the kernel knows.
+        Calls `on_attributes_changed` if the kernel may have other attributes of the file.
         """
         file = self._files.get(inode)
         if file is None:
@@ -173,14 +173,14 @@ class OpenFileTable:
         return await self._add_handle(reply, session, flags)
 
     async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.CreateReply]:
-        """Make a file and open it: its handle, and what was answered. The request lacks only its session."""
+        """Create a file and open it. Returns its handle and the reply. The request lacks only its session."""
         request.session = self._context.random.token(16)
         reply = await self._call_with_session(methods.CREATE, request, caller)
         number, _ = await self._add_handle(reply, request.session, flags)
         return number, reply
 
     async def _call_with_session(self, method: Method[Any, Opened], request: Any, caller: pb.Caller | None) -> Opened:
-        """Call, and take note of the session if the call opens one."""
+        """Call, under the lease if the call opens a session."""
         if not request.session:
             return await self._call(method, request, caller)
         lease = self._context.lease
@@ -209,21 +209,23 @@ class OpenFileTable:
         keep = self._may_keep_pages(inode) and not file.dirty
         file.set_pages_change(inode.change)
         file.has_pages |= keep
-        if isinstance(reply, pb.OpenReply) and self.kernel_attrs.differs(inode):  # a creation tells itself
+        if isinstance(reply, pb.OpenReply) and self.kernel_attrs.differs(
+            inode
+        ):  # the reply to a create has the attributes
             self.on_attributes_changed(inode.inode)
         if new:
-            file.note_quota(reply.over_quota)  # of a file that is open for reading only, it says nothing
+            file.set_over_quota(reply.over_quota)  # of a file that is open for reading only, the reply says nothing
             return number, keep
         if session and not file.session:
             await file.start_session(inode, session, reply.lease)
-            file.note_quota(reply.over_quota)
+            file.set_over_quota(reply.over_quota)
         else:
             file.apply_inode(inode)
             await self._close_unneeded(inode, session)
         return number, keep
 
     async def _close_unneeded(self, inode: pb.Inode, session: bytes) -> None:
-        """End a session that is not needed: another open was faster."""
+        """End a session that is not needed, because another open was faster."""
         if session:
             request = pb.CloseRequest(mutation=self._context.meta.mutation(), inode=inode.inode, session=session)
             try:
@@ -240,9 +242,9 @@ class OpenFileTable:
 
     # ---- handles ----
 
-    def locks_lost(self, inode: int) -> None:
-        """This process was silent for so long that somebody else may have had them since. What is held was written
-        under them, so it is not sent, and whoever has the file open begins anew."""
+    def on_locks_lost(self, inode: int) -> None:
+        """The locks on a file were lost with the lease, so another client may have had them since. Unsent bytes were
+        written under these locks, so they are dropped. Programs that have the file open must open it again."""
         file = self._files.get(inode)
         if file is not None:
             for handle in self._handles.values():
@@ -250,7 +252,7 @@ class OpenFileTable:
             file.discard()
 
     def try_write(self, number: int, offset: int, data: bytes | memoryview, *, append: bool = False) -> bool:
-        """False if something has to be waited for."""
+        """Write or append without I/O. False when I/O is needed."""
         handle = self._handles[number]
         file = handle.file
         if handle.lock_lost or not self._context.lease.is_valid or not file.session:
@@ -263,7 +265,7 @@ class OpenFileTable:
         await (file.append(data) if append else file.write(offset, data))
 
     async def _writable_file(self, number: int) -> OpenFile:
-        """With a session under a lease that has not run out."""
+        """The file of a handle, with a session under a valid lease."""
         handle = self._handles[number]
         file = handle.file
         self._page_changes.pop(file.inode.inode, None)
@@ -283,7 +285,7 @@ class OpenFileTable:
         return await self._handles[number].file.copy_to(offset, destination, to_offset, length)
 
     async def _reopen_session(self, file: OpenFile) -> None:
-        """This process was silent for so long that its sessions were ended: go on under a new one."""
+        """The lease of this process has expired, and its sessions have ended with it: open a new one."""
         async with file.session_lock:
             if not file.session:
                 request = pb.OpenRequest(
@@ -293,7 +295,7 @@ class OpenFileTable:
                 )
                 reply = await self._call_with_session(methods.OPEN, request, None)
                 await file.start_session(reply.inode, request.session, reply.lease)
-                file.note_quota(reply.over_quota)
+                file.set_over_quota(reply.over_quota)
 
     async def truncate(self, number: int, length: int, caller: pb.Caller) -> pb.Inode:
         file = await self._writable_file(number)
@@ -301,16 +303,16 @@ class OpenFileTable:
         return await file.truncate(length, caller, through_handle=True)
 
     async def truncate_by_name(self, file: OpenFile, length: int, caller: pb.Caller) -> pb.Inode:
-        """Raises SessionLost if it has no name any more."""
+        """Raises SessionLost if the name that the program has used belongs to another file by now."""
         try:
             return await file.truncate(length, caller, moves=self.kernel_attrs.moves(file.inode.inode))
         except NotFound:
             raise name_replaced() from None
 
     def release(self, number: int) -> Coroutine[Any, Any, None] | None:
-        """The last descriptor of a handle is gone. With the last writer goes the session.
+        """The last descriptor of a handle is closed. The session ends with the last writable handle.
 
-        If all is settled that is in no hurry: it would cost the next call of the program the time of a commit.
+        If everything is synced, the session ends later, in a batch: else the program would wait for a commit.
         """
         handle = self._handles.pop(number)
         file = handle.file
@@ -334,7 +336,7 @@ class OpenFileTable:
             await self._close_file(file)
 
     async def _close_file(self, file: OpenFile) -> None:
-        """End what nobody has open any more. Its turn is held."""
+        """End the session, and forget the file, as far as no handle needs them. The caller holds the session lock."""
         try:
             if not file.open_handles:
                 await file.release()
@@ -349,7 +351,7 @@ class OpenFileTable:
             del self._files[file.inode.inode]
             self.on_invalidated(file.inode.inode)
 
-    # ---- sessions that nobody waits for ----
+    # ---- deferred ends of sessions ----
 
     def _defer_close(self, file: OpenFile) -> None:
         self._deferred[file.inode.inode] = file
@@ -369,14 +371,14 @@ class OpenFileTable:
         if self._deferred and len(self._closing) < _MAX_CLOSE_BATCHES:
             files, self._deferred = self._deferred, {}
             task = self._closing.attempt("closing of files", self._close_sessions(list(files.values())))
-            task.add_done_callback(self._closed)
+            task.add_done_callback(self._on_batch_closed)
 
-    def _closed(self, _: object) -> None:
-        if self._timer is None:  # those whose time came meanwhile
+    def _on_batch_closed(self, _: object) -> None:
+        if self._timer is None:  # files whose timer ended during the batch
             self._close_deferred()
 
     async def _close_sessions(self, files: list[OpenFile]) -> None:
-        """In one message and one commit."""
+        """End the sessions of the files, in one message and one commit."""
         ready = [file for file in files if not file.session_lock.locked()]
         for file in ready:
             await file.session_lock.acquire()
@@ -386,16 +388,16 @@ class OpenFileTable:
             for file in ready:
                 file.session_lock.release()
         for file in files:
-            if file.has_session and not file.writable_handles:  # somebody is just opening it
+            if file.has_session and not file.writable_handles:  # an open has its lock at present
                 self._deferred[file.inode.inode] = file
                 self._schedule_close()
 
     async def _close_batch(self, files: list[OpenFile]) -> None:
-        """Their turns are held. All is settled: what goes wrong is tried again, and nobody has to know of it."""
+        """The caller holds the session locks. Everything is synced, so a failed end is only repeated, not reported."""
         if not files:
             return
         requests = [file.close_request() for file in files]
-        outcomes: Sequence[Any] = [Unavailable("it was not waited for")] * len(files)
+        outcomes: Sequence[Any] = [Unavailable("the call was cancelled")] * len(files)
         try:
             calls = [(methods.CLOSE, request) for request in requests]
             outcomes = await self._context.meta.send_changes(calls, timeout_s=self._context.options.timeout_s)
@@ -410,10 +412,10 @@ class OpenFileTable:
     async def _call(self, method: Method[Req, Rep], request: Req, caller: pb.Caller | None = None) -> Rep:
         return await self._context.meta.call(method, request, timeout_s=self._context.options.timeout_s, caller=caller)
 
-    # ---- in the background ----
+    # ---- background ----
 
     def start(self) -> None:
-        self._background.start("settling of files", self._sync_loop())
+        self._background.start("sync of files", self._sync_loop())
 
     async def _sync_loop(self) -> None:
         while True:
@@ -421,10 +423,10 @@ class OpenFileTable:
             for file in list(self._files.values()):
                 if file.dirty_longer_than(SYNC_AFTER_S) and file not in self._syncing:
                     self._syncing.add(file)
-                    self._background.run("settling of a file", self._sync_one(file))
+                    self._background.run("sync of a file", self._sync_one(file))
 
     async def _sync_one(self, file: OpenFile) -> None:
-        """No other file waits for it: its chains may not answer."""
+        """In a task of its own: if its chains do not answer, other files need not wait."""
         try:
             await self._logging_errors(file.sync)
         finally:
@@ -434,12 +436,12 @@ class OpenFileTable:
         try:
             await job()
         except ThreefsError as error:
-            _LOG.warning("what was written could not be stored", error=str(error))
+            _LOG.warning("writes could not be synced", error=str(error))
         except Exception:
-            _LOG.exception("what was written could not be stored")
+            _LOG.exception("writes could not be synced")
 
     async def stop(self) -> None:
-        """Store everything and end all sessions, as far as somebody answers within the time that a call may take."""
+        """Sync everything and end all sessions, as far as services answer within the timeout of a call."""
         await self._background.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -448,8 +450,8 @@ class OpenFileTable:
                 await self._closing.join()
                 await asyncio.gather(*(self._logging_errors(file.release) for file in list(self._files.values())))
         except TimeoutError:
-            left = sum(file.needs_sync for file in self._files.values())
-            _LOG.error("the mount ends though not all is stored: nobody answers", files=left)
+            dirty = sum(file.dirty for file in self._files.values())
+            _LOG.error("the mount ends before all writes are synced, because services do not answer", files=dirty)
 
 
 def _raise_first(*errors: Exception | None) -> None:
@@ -459,8 +461,9 @@ def _raise_first(*errors: Exception | None) -> None:
 
 
 def name_replaced() -> SessionLost:
-    """The kernel knows the inode by a name that may stand for another one by now: with ESTALE it looks it up again."""
-    return SessionLost("the name that was opened stands for another file by now")
+    """The kernel has found the inode by a name that may belong to another one by now. After ESTALE it looks the name up
+    again."""
+    return SessionLost("the name belongs to another file by now; look it up again")
 
 
 def _writable(flags: int) -> bool:
@@ -472,16 +475,16 @@ def appends(flags: int) -> bool:
 
 
 def open_flags(flags: int, *, keep: bool) -> OpenFlag:
-    """Appends go past the kernel's cache: it would put them where it believes the end to be."""
+    """Appends bypass the kernel's cache, which would write them to the end of the file as the kernel knows it."""
     if appends(flags):
         return OpenFlag.DIRECT_IO
     return OpenFlag.KEEP_CACHE if keep else OpenFlag(0)
 
 
 _ACCESS = {os.O_RDONLY: os.R_OK, os.O_WRONLY: os.W_OK, os.O_RDWR: os.R_OK | os.W_OK}
-_EXECUTED = 0o40  # FMODE_EXEC: the kernel opens a program that way, which needs no permission to read it
+_EXECUTED = 0o40  # FMODE_EXEC: the kernel opens a program to execute it, which needs no read permission
 
 
 def access_of(flags: int) -> int:
-    """What must be permitted, as access(2) takes it."""
+    """The permissions that an open needs, as access(2) takes them."""
     return os.X_OK if flags & _EXECUTED else _ACCESS.get(flags & os.O_ACCMODE, os.R_OK | os.W_OK)

@@ -1,4 +1,4 @@
-"""How much the files of a mount hold together."""
+"""The bound on unsent bytes of all files of a mount."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,13 +7,13 @@ from threefs.byte_budget import ByteBudget
 
 
 class Sender(Protocol):
-    """A file that holds bytes."""
+    """A file that may have unsent bytes."""
 
     def start_flush(self) -> None: ...
 
 
 class WriteBudget:
-    """The bytes that all files together may hold. When there is no more, all of them send."""
+    """The unsent bytes that all files together may have. When it is used up, all files start to send."""
 
     def __init__(self, limit_bytes: int, files: Mapping[int, Sender]) -> None:
         self._budget = ByteBudget(limit_bytes)

@@ -56,7 +56,7 @@ def lost_lock_is_not_noticed() -> None:
 @plant_for(f"{_FILES}::test_a_file_does_not_grow_once_the_quota_is_used_up")
 def quota_is_ignored() -> None:
     """A mount writes on when the quota is used up."""
-    put(OpenFile, "note_quota", lambda self, over: None)
+    put(OpenFile, "set_over_quota", lambda self, over: None)
 
 
 @plant_for(f"{_FILES}::test_a_session_that_nobody_could_end_is_ended_later")

@@ -44,9 +44,9 @@ def test_what_cannot_be_there_is_not_asked_for() -> None:
         with pytest.raises(OSError) as caught:
             bench.xattrs.get(5, USER, b"user.a")
         assert caught.value.errno == errno.ENODATA and len(bench.asked) == 1
-        await bench.xattrs.put(5, USER, b"user.a", b"value", os.XATTR_CREATE)
+        await bench.xattrs.set(5, USER, b"user.a", b"value", os.XATTR_CREATE)
         assert await cast(Any, bench.xattrs.get(5, USER, b"user.a")) == b"value"
-        assert await bench.xattrs.names(5, USER) == [b"user.a"]
+        assert await bench.xattrs.list(5, USER) == [b"user.a"]
 
     asyncio.run(play())
 
@@ -54,14 +54,14 @@ def test_what_cannot_be_there_is_not_asked_for() -> None:
 def test_changes_are_of_what_has_the_name_unless_somebody_has_it_open() -> None:
     async def play() -> None:
         bench = Bench()
-        await bench.xattrs.put(5, USER, b"user.a", b"value", os.XATTR_REPLACE)
+        await bench.xattrs.set(5, USER, b"user.a", b"value", os.XATTR_REPLACE)
         await bench.xattrs.remove(5, USER, b"user.a")
         await bench.xattrs.remove(5, USER, b"security.capability")
         (put, user), (removed, _), (_, kernel) = bench.asked
         assert put.place.named and removed.place.named and put.replace and not put.create
         assert user == USER and kernel.uid == 0, "who writes may not take it away, but the kernel does then"
         bench.files._files[5] = cast(Any, SimpleNamespace(apply_own_change=lambda inode: None))
-        await bench.xattrs.put(5, USER, b"user.a", b"value", 0)
+        await bench.xattrs.set(5, USER, b"user.a", b"value", 0)
         assert not bench.asked[-1][0].place.named
 
     run_virtual(play())

@@ -355,7 +355,7 @@ def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
         files.on_lost = lost.append
         old, _ = await files.open(inode, os.O_RDWR, ROOT)
         await files.write(old, 0, b"under it")
-        files.locks_lost(inode)
+        files.on_locks_lost(inode)
         assert lost == [inode] and not files.handle(old).file.unsent_bytes
         new, _ = await files.open(inode, os.O_RDWR, ROOT)
         assert not files.try_write(old, 0, b"x")
