@@ -101,7 +101,7 @@ Examples:
 @json_option
 def umount(mountpoint: str, lazy: bool, as_json: bool) -> None:
     """End a mount, also one whose process has died. Returns when everything that was written is stored."""
-    place = mountpoints.place_of(mountpoint)
+    place = mountpoints.kernel_path(mountpoint)
     serving = [processes.of(pid) for pid in mountpoints.servers(place)]
     mountpoints.unmount(place, lazy=lazy)
     if not lazy and not uvloop.run(await_exit(serving)):

@@ -1,1 +1,1 @@
-"""The protocol between the Linux kernel and a file system in user space. Knows nothing of threefs."""
+"""The protocol between the Linux kernel and a file system in user space. It knows nothing of threefs."""

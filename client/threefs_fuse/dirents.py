@@ -1,4 +1,4 @@
-"""Entries of a directory as the kernel takes them, packed once for all who read them."""
+"""Entries of a directory in the kernel's format, packed once for all programs that read them."""
 
 import bisect
 from collections.abc import Sequence
@@ -6,23 +6,22 @@ from struct import Struct, unpack
 
 import numpy as np
 
-#: Inode, position behind it, length of the name, type; then the name, and zeros up to a multiple of 8.
+#: Inode, position behind the entry, length of the name, type. The name follows, and zeros up to a multiple of 8.
 HEAD = Struct("=QQII")
 _WORD_BYTES = 8
 _LENGTH_AT = 16
 _length = Struct("=I").unpack_from
-#: So many are packed one by one. A directory is listed now and then, and numpy, which is quicker for many,
-#: takes long to be back in the processor's caches.
+#: Up to so many entries are packed one by one. numpy is faster for many. For few it is slower, because its code is
+#: rarely in the processor's caches when a directory is listed.
 _FEW = 256
 
 
 class Dirents:
-    """A row of entries. Names have no zero bytes, and are not empty."""
+    """A page of entries. Names have no zero bytes, and are not empty."""
 
     def __init__(self, names: bytes, inodes: bytes, types: bytes, following: int) -> None:
-        """As columns: each name ends with a zero byte, an inode takes 8 bytes (little-endian), a type 1, as in d_type.
-
-        `following` is the position behind the first.
+        """The columns: each name ends with a zero byte, an inode takes 8 bytes (little-endian), a type 1 byte, as in
+        d_type. `following` is the position behind the first entry.
         """
         pack = _pack_few if len(types) <= _FEW else _pack_many
         self.packed, self._ends = pack(names, inodes, types, following)
@@ -31,17 +30,17 @@ class Dirents:
         return len(self._ends)
 
     def begin(self, number: int) -> int:
-        """Where that entry begins."""
+        """The byte at which that entry begins."""
         return self._ends[number - 1] if number else 0
 
     def part(self, number: int, room: int) -> tuple[memoryview, int]:
-        """The entries from that number on for which there is room, and how many they are."""
+        """The entries from that number on that fit into `room` bytes, in one piece; and their count."""
         begin = self.begin(number)
         count = bisect.bisect_right(self._ends, begin + room) - number
         return self.packed[begin : self.begin(number + count)], count
 
     def each(self, number: int, room: int, before: int) -> list[memoryview]:
-        """The same one by one, where so many bytes come before each."""
+        """The entries from that number on that fit if `before` other bytes precede each, one by one."""
         packed, at, found = self.packed, self.begin(number), []
         for end in self._ends[number : number + room // (before + HEAD.size)]:
             room -= before + end - at
@@ -52,7 +51,7 @@ class Dirents:
         return found
 
     def names(self, number: int, count: int) -> list[bytes]:
-        """Of so many entries from that number on."""
+        """The names of `count` entries from that number on."""
         packed, at, found = self.packed, self.begin(number), []
         for end in self._ends[number : number + count]:
             begin = at + HEAD.size
@@ -80,7 +79,7 @@ def _pack_many(names: bytes, inodes: bytes, types: bytes, following: int) -> tup
     sizes = HEAD.size + lengths + -lengths % _WORD_BYTES
     ends = np.cumsum(sizes)
     begins = ends - sizes
-    # Names first: the zero byte behind one may be where the next entry begins, or behind the last.
+    # Names first: the zero byte behind a name may lie where the next entry begins, or behind the last entry.
     packed = np.zeros(int(ends[-1]) + _WORD_BYTES, np.uint8)
     packed[np.arange(len(text)) + np.repeat(begins + HEAD.size - starts, lengths + 1)] = text
     words, halves, heads = packed.view(np.uint64), packed.view(np.uint32), begins // _WORD_BYTES
@@ -88,4 +87,4 @@ def _pack_many(names: bytes, inodes: bytes, types: bytes, following: int) -> tup
     words[heads + 1] = following + np.arange(len(stops), dtype=np.uint64)
     halves[2 * heads + 4] = lengths
     halves[2 * heads + 5] = np.frombuffer(types, np.uint8)
-    return packed.data[:-_WORD_BYTES], ends.data  # quicker than an array to look single numbers up in
+    return packed.data[:-_WORD_BYTES], ends.data  # a lookup of one number is faster than in an array

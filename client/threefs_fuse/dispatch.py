@@ -1,4 +1,4 @@
-"""Which method of the file system answers which request, and how request and answer are translated."""
+"""Which method of the file system answers which request, and how requests and answers are translated."""
 
 import errno
 import fcntl
@@ -17,7 +17,7 @@ Arguments = tuple[Any, ...]
 
 
 def _never(arguments: Arguments) -> bool:
-    """What changes something is finished, so that its outcome is known."""
+    """A change is finished, so that its outcome is known."""
     return False
 
 
@@ -37,19 +37,19 @@ def _locks(arguments: Arguments) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """`take` gives the arguments of `method` behind inode and caller, `give` the answer for its result."""
+    """`decode` returns the arguments of `method` that follow inode and caller. `encode` packs its result."""
 
     method: str
     decode: Callable[[memoryview], Arguments]
     encode: Callable[[Any], Parts] = replies.nothing
-    cancellable: Callable[[Arguments], bool] = _never  # whether a signal that ends the program may end it halfway
-    blocking: bool = False  # for other programs: any signal may end that
+    cancellable: Callable[[Arguments], bool] = _never  # whether a signal that ends the program cancels it
+    blocking: bool = False  # it waits for other programs, so any signal cancels it
     sized: bool = False  # the first argument is the room for the answer
-    eager: bool = False  # the method is begun before there is a task for it, see threefs.env.begun
+    eager: bool = False  # the method is started before there is a task for it, see threefs.env.eager
 
 
 def sized(room: int, parts: Parts) -> Parts:
-    """A program without room wants to know how much it takes. Raises OSError if the room is too small."""
+    """The answer for a program with that room; its size if the room is 0. Raises OSError if the room is too small."""
     length = sum(map(len, parts))
     if not room:
         return replies.size(length)
@@ -107,7 +107,7 @@ _TABLE: dict[int, Operation] = {
 
 
 def negotiated_operations(features: Feature) -> dict[int, Operation]:
-    """By the number of the operation."""
+    """The operations by their numbers, as far as they depend on the agreed features."""
     if features & Feature.SETXATTR_EXT:
         return _TABLE
     return {**_TABLE, Op.SETXATTR: Operation("setxattr", requests.old_setxattr)}

@@ -1,7 +1,7 @@
-"""What a file system answers. Each method returns its result, or a coroutine of it when it has to wait.
+"""The interface of a file system. Each method returns its result, or a coroutine of its result if it has to wait.
 
-Errors are raised as OSError with a number, or as anything for which `error_number` knows one. ENOSYS tells the kernel
-not to ask again, and to do what it does for file systems that lack the operation.
+Errors are raised as OSError with a number, or as any exception for which `error_number` returns one. After ENOSYS the
+kernel does not ask again, and does what it does for file systems without the operation.
 """
 
 import errno
@@ -18,23 +18,23 @@ Content = bytes | bytearray | memoryview
 
 
 class FuseFileSystem:
-    """Inodes are numbers of the file system's choice; the root is protocol.ROOT."""
+    """The file system chooses the inode numbers; the root has protocol.ROOT."""
 
     def error_number(self, error: Exception) -> int:
-        """What the program gets that asked."""
+        """The error number that the program gets."""
         return error.errno or errno.EIO if isinstance(error, OSError) else errno.EIO
 
     def ready(self) -> None:
-        """The kernel has been answered for the first time: the mount can be used."""
+        """The handshake is done: the mount can be used."""
 
-    # ---- looking ----
+    # ---- lookups and attributes ----
 
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
-        """Entry 0 if nothing has that name."""
+        """An entry with inode 0 if the name is absent."""
         raise _not_implemented()
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
-        """The kernel does not know these inodes any more, so many answers of each."""
+        """The kernel forgets these inodes: (inode, number of answers that had it) each."""
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
         raise _not_implemented()
@@ -86,7 +86,7 @@ class FuseFileSystem:
     def tmpfile(
         self, parent: int, caller: Caller, name: bytes, flags: int, mode: int, umask: int
     ) -> Answer[tuple[Entry, Opened]]:
-        """A file without a name; `name` means nothing."""
+        """Create a file without a name; `name` has no meaning."""
         raise _not_implemented()
 
     def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Answer[Opened]:
@@ -99,7 +99,7 @@ class FuseFileSystem:
     def write(
         self, inode: int, caller: Caller, handle: int, offset: int, data: memoryview, how: int, flags: int
     ) -> Answer[int]:
-        """`data` is only there until the answer; `how` has WRITE_..., `flags` those of open(2)."""
+        """`data` is valid until the answer. `how` has the flags WRITE_..., `flags` those of open(2)."""
         raise _not_implemented()
 
     def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
@@ -134,15 +134,15 @@ class FuseFileSystem:
     # ---- locks ----
 
     def getlk(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[Lock]:
-        """What is in the way of it; of type F_UNLCK if nothing is."""
+        """A lock that conflicts; of type F_UNLCK if there is none."""
         raise _not_implemented()
 
     def setlk(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[None]:
-        """EAGAIN if somebody else has it."""
+        """Lock or unlock. EAGAIN if another owner has a conflicting lock."""
         raise _not_implemented()
 
     def setlkw(self, inode: int, caller: Caller, handle: int, owner: int, lock: Lock, flock: bool) -> Answer[None]:
-        """Wait for it."""
+        """The same, but wait for the lock."""
         raise _not_implemented()
 
     # ---- directories ----
@@ -151,7 +151,7 @@ class FuseFileSystem:
         return Opened(0)
 
     def readdir(self, inode: int, caller: Caller, handle: int, offset: int, page: Page) -> Answer[Page]:
-        """Fill the page with what follows position `offset`; empty at the end."""
+        """Fill the page with the entries behind position `offset`. It stays empty at the end."""
         raise _not_implemented()
 
     def releasedir(self, inode: int, caller: Caller, handle: int) -> Answer[None]:

@@ -1,4 +1,4 @@
-"""What the kernel and the file system agree on before anything else."""
+"""The handshake (INIT): the version and the features on which the kernel and the file system agree."""
 
 from dataclasses import dataclass
 from struct import Struct
@@ -14,7 +14,7 @@ _LOW = (1 << 32) - 1
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     features: Feature = Feature.ASYNC_READ | Feature.BIG_WRITES | Feature.PARALLEL_DIROPS
-    background: int = 64  # so many requests that no program waits for (read-ahead, mostly) at a time
+    background: int = 64  # requests at a time that no program waits for (mostly read-ahead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Negotiated:
 
 
 def answer(body: memoryview, options: SessionOptions) -> tuple[Negotiated | None, bytes]:
-    """What holds, and how the kernel is told. None: it is asked for another version, and will try again.
+    """(what was agreed, the packed answer). The former is None if the kernel must try again with another version.
 
     Raises Malformed, also for a kernel that is too old.
     """
@@ -33,7 +33,8 @@ def answer(body: memoryview, options: SessionOptions) -> tuple[Negotiated | None
         return None, _OUT.pack(protocol.MAJOR, protocol.NEWEST_MINOR, *[0] * 9)
     if major < protocol.MAJOR or minor < protocol.OLDEST_MINOR:
         raise Malformed(
-            f"the kernel speaks version {major}.{minor}, and {protocol.MAJOR}.{protocol.OLDEST_MINOR} is needed"
+            f"the kernel has version {major}.{minor} of the FUSE protocol; at least "
+            f"{protocol.MAJOR}.{protocol.OLDEST_MINOR} is needed (Linux 5.4)"
         )
     offered = low
     if low & Feature.INIT_EXT and len(body) >= requests.INIT.size + requests.FLAGS2.size:
@@ -48,7 +49,7 @@ def answer(body: memoryview, options: SessionOptions) -> tuple[Negotiated | None
         options.background,
         options.background * 3 // 4,
         protocol.MAX_PAYLOAD_BYTES,
-        1,  # times are exact to the nanosecond
+        1,  # granularity of times: a nanosecond
         protocol.MAX_PAGES,
         0,
         features >> 32,

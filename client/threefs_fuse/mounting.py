@@ -1,4 +1,4 @@
-"""Mounting and unmounting: by the system call as root, else through the kernel's helper `fusermount3`."""
+"""Mounting and unmounting: by the system call as root, else by the helper program `fusermount3`."""
 
 import ctypes
 import errno
@@ -14,7 +14,7 @@ _DEVICE = "/dev/fuse"
 _HELPER = "fusermount3"
 _NOSUID, _NODEV = 1 << 1, 1 << 2
 _DETACH = 2
-#: Options of mount(8), and what they do to the flags of mount(2): (set, clear).
+#: Options of mount(8), and the flags of mount(2) that they set and clear.
 _FLAGS = {
     "ro": (1 << 0, 0),
     "rw": (0, 1 << 0),
@@ -89,7 +89,9 @@ def _mount_by_helper(request: MountRequest) -> int:
     try:
         fd, message = fd_passing.descriptor_of(command, "_FUSE_COMMFD")
     except FileNotFoundError:
-        raise OSError(errno.ENOENT, f"the program {_HELPER} is not installed") from None
+        raise OSError(
+            errno.ENOENT, f"the program {_HELPER} is not installed; it is in Debian's package fuse3"
+        ) from None
     if fd is None:
         raise OSError(errno.EPERM, message.strip() or f"{_HELPER} failed and said nothing")
     return fd

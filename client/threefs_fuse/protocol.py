@@ -3,12 +3,12 @@
 from enum import IntEnum, IntFlag
 
 MAJOR = 7
-#: What the kernel must at least speak, and the newest of which we know what it adds.
+#: The oldest minor version that the kernel may have, and the newest whose additions are known here.
 OLDEST_MINOR = 31
 NEWEST_MINOR = 39
 ROOT = 1  # the inode number of the root
 
-#: Payload of the largest request; together with the longest head it fits into one buffer.
+#: Payload of the largest request. A buffer holds it and the longest head.
 MAX_PAYLOAD_BYTES = 1 << 20
 HEAD_BYTES = 4096
 MAX_PAGES = 256
@@ -63,7 +63,7 @@ class Op(IntEnum):
 
 
 class Feature(IntFlag):
-    """What kernel and file system agree on in INIT."""
+    """Features on which the kernel and the file system agree in INIT."""
 
     ASYNC_READ = 1 << 0
     POSIX_LOCKS = 1 << 1
@@ -87,7 +87,7 @@ class Feature(IntFlag):
 
 
 class Changed(IntFlag):
-    """Which fields of SETATTR count."""
+    """Which fields of SETATTR are set."""
 
     MODE = 1 << 0
     UID = 1 << 1
@@ -104,7 +104,7 @@ class Changed(IntFlag):
 
 
 class OpenFlag(IntFlag):
-    """How the kernel is to treat an open file."""
+    """How the kernel treats an open file."""
 
     DIRECT_IO = 1 << 0
     KEEP_CACHE = 1 << 1

@@ -15,9 +15,9 @@ from threefs_fuse.requests import Lock
 
 HEADER = Struct("=IiQ")  # length, -errno, number of the request
 _ENTRY = Struct("=QQQQII" + "QQQQQQIIIIIIIIII")
-_VALID_AT, _ATTRIBUTES_AT = 16, 40  # in an entry
+_VALID_AT, _ATTRIBUTES_AT = 16, 40  # offsets in an entry
 _VALID = Struct("=QQII")
-_GETATTR = Struct("=QII")  # and the attributes
+_GETATTR = Struct("=QII")  # the attributes follow
 _STATX = Struct("=QII16x IIQIIIH2xQQQQ qI4xqI4xqI4xqI4x IIII112x")
 _OPEN = Struct("=QII")
 _WRITE = Struct("=II")
@@ -27,22 +27,22 @@ _LOCK = Struct("=QQII")
 _LSEEK = Struct("=Q")
 _INVAL_INODE = Struct("=Qqq")
 _NS = 1_000_000_000
-_BASIC_STATS, _BIRTH_TIME = 0x7FF, 0x800  # which attributes of statx are there
+_BASIC_STATS, _BIRTH_TIME = 0x7FF, 0x800  # which attributes an answer to statx has
 _UNSIGNED = (1 << 64) - 1
 _DEVICE = (1 << 32) - 1
 _NO_ENTRY = bytes(_ENTRY.size)
 _pack_entry = _ENTRY.pack
-#: An open file as the kernel treats it by itself.
+#: The kernel treats the open file by its defaults.
 NO_FLAGS = OpenFlag(0)
 
-#: What is known of so many entries from a number on, packed.
+#: packed_entries(dirents, number, count): the packed entries from a number on; None where attributes are not known.
 PackedEntries: TypeAlias = Callable[[Dirents, int, int], Sequence[bytes | None]]
-#: Parts of an answer, sent one behind the other.
+#: The parts of an answer, which are sent one behind the other.
 Parts = tuple[bytes | bytearray | memoryview, ...]
 
 
 class Entry(NamedTuple):
-    """An inode as the kernel sees it. Times are Unix times in nanoseconds. Inode 0: there is nothing of that name."""
+    """An inode as the kernel sees it. Times are Unix times in nanoseconds. Inode 0: the name is absent."""
 
     inode: int
     mode: int = 0  # with the bits of the type
@@ -57,13 +57,13 @@ class Entry(NamedTuple):
     mtime_ns: int = 0
     ctime_ns: int = 0
     birth_ns: int = 0  # 0: not known
-    name_s: float = 0.0  # how long the kernel may keep the name ...
+    name_s: float = 0.0  # how long the kernel may cache the name ...
     attributes_s: float = 0.0  # ... and the attributes
     generation: int = 0
 
 
-class Prepared(NamedTuple):
-    """A packed entry but for how long the kernel may keep it, which comes between."""
+class PreparedEntry(NamedTuple):
+    """A packed entry without its time of validity, which lies between the two parts."""
 
     node: bytes
     attributes: bytes
@@ -95,12 +95,12 @@ def plain(result: bytes | bytearray | memoryview) -> Parts:
 
 
 def device(number: int) -> int:
-    """As the kernel has it in 32 bits: what makedev() made, whose low bits are the same."""
+    """The device number in the kernel's 32 bits: the low bits of what makedev() returns."""
     return number & _DEVICE
 
 
 def packed(entry: Entry) -> bytes:
-    # Taken apart at once, packed at once: this comes for every name that is looked at.
+    # Unpacked and packed in one step each, because this is called for every lookup.
     (inode, mode, nlink, uid, gid, rdev, size, blocks, block_bytes, atime_ns, mtime_ns, ctime_ns, _,
      name_s, attributes_s, generation) = entry  # fmt: skip
     whole_s, attributes_whole_s = int(name_s), int(attributes_s)
@@ -112,13 +112,13 @@ def packed(entry: Entry) -> bytes:
     )  # fmt: skip
 
 
-def prepared(entry: Entry) -> Prepared:
+def prepared(entry: Entry) -> PreparedEntry:
     whole = packed(entry)
-    return Prepared(whole[:_VALID_AT], whole[_ATTRIBUTES_AT:])
+    return PreparedEntry(whole[:_VALID_AT], whole[_ATTRIBUTES_AT:])
 
 
 def valid(seconds: float) -> bytes:
-    """For how long the kernel may keep a name and its attributes."""
+    """The packed time for which the kernel may cache a name and its attributes."""
     whole = int(seconds)
     rest_ns = int((seconds - whole) * _NS)
     return _VALID.pack(whole, whole, rest_ns, rest_ns)
@@ -135,7 +135,7 @@ def attributes(result: Entry) -> Parts:
 
 
 def statx(result: Entry) -> Parts:
-    """As statx(2) wants them, with the time of birth."""
+    """The attributes for statx(2), with the time of birth."""
     seconds = int(result.attributes_s)
     return (
         _STATX.pack(
@@ -171,7 +171,7 @@ def space(result: Space) -> Parts:
 
 
 def size(result: int) -> Parts:
-    """Of an extended attribute, for a program that asks before it has a buffer."""
+    """The size of an extended attribute, for a program that asks before it has a buffer."""
     return (_SIZE.pack(result, 0),)
 
 
@@ -188,7 +188,8 @@ def offset(result: int) -> Parts:
 
 
 class Page:
-    """Entries of a directory, as many as the kernel has room for; with attributes if it has asked for them."""
+    """Entries of a directory, as many as the kernel has room for. They have attributes if the kernel has asked for
+    them (`plus`)."""
 
     def __init__(self, room: int, *, plus: bool) -> None:
         self.plus = plus
@@ -196,9 +197,8 @@ class Page:
         self._parts: list[bytes | memoryview] = []
 
     def add(self, name: bytes, following: int, inode: int, mode: int, entry: Entry | None = None) -> bool:
-        """False if there is no room for it. `following` is the position behind it, where the next request goes on.
-
-        Without its `entry` the kernel gets only what it needs for the name.
+        """Add an entry; False if there is no room for it. `following` is the position behind it, where the next request
+        goes on. Without `entry` the kernel gets only what it needs for the name.
         """
         head = DIRENT.pack(inode, following, len(name), mode >> 12 & 0o17)
         dirent = head + name + bytes(-len(name) % 8)
@@ -211,15 +211,15 @@ class Page:
         self._parts.append(dirent)
         return True
 
-    def fill(self, dirents: Dirents, number: int, shown: PackedEntries | None = None) -> int:
-        """Add entries from that number on; how many there was room for. `shown` knows attributes of some."""
+    def fill(self, dirents: Dirents, number: int, known: PackedEntries | None = None) -> int:
+        """Add entries from that number on. Returns for how many there was room. `known` returns their attributes."""
         if not self.plus:
             part, count = dirents.part(number, self._room)
             self._room -= len(part)
             self._parts.append(part)
             return count
         parts = dirents.each(number, self._room, _ENTRY.size)
-        entries = repeat(None) if shown is None else shown(dirents, number, len(parts))
+        entries = repeat(None) if known is None else known(dirents, number, len(parts))
         for entry, part in zip(entries, parts, strict=False):
             self._parts += (entry or _NO_ENTRY, part)
         self._room -= sum(map(len, parts)) + len(parts) * _ENTRY.size

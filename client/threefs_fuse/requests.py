@@ -1,7 +1,8 @@
-"""Requests of the kernel, taken apart. Names are bytes without the zero at their end.
+"""Decodes the requests of the kernel. Names are bytes without the zero byte at their end.
 
-Each function gets the body of one kind of request and returns the arguments of the method that answers it, without the
-inode and the caller, which all have. A body that is too short raises Malformed.
+Each function decodes the body of one kind of request. It returns the arguments of the method that answers the request,
+without the inode and the caller, which all methods have. It raises Malformed, or struct.error for a body that is too
+short.
 """
 
 import struct
@@ -13,7 +14,7 @@ from threefs_fuse import protocol
 from threefs_fuse.protocol import Changed
 
 HEADER = Struct("=IIQQIIIHH")  # length, operation, number, inode, uid, gid, pid, extensions in 8 bytes, -
-INIT = Struct("=IIII")  # major, minor, read-ahead, flags; then, if told so, flags2
+INIT = Struct("=IIII")  # major, minor, read-ahead, flags; flags2 follow if a flag says so
 FLAGS2 = Struct("=I")
 INTERRUPT = Struct("=Q")
 _GETATTR = Struct("=IIQ")
@@ -46,25 +47,25 @@ _EXTENSION = Struct("=II")
 WRITE_HEAD_BYTES = HEADER.size + _WRITE.size
 _NS = 1_000_000_000
 _MAX_GROUPS = 64
-_MAX_NAME_BYTES = 2 * protocol.HEAD_BYTES  # of a target of a link, too
+_MAX_NAME_BYTES = 2 * protocol.HEAD_BYTES  # also of the target of a link
 
 
 class Malformed(Exception):
-    """Not what the protocol says."""
+    """A request that does not follow the protocol."""
 
 
-class Caller(NamedTuple):  # one is made for each request, and a tuple is made quickest
-    """The process for which the kernel asks. `pid` is 0 if it is in a place that we do not see."""
+class Caller(NamedTuple):  # one for each request, and a tuple is the fastest to make
+    """The process for which the kernel asks. `pid` is 0 if it is in a PID namespace that this process cannot see."""
 
     uid: int
     gid: int
     pid: int
-    groups: tuple[int, ...] = ()  # of its supplementary ones those that the kernel has told
+    groups: tuple[int, ...] = ()  # the supplementary groups that the kernel has sent
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """New attributes; those that are not set are None. The times are Unix times in nanoseconds."""
+    """New attributes; None for those that stay. Times are Unix times in nanoseconds."""
 
     mode: int | None = None
     uid: int | None = None
@@ -80,7 +81,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Of the bytes from `start` to `end`, that one included. `type` is F_RDLCK, F_WRLCK or F_UNLCK."""
+    """A lock of the bytes from `start` to `end`, inclusive. `type` is F_RDLCK, F_WRLCK or F_UNLCK."""
 
     start: int
     end: int
@@ -89,17 +90,17 @@ class Lock:
 
 
 def _names(body: memoryview, count: int) -> tuple[bytes, ...]:
-    """So many strings, one behind the other."""
+    """`count` names, one behind the other."""
     parts = bytes(body).split(b"\0", count)
     if len(parts) <= count or max(map(len, parts[:count])) > _MAX_NAME_BYTES:
-        raise Malformed("a name does not end")
+        raise Malformed(f"a request does not have {count} names of at most {_MAX_NAME_BYTES} bytes")
     return tuple(parts[:count])
 
 
 def name(body: memoryview) -> tuple[bytes]:
     found, end, _ = bytes(body).partition(b"\0")
     if not end or len(found) > _MAX_NAME_BYTES:
-        raise Malformed("a name does not end")
+        raise Malformed(f"a request does not have a name of at most {_MAX_NAME_BYTES} bytes")
     return (found,)
 
 
@@ -113,7 +114,7 @@ def getattr_(body: memoryview) -> tuple[int | None]:
 
 
 def statx(body: memoryview) -> tuple[int | None]:
-    """Which attributes are wanted does not matter: all are told that there are."""
+    """The mask of wanted attributes is ignored: the answer has all of them."""
     flags, _, handle, _, _ = _STATX.unpack_from(body)
     return (handle if flags & protocol.GETATTR_HANDLE else None,)
 
@@ -144,15 +145,16 @@ def setattr_(body: memoryview) -> tuple[Setting]:
 
 
 def _time_ns(seconds: int, nanoseconds: int) -> int:
-    """The seconds travel as an unsigned number, those before 1970 as well.
+    """The kernel sends the seconds as an unsigned number, also before 1970.
 
-    As the kernel does it for others: a time that cannot be stored becomes the first or the last one that can.
+    A time that cannot be stored becomes the first or the last one that can, as the kernel does for other file systems.
     """
     wanted = (seconds - (1 << 64) if seconds >> 63 else seconds) * _NS + nanoseconds
     return min(max(wanted, -(1 << 63)), (1 << 63) - 1)
 
 
 def symlink(body: memoryview) -> tuple[bytes, bytes]:
+    """Name, target."""
     new, target = _names(body, 2)
     return new, target
 
@@ -187,7 +189,7 @@ def link(body: memoryview) -> tuple[int, bytes]:
 
 
 def open_(body: memoryview) -> tuple[int, bool]:
-    """Flags; whether privileges of the file end."""
+    """Flags; whether the open drops the privileges of the file."""
     flags, more = _OPEN.unpack_from(body)
     return flags, bool(more & protocol.OPEN_KILL_SUIDGID)
 
@@ -209,12 +211,12 @@ def write(body: memoryview) -> tuple[int, int, memoryview, int, int]:
     handle, offset, size, how, _, flags, _ = _WRITE.unpack_from(body)
     payload = body[_WRITE.size :]
     if len(payload) != size:
-        raise Malformed("a write does not have the length that it says")
+        raise Malformed(f"a write has {len(payload)} bytes and says {size}")
     return handle, offset, payload, how, flags
 
 
 def release(body: memoryview) -> tuple[int, int, bool]:
-    """Handle, owner of locks, whether its flock locks end."""
+    """Handle, owner of locks, whether the flock locks of the owner end."""
     handle, _, flags, owner = _RELEASE.unpack_from(body)
     return handle, owner, bool(flags & protocol.RELEASE_FLOCK_UNLOCK)
 
@@ -235,7 +237,7 @@ def fsync(body: memoryview) -> tuple[int, bool]:
 
 
 def setxattr(body: memoryview) -> tuple[bytes, bytes, int]:
-    """Name, value, XATTR_CREATE or XATTR_REPLACE. As agreed by SETXATTR_EXT, else see `old_setxattr`."""
+    """Name, value, XATTR_CREATE or XATTR_REPLACE. Without the feature SETXATTR_EXT: `old_setxattr`."""
     size, flags, _, _ = _SETXATTR_EXT.unpack_from(body)
     return _named_value(body[_SETXATTR_EXT.size :], size, flags)
 
@@ -249,7 +251,7 @@ def _named_value(body: memoryview, size: int, flags: int) -> tuple[bytes, bytes,
     key = bytes(body[: protocol.NAME_BYTES]).partition(b"\0")[0]
     value = bytes(body[len(key) + 1 :])
     if len(value) != size:
-        raise Malformed("a value does not have the length that it says")
+        raise Malformed(f"the value of an extended attribute has {len(value)} bytes, and the request says {size}")
     return key, value, flags
 
 
@@ -263,7 +265,7 @@ def listxattr(body: memoryview) -> tuple[int]:
 
 
 def lock(body: memoryview) -> tuple[int, int, Lock, bool]:
-    """Handle, owner, lock, whether it is one of flock(2)."""
+    """Handle, owner, lock, whether it is a flock(2) lock."""
     handle, owner, start, end, kind, pid, flags, _ = _LOCK.unpack_from(body)
     return handle, owner, Lock(start, end, kind, pid), bool(flags & protocol.LOCK_IS_FLOCK)
 
@@ -291,7 +293,7 @@ def copy_file_range(body: memoryview) -> tuple[int, int, int, int, int, int]:
 
 
 def forget(inode: int, body: memoryview) -> tuple[tuple[int, int], ...]:
-    """Inode, and how often it was told."""
+    """(inode, number of answers that had it)."""
     return ((inode, _INODE.unpack_from(body)[0]),)
 
 
@@ -299,12 +301,12 @@ def batch_forget(body: memoryview) -> tuple[tuple[int, int], ...]:
     count, _ = _FORGET_COUNT.unpack_from(body)
     rest = body[_FORGET_COUNT.size :]
     if count * _FORGET_ONE.size > len(rest):
-        raise Malformed("fewer inodes are forgotten than are announced")
+        raise Malformed(f"a request to forget says {count} inodes and has {len(rest) // _FORGET_ONE.size}")
     return tuple(_FORGET_ONE.iter_unpack(rest[: count * _FORGET_ONE.size]))
 
 
 def groups(extensions: memoryview) -> tuple[int, ...]:
-    """What the kernel tells of the caller's supplementary groups."""
+    """The caller's supplementary groups, as far as the kernel sends them."""
     at = 0
     while at + _EXTENSION.size <= len(extensions):
         size, kind = _EXTENSION.unpack_from(extensions, at)

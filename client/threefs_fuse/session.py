@@ -1,7 +1,8 @@
-"""The conversation with the kernel about one mount, on the event loop: read requests, have them answered, answer.
+"""The session with the kernel for one mount, on the event loop: reads requests, calls the file system, sends answers.
 
-What a method answers at once is sent in the step in which the request came; the rest gets a task each. The kernel sends
-at most so many requests as programs wait, and `Wishes.background` for which nobody waits.
+If a method returns its result at once, the answer is sent in the step in which the request was read; else the request
+gets a task. The kernel sends at most one request per waiting thread, and `SessionOptions.background` requests for which
+no program waits.
 """
 
 import asyncio
@@ -27,22 +28,22 @@ from threefs_fuse.requests import Caller
 _LOG = structlog.get_logger()
 
 _BUFFER_BYTES = protocol.HEAD_BYTES + protocol.MAX_PAYLOAD_BYTES
-#: So many requests are read before the rest of the loop has its turn.
-_BURST = 64
-#: Writes that wait keep their buffer. With so many of them nothing is read until one has been answered.
+#: So many requests are read in one turn of the loop.
+_MAX_READS = 64
+#: A write keeps its buffer until it is answered. With so many of them no request is read.
 _MAX_BUFFERS = 64
 _MAX_FREE_BUFFERS = 8
-#: A program that goes on waiting after a signal may get a deadly one.
+#: The kernel reports only the first signal of a program that waits, so a later deadly one is found by polling.
 _SIGNAL_POLL_S = 0.5
-_MAX_NOTICES = 4
+_MAX_NOTIFICATIONS = 4
 _UNANSWERED = (Op.FORGET, Op.BATCH_FORGET, Op.INTERRUPT)
 
 
-_new_tuple = tuple.__new__  # three times as quick as the constructor of a named tuple
+_new_tuple = tuple.__new__  # three times as fast as the constructor of a named tuple
 
 
 class _Running(NamedTuple):
-    """A request that is being answered."""
+    """A request that has a task."""
 
     task: "asyncio.Task[None]"
     operation: Operation
@@ -51,7 +52,8 @@ class _Running(NamedTuple):
 
 
 class Session:
-    """Owns `fd`, an open /dev/fuse that is mounted. `ended` is done after the unmount, or with what went wrong."""
+    """Owns `fd`, an open and mounted /dev/fuse. `ended` is done after the unmount, or has the error that ended the
+    session."""
 
     def __init__(self, fd: int, filesystem: FuseFileSystem, options: SessionOptions) -> None:
         self.features = Feature(0)
@@ -65,7 +67,7 @@ class Session:
         self._free: list[bytearray] = []
         self._buffers = 0  # lent to writes
         self._reading = self._ending = self._draining = False
-        self._thread = ThreadWorker("notices", _MAX_NOTICES)  # for those that the kernel takes its time for
+        self._notifier = ThreadWorker("notifications", _MAX_NOTIFICATIONS)  # for those that may block in the kernel
         self._notifying: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -91,33 +93,33 @@ class Session:
                 self.ended.set_exception(error)
 
     async def drain(self) -> None:
-        """Take no more requests, and finish what has been begun."""
+        """Read no more requests, and finish those that were read."""
         self._ending = True
-        while self._notifying and not self.ended.done():  # the kernel may wait for answers before it takes them
+        while self._notifying and not self.ended.done():  # the kernel takes them only after other answers
             await asyncio.wait(self._notifying)
         self._draining = True
         self._pause()
-        await asyncio.sleep(0)  # what was read last has begun then
+        await asyncio.sleep(0)  # so that the tasks of the last requests start
         for running in list(self._running.values()):
             if running.operation.cancellable(running.arguments):
                 running.task.cancel()
         await asyncio.gather(*(running.task for running in self._running.values()), return_exceptions=True)
 
     async def close(self) -> None:
-        """Let go of the kernel: who still waits there gets ENOTCONN."""
+        """End the session. Programs that still wait get ENOTCONN."""
         await self.drain()
         os.close(self._fd)
         if not self._notifying:
-            await self._thread.close()
+            await self._notifier.close()
 
     def waiting(self, code: Op) -> int:
-        """How many requests of that kind have been read and not been answered."""
+        """The number of requests of that kind that were read and are not answered."""
         return sum(running.operation is self._methods[code][0] for running in self._running.values())
 
     # ---- requests ----
 
     def _readable(self) -> None:
-        for _ in range(_BURST):
+        for _ in range(_MAX_READS):
             if self._buffers >= _MAX_BUFFERS:
                 self._pause()
                 return
@@ -129,18 +131,18 @@ class Session:
                 if error.errno == errno.EAGAIN:
                     return
                 if error.errno in (errno.EINTR, errno.ENOENT):
-                    continue  # the request was taken back in the same moment
+                    continue  # the request was withdrawn
                 self._end(None if error.errno in (errno.ENODEV, errno.ECONNABORTED) else error)
                 return
             self._handle_request(buffer, size)
 
     def _handle_request(self, buffer: bytearray, size: int) -> None:
-        """One request. The buffer is free again when a write is answered, and for all others at once."""
+        """Handle one request. A write keeps the buffer until it is answered; other requests free it at once."""
         length, code, number, inode, uid, gid, pid, extended, _ = requests.HEADER.unpack_from(buffer)
         kept = False
         try:
             if length != size:
-                raise requests.Malformed("a request does not have the length that it says")
+                raise requests.Malformed(f"a request has {size} bytes and says {length}")
             view = memoryview(buffer)[requests.HEADER.size : size]
             groups: tuple[int, ...] = ()
             if extended:
@@ -154,9 +156,9 @@ class Session:
             arguments = operation.decode(view)
             caller = _new_tuple(Caller, (uid, gid, pid, groups))
             result = method(inode, caller, *(arguments[1:] if operation.sized else arguments))
-            if type(result) is CoroutineType:  # quicker than to ask whether it is a Coroutine of any kind
+            if type(result) is CoroutineType:  # faster than isinstance
                 work: Awaitable[Any] = result
-                if operation.eager:  # what it asks for is on its way before a task is made
+                if operation.eager:  # its calls are sent before a task is made
                     try:
                         work = StartedCoroutine(result, result.send(None))
                     except StopIteration as done:
@@ -207,9 +209,9 @@ class Session:
                 self._listen()
 
     def _handle_control(self, code: int, number: int, inode: int, body: memoryview) -> None:
-        """What is not a call of a method."""
+        """Handle a request that is not answered by a method of the file system."""
         if code == Op.INTERRUPT:
-            # Not before the request has begun, or nobody would answer it.
+            # Later, because a task that is cancelled before it starts would not answer its request.
             self._loop.call_soon(self._interrupt, *requests.INTERRUPT.unpack_from(body))
         elif code == Op.FORGET:
             self._filesystem.forget(requests.forget(inode, body))
@@ -223,7 +225,7 @@ class Session:
             self._fail(number, errno.ENOSYS)
 
     def _interrupt(self, number: int) -> None:
-        """A program has got a signal. The kernel does not tell of the next one, so it is looked for."""
+        """The program has received a signal."""
         found = self._running.get(number)
         if found is None or not found.operation.cancellable(found.arguments):
             return
@@ -259,7 +261,7 @@ class Session:
 
     def _refuse(self, number: int, code: int | str, error: Exception) -> None:
         if code in _UNANSWERED:
-            _LOG.error("a note of the kernel could not be read", operation=code, error=repr(error))
+            _LOG.error("a request without an answer could not be read", operation=code, error=repr(error))
         elif isinstance(error, requests.Malformed | struct.error):
             _LOG.error("a request could not be read", operation=code, error=str(error))
             self._fail(number, errno.EIO)
@@ -270,28 +272,30 @@ class Session:
         try:
             os.writev(self._fd, (head, *parts))
         except OSError as error:
-            if error.errno == errno.EINVAL:  # the kernel does not like it, and the program waits
-                _LOG.error("an answer was not taken", bytes=len(head) + sum(map(len, parts)))
+            if error.errno == errno.EINVAL:  # the kernel refuses the answer, and the program still waits
+                _LOG.error("the kernel refused an answer", bytes=len(head) + sum(map(len, parts)))
                 _, _, number = replies.HEADER.unpack(head)
                 if parts:
                     self._fail(number, errno.EIO)
             elif error.errno not in (errno.ENOENT, errno.ENODEV, errno.ECONNABORTED):
-                _LOG.error("an answer could not be given", error=str(error))  # else: nobody waits for it any more
+                _LOG.error("an answer could not be sent", error=str(error))  # else no program waits for it any more
 
-    # ---- notices ----
+    # ---- notifications ----
 
-    async def notify_and_wait(self, notice: bytes) -> None:
-        """A notice that the kernel takes when requests have been answered. Raises OSError when none are any more."""
+    async def notify_and_wait(self, notification: bytes) -> None:
+        """Send a notification for which the kernel waits until other requests are answered. Raises OSError while the
+        session ends, when they are not answered any more."""
         if self._ending:
             raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
-        task = self._loop.create_task(self._thread.run(self.notify, notice))
+        task = self._loop.create_task(self._notifier.run(self.notify, notification))
         self._notifying.add(task)
         task.add_done_callback(self._notifying.discard)
         await asyncio.shield(task)
 
-    def notify(self, notice: bytes) -> None:
+    def notify(self, notification: bytes) -> None:
+        """Send a notification. On the loop only one that the kernel takes without waiting."""
         try:
-            os.write(self._fd, notice)
+            os.write(self._fd, notification)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ECONNABORTED, errno.EBADF):
-                _LOG.warning("the kernel did not take a notice", error=str(error))
+                _LOG.warning("the kernel refused a notification", error=str(error))

@@ -1,4 +1,4 @@
-"""`python -m threefs_mount`: what `threefs mount` runs. It stays until the unmount."""
+"""`python -m threefs_mount`: the process that `threefs mount` starts. It runs until the unmount."""
 
 import sys
 

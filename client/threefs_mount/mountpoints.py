@@ -1,4 +1,4 @@
-"""Where threefs is mounted on this machine, as the kernel tells it."""
+"""The mounts of threefs on this machine, as the kernel lists them."""
 
 import errno
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 
 TYPE = "fuse.threefs"
-_LOOK_S = 5.0
+_PROBE_TIMEOUT_S = 5.0
 _ESCAPE = re.compile(rb"\\([0-7]{3})")
 
 
@@ -23,7 +23,7 @@ class Mount:
 
 
 def parse(mountinfo: bytes) -> list[Mount]:
-    """The mounts of threefs in the text of a `/proc/PID/mountinfo`, in the order in which they were made."""
+    """The mounts of threefs in the text of a `/proc/PID/mountinfo`, in the order in which they were mounted."""
     found = []
     for line in mountinfo.splitlines():
         front, _, back = line.partition(b" - ")
@@ -42,38 +42,38 @@ def mounts() -> list[Mount]:
 
 
 def find(point: str) -> Mount | None:
-    """The uppermost mount of threefs at this place."""
-    wanted = place_of(point)
+    """The uppermost mount of threefs at this path."""
+    wanted = kernel_path(point)
     return next((mount for mount in reversed(mounts()) if mount.point == wanted), None)
 
 
-def place_of(point: str) -> str:
-    """The name under which the kernel knows the place. It asks nothing of what may be mounted there: that may hang."""
+def kernel_path(point: str) -> str:
+    """The path as the kernel knows it. It does not touch the mount point itself, because a mount there may hang."""
     above, name = os.path.split(os.path.abspath(point))
     return os.path.join(os.path.realpath(above), name) if name else above
 
 
 def check(point: str) -> str:
-    """The absolute name of a directory that can be mounted on, also behind a dead mount. Raises InvalidArgument."""
-    place = place_of(point)
-    if is_dead(place):
-        return place
-    if find(place) is not None:
-        raise InvalidArgument(f"threefs is mounted at {place} already; `threefs umount {place}` ends that")
-    if not os.path.isdir(place):
-        raise InvalidArgument(f"{place} is not a directory")
-    return os.path.realpath(place)
+    """The absolute path of a directory that can be mounted on; a dead mount may be there. Raises InvalidArgument."""
+    path = kernel_path(point)
+    if is_dead(path):
+        return path
+    if find(path) is not None:
+        raise InvalidArgument(f"threefs is mounted at {path} already; `threefs umount {path}` unmounts it")
+    if not os.path.isdir(path):
+        raise InvalidArgument(f"{path} is not a directory")
+    return os.path.realpath(path)
 
 
 def is_dead(point: str) -> bool:
-    """Whether threefs is mounted there, and the process behind it has ended. One that only hangs is not dead."""
+    """Whether threefs is mounted there, and the process behind it has ended. A mount that only hangs is not dead."""
     mount = find(point)
     if mount is None:
         return False
-    look = "import os, sys\ntry: os.stat(sys.argv[1])\nexcept OSError as error: sys.exit(error.errno)"
+    probe = "import os, sys\ntry: os.stat(sys.argv[1])\nexcept OSError as error: sys.exit(error.errno)"
     try:  # in a process of its own: it may hang
         status = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", look, mount.point], capture_output=True, timeout=_LOOK_S
+            [sys.executable, "-I", "-S", "-c", probe, mount.point], capture_output=True, timeout=_PROBE_TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
         return False
@@ -81,7 +81,7 @@ def is_dead(point: str) -> bool:
 
 
 def clear_dead(point: str) -> bool:
-    """Detach dead mounts of threefs from that place; whether there were any. Raises what `unmount` raises."""
+    """Detach dead mounts of threefs from that path. Returns whether there were any. Raises what `unmount` raises."""
     found = False
     while is_dead(point):
         unmount(point, lazy=True)
@@ -93,7 +93,7 @@ def unmount(point: str, *, lazy: bool = False) -> None:
     """Raises NotFound when threefs is not mounted there, Unavailable when the mount is in use."""
     mount = find(point)
     if mount is None:
-        raise NotFound(f"threefs is not mounted at {place_of(point)}")
+        raise NotFound(f"threefs is not mounted at {kernel_path(point)}")
     if os.geteuid() == 0:
         command = ["umount", "--no-canonicalize", *(["--lazy"] if lazy else []), mount.point]
     else:
@@ -103,12 +103,12 @@ def unmount(point: str, *, lazy: bool = False) -> None:
     except FileNotFoundError:
         raise Unavailable(f"the program {command[0]} is not installed") from None
     if result.returncode:
-        hint = "" if lazy else "; --lazy detaches it now, and ends it when nobody uses it any more"
+        hint = "" if lazy else "; --lazy detaches it now, and ends it when no program uses it any more"
         raise Unavailable(f"{mount.point} was not unmounted: {result.stderr.strip() or result.returncode}{hint}")
 
 
 def servers(point: str) -> list[int]:
-    """The processes that serve a mount at this place."""
+    """The ids of the processes that serve a mount at this path."""
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdigit():

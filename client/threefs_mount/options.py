@@ -1,4 +1,4 @@
-"""How a cluster is mounted."""
+"""The options of a mount."""
 
 from dataclasses import dataclass
 
@@ -8,29 +8,33 @@ from threefs_fuse.mounting import MountRequest
 from threefs.errors import InvalidArgument
 from threefs.leases import MAX_OPERATION_S
 
-#: Options of mount(8) that the kernel or its helper understands, and that we hand on as they are.
+#: Options of mount(8) that go to the kernel, or to its helper, as they are.
 KERNEL_OPTIONS = mounting.known_options()
 
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    cache_s: float = 1.0  # how long the kernel may answer for names and attributes without asking
-    timeout_s: float = 60.0  # after that a call fails with EIO or ETIMEDOUT
-    max_dirty_bytes: int = 64 << 20  # written by programs and not sent yet, all files together
-    read_ahead_bytes: int = 4 << 20  # of each file that is read in sequence; set by root only
+    cache_s: float = 1.0  # how long names and attributes are valid without a question to the cluster
+    timeout_s: float = 60.0  # of a call; then it fails with EIO or ETIMEDOUT
+    max_dirty_bytes: int = 64 << 20  # written bytes that are not sent yet, of all files together
+    read_ahead_bytes: int = 4 << 20  # of each file that is read in sequence; only root can set it
     allow_other: bool = True  # other users may use it too
     flags: tuple[str, ...] = ()
-    supervise: bool = False  # the process is started again if it dies
-    key_file: str = ""  # with the key of the cluster
+    supervise: bool = False  # a parent starts the process again if it dies
+    key_file: str = ""  # has the key of the cluster
 
     def __post_init__(self) -> None:
         if not 0 <= self.cache_s <= 3600:
-            raise InvalidArgument(f"the cache time goes from 0 to 3600 seconds, not {self.cache_s!r}")
+            raise InvalidArgument(f"the cache time is from 0 to 3600 seconds, not {self.cache_s!r}")
         if not 0 < self.timeout_s <= MAX_OPERATION_S:
-            most = f"{MAX_OPERATION_S:g} seconds, as long as the cluster surely remembers what it has done"
-            raise InvalidArgument(f"the timeout goes from above 0 to {most}, not {self.timeout_s!r}")
-        if self.max_dirty_bytes < 1 << 20 or self.read_ahead_bytes < 0:
-            raise InvalidArgument("at least 1 MiB must be held for writing, and no less than nothing be read ahead")
+            raise InvalidArgument(
+                f"the timeout is more than 0 and at most {MAX_OPERATION_S:g} seconds, as the cluster keeps the "
+                f"results of changes only so long, not {self.timeout_s!r}"
+            )
+        if self.max_dirty_bytes < 1 << 20:
+            raise InvalidArgument(f"max_dirty_bytes is at least 1 MiB, not {self.max_dirty_bytes}")
+        if self.read_ahead_bytes < 0:
+            raise InvalidArgument(f"read_ahead_bytes cannot be negative: {self.read_ahead_bytes}")
         unknown = sorted(set(self.flags) - KERNEL_OPTIONS)
         if unknown:
             raise InvalidArgument(f"unknown mount option {unknown[0]!r}; known are {', '.join(sorted(KERNEL_OPTIONS))}")

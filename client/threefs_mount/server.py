@@ -54,9 +54,9 @@ _LOG = structlog.get_logger()
 async def serve(url: str, point: str, options: MountOptions, ready: Callable[[], None]) -> None:
     """Mount, call `ready`, and return after the unmount, or after SIGTERM or SIGINT, which unmount.
 
-    A dead mount of threefs at the same place gives way. Raises what `connect` raises, Unavailable when the kernel does
-    not mount it, and TaskDied when a task has ended without which the mount is useless. Then the dead mount stays, so
-    that no program writes into the directory below it.
+    A dead mount of threefs at the same path is detached. Raises what `connect` raises, Unavailable when the kernel
+    refuses to mount, and TaskDied when a background task has ended that the mount cannot do without. After TaskDied the
+    dead mount stays, so that no program writes into the directory below it.
     """
     stop = asyncio.Event()
     deaths: list[TaskDied] = []
@@ -74,9 +74,8 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         noatime=options.noatime,
         key_file=options.key_file,
     ) as fs:
-        fs.context.meta.caller = (
-            credentials.ROOT
-        )  # what is not done for a program, which the kernel names, is our own work
+        # Calls for a program name its user. All others are the mount's own work.
+        fs.context.meta.caller = credentials.ROOT
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)
@@ -89,7 +88,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         try:
             fd = mounting.mount(options.for_kernel(url, point))
         except OSError as error:
-            raise Unavailable(f"the kernel does not mount it: {error.strerror}") from None
+            raise Unavailable(f"the kernel refuses to mount at {point}: {error.strerror}") from None
         session = Session(fd, vfs, SessionOptions(FEATURES))
         vfs.notify, vfs.notify_and_wait = session.notify, session.notify_and_wait
         session.ended.add_done_callback(lambda _: stop.set())
@@ -105,7 +104,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             await vfs.close()
             await files.stop()
             if not deaths and (not session.ended.done() or session.ended.exception() is not None):
-                with contextlib.suppress(OSError):  # somebody else has been faster
+                with contextlib.suppress(OSError):  # another process has unmounted it
                     mounting.unmount(point)
             await session.close()
         if session.ended.done():
@@ -116,7 +115,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
 
 
 def set_read_ahead(point: str, size_bytes: int) -> None:
-    """The kernel's own limit suits a disk in the same machine. Only root may change it; else it stays."""
+    """Raise the kernel's read-ahead, whose default suits a local disk. Only root may change it; for others it stays."""
     mount = mountpoints.find(point)
     if mount is None or not size_bytes:
         return

@@ -1,6 +1,6 @@
-"""The parent of the process behind a mount: it starts that anew when it was killed or has crashed.
+"""The parent of the process behind a mount. It starts the process again if it was killed or has crashed.
 
-Between the two the dead mount stays where it is: programs get ENOTCONN, and do not write into the directory below it.
+In between, the dead mount stays: programs get ENOTCONN, and do not write into the directory below it.
 """
 
 import asyncio
@@ -15,49 +15,49 @@ from threefs.env.clock import CLOCK, Clock
 from threefs_mount import mountpoints
 
 _BACKOFF = Backoff(0.2, 30.0)
-#: Whoever has served for so long begins with short pauses again.
-_GOOD_S = 60.0
+#: After a process has served for so long, the pauses between restarts are short again.
+_STABLE_S = 60.0
 
 _LOG = structlog.get_logger()
 
 
 async def supervise(command: Sequence[str], point: str, ready: Callable[[], None], *, clock: Clock = CLOCK) -> int:
-    """Run `command`, which serves `point`, until that is unmounted, or SIGTERM or SIGINT, which are passed on.
+    """Run `command`, which serves `point`, until the unmount, or until SIGTERM or SIGINT, which are passed on to it.
 
-    `ready` is called when it is mounted for the first time; if it never is, the command is not run again. Returns its
-    last exit status.
+    `ready` is called after the first mount. If the first run does not mount, the command is not run again. Returns the
+    last exit status of the command.
     """
     crashes, was_ready = 0, False
-    asked = asyncio.Event()  # to end, also while nothing runs
+    stop = asyncio.Event()  # a signal has come, perhaps while no process runs
     while True:
         began = clock.monotonic()
-        status, is_ready = await _run(command, (lambda: None) if was_ready else ready, asked)
+        status, is_ready = await _run(command, (lambda: None) if was_ready else ready, stop)
         was_ready = was_ready or is_ready
-        if status == 0 or not was_ready or asked.is_set():
+        if status == 0 or not was_ready or stop.is_set():
             return status
         _LOG.error("the process behind the mount has ended: it is started again", status=status, mountpoint=point)
-        crashes = 0 if clock.monotonic() - began > _GOOD_S else crashes + 1
+        crashes = 0 if clock.monotonic() - began > _STABLE_S else crashes + 1
         was_dead = mountpoints.find(point) is not None
-        if await _asked_within(_BACKOFF.limit_s(crashes), asked, clock):
+        if await _stopped_within(_BACKOFF.limit_s(crashes), stop, clock):
             return status
         if was_dead and mountpoints.find(point) is None:
-            return 0  # somebody has unmounted it meanwhile
+            return 0  # the dead mount was unmounted
 
 
-async def _asked_within(seconds: float, asked: asyncio.Event, clock: Clock) -> bool:
-    waiting = [asyncio.ensure_future(asked.wait()), asyncio.ensure_future(clock.sleep(seconds))]
+async def _stopped_within(seconds: float, stop: asyncio.Event, clock: Clock) -> bool:
+    waiting = [asyncio.ensure_future(stop.wait()), asyncio.ensure_future(clock.sleep(seconds))]
     await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for one in waiting:
-        one.cancel()
-    return asked.is_set()
+    for task in waiting:
+        task.cancel()
+    return stop.is_set()
 
 
-async def _run(command: Sequence[str], ready: Callable[[], None], asked: asyncio.Event) -> tuple[int, bool]:
-    """Its exit status, and whether it was mounted."""
+async def _run(command: Sequence[str], ready: Callable[[], None], stop: asyncio.Event) -> tuple[int, bool]:
+    """Run the command to its end. Returns its exit status, and whether it has mounted."""
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
 
     def pass_on(number: int) -> None:
-        asked.set()
+        stop.set()
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             process.send_signal(number)
 

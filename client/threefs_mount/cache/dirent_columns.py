@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from threefs_fuse.replies import Prepared
+from threefs_fuse.replies import PreparedEntry
 
 from threefs_mount.cache.invalidation import CacheKey
 
@@ -25,7 +25,7 @@ class ListedAttributes:
     names: bytes  # each ends with a zero byte
     numbers: Sequence[int]
     attributes: Attributes
-    packed: Sequence[Prepared | None]  # for the kernel; None: it must ask
+    packed: Sequence[PreparedEntry | None]  # for the kernel; None: it must ask
 
     def invalidated(self, keys: set[CacheKey]) -> set[int]:
         """The numbers of the inodes that were invalidated, or whose names were."""

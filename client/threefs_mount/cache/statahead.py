@@ -25,7 +25,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.cached_listing import SMALL_DIRECTORY
 from threefs_mount.cache.invalidation import InvalidationLog
 from threefs_mount.cache.readdirplus_policy import ReaddirplusPolicy
-from threefs_mount.kernel.attrs import is_kept
+from threefs_mount.kernel.attrs import has_one_name
 
 #: After so many lookups in a directory, more are expected.
 MISSES_BEFORE_PREFETCH = 8
@@ -149,7 +149,7 @@ class StatAhead:
     def record_lookup(self, directory: int, name: bytes, inode: pb.Inode | None, now_s: float) -> None:
         """The cluster has just answered a lookup. `inode` is None if the name is absent."""
         self.invalidate_entry(directory, name)
-        if inode is None or not is_kept(inode) or not self._cache_s:
+        if inode is None or not has_one_name(inode) or not self._cache_s:
             return
         self.expire(now_s)
         state = self._directory(directory)
@@ -214,7 +214,7 @@ class StatAhead:
             return
         page = _Page(request.directory, request.after, request.asked_s, last)
         for name, inode in found:
-            if is_kept(inode) and inode.inode not in invalidated and (request.directory, name) not in invalidated:
+            if has_one_name(inode) and inode.inode not in invalidated and (request.directory, name) not in invalidated:
                 self._insert(state, page, name, inode)
         state.pages.append(page)
         self._pages.append(page)

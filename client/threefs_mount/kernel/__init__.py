@@ -1,1 +1,1 @@
-"""Between the kernel's terms and ours."""
+"""Translates between the kernel's terms and those of threefs: attributes, credentials, error numbers."""

@@ -4,17 +4,17 @@ import stat
 from collections.abc import Iterable
 
 from threefs_fuse import replies
-from threefs_fuse.replies import Entry, Prepared, Space
+from threefs_fuse.replies import Entry, PreparedEntry, Space
 from threefs_fuse.requests import Setting
 
 from threefs.errors import ProtocolError
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.dirent_columns import DirentPage
 
-#: Programs take it as the size of their buffers: few requests for sequential work, and no waste for many small files.
+#: Programs use it as the size of their buffers: few requests for sequential work, no waste for many small files.
 BLOCK_BYTES = 128 << 10
 _SECTOR_BYTES = 512
-_GENERATION = 0  # a number is never given to another inode
+_GENERATION = 0  # inode numbers are never reused
 _NAME_BYTES = 255
 _UNIT_BYTES = 4096
 _PERMISSIONS = 0o7777
@@ -31,14 +31,14 @@ TYPE_BITS = {
 #: By the type of an inode, for bytes.translate.
 _DIRENT_TYPES = bytes(sum(bits >> 12 for one, bits in TYPE_BITS.items() if one == kind) for kind in range(256))
 TYPES = {bits: kind for kind, bits in TYPE_BITS.items()}
-#: Nothing has that name, for now: the kernel asks again each time.
+#: The name is absent. The kernel does not cache that, so it asks again each time.
 ABSENT = Entry(0)
 _SYMLINK = pb.SYMLINK
-_new_tuple = tuple.__new__  # quicker than the constructor: one for every name that is looked at
+_new_tuple = tuple.__new__  # quicker than the constructor: one for every lookup
 
 
 def entry(inode: pb.Inode, cache_s: float) -> Entry:
-    """The kernel may keep it for `cache_s` seconds."""
+    """The entry of an inode, which the kernel may cache for `cache_s` seconds."""
     kind = inode.type
     length = len(inode.target) if kind == _SYMLINK else inode.length
     return _new_tuple(
@@ -65,11 +65,11 @@ def entry(inode: pb.Inode, cache_s: float) -> Entry:
 
 
 def dirent_page(reply: pb.ListNamesReply) -> DirentPage:
-    """Raises ProtocolError."""
+    """The columns of a directory as the kernel needs them. Raises ProtocolError."""
     count = len(reply.types)
-    whole = reply.names.endswith(b"\0") if count else not reply.names
+    complete = reply.names.endswith(b"\0") if count else not reply.names
     if (
-        not whole
+        not complete
         or reply.names.count(b"\0") != count
         or len(reply.inodes) != 8 * count
         or b"\0\0" in b"\0" + reply.names
@@ -79,19 +79,19 @@ def dirent_page(reply: pb.ListNamesReply) -> DirentPage:
     return DirentPage(reply.names, reply.inodes, types, reply.more, reply.token)
 
 
-def prepared_entries(inodes: Iterable[bytes]) -> list[Prepared | None]:
-    """Of inodes that are serialized, as the kernel may be told of them under the names by which they were found."""
-    found = map(pb.Inode.FromString, inodes)
-    return [replies.prepared(entry(inode, 0)) if is_kept(inode) else None for inode in found]
+def prepared_entries(inodes: Iterable[bytes]) -> list[PreparedEntry | None]:
+    """The entries of serialized inodes, packed but for their time of validity. None for those that are not cached."""
+    parsed = map(pb.Inode.FromString, inodes)
+    return [replies.prepared(entry(inode, 0)) if has_one_name(inode) else None for inode in parsed]
 
 
-def is_kept(inode: pb.Inode) -> bool:
-    """Whether its attributes change under one name alone."""
+def has_one_name(inode: pb.Inode) -> bool:
+    """Whether no other name leads to the inode, so that only a change under this name changes its attributes."""
     return inode.nlink == 1 or (inode.type == pb.DIRECTORY and inode.nlink > 0)
 
 
 def statfs(reply: pb.StatFsReply) -> Space:
-    """In bytes of content: a stored byte takes as many bytes of the disks as it has replicas."""
+    """The space in bytes of content: a byte of content takes one byte of the disks per replica."""
     unit = _UNIT_BYTES * max(1, reply.replicas)
     free = reply.free_bytes // unit
     return Space(

@@ -1,4 +1,4 @@
-"""On whose behalf the kernel asks."""
+"""The user on whose behalf the kernel asks."""
 
 from functools import lru_cache
 
@@ -11,7 +11,8 @@ _PRIVILEGES = 0o6000  # set-user-id, set-group-id
 
 
 def from_kernel(caller: Caller) -> pb.Caller:
-    """The kernel does not tell all supplementary groups, so they are looked up; for root they decide nothing."""
+    """The caller with all supplementary groups. The kernel does not send all of them, so they are looked up; root needs
+    none."""
     if not caller.uid:
         return _super_user(caller.gid)
     return pb.Caller(uid=caller.uid, gid=caller.gid, groups={*caller.groups, *_groups(caller.pid)})
@@ -19,17 +20,17 @@ def from_kernel(caller: Caller) -> pb.Caller:
 
 @lru_cache(maxsize=64)
 def _super_user(gid: int) -> pb.Caller:
-    """Not to be changed."""
+    """Shared: not to be changed."""
     return pb.Caller(uid=0, gid=gid)
 
 
 def writer(caller: Caller, inode: pb.Inode) -> pb.Caller:
-    """The groups are looked up only where they decide whether the file keeps its mode."""
+    """The caller of a write. The groups are looked up only if they decide whether the file keeps its mode."""
     return from_kernel(caller) if inode.mode & _PRIVILEGES else pb.Caller(uid=caller.uid, gid=caller.gid)
 
 
 def _groups(pid: int) -> list[int]:
-    """Of the thread `pid`; none if it is gone, or in a place of which we do not see the processes."""
+    """The groups of the thread `pid`. None if it has ended, or runs in a PID namespace that this process cannot see."""
     if not pid:
         return []
     try:

@@ -1,18 +1,18 @@
-"""Which error number a program on the mount sees."""
+"""The error numbers that programs on the mount get."""
 
 import errno
 import os
 
 from threefs.errors import DiskFailed, Internal, MaybeCommitted, OutcomeUnknown, Retry, ThreefsError
 
-#: The kernel takes ENOSYS as "never ask again", and the others mean nothing to a program that reads a file.
+#: The kernel takes ENOSYS as "never ask again". The others mean nothing to a program that uses files.
 _FOREIGN = {errno.ENOSYS, errno.EPROTO, errno.EMSGSIZE, errno.EBADMSG}
 _BROKEN = (OutcomeUnknown, Internal, DiskFailed, MaybeCommitted)
 
 
 def of(error: BaseException) -> int:
-    """What the caller could not know better has its own number; the rest of the cluster's troubles are EIO or, when
-    nobody answered within the deadline, ETIMEDOUT."""
+    """The number of an error. Errors that a repeat cannot mend have their own; of the others, those without an answer
+    within the deadline are ETIMEDOUT, and those with an unknown outcome or a broken service are EIO."""
     if not isinstance(error, ThreefsError):
         return (isinstance(error, OSError) and error.errno) or errno.EIO
     if error.retry is Retry.NEVER:

@@ -8,14 +8,18 @@ TERM, KILL, USR1 = 1 << 14, 1 << 8, 1 << 9
 
 
 def test_what_ends_a_process() -> None:
-    assert not signals.deadly(STATUS % (0, 0, 0, 0, 0))
-    assert signals.deadly(STATUS % (0, TERM, 0, 0, 0)) and signals.deadly(STATUS % (TERM, 0, 0, 0, USR1))
-    assert signals.deadly(STATUS % (KILL, 0, KILL, KILL, KILL))
+    assert not signals.has_deadly_signal(STATUS % (0, 0, 0, 0, 0))
+    assert signals.has_deadly_signal(STATUS % (0, TERM, 0, 0, 0)) and signals.has_deadly_signal(
+        STATUS % (TERM, 0, 0, 0, USR1)
+    )
+    assert signals.has_deadly_signal(STATUS % (KILL, 0, KILL, KILL, KILL))
     for blocked, ignored, caught in ((USR1, 0, 0), (0, USR1, 0), (0, 0, USR1)):
-        assert not signals.deadly(STATUS % (USR1, USR1, blocked, ignored, caught))
+        assert not signals.has_deadly_signal(STATUS % (USR1, USR1, blocked, ignored, caught))
 
     for number in (signal.SIGCHLD, signal.SIGCONT, signal.SIGTSTP, signal.SIGTTOU, signal.SIGURG, signal.SIGWINCH):
-        assert not signals.deadly(STATUS % (0, 1 << (number - 1), 0, 0, 0)), "who is stopped by Ctrl-Z goes on later"
+        assert not signals.has_deadly_signal(STATUS % (0, 1 << (number - 1), 0, 0, 0)), (
+            "who is stopped by Ctrl-Z goes on later"
+        )
 
 
 def test_processes() -> None:

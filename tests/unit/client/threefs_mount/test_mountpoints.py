@@ -22,8 +22,8 @@ def test_a_place_is_named_without_looking_at_it(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
     real = os.path.realpath(tmp_path)
-    assert mountpoints.place_of(str(tmp_path / "link" / "x")) == f"{real}/real/x"
-    assert mountpoints.place_of("/") == "/"
+    assert mountpoints.kernel_path(str(tmp_path / "link" / "x")) == f"{real}/real/x"
+    assert mountpoints.kernel_path("/") == "/"
 
 
 def test_only_directories_can_be_mounted_on(tmp_path: Path) -> None:
