@@ -1,4 +1,4 @@
-"""The connection of a process to a cluster: everything that belongs to one event loop and one client identity."""
+"""The connection of a process to a cluster: all parts that belong to one event loop and one client identity."""
 
 import asyncio
 from collections.abc import Awaitable

@@ -7,7 +7,7 @@ from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 
 MAX_GROUPS = 1024
-#: For what the file system does by itself.
+#: For calls that the file system makes by itself.
 ROOT = pb.Caller(uid=0, gid=0)
 
 

@@ -1,8 +1,8 @@
 """Closes files that are still open for writing when their program, loop or connection ends, so that nothing is lost.
 
 A blocking program ends through `atexit`, or through the finalizers of `multiprocessing`. An asyncio program ends with
-its loop, which closes asynchronous generators last (`shutdown_asyncgens`, as in `asyncio.run`): one of them waits here
-for that.
+its loop, which closes asynchronous generators last (`shutdown_asyncgens`, as in `asyncio.run`). One generator per
+connection waits here for that.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class AsyncClosable(Protocol):
     async def close(self) -> None: ...
 
 
-_ALL: "WeakSet[OpenFiles]" = WeakSet()
+_ALL_OPEN_FILES: "WeakSet[OpenFiles]" = WeakSet()
 
 
 class OpenFiles:
@@ -41,7 +41,7 @@ class OpenFiles:
     def __init__(self) -> None:
         self._files: WeakSet[Closable] = WeakSet()
         self._generation = loop_thread.generation()
-        _ALL.add(self)
+        _ALL_OPEN_FILES.add(self)
 
     def add(self, file: Closable) -> None:
         self._files.add(file)
@@ -102,7 +102,7 @@ class AsyncOpenFiles:
 
 
 def _close_all() -> None:
-    for files in list(_ALL):
+    for files in list(_ALL_OPEN_FILES):
         files.close_all()
 
 

@@ -1,4 +1,4 @@
-"""Where a program looks for the key of a cluster.
+"""Finds the key of a cluster.
 
 `threefs up` remembers for its user which file has the key of the cluster at an address: a symbolic link ADDRESS in
 `threefs/keys` below $XDG_DATA_HOME (~/.local/share). Services that are started by hand find it by their settings, and

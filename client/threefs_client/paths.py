@@ -48,7 +48,7 @@ def inode_place(inode: int) -> pb.Place:
 
 
 def child_place(inode: int, name: bytes) -> dict[str, Any]:
-    """As fields of a Place, because a message that is put into a request is copied."""
+    """The fields of a Place: a message would be copied into the request."""
     return {"base": inode, "path": name}
 
 
@@ -69,6 +69,6 @@ def with_file_name(error: ThreefsError, inode: int, name: str) -> ThreefsError:
 
 
 def display(path: Path) -> str:
-    """For error messages."""
+    """A path as error messages show it."""
     plain = os.fspath(path)
     return plain if isinstance(plain, str) else decode(plain)

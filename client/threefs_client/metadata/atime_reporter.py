@@ -1,7 +1,8 @@
-"""Reports to the meta service which files were read, when their access times are due (relatime).
+"""Reports reads to the meta service, if the access time of the file is due (relatime).
 
-Reports are sent in the background; only a call that asks for the access time of such a file waits. One call reports the
-files that were read within about a second, each once. A report that fails is dropped, as it is when this process dies.
+Reports are sent in the background. Only a call that asks for the attributes of such a file waits for its report. One
+call reports the files that were read within about a second, each once. A report that fails is dropped; so are those of
+a process that dies.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ from threefs.wire import meta_pb2 as pb
 PAUSE_S = 1.0
 _TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 2.0
-_PAGE = 256  # files in one call
-_MAX_FILES = 1 << 16  # with a pending report; reads of more files are not reported
+_MAX_CALL_FILES = 256
+_MAX_PENDING_FILES = 1 << 16  # reads of more files are not reported
 
 _LOG = LibraryLogger(__name__)
 
@@ -41,9 +42,9 @@ class AtimeReporter:
         self._send = send
         self._enabled = enabled
         self._clock = clock
-        self._read_at: dict[int, float] = {}
+        self._read_at: dict[int, float] = {}  # inode -> time of the last read that is not reported
         self._in_flight: list[int] = []  # the files of the call in flight
-        self._call_lock = asyncio.Lock()  # one at a time
+        self._call_lock = asyncio.Lock()  # one call at a time
         self._background = BackgroundTasks()
         self._report_task: asyncio.Task[None] | None = None
 
@@ -55,17 +56,17 @@ class AtimeReporter:
         if file.atime_due_ns > now_ns:
             return
         file.atime_due_ns = now_ns + DAY_NS
-        if len(self._read_at) < _MAX_FILES:
+        if len(self._read_at) < _MAX_PENDING_FILES:
             self._read_at[file.inode] = self._clock.monotonic()
             if self._report_task is None or self._report_task.done():
                 self._report_task = self._background.run("reporting of access times", self._report_later())
 
     def is_pending(self, inode: int) -> bool:
-        """Whether a read of this file may not be reported yet."""
+        """Whether a read of this file may be unreported."""
         return inode in self._read_at or inode in self._in_flight
 
     def pending_among(self, inodes: Sequence[int]) -> set[int]:
-        """Those of the inodes for which that is so."""
+        """Those of the inodes whose reads may be unreported."""
         return (self._read_at.keys() & inodes) | set(inodes).intersection(self._in_flight)
 
     async def flush(self, timeout_s: float = _TIMEOUT_S) -> None:
@@ -89,7 +90,7 @@ class AtimeReporter:
             while self._read_at:
                 request = pb.ReportAtimeRequest()
                 now = self._clock.monotonic()
-                self._in_flight = list(islice(self._read_at, _PAGE))
+                self._in_flight = list(islice(self._read_at, _MAX_CALL_FILES))
                 for inode in self._in_flight:
                     request.inode.append(inode)
                     request.ago_ms.append(max(0, int((now - self._read_at.pop(inode)) * 1e3)))

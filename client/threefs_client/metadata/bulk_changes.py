@@ -1,4 +1,4 @@
-"""Many changes at once, cut into batches that the meta service applies in few transactions."""
+"""Any number of changes, cut into batches that the meta service applies in few transactions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ from threefs_client.metadata.call_retry import MetaClient
 #: A batch has at most so many changes, and about so many bytes.
 MAX_CHANGES = 256
 _MAX_BYTES = 1 << 20
-_CALLS_IN_FLIGHT = 4
+_MAX_CALLS_IN_FLIGHT = 4
 
 Outcome = pb.Changed | ThreefsError
 Send = Callable[[pb.BatchRequest], Awaitable[pb.BatchReply]]
@@ -25,9 +25,9 @@ async def change_many(
     If a batch as a whole fails, all its changes have that error: not applied, or of unknown outcome.
     """
     outcomes: list[Outcome] = []
-    turns = asyncio.Semaphore(_CALLS_IN_FLIGHT)
+    turns = asyncio.Semaphore(_MAX_CALLS_IN_FLIGHT)
 
-    async def make(part: Sequence[pb.Change]) -> list[Outcome]:
+    async def apply(part: Sequence[pb.Change]) -> list[Outcome]:
         async with turns:
             request = pb.BatchRequest(mutation=meta.mutation(len(part)), changes=part)
             try:
@@ -36,18 +36,18 @@ async def change_many(
                 return [error] * len(part)
         if len(reply.results) != len(part):
             raise ProtocolError(f"the meta service gave {len(reply.results)} answers to {len(part)} changes")
-        return [await outcome(change, one) for change, one in zip(part, reply.results, strict=True)]
+        return [await outcome(change, result) for change, result in zip(part, reply.results, strict=True)]
 
-    async def outcome(change: pb.Change, made: pb.Changed) -> Outcome:
-        if made.retry_alone:
+    async def outcome(change: pb.Change, changed: pb.Changed) -> Outcome:
+        if changed.retry_alone:
             try:
                 return await send_alone(change)
             except ThreefsError as error:
                 return error
-        return error_of(made.code, made.message) if made.code else made
+        return error_of(changed.code, changed.message) if changed.code else changed
 
     # All batches end before this returns, also when one fails or this is cancelled: later calls must come after them.
-    for found in await asyncio.gather(*(make(part) for part in _parts(changes)), return_exceptions=True):
+    for found in await asyncio.gather(*(apply(part) for part in _parts(changes)), return_exceptions=True):
         if isinstance(found, BaseException):
             raise found
         outcomes += found

@@ -1,4 +1,5 @@
-"""Which calls of the meta service share a message: STAT and LOOKUP become a BATCH_STAT, changes of names a BATCH."""
+"""Which calls of the meta service share a message, and what the message is: STAT and LOOKUP become a BATCH_STAT,
+changes become a BATCH."""
 
 from collections.abc import Awaitable
 from typing import Any, NamedTuple, Protocol
@@ -19,7 +20,7 @@ class Key(NamedTuple):
 
 
 class StatResult(NamedTuple):
-    """In place of an InodeReply, into which the inode would have to be copied."""
+    """A result of a BATCH_STAT. An InodeReply would need a copy of the inode."""
 
     inode: pb.Inode
 
@@ -50,7 +51,7 @@ class Sender(Protocol):
 
 
 def key_of(method: Method[Any, Any], request: Any, caller: pb.Caller | None, timeout_s: float) -> Key | None:
-    """None: the call goes alone."""
+    """The key of a call. None: the call needs a message of its own."""
     if method is methods.STAT:
         changes, follow = False, request.follow
     elif method is methods.LOOKUP:
@@ -70,22 +71,23 @@ def _goes_alone(method: Method[Any, Any], request: Any) -> bool:
 
 
 async def send_batch(sender: Sender, key: Key, calls: list[Single]) -> list[Outcome]:
+    """Send calls of one key in one message. Returns the reply, the error or RETRY_ALONE of each."""
     caller = pb.Caller.FromString(key.caller[1:]) if key.caller else None
     if len(calls) == 1:
         method, request = calls[0]
         return [await sender.send(method, request, timeout_s=key.timeout_s, caller=caller)]
     if key.changes:
-        changes = pb.BatchRequest(mutation=sender.mutation(len(calls)))
+        batch = pb.BatchRequest(mutation=sender.mutation(len(calls)))
         for method, request in calls:
-            getattr(changes.changes.add(), _CHANGES[method][0]).CopyFrom(request)
-        made = await sender.send(methods.BATCH, changes, timeout_s=key.timeout_s, caller=caller)
-        _check(len(made.results), len(calls))
-        return [_outcome(method, one) for (method, _), one in zip(calls, made.results, strict=True)]
-    batch = _stat_batch(key, calls)
-    found = await sender.send(methods.BATCH_STAT, batch, timeout_s=key.timeout_s, caller=caller)
-    if batch.places:
+            getattr(batch.changes.add(), _CHANGES[method][0]).CopyFrom(request)
+        changed = await sender.send(methods.BATCH, batch, timeout_s=key.timeout_s, caller=caller)
+        _check(len(changed.results), len(calls))
+        return [_outcome(method, result) for (method, _), result in zip(calls, changed.results, strict=True)]
+    stats = _stat_batch(key, calls)
+    found = await sender.send(methods.BATCH_STAT, stats, timeout_s=key.timeout_s, caller=caller)
+    if stats.places:
         _check(len(found.results), len(calls))
-        return [error_of(one.code, one.message) if one.code else one for one in found.results]
+        return [error_of(result.code, result.message) if result.code else result for result in found.results]
     _check(len(found.inodes), len(calls))
     outcomes: list[Outcome] = [*map(StatResult, found.inodes)]
     for error in found.errors:
@@ -96,19 +98,19 @@ async def send_batch(sender: Sender, key: Key, calls: list[Single]) -> list[Outc
 
 
 def _stat_batch(key: Key, calls: list[Single]) -> pb.BatchStatRequest:
-    """As columns if all places have one base inode, which is cheaper for both sides."""
-    bases, wanted = [], []
+    """The request. It has columns if all places have one base inode, which is cheaper for both sides."""
+    bases, names = [], []
     for method, request in calls:
         if method is methods.STAT:
             place = request.place
             bases.append(place.base)
-            wanted.append(place.path)
+            names.append(place.path)
         else:
             bases.append(request.parent)
-            wanted.append(request.name)
+            names.append(request.name)
     if bases.count(bases[0]) == len(bases):
-        return pb.BatchStatRequest(follow=key.follow, base=bases[0], paths=wanted)
-    places = [pb.Place(base=base, path=path) for base, path in zip(bases, wanted, strict=True)]
+        return pb.BatchStatRequest(follow=key.follow, base=bases[0], paths=names)
+    places = [pb.Place(base=base, path=name) for base, name in zip(bases, names, strict=True)]
     return pb.BatchStatRequest(follow=key.follow, places=places)
 
 
@@ -117,9 +119,9 @@ def _check(results: int, calls: int) -> None:
         raise ProtocolError(f"the meta service gave {results} answers to {calls} calls")
 
 
-def _outcome(method: Method[Any, Any], made: pb.Changed) -> Outcome:
-    if made.code:
-        return error_of(made.code, made.message)
-    if made.retry_alone:
+def _outcome(method: Method[Any, Any], changed: pb.Changed) -> Outcome:
+    if changed.code:
+        return error_of(changed.code, changed.message)
+    if changed.retry_alone:
         return RETRY_ALONE
-    return getattr(made, _CHANGES[method][1])
+    return getattr(changed, _CHANGES[method][1])

@@ -1,4 +1,9 @@
-"""Calls of the meta service. Any of its processes can answer, and a mutation is repeated under one identity."""
+"""Calls of the meta service, repeated until they are answered or time out. All attempts of a mutation have one
+identity.
+
+Any meta service can answer: `service_failover` selects the one for an attempt. Calls of the same turn of the loop share
+a message (`coalescer`).
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -21,7 +26,7 @@ from threefs_client.metadata.coalescer import Coalescer
 from threefs_client.metadata.service_failover import Connection, Connections, ServiceFailover
 
 _BACKOFF = Backoff(0.02, 1.0)
-#: After so long without an answer a warning is logged, once.
+#: A call without an answer for so long logs a warning, once until a service answers again.
 _SILENCE_S = 1.0
 
 _LOG = LibraryLogger(__name__)
@@ -41,7 +46,7 @@ class MetaClient:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
     ) -> None:
-        """`caller` is the default of the calls' callers."""
+        """`caller` is the default for calls that name no caller."""
         self.caller = caller
         self._cluster = cluster
         self._client = bytes(client)
@@ -50,18 +55,18 @@ class MetaClient:
         self._random = random
         self._request = 0
         self._closing = False
-        self._is_silent = False  # and a warning was logged
+        self._is_silent = False  # no service answers, and a warning was logged
         self._routing = EMPTY  # as of the last call, with the addresses in it
         self._addresses: Sequence[str] = ()
         self._coalescer = Coalescer(partial(send_batch, self))
         self._failover = ServiceFailover(peers, lambda: self._addresses_in(cluster.routing), clock=clock, random=random)
 
     def mutation(self, count: int = 1) -> pb.Mutation:
-        """A new mutation identity, or the first of `count`. Repeats under one identity get the first result."""
+        """A new mutation identity, or the first of `count`. A repeat under the same identity gets the first result."""
         return pb.Mutation(**self.identity(count))
 
     def identity(self, count: int = 1) -> dict[str, Any]:
-        """The fields of a new identity, which are cheaper to put into a request than a message."""
+        """The fields of a new identity. To put them into a request is cheaper than to copy a message."""
         first = self._request + 1
         self._request += count
         return {"client": self._client, "request": first}
@@ -69,7 +74,7 @@ class MetaClient:
     async def call(
         self, method: Method[Req, Rep], request: Req, *, timeout_s: float, caller: pb.Caller | None = None
     ) -> Rep:
-        """As `send`, but the call may share a message with other calls of the same turn of the loop."""
+        """As `send`. The call may share a message with other calls of the same turn of the loop."""
         if method not in SHARED:
             return await self.send(method, request, timeout_s=timeout_s, caller=caller)
         coalescer = self._coalescer
@@ -149,7 +154,7 @@ class MetaClient:
     async def _connect(self, address: str, timeout_s: float) -> Connection:
         if not address:
             raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
-        await asyncio.sleep(0)  # to connect needs a task, and who has waited is in one (threefs.env.begun)
+        await asyncio.sleep(0)  # a coroutine that was started eagerly gets its task here, which connecting needs
         return await self._failover.connect(address, timeout_s)
 
     async def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Coalesces calls that are made at the same time: one message, one transaction, one commit for many of them.
+"""Coalesces calls that are made at the same time: one message, one transaction and one commit for many of them.
 
-No call waits for others to come. Calls of one turn of the loop are sent at its end. Only while `_MAX_MESSAGES` are in
-flight, so that the service has work in any case, new calls are kept until one of the messages is answered. A single
-call is sent as it is; if the previous one was single too, it is sent at once.
+No call waits for others to come. Calls of one turn of the loop are sent at its end. While `_MAX_MESSAGES` are in
+flight, the service has work in any case, so new calls wait until one of the messages is answered. A single call is sent
+as it is; if the previous one was single too, it is sent at once.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class _Queue:
 
     waiting: list[_Waiting] = field(default_factory=list)
     messages_in_flight: int = 0
-    calls_in_flight: int = 0  # calls in those messages
+    calls_in_flight: int = 0  # in those messages
     is_scheduled: bool = False  # for dispatch in this turn of the loop
 
 
@@ -103,7 +103,7 @@ class Coalescer:
             queue.messages_in_flight -= 1
             queue.calls_in_flight -= len(part)
             self._unfinished -= len(part)
-            if queue.waiting:  # callers that were just answered often call again in the next turn: wait for them
+            if queue.waiting:  # callers that were just answered often call again in the next turn
                 asyncio.get_running_loop().call_soon(self._schedule, key, queue)
             else:
                 self._dispatch(key, queue)

@@ -1,9 +1,9 @@
-"""The lease of a client at the metadata, under which it holds write sessions, locks, and files open for reading.
+"""The lease of a client at the meta service, under which it holds write sessions, locks, and files open for reading.
 
-The lease is renewed while the client holds anything, and given back when it has held nothing for a while: an idle
-client costs nothing. Opening a file for reading sends nothing. A file that stays open for some time is reported with
-the next renewal, so that it is kept if it loses its last name. That is soon enough, because a removed file is kept for
-the length of a lease in any case.
+The lease is renewed while the client holds anything, and returned when the client has held nothing for a while: an idle
+client costs nothing. An open for reading does not register the file. A file that stays open for some time is reported
+with the next renewal, so that it is kept if it loses its last name. That is soon enough, because a removed file is kept
+for the length of a lease in any case.
 """
 
 import asyncio
@@ -31,19 +31,19 @@ class Lease:
     def __init__(
         self, client: bytes, renew: Renew, lease_s: Callable[[], float], *, timeout_s: float, clock: Clock
     ) -> None:
-        """`timeout_s`: how long an operation waits for the lease."""
-        self.number = 0  # as last received; sessions and locks of a lower number are lost
-        self.on_lost: list[Callable[[], None]] = []  # callbacks, for when sessions and locks are lost
+        """`lease_s` returns T of the cluster. `timeout_s` is how long an operation waits for the lease."""
+        self.number = 0  # as last received; sessions and locks under a lower number are lost
+        self.on_lost: list[Callable[[], None]] = []  # called when sessions and locks were lost
         self._client = client
         self._renew = renew
-        self._lease_s = lease_s  # T of the cluster
+        self._lease_s = lease_s
         self._timeout_s = timeout_s
         self._clock = clock
         self._valid_until = 0.0  # by the local clock
-        self._requests = 0  # of requests
+        self._requests = 0  # sent so far
         self._holders = 0  # sessions and locks
-        self._read_opens: dict[int, list[float | int]] = {}  # inode -> [since, how often]
-        self._reported: set[int] = set()  # held at the meta service
+        self._read_opens: dict[int, list[float | int]] = {}  # inode -> [time of the first open, number of opens]
+        self._reported: set[int] = set()  # inodes that the meta service keeps as open for reading
         self._renewal_lock = asyncio.Lock()
         self._background = BackgroundTasks()
         self._renewal_task: asyncio.Task[None] | None = None
@@ -52,17 +52,17 @@ class Lease:
     def duration_s(self) -> float:
         return client_lease_s(self._lease_s())
 
-    # ---- what is held ----
+    # ---- holders ----
 
     async def acquire(self) -> None:
-        """To be called before a session or lock is requested. Call `release` once when it has ended or was refused."""
+        """Call this before a session or lock is requested, and `release` once it has ended or was refused."""
         self._holders += 1
         self._start_renewing()
-        if self._renewal_lock.locked():  # the old lease may just be given back
+        if self._renewal_lock.locked():  # the old lease may be on its way back
             try:
                 async with self._renewal_lock:
                     pass
-            except BaseException:  # cancelled: nothing will be requested
+            except BaseException:  # cancelled: the caller will request nothing
                 self._holders -= 1
                 raise
         if not self.number:
@@ -75,8 +75,8 @@ class Lease:
             self._notify_lost()
 
     def _notify_lost(self) -> None:
-        for each in self.on_lost:
-            each()
+        for callback in self.on_lost:
+            callback()
 
     def release(self) -> None:
         self._holders -= 1
@@ -98,7 +98,7 @@ class Lease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the lease surely has not expired. If it may have, `revalidate` finds out."""
+        """Whether the lease has surely not expired. If it may have, `revalidate` finds out."""
         return self._clock.monotonic() < self._valid_until
 
     async def revalidate(self) -> None:
@@ -113,22 +113,24 @@ class Lease:
                     await self._renew_all(deadline)
 
     async def renew_now(self) -> None:
-        """Renew the lease even if it is valid: then it surely had not expired when this was called."""
+        """Renew the lease even if it seems valid. If `number` stays, the lease had not expired when this was called."""
         deadline = self._clock.monotonic() + self._timeout_s
         async with self._renewal_lock:
             self._check_time(deadline)
             await self._renew_all(deadline)
 
     def _check_time(self, deadline: float) -> None:
-        """Others were before this one, and nobody answered them. Raises Unavailable."""
+        """Raises Unavailable after the deadline: earlier renewals were not answered either."""
         if self._clock.monotonic() >= deadline:
-            raise Unavailable(f"the lease of this process was not confirmed within {self._timeout_s:g} s")
+            raise Unavailable(
+                f"no meta service has renewed the lease of this process within {self._timeout_s:g} s (option timeout_s)"
+            )
 
     # ---- renewing ----
 
     def _start_renewing(self) -> None:
         if self._renewal_task is None or self._renewal_task.done():
-            self._renewal_task = self._background.run("keeping of the lease", self._renew_until_idle())
+            self._renewal_task = self._background.run("renewal of the lease", self._renew_until_idle())
 
     async def _renew_until_idle(self) -> None:
         while True:
@@ -136,7 +138,7 @@ class Lease:
             try:
                 async with self._renewal_lock:
                     if self._is_idle and self.number:
-                        await self._give_back()
+                        await self._return()
                     if self._is_idle:
                         return
                     await self._renew_all()
@@ -150,18 +152,18 @@ class Lease:
         return not self._holders and not self._read_opens and not self._reported
 
     async def _renew_all(self, deadline: float = 0.0) -> None:
-        """Renew, in several calls if many files are to be reported; in none if nothing is held. It tries until the
-        deadline, and at least until the next renewal is due."""
+        """Renew and report files: several calls if there are many files, no call if nothing is held. The calls are
+        repeated until the deadline, and at least until the next renewal is due."""
         old_enough = self._clock.monotonic() - self.duration_s / RENEWALS_PER_LEASE / 2
         hold = [n for n, (since, _) in self._read_opens.items() if n not in self._reported and since <= old_enough]
         drop = self._reported.difference(self._read_opens)
         if not self._holders and not self._reported and not hold:
             return
-        news = iter(hold)
-        old = iter(drop)
+        holds = iter(hold)
+        drops = iter(drop)
         while True:
             request = pb.RenewLeaseRequest(
-                client=self._client, hold=islice(news, _MAX_FILES), drop=islice(old, _MAX_FILES)
+                client=self._client, hold=islice(holds, _MAX_FILES), drop=islice(drops, _MAX_FILES)
             )
             await self._send(request, max(deadline - self._clock.monotonic(), self.duration_s / RENEWALS_PER_LEASE))
             if len(request.hold) < _MAX_FILES and len(request.drop) < _MAX_FILES:
@@ -183,16 +185,16 @@ class Lease:
         self._reported.difference_update(request.drop)
         self._valid_until = sent_at + self.duration_s
 
-    async def _give_back(self) -> None:
+    async def _return(self) -> None:
         self._valid_until = 0.0
         number, self.number = self.number, 0
         await self._renew(pb.RenewLeaseRequest(client=self._client, end=number), _CLOSE_TIMEOUT_S)
 
     async def close(self) -> None:
-        """Give the lease back, so that other clients need not wait until it expires."""
+        """Return the lease, so that other clients need not wait until it expires."""
         await self._background.stop()
         if self.number:
             try:
-                await self._give_back()
+                await self._return()
             except ThreefsError as error:
-                _LOG.info("the lease could not be given up", error=str(error))
+                _LOG.info("the lease could not be returned", error=str(error))

@@ -1,4 +1,4 @@
-"""Advisory locks on files, seen by all clients of the cluster. A lock ends at the latest with the lease of its
+"""Advisory locks on files, which all clients of the cluster see. A lock ends at the latest with the lease of its
 client."""
 
 import asyncio
@@ -19,7 +19,7 @@ _BACKOFF = Backoff(0.005, 0.25)
 class LockOwner:
     """The locks of one owner on one file. An owner is an open file (flock locks) or a process (record locks).
 
-    Not to be used by several tasks at once. Owners of one client differ by their numbers.
+    For one task at a time. The owners of one client have different numbers.
     """
 
     def __init__(
@@ -39,12 +39,12 @@ class LockOwner:
         self._owner = owner
         self._kind = kind
         self._pid = pid
-        self._ranges = 0  # that are locked
-        self._has_lease = False  # it counts as a holder of the lease
+        self._ranges = 0  # locked ranges
+        self._has_lease = False  # this owner counts as a holder of the lease
         self._unlocking: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self._is_queued = False  # the meta service has a record of the wait
-        self._lease = 0  # number of the lease under which the locks are held
+        self._lease = 0  # the number of the lease of the locks
         self._is_lost = False
 
     @property
@@ -122,7 +122,7 @@ class LockOwner:
                 if deadline is not None and self._context.clock.monotonic() >= deadline:
                     self._release_lease()
                     raise
-            except BaseException:  # it may have been granted
+            except BaseException:  # the lock may have been granted
                 self._unlock_soon(start, end)
                 raise
             try:
@@ -136,7 +136,7 @@ class LockOwner:
         """Unlock; bytes that are not locked are no error."""
         await self._finish_background()
         if self._has_lease:
-            await self._change(self._lock(pb.UNLOCK, start, end))
+            await self._send(self._lock(pb.UNLOCK, start, end))
             self._release_lease()
 
     def unlock_soon(self) -> None:
@@ -144,11 +144,11 @@ class LockOwner:
         self._unlock_soon(0, END)
 
     async def _finish_background(self) -> None:
-        """Wait until earlier unlocks have ended: they must not take away the lock that is requested now. Cancelling
-        this wait does not cancel them."""
-        before = [task for task in (self._unlocking, self._cancelling) if task is not None and not task.done()]
-        if before:
-            await asyncio.wait(before)
+        """Wait until earlier unlocks in the background have ended: they must not remove the lock that is requested now.
+        Cancelling this wait does not cancel them."""
+        running = [task for task in (self._unlocking, self._cancelling) if task is not None and not task.done()]
+        if running:
+            await asyncio.wait(running)
 
     async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
         """A lock of another owner that conflicts. Its owner and pid are 0 if it belongs to another client."""
@@ -163,9 +163,6 @@ class LockOwner:
 
     def _lock(self, kind: pb.LockType, start: int, end: int) -> pb.FileLock:
         return pb.FileLock(kind=self._kind, type=kind, owner=self._owner, start=start, end=end, pid=self._pid)
-
-    async def _change(self, lock: pb.FileLock) -> None:
-        await self._send(lock)
 
     async def _send(self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False) -> None:
         request: Any = pb.LockRequest(
@@ -184,7 +181,7 @@ class LockOwner:
             self._is_queued = True
             raise Locked(f"{self._name or f'inode {self._inode}'} is locked by another owner")
         if wait:
-            self._is_queued = False  # it was given
+            self._is_queued = False  # the lock was granted
 
     def _release_lease(self) -> None:
         if self._has_lease and not self._ranges:
@@ -192,11 +189,11 @@ class LockOwner:
             self._context.lease.release()
 
     def _unlock_soon(self, start: int, end: int) -> None:
-        """If this fails too, the lock ends with the lease."""
+        """Unlock in the background. If this fails, the lock ends with the lease."""
 
-        async def undo() -> None:
+        async def unlock() -> None:
             with contextlib.suppress(ThreefsError):
-                await self._change(self._lock(pb.UNLOCK, start, end))
+                await self._send(self._lock(pb.UNLOCK, start, end))
             self._release_lease()
 
-        self._unlocking = asyncio.ensure_future(undo())
+        self._unlocking = asyncio.ensure_future(unlock())

@@ -34,8 +34,8 @@ class _Namespace(Protocol):
 class Quotas:
     """Each call names a directory or a user."""
 
-    def __init__(self, tree: _Namespace) -> None:
-        self._namespace = tree
+    def __init__(self, namespace: _Namespace) -> None:
+        self._namespace = namespace
 
     async def set(
         self, path: Path | None = None, *, uid: int | None = None, limit_bytes: int = 0, limit_inodes: int = 0

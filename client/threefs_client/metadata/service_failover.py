@@ -1,9 +1,10 @@
-"""Selects the meta service for a call. Any service can answer, so calls must not wait for one that is dead or hangs.
+"""Selects the meta service for a call, and finds out which services are silent.
 
-The death of a process ends its connection. A service that hangs, or whose machine is gone, is found by its silence:
-while calls wait and no frame comes, it is pinged, and without an answer its connection is closed, which sends its calls
-elsewhere. Calls that are only slow are left alone. A service that failed is avoided until it answers a probe in the
-background, so that no call waits for that.
+Any service can answer, so calls must not wait for one that is dead or hangs. The death of a process ends its
+connection. A service that hangs, or whose machine has died, is found by its silence: while calls wait and no frame
+comes from it, the client pings it. Without an answer to the ping the connection is closed, and its calls go to another
+service. Calls that are only slow are left alone, because a ping is answered in the meantime. A service that failed is
+avoided until it answers a probe in the background, so that no call waits for it.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ class Connection(Protocol):
 
 
 class Connections(Protocol):
-    """What is needed of threefs.rpc.peers.Peers."""
+    """The part of threefs.rpc.connection_pool.ConnectionPool that is needed here."""
 
     def live(self, address: str) -> Connection | None: ...
 
@@ -77,7 +78,7 @@ class ServiceFailover:
         return connection
 
     async def connect(self, address: str, timeout_s: float) -> Connection:
-        """The same, opened if need be. Raises what Peers.connect raises."""
+        """The same, opened if necessary. Raises what ConnectionPool.connect raises."""
         connection = self.live(address)
         if connection is None:
             others = self._has_alternative(address)

@@ -1,7 +1,7 @@
-"""Closes write sessions in the background when closing them was not confirmed.
+"""Closes write sessions in the background whose close was not confirmed.
 
-A session that stays open lives as long as this process holds anything else, because one lease covers all of it. While a
-write session is open, a removed file keeps its space.
+All sessions and locks of a process are under one lease, so a session that stays open lives as long as the process holds
+anything else. While a write session is open, a removed file keeps its space.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.lease import Lease
 
-#: Sessions to close; beyond that the oldest end with the lease.
+#: Sessions to close. If there are more, the oldest end with the lease.
 MAX_UNFINISHED = 4096
 _BACKOFF = Backoff(0.5, 30.0)
 _ATTEMPT_TIMEOUT_S = 10.0
@@ -35,9 +35,8 @@ class SessionCloser:
         self._send = send
         self._lease = lease
         self._clock = clock
-        self._unfinished = BoundedDict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]](
-            MAX_UNFINISHED
-        )  # by session
+        # session -> (request, caller, number of the lease)
+        self._unfinished = BoundedDict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]](MAX_UNFINISHED)
         self._background = BackgroundTasks()
         self._task: asyncio.Task[None] | None = None
 
@@ -58,30 +57,29 @@ class SessionCloser:
             )
             self._lease.release()
         if self._task is None or self._task.done():
-            self._task = self._background.run("ending of write sessions", self._retry())
+            self._task = self._background.run("closing of write sessions", self._retry())
 
     def close_if_opened(self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None) -> None:
-        """The call that opens a session was cancelled, or its outcome is unknown. `find` returns the inode, if it
-        exists."""
+        """The call that opens a session was cancelled, or its outcome is unknown. `find` returns the inode number."""
         self._background.run("search for a write session", self._close_if_opened(find, session, caller))
 
     async def _close_if_opened(
         self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None
     ) -> None:
         try:
-            inode = await find()  # at once, as it may be removed soon
+            inode = await find()  # at once, because the file may be removed soon
         except ThreefsError:
             await self._clock.sleep(_BACKOFF.first_s)  # so that a request on its way arrives
             try:
                 inode = await find()
-            except ThreefsError:  # no file, or no answer: a session would end with the lease
+            except ThreefsError:  # no file, or no answer: if there is a session, it ends with the lease
                 return
         await self._lease.acquire()
         request = pb.CloseRequest(inode=inode, session=session)
-        self.close_later(request, caller, self._lease.number, OutcomeUnknown("it may have begun"))
+        self.close_later(request, caller, self._lease.number, OutcomeUnknown("the session may have been opened"))
 
     async def _retry(self) -> None:
-        failures = 0  # one round after the other
+        failures = 0  # rounds in which no session was closed
         while self._unfinished:
             await self._clock.sleep(_BACKOFF.limit_s(failures))
             before = len(self._unfinished)
@@ -91,16 +89,16 @@ class SessionCloser:
     async def _try_all(self, timeout_s: float) -> None:
         """Close one after the other. The first one that is not answered ends the round."""
         for session, (request, caller, lease) in list(self._unfinished.items()):
-            if lease >= self._lease.number:  # else it has ended with its lease
+            if lease >= self._lease.number:  # else the session has ended with its lease
                 try:
                     await self._send(request, caller, timeout_s)
                 except (SessionLost, NotFound):
                     pass
                 except ThreefsError as error:
-                    _LOG.info("a write session could not be ended now", inode=request.inode, error=str(error))
+                    _LOG.info("a write session could not be closed now", inode=request.inode, error=str(error))
                     return
                 except Exception:
-                    _LOG.exception("a write session could not be ended", inode=request.inode)
+                    _LOG.exception("a write session could not be closed", inode=request.inode)
             self._forget(session)
 
     def _forget(self, session: bytes) -> None:

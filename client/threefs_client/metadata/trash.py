@@ -31,11 +31,12 @@ class Trashed:
 
 
 class Trash:
-    def __init__(self, tree: "NamespaceApi") -> None:
-        self._namespace = tree
+    def __init__(self, namespace: "NamespaceApi") -> None:
+        self._namespace = namespace
 
     async def set(self, directory: Path, seconds: int | None) -> Attributes:
-        """Keep what is removed below the directory from now on for so many seconds. 0: delete at once; None: inherit.
+        """Keep everything that is removed below the directory from now on for so many seconds. 0: delete at once; None:
+        as in the directory above.
 
         For the owner of the directory. Raises InvalidArgument for more than ten years.
         """
@@ -47,7 +48,7 @@ class Trash:
         return Attributes((await self._namespace._call(methods.SET_TRASH, request)).inode)
 
     async def list(self, uid: int | None = None) -> AsyncIterator[Trashed]:
-        """What is in the trash: of one owner, or of all owners whose trash the caller may see."""
+        """The items in the trash of one owner, or of all owners whose trash the caller may see."""
         for owner in await self._owners(uid):
             after, more = b"", True
             while more:
@@ -61,8 +62,8 @@ class Trash:
                 after, more = reply.next, reply.more
 
     async def restore(self, path: Path, to: Path | None = None, *, parents: bool = False) -> str:
-        """Move something out of the trash, where `list` shows it as `path`, back to its original path or to another
-        one. Returns the path.
+        """Move an item out of the trash, where `list` shows it as `path`, back to its original path or to another one.
+        Returns the path.
 
         `parents` creates missing directories. Raises AlreadyExists, and NotFound when the directory does not exist.
         """
@@ -94,8 +95,8 @@ class Trash:
         return paths.decode(reply.items[0].path)
 
     async def empty(self, uid: int | None = None) -> int:
-        """Delete what is in the trash of one owner, or of all owners that the caller may empty. Returns the number of
-        items."""
+        """Delete all items in the trash of one owner, or of all owners whose trash the caller may empty. Returns the
+        number of items."""
         count = 0
         for owner in await self._owners(uid):
             try:

@@ -19,10 +19,8 @@ class _Level:
     path: str
     after: str = ""
     more: bool = True  # entries behind `after`
-    subdirectories: list[Entry] = field(
-        default_factory=list
-    )  # directories of the last page, of which `entered` are done
-    entered: int = 0
+    subdirectories: list[Entry] = field(default_factory=list)  # of the last page
+    entered: int = 0  # how many of them the walk has entered
 
 
 class Walk:
