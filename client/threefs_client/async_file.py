@@ -47,11 +47,11 @@ class AsyncFile:
         self._position = 0
         self._closed = False
         self._lock: LockOwner | None = None
-        self.open_files: object = None  # closes it when the loop ends, and must live as long
+        self.open_files: object = None  # closes this file when the loop ends, and must live as long
         options, chunk_bytes = handle.context.options, handle.layout.chunk_bytes
         self._write_buffer = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
         self._append_range: AppendRange | None = None  # of the first buffered bytes, after a failed append
-        self._reservation: tuple[int, pb.Mutation] | None = None  # (length, identity) of one that may be repeated
+        self._reservation: tuple[int, pb.Mutation] | None = None  # (length, identity) of a call that may be repeated
         self._read_ahead = ReadAhead(options.read_ahead_bytes)
         if mode.append:
             self._position = handle.length
@@ -117,7 +117,7 @@ class AsyncFile:
     # ---- reading ----
 
     async def read(self, size: int | None = -1) -> bytes:
-        """Up to `size` bytes, fewer only at the end of the file; everything up to the end without a size."""
+        """Up to `size` bytes, fewer only at the end of the file. Without a size, all bytes up to the end."""
         self.check_usable(reading=True)
         if size is None or size < 0:
             return await self._read_all()
@@ -136,7 +136,7 @@ class AsyncFile:
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def read_buffered(self, size: int) -> bytes | None:
-        """`read` without I/O; None when I/O is needed."""
+        """`read` without I/O. None when I/O is needed."""
         if len(self._write_buffer):
             return None
         here = self._read_ahead.get(self._position, size)
@@ -146,14 +146,15 @@ class AsyncFile:
         return bytes(here)
 
     async def peek(self, size: int = 1) -> bytes:
-        """At least one byte from the position on, unless it is at the end. The position stays."""
+        """At least one byte from the position on, except at the end of the file. The position stays."""
         self.check_usable(reading=True)
         await self.flush_buffer()
         here = self._read_ahead.rest(self._position)
         return bytes(here or await self._fetch(self._position, max(size, 1), whole=True))
 
     async def readinto(self, buffer: object) -> int:
-        """Fill a caller's buffer, without a copy if it is large. Fewer bytes only at the end of the file."""
+        """Fill a caller's buffer, without a copy if it is large. Returns the number of bytes; fewer than its size only
+        at the end of the file."""
         self.check_usable(reading=True)
         view = byte_view(buffer, writable=True)
         await self.flush_buffer()
@@ -207,7 +208,7 @@ class AsyncFile:
     # ---- writing ----
 
     async def write(self, data: object) -> int:
-        """Write all of `data`. Small pieces are buffered until a chunk is full, or `flush` or `close`."""
+        """Write all of `data`. Small pieces are buffered until a chunk is full, or until `flush` or `close`."""
         self.check_usable(writing=True)
         view = byte_view(data)
         await self.handle.recheck_quota()
@@ -216,7 +217,7 @@ class AsyncFile:
         return len(view)
 
     def write_buffered(self, view: memoryview) -> bool:
-        """`write` without I/O; False when I/O is needed."""
+        """`write` without I/O. False when I/O is needed."""
         position = self.length if self._mode.append else self._position
         self.handle.check_write(position, len(view))
         if len(view) >= self._write_buffer.room(position):
@@ -261,7 +262,7 @@ class AsyncFile:
             sent = 0
             try:
                 if self._mode.append:
-                    sent = await self._append_held(memoryview(data))
+                    sent = await self._append_buffered(memoryview(data))
                 else:
                     await self.handle.write(offset, memoryview(data))
                     sent = len(data)
@@ -269,22 +270,22 @@ class AsyncFile:
                 if sent < len(data):
                     self._write_buffer.append(offset + sent, data[sent:])  # for a later flush
 
-    async def _append_held(self, view: memoryview) -> int:
-        """Append the beginning of these bytes; returns how many. Bytes with a reservation from a failed attempt are
-        written to the same place, as they may be there already."""
-        place = self._append_range
-        if place is None or place.truncate_version != self.handle.file.truncate_version:
-            asked = self._reservation = self._reservation or (len(view), self.handle.context.meta.mutation())
-            place = self._append_range = await self.handle.reserve_append(*asked)
+    async def _append_buffered(self, view: memoryview) -> int:
+        """Append the beginning of these bytes; returns how many. Bytes with a range from a failed attempt are written
+        to the same range, because they may be there already."""
+        reserved = self._append_range
+        if reserved is None or reserved.truncate_version != self.handle.file.truncate_version:
+            wanted = self._reservation = self._reservation or (len(view), self.handle.context.meta.mutation())
+            reserved = self._append_range = await self.handle.reserve_append(*wanted)
             self._reservation = None
-        length = place.end - place.offset
-        await self.handle.write_reserved(place, view[:length])
+        length = reserved.end - reserved.offset
+        await self.handle.write_reserved(reserved, view[:length])
         self._append_range = None
-        self._position = place.end
+        self._position = reserved.end
         return length
 
     async def flush(self) -> None:
-        """Send buffered writes. Then everything is durable on all replicas, and others see the length."""
+        """Send buffered writes. Then everything is durable on all replicas, and other clients see the length."""
         self.check_usable()
         if self._mode.writable:
             await self.flush_buffer()
@@ -301,7 +302,7 @@ class AsyncFile:
         return size
 
     async def allocate(self, offset: int, length: int, mode: int = Allocation.RESERVE) -> None:
-        """What fallocate(2) does: reserve room, punch a hole, zero a range; see Allocation. The position stays.
+        """Do what fallocate(2) does: reserve room, punch a hole, or zero a range; see Allocation. The position stays.
 
         Durable when it returns. Raises InvalidArgument, NotSupported, FileTooLarge, QuotaExceeded, NoSpace.
         """
@@ -328,8 +329,8 @@ class AsyncFile:
     # ---- locking ----
 
     async def lock(self, *, exclusive: bool = True, wait_s: float | None = None) -> None:
-        """Lock the whole file as flock(2) does: an advisory lock, seen by all clients. Afterwards writes of earlier
-        holders are visible.
+        """Lock the whole file as flock(2) does, with an advisory lock that all clients see. Afterwards writes of
+        earlier holders are visible.
 
         Raises Locked when it is not granted within `wait_s` seconds; by default it waits without a limit.
         """
@@ -368,11 +369,11 @@ class AsyncFile:
                 await self.unlock()
 
     def drop_read_ahead(self) -> None:
-        """The file is written without this object, so what was read ahead is outdated."""
+        """The file is written past this object, so bytes that were read ahead are out of date."""
         self._read_ahead.clear()
 
     def drop_after_fork(self) -> None:
-        """In a forked child: drop the buffered writes and the lock, which are the parent's."""
+        """In a forked child: drop the buffered writes and the lock, which belong to the parent."""
         self._write_buffer.clear()
         self._append_range = self._reservation = None
         self._lock = None

@@ -82,15 +82,15 @@ class AsyncFileSystem(NamespaceApi):
         chunk_bytes: int = 0,
         stripe: int = 0,
     ) -> AsyncFile:
-        """Open a file. Modes are those of the built-in `open`, binary only.
+        """Open a file. Modes are those of the built-in `open`, binary only (with "b").
 
         For a new file, `parents` creates missing directories; `chunk_bytes` and `stripe` set its layout (0: inherited).
         """
-        wanted = modes.parse(mode)
-        if wanted.text:
-            raise InvalidArgument(f'files are binary here: add a "b" to the mode {mode!r}')
+        parsed = modes.parse(mode)
+        if parsed.text:
+            raise InvalidArgument(f'asyncio files are binary: add a "b" to the mode {mode!r}')
         layout = requested_layout(chunk_bytes, stripe)
-        return await self.open_as(path, wanted, checked_permissions(permissions), parents, layout)
+        return await self.open_as(path, parsed, checked_permissions(permissions), parents, layout)
 
     async def open_as(
         self,
@@ -133,14 +133,14 @@ class AsyncFileSystem(NamespaceApi):
         self, directory: Path, *, permissions: int = 0o600, chunk_bytes: int = 0, stripe: int = 0
     ) -> AsyncFile:
         """Create a file without a name, open as with "wb+" (O_TMPFILE). It is removed when it is closed or this process
-        dies, unless `link_file` has given it a name. It inherits from the directory as if it were created in it."""
+        dies, unless `link_file` has given it a name. It inherits from the directory like a file that is created in
+        it."""
         mode = modes.parse("w+b")
         layout = requested_layout(chunk_bytes, stripe)
         return await self.open_as(directory, mode, checked_permissions(permissions), False, layout, unnamed=True)
 
     async def link_file(self, file: Any, destination: Path) -> Attributes:
-        """Give an open file a name, or another one. All that was written is durable, and visible under the name at
-        once.
+        """Give an open file a name, or another one. All its writes are durable, and visible under the name at once.
 
         Raises AlreadyExists; NotFound for a file whose last name was removed.
         """
@@ -218,16 +218,16 @@ class AsyncFileSystem(NamespaceApi):
             self.context.atime_reporter.record_read(file)
         places = None if into is None else _destinations(rows, into)
         changes = {key: file.change for key, file in files.items()}
-        quick = await self.context.reader.read_batch(rows, files, places, deadline)
-        if quick is None:
+        result = await self.context.reader.read_batch(rows, files, places, deadline)
+        if result is None:
             return await self._read_any(rows, files, places, deadline)
-        views, holes = quick
+        views, holes = result
         return await self._reread_holes(rows, files, views, holes, changes) if holes else views
 
     async def _read_any(
         self, rows: Sequence[ReadRow], files: dict[Any, ReadFile], places: list[memoryview] | None, deadline: float
     ) -> list[memoryview]:
-        """Rows of any kind."""
+        """Read rows of any kind: empty ones, across chunks, beyond the known end."""
         for key, offset, length in rows:
             layouts.check_range(files[key].layout.chunk_bytes, offset, length)
         await self._refresh_files(
@@ -255,18 +255,18 @@ class AsyncFileSystem(NamespaceApi):
         changes: dict[Any, int],
     ) -> list[memoryview]:
         """Check the holes that a read has found: another client may be truncating the file, or appending to it. Then
-        its rows are read again. What lies beyond the end is cut off."""
-        of: dict[Any, list[int]] = {}
+        its rows are read again. Bytes beyond the end are cut off."""
+        by_file: dict[Any, list[int]] = {}
         for index in holes:
-            of.setdefault(rows[index][0], []).append(index)
-        for key, indexes in of.items():
-            file, patience = files[key], HoleRetry(self.context, files[key])
+            by_file.setdefault(rows[index][0], []).append(index)
+        for key, indexes in by_file.items():
+            file, retry = files[key], HoleRetry(self.context, files[key])
             first = min(rows[index][1] for index in indexes)
             end = max(rows[index][1] + len(views[index]) for index in indexes)
-            if not await patience.holes_are_final(first, end, changes[key]):
+            if not await retry.holes_are_final(first, end, changes[key]):
                 indexes = [index for index, row in enumerate(rows) if row[0] == key]
                 for index in indexes:
-                    views[index] = views[index][: await patience.read(rows[index][1], views[index])]
+                    views[index] = views[index][: await retry.read(rows[index][1], views[index])]
             for index in indexes:
                 views[index] = views[index][: max(0, file.length - rows[index][1])]
         return views
@@ -284,9 +284,9 @@ class AsyncFileSystem(NamespaceApi):
             await file.flush_buffer()
             files[key] = file.handle.file
         for name, inode in zip(names, await self.stat_inodes(names) if names else (), strict=True):
-            if inode is None:  # the batch does not say why
+            if inode is None:  # this call says why
                 inode = (await self._call(methods.STAT, pb.StatRequest(place=paths.place(name), follow=True))).inode
-            if not mode_permits_read(self.caller, inode):  # the bits of the inode do not say for sure
+            if not mode_permits_read(self.caller, inode):  # the permission bits alone do not decide
                 await self.access(name, os.R_OK)
             self._check_file(inode, name)
             files[name] = reads.of_inode(inode)
@@ -335,7 +335,7 @@ class AsyncFileSystem(NamespaceApi):
         return sum(len(view) for _, _, view in checked)
 
     async def _apply(self, rows: Sequence[tuple[AsyncFile, int, memoryview]], timeout_s: float) -> None:
-        """Write; again while locks of other clients on one of the files were lost during the write."""
+        """Write the rows. They are sent again if locks of other clients on one of the files were lost meanwhile."""
         deadline = self.context.deadline(timeout_s)
         while True:
             updates = [update for file, at, view in rows for update in file.handle.updates(at, view)]
@@ -350,10 +350,10 @@ class AsyncFileSystem(NamespaceApi):
                 await file.handle.refresh_fence()
 
     async def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
-        """Copy bytes from one open file into another, or to another place of the same file.
+        """Copy bytes from one open file to offset `at` of another one, or of the same file.
 
-        Returns how many, fewer than `length` only at the end of the source. Holes stay holes. Durable when it returns.
-        Raises InvalidArgument when the ranges overlap within one file.
+        Returns how many, fewer than `length` only at the end of the source. Holes stay holes. The bytes are durable
+        when it returns. Raises InvalidArgument if the ranges overlap within one file.
         """
         reader, writer = unwrap_file(source), unwrap_file(destination)
         if reader is None or writer is None:
@@ -383,12 +383,12 @@ class AsyncFileSystem(NamespaceApi):
                 if not replace:
                     await self.link_file(new, destination)
                     return length
-                held = paths.join(above or "/", f".copy-{self.context.random.token(8).hex()}")
-                await self.link_file(new, held)
+                temporary = paths.join(above or "/", f".copy-{self.context.random.token(8).hex()}")
+                await self.link_file(new, temporary)
                 try:
-                    await self.rename(held, destination)
+                    await self.rename(temporary, destination)
                 except BaseException:
-                    await self.unlink(held)
+                    await self.unlink(temporary)
                     raise
         return length
 
@@ -412,10 +412,10 @@ def unwrap_file(key: Any) -> AsyncFile | None:
 
 
 def _destinations(rows: Sequence[ReadRow], into: Any) -> list[memoryview]:
-    """The memory for each row. Raises InvalidArgument when it is too small."""
+    """The memory for each row. Raises InvalidArgument if it is too small."""
     if isinstance(into, list | tuple):
         if len(into) != len(rows):
-            raise InvalidArgument(f"{len(into)} buffers for {len(rows)} rows")
+            raise InvalidArgument(f"each row needs a buffer: there are {len(rows)} rows and {len(into)} buffers")
         views = [byte_view(part, writable=True) for part in into]
         for view, (_, _, length) in zip(views, rows, strict=True):
             if len(view) < length:

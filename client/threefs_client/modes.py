@@ -31,7 +31,7 @@ class Mode:
 
     @property
     def access(self) -> int:
-        """The permissions that are needed, as permission bits."""
+        """The permissions that an open needs, as permission bits."""
         return 4 * self.readable + 2 * self.writable
 
     @property

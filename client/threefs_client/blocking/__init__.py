@@ -1,1 +1,1 @@
-"""The blocking faces of the asyncio client."""
+"""The blocking classes, which delegate to the asyncio ones."""

@@ -3,7 +3,7 @@
     class FileSystem:
         stat = blocking(AsyncFileSystem.stat)
 
-A type checker sees `stat(path, *, follow=True) -> Attributes`. The pages of reference are made by the same rule
+A type checker sees `stat(path, *, follow=True) -> Attributes`. The reference pages show the same
 (`docs/site/blocking_methods.py`).
 """
 
@@ -33,7 +33,7 @@ class Blocking(Protocol[A_co]):
 def blocking(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Blocking[A], P], T]:
-    """The method that waits for the result of the asyncio method of that name."""
+    """The method that waits for the result of that asyncio method."""
 
     @wraps(method)
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -46,8 +46,8 @@ def blocking(
 def blocking_iterator(
     method: Callable[Concatenate[A, P], AsyncIterator[T]], *, at_once: int
 ) -> Callable[Concatenate[Blocking[A], P], Iterator[T]]:
-    """The same for an asyncio generator. Up to `at_once` items are fetched by one visit to the loop thread; with 1, an
-    item is not made before the caller has looked at the one before."""
+    """The same for an asyncio generator. One call to the loop thread fetches up to `at_once` items. With 1, the next
+    item is made only after the caller has used the previous one."""
 
     @wraps(method)
     def call(self: Blocking[A], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -59,23 +59,23 @@ def blocking_iterator(
                 return
             if generation != loop_thread.generation():
                 raise RuntimeError(
-                    f"{method.__name__} began before this process was forked: begin it anew in the child"
+                    f"{method.__name__} began before this process was forked: call it again in the child"
                 )
 
     return call
 
 
-async def _next_items(items: AsyncIterator[T], most: int) -> list[T]:
+async def _next_items(items: AsyncIterator[T], limit: int) -> list[T]:
     found: list[T] = []
     async for item in items:
         found.append(item)
-        if len(found) == most:
+        if len(found) == limit:
             break
     return found
 
 
 def documented_by(method: Callable[..., Any]) -> Callable[[F], F]:
-    """For a method that does more than to delegate: the documentation is that of an asyncio method."""
+    """For a method that does more than delegate: it has the documentation of an asyncio method."""
 
     def decorate(own: F) -> F:
         own.__doc__ = method.__doc__

@@ -17,8 +17,9 @@ T = TypeVar("T")
 class File(io.RawIOBase):
     """Made by FileSystem.open. Positions and lengths are in bytes.
 
-    Written bytes are durable, and their length seen by others, after `flush` or `close`. In a forked child a file that
-    was open for reading can be read on; one that was open for writing is the parent's, and writing raises SessionLost.
+    After `flush` or `close` written bytes are durable, and other clients see the length. A forked child can go on
+    reading a file that was open for reading. A file that was open for writing belongs to the parent: a write raises
+    SessionLost.
     """
 
     def __init__(self, filesystem: "FileSystem", file: AsyncFile) -> None:
@@ -29,11 +30,11 @@ class File(io.RawIOBase):
         self.name = file.name
 
     def threefs_file(self) -> AsyncFile:
-        """For batches."""
+        """The asyncio file, for batches."""
         return self._async()
 
     def _async(self) -> AsyncFile:
-        """After a fork it leaves the parent what is the parent's."""
+        """The asyncio file. After a fork it is first separated from the parent's buffers, lock and session."""
         if self._generation != loop_thread.generation():
             self._generation = loop_thread.generation()
             self._lock = loop_thread.new_lock()
@@ -90,7 +91,7 @@ class File(io.RawIOBase):
             return self._filesystem._run(file.read(size)) if ready is None else ready
 
     def read1(self, size: int = -1, /) -> bytes:
-        """What is at hand, for TextIOWrapper."""
+        """Up to `size` bytes, for TextIOWrapper."""
         return self.read(size if size is not None and size >= 0 else 64 << 10)
 
     def readall(self) -> bytes:
@@ -116,7 +117,7 @@ class File(io.RawIOBase):
     unlock = blocking(AsyncFile.unlock)
 
     def close(self) -> None:
-        """Flush and end. A second call does nothing."""
+        """Flush and close. A second call does nothing."""
         if self._file.closed:
             return
         file = self._async()

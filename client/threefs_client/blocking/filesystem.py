@@ -50,7 +50,7 @@ class FileSystem:
         caller: pb.Caller | None = None,
         base: "FileSystem | None" = None,
     ) -> None:
-        """`base` lends its connection."""
+        """With `base`, this object uses the connection of another one."""
         self._managers = managers
         self._options = options
         self._caller = caller
@@ -62,7 +62,7 @@ class FileSystem:
         self._connected: AsyncFileSystem | None = None
         self._closed = False
         self._unclosed = OpenFiles()
-        self._generation = loop_thread.generation()  # last, as another thread that sees it relies on the rest
+        self._generation = loop_thread.generation()  # last: a thread that sees it relies on the rest
 
     def acting_as(self, uid: int, gid: int, groups: Sequence[int] = ()) -> "FileSystem":
         """The same connection with the permissions of another user. Raises InvalidArgument.
@@ -90,7 +90,7 @@ class FileSystem:
         self._base = None
         self._start()
 
-    # ---- the loop behind ----
+    # ---- connection and loop ----
 
     def _async(self) -> AsyncFileSystem:
         if self._base is not None:
@@ -155,7 +155,7 @@ class FileSystem:
             raise failure
 
     def _track(self, file: Closable) -> None:
-        """A file is open for writing: it is closed when this object is, or the program ends."""
+        """A file is open for writing. It is closed when this object is closed, or when the program ends."""
         if self._base is not None:
             self._base._track(file)
         else:
@@ -176,7 +176,7 @@ class FileSystem:
 
     @property
     def trash(self) -> "BlockingTrash":
-        """What was removed, and how long it is kept."""
+        """Removed files, and how long they are kept."""
         return BlockingTrash(self)
 
     # ---- files ----
@@ -276,7 +276,7 @@ class FileSystem:
     create_many = blocking(AsyncFileSystem.create_many)
     remove_many = blocking(AsyncFileSystem.remove_many)
 
-    # ---- looking ----
+    # ---- reading the namespace ----
 
     stat = blocking(AsyncFileSystem.stat)
     stat_many = blocking(AsyncFileSystem.stat_many)
@@ -284,10 +284,10 @@ class FileSystem:
     usage = blocking(AsyncFileSystem.usage)
     readlink = blocking(AsyncFileSystem.readlink)
     statfs = blocking(AsyncFileSystem.statfs)
-    walk = blocking_iterator(AsyncFileSystem.walk, at_once=1)  # the caller may take directories out of each step
+    walk = blocking_iterator(AsyncFileSystem.walk, at_once=1)  # the caller may remove directories from each step
     list = blocking_iterator(AsyncFileSystem.list, at_once=1024)
 
-    # ---- changing ----
+    # ---- changing the namespace ----
 
     create = blocking(AsyncFileSystem.create)
     mkdir = blocking(AsyncFileSystem.mkdir)
@@ -334,7 +334,7 @@ class BlockingQuotas:
 
 
 class BlockingTrash:
-    """What was removed, and how long it is kept."""
+    """Removed files, and how long they are kept."""
 
     def __init__(self, filesystem: FileSystem) -> None:
         self._filesystem = filesystem

@@ -1,4 +1,4 @@
-"""Buffers of a file object: writes not sent yet, and bytes read ahead. No I/O happens here."""
+"""Buffers of a file object: unsent writes, and bytes that were read ahead. No I/O happens here."""
 
 _FIRST_AHEAD_BYTES = 64 << 10
 
@@ -6,9 +6,9 @@ Buffer = bytes | bytearray | memoryview
 
 
 class WriteBuffer:
-    """Contiguous written bytes that were not sent yet.
+    """Contiguous written bytes that are not sent yet.
 
-    It is full where the file offset is a multiple of its size, so that whole chunks are sent.
+    It is full when its end is a multiple of its size, so that whole chunks are sent.
     """
 
     def __init__(self, size_bytes: int) -> None:
@@ -21,18 +21,18 @@ class WriteBuffer:
 
     @property
     def end(self) -> int:
-        """The file offset behind the last byte; 0 when it is empty."""
+        """The file offset behind the last byte; 0 if the buffer is empty."""
         return self._start + len(self._data) if self._data else 0
 
     def room(self, offset: int) -> int:
-        """How many bytes fit at this offset; 0 when the offset does not touch the bytes in the buffer."""
+        """How many bytes fit at this offset; 0 if the offset does not touch the bytes in the buffer."""
         start = self._start if self._data else offset
         if not start <= offset <= start + len(self._data):
             return 0
         return start - start % self.size_bytes + self.size_bytes - offset
 
     def append(self, offset: int, data: Buffer) -> None:
-        """Add `data`, for which there is room; it overwrites what is there."""
+        """Add `data`, for which there must be room. It overwrites buffered bytes."""
         if not self._data:
             self._start = offset
         at = offset - self._start
@@ -52,7 +52,8 @@ class WriteBuffer:
 
 
 class ReadAhead:
-    """Bytes read ahead. The window doubles while reads are sequential; a read elsewhere fetches only its own bytes."""
+    """Bytes that were read ahead. The window doubles while reads are sequential. A read elsewhere fetches only its own
+    bytes."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes

@@ -11,21 +11,22 @@ from threefs_client.data.handles import Handle
 from threefs_client.data.hole_retry import HoleRetry
 from threefs_client.data.sparse import data_ranges
 
-#: A piece is read while the one before is written, so two pieces are in memory.
+#: A piece is read while the previous one is written, so two pieces are in memory.
 PIECE_BYTES = 8 << 20
 
 
 async def copy_range(source: Handle, offset: int, destination: Handle, at: int, length: int) -> int:
-    """Copy up to `length` bytes; returns how many, fewer only at the end of the source.
+    """Copy up to `length` bytes to offset `at` of the destination. Returns how many; fewer only at the end of the
+    source.
 
-    They are durable on all replicas when it returns. Raises InvalidArgument when the ranges overlap within one file.
+    They are durable on all replicas when it returns. Raises InvalidArgument if the ranges overlap within one file.
     """
     if offset < 0 or length < 0:
-        raise InvalidArgument(f"there is no range of {length} bytes at {offset}")
+        raise InvalidArgument(f"offset and length of a range cannot be negative: {length} bytes at {offset}")
     await source.sync()
-    patience = HoleRetry(source.context, source.file, source.session)
-    while not await patience.holes_are_final(offset, offset + length, source.file.change):
-        pass  # bytes that others are appending or cutting there are not yet final
+    retry = HoleRetry(source.context, source.file, source.session)
+    while not await retry.holes_are_final(offset, offset + length, source.file.change):
+        pass  # other clients are appending or truncating there
     length = max(0, min(length, source.length - offset))
     await destination.recheck_quota()
     destination.check_write(at, length)
@@ -51,7 +52,7 @@ async def _punch_hole(destination: Handle, begin: int, end: int) -> None:
 
 
 async def _copy(source: Handle, begin: int, end: int, destination: Handle, shift: int) -> None:
-    """One piece is read while the one before is written."""
+    """Copy a range of data, piece by piece."""
     buffers = [np.empty(min(PIECE_BYTES, end - begin), np.uint8).data for _ in range(1 + (end - begin > PIECE_BYTES))]
     writing: asyncio.Task[None] | None = None
     try:

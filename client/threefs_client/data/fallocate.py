@@ -1,8 +1,8 @@
-"""What fallocate(2) does: reserve room, punch a hole, zero a range of a file that is open for writing.
+"""fallocate(2) for a file that is open for writing: reserves room, punches a hole, or zeros a range.
 
-Storage never writes in place, so room for bytes that do not exist yet cannot be kept. Reserving sets the length, within
-the quota, after a check that there is as much free space now. A range becomes zeros by removing its chunks; a chunk
-that lies in it partly is overwritten with zeros there. Chunks that do not exist stay so.
+Storage never writes in place, so it cannot keep room for bytes that do not exist yet. To reserve means to set the
+length, within the quota, after a check of the free space. A range becomes zeros by the removal of its chunks; a chunk
+that lies only partly in it is overwritten with zeros there. Chunks that do not exist stay absent.
 """
 
 import enum
@@ -22,12 +22,12 @@ from threefs_client.data.handles import Handle
 
 
 class Allocation(enum.IntFlag):
-    """What happens to the range. The numbers are those of fallocate(2)."""
+    """What is done to the range. The numbers are those of fallocate(2)."""
 
-    RESERVE = 0  # the file reaches at least to the end of the range
-    KEEP_LENGTH = 1  # with this flag the length stays
+    RESERVE = 0  # the file becomes as long as the end of the range, if it is shorter
+    KEEP_LENGTH = 1  # the length stays
     PUNCH_HOLE = 2  # the range becomes a hole; only together with KEEP_LENGTH
-    ZERO_RANGE = 16  # the range becomes zeros, and the file reaches to its end
+    ZERO_RANGE = 16  # the range becomes zeros, and the file is extended to its end
 
 
 #: The free space is checked when the file grows by at least so many bytes.
@@ -42,7 +42,8 @@ _SUPPORTED = {
 
 
 async def allocate(handle: Handle, offset: int, length: int, mode: int = Allocation.RESERVE) -> None:
-    """Durable on all replicas when it returns. The length of earlier writes of this handle is reported as well.
+    """Allocate, punch or zero the range. The result is durable on all replicas, and the length of earlier writes of the
+    handle is reported.
 
     Raises InvalidArgument, NotSupported for other modes, FileTooLarge, QuotaExceeded, NoSpace.
     """
@@ -58,7 +59,7 @@ async def allocate(handle: Handle, offset: int, length: int, mode: int = Allocat
     if mode & (Allocation.PUNCH_HOLE | Allocation.ZERO_RANGE):
         await _zero(handle, offset, offset + length)
     elif mode & Allocation.KEEP_LENGTH:
-        handle.record_write()  # no byte changes, but local file systems change the times too
+        handle.record_write()  # no byte changes, but the times do, as on local file systems
         await handle.sync()
 
 
@@ -66,7 +67,10 @@ async def _extend(handle: Handle, end: int) -> None:
     if end - handle.length >= _SPACE_CHECK_BYTES:
         space = await handle.call(methods.STAT_FS, pb.StatFsRequest())
         if (end - handle.length) * max(1, space.replicas) > space.free_bytes:
-            raise NoSpace(f"the disks have {space.free_bytes} bytes left, for {space.replicas} copies of everything")
+            raise NoSpace(
+                f"{end - handle.length} bytes more in {space.replicas} copies do not fit: the disks have "
+                f"{space.free_bytes} bytes left"
+            )
     request = pb.ReserveRequest(
         mutation=handle.context.meta.mutation(), inode=handle.inode, session=handle.session, end=end
     )
@@ -82,7 +86,7 @@ async def _zero(handle: Handle, offset: int, end: int) -> None:
     try:
         async for updates in _zero_updates(handle, offset, end):
             await handle.apply(partial(_with_fence, handle, updates))
-    except BaseException:  # part of it may be there
+    except BaseException:  # a part of the range may be zero
         handle.record_write(outcome_unknown=True)
         raise
     handle.record_write(end, truncate_version=since)

@@ -18,14 +18,14 @@ from threefs_client.context import ClientContext
 from threefs_client.data import reads
 from threefs_client.data.hole_retry import HoleRetry
 
-#: Each open file may exceed a quota by so many bytes.
+#: An open file may exceed a quota by so many bytes before its length is reported.
 _QUOTA_SYNC_BYTES = 64 << 20
-#: A write is sent again so many times when locks of other clients were lost while it was under way.
+#: How often a write is sent again because a lock of another client was lost while it was under way.
 _MAX_FENCE_RETRIES = 8
 
 
 class AppendRange(NamedTuple):
-    """Bytes that were reserved for an append, and the truncate version for which that holds."""
+    """The range that was reserved for an append, and the truncate version for which it is valid."""
 
     offset: int
     end: int
@@ -38,31 +38,28 @@ class Handle:
     ) -> None:
         """`lease` is the number of the lease under which the write session was opened."""
         self.context = context
-        self.caller = caller  # on whose behalf; permissions were checked when the file was opened
+        self.caller = caller  # the user on whose behalf; permissions were checked by the open
         self.inode: int = inode.inode
         self.name = ""  # as the user knows it, for errors
         self.change: int = inode.change  # as of the open, or later while only this handle has changed the file
         self.file = reads.of_inode(inode)
         self.layout = self.file.layout
-        self._fence = (
-            inode.fence + 1
-        )  # sent with each write; storage refuses a write whose fence is older than a lost lock
-        self._session = session  # empty: for reading only
+        # Sent with each write. Storage refuses a write whose fence is older than a lost lock.
+        self._fence = inode.fence + 1
+        self._session = session  # empty: open for reading only
         self._lease = lease
         self._registered = False  # with the lease, as open for reading
         if not session:
             self._register()
-        self.over_quota = False  # the file may not become longer
-        self._has_quota = bool(inode.tree or inode.by_user)  # for a quota
+        self.over_quota = False  # the quota is used up: the file may not become longer
+        self._has_quota = bool(inode.tree or inode.by_user)  # its length counts for a quota
         self._reported_end = self.file.length
-        self._attempted_end = 0  # end of all writes that were begun
-        self._finished_appends_end = 0  # end of the appends that are finished
-        self._needs_sync = False  # bytes were written that were not yet reported to the meta service
-        self._reporting = asyncio.Lock()  # held while a report is on its way: until then nobody may rely on it
-        self._unsynced_end = 0  # end of the unsynced writes that were acknowledged
-        self._unsynced_version: int | None = (
-            None  # the truncate version that was known before the first of them was sent
-        )
+        self._attempted_end = 0  # greatest end of all attempted writes
+        self._finished_appends_end = 0  # greatest end of the appends that are finished
+        self._needs_sync = False  # there are writes that were not reported to the meta service yet
+        self._reporting = asyncio.Lock()  # held while a report is on its way: only its answer makes it certain
+        self._unsynced_end = 0  # greatest end of acknowledged writes that were not reported yet
+        self._unsynced_version: int | None = None  # oldest truncate version that was known before one of them was sent
         self._length_unknown = False  # a write has an unknown outcome: the meta service must ask the chains
 
     async def call(self, method: Method[Req, Rep], request: Req) -> Rep:
@@ -78,27 +75,27 @@ class Handle:
 
     @property
     def session(self) -> bytes:
-        """The write session; empty: it is open for reading only."""
+        """The write session; empty if the file is open for reading only."""
         return self._session
 
     @property
     def needs_sync(self) -> bool:
-        """Something was written that the meta service may not know of."""
+        """There are writes that the meta service may not know of."""
         return self._needs_sync or self._reporting.locked()
 
     def _register(self) -> None:
-        """A removed file is kept while it is open here. A write session does so by itself."""
+        """Keep the file while it is open for reading, even if it is removed. A write session keeps it, too."""
         self._registered = True
         self.context.lease.opened_for_read(self.inode)
 
     # ---- reading ----
 
     async def read_into(self, offset: int, view: memoryview) -> int:
-        """Fill `view` from `offset` on; returns how many bytes there were. 0 only at the end of the file."""
-        if not self._session and not self._registered:  # inherited from the parent process
+        """Fill `view` from `offset` on. Returns the number of bytes; 0 only at the end of the file."""
+        if not self._session and not self._registered:  # the handle was inherited by a forked child
             self._register()
         if offset >= self.file.length and len(view):
-            await self.refresh()  # another client may have made it longer
+            await self.refresh()  # another client may have extended it
         self.context.atime_reporter.record_read(self.file)
         wanted = min(len(view), self.file.length - offset)
         if wanted <= 0:
@@ -114,13 +111,13 @@ class Handle:
     # ---- writing ----
 
     def apply_reply(self, inode: pb.Inode) -> None:
-        """Take over the inode from the reply to a change that was made through this handle."""
+        """Take over the inode from the reply to a change that this handle made."""
         if inode.change == self.change + 1:
             self.change = inode.change  # no change of another client came between
         self.file.apply_inode(inode)
 
     def updates(self, offset: int, data: memoryview) -> Iterator[ChunkUpdate]:
-        """The chunk writes that a write at an offset consists of."""
+        """The chunk writes of a write at an offset."""
         layout = self.layout
         chains = layout.chains(self.context.cluster.routing.tables.get(layout.table_id, ()))
         at = 0
@@ -138,8 +135,8 @@ class Handle:
             at += length
 
     async def apply(self, make: Callable[[], Sequence[ChunkUpdate]]) -> None:
-        """Apply the chunk updates that `make` returns. It is asked again for each attempt after locks of other clients
-        on the file were lost.
+        """Apply the chunk updates that `make` returns. If locks of other clients on the file were lost meanwhile,
+        `make` is called again, and its updates have a newer fence.
 
         Raises SessionLost if locks of this process were lost.
         """
@@ -151,7 +148,8 @@ class Handle:
                 await self.refresh_fence()
         name = self.name or f"inode {self.inode}"
         raise Unavailable(
-            f"{name} was not written: {_MAX_FENCE_RETRIES} times others lost a lock on it during the write; try again"
+            f"{name} was not written: other clients lost a lock on it during each of {_MAX_FENCE_RETRIES} attempts; "
+            "try again"
         )
 
     async def refresh_fence(self) -> None:
@@ -167,7 +165,7 @@ class Handle:
 
     @property
     def fence(self) -> int:
-        """For changes of chunks under the session."""
+        """The fence for changes of chunks under the session."""
         return self._fence
 
     async def write(self, offset: int, data: memoryview) -> None:
@@ -181,38 +179,38 @@ class Handle:
         since = self.file.truncate_version
         try:
             await self.apply(lambda: list(self.updates(offset, data)))
-        except BaseException:  # part of it may be there
+        except BaseException:  # a part of the bytes may be written
             self.record_write(outcome_unknown=True)
             raise
         self.record_write(offset + len(data), truncate_version=since)
         await self.sync_for_quota()
 
     async def sync_for_quota(self) -> None:
-        """Report the length of a file that grows within a quota: the meta service learns of writes from the length
-        alone."""
+        """Report the length of a file that grows within a quota, because the meta service counts reported lengths."""
         if self._has_quota and self.file.written_end - self._reported_end >= _QUOTA_SYNC_BYTES:
             await self.sync()
 
     async def recheck_quota(self) -> None:
-        """If the quota was used up at the last report, ask whether it still is."""
+        """If the quota was used up at the last report, ask the meta service whether it still is."""
         if self.over_quota:
             request = pb.SyncRequest(mutation=self.context.meta.mutation(), inode=self.inode)
             self.over_quota = (await self.call(methods.SYNC, request)).over_quota
 
     async def append(self, data: memoryview) -> int:
-        """Write behind everything that any client has written or appended; returns the end. Durable when it returns."""
+        """Write behind everything that any client has written or appended. Returns the end of the bytes, which are
+        durable then."""
         if not len(data):
             return self.file.length
-        place = await self.reserve_append(len(data), self.context.meta.mutation())
+        reserved = await self.reserve_append(len(data), self.context.meta.mutation())
         try:
-            await self.write_reserved(place, data)
+            await self.write_reserved(reserved, data)
         finally:
-            self.append_finished(place)
-        return place.end
+            self.append_finished(reserved)
+        return reserved.end
 
     async def reserve_append(self, length: int, mutation: pb.Mutation) -> AppendRange:
-        """Reserve the place of the next `length` appended bytes. No other append gets that place. A repeat must carry
-        the same mutation identity, or it reserves another place."""
+        """Reserve the range of the next `length` appended bytes, which no other append gets. A repeat must have the
+        same mutation identity, or it reserves another range."""
         await self.recheck_quota()
         self.check_write(self.file.length, length)
         request = pb.ReserveRequest(mutation=mutation, inode=self.inode, session=self._session, length=length)
@@ -220,17 +218,17 @@ class Handle:
         self.apply_reply(reply.inode)
         return AppendRange(reply.offset, reply.offset + length, self.file.truncate_version)
 
-    async def write_reserved(self, place: AppendRange, data: memoryview) -> None:
-        """Write the appended bytes. After a failure it may be repeated: the bytes go to the same place."""
-        await self.write(place.offset, data)
-        self.append_finished(place)
+    async def write_reserved(self, reserved: AppendRange, data: memoryview) -> None:
+        """Write the appended bytes. After a failure this may be repeated: the bytes go to the same range."""
+        await self.write(reserved.offset, data)
+        self.append_finished(reserved)
 
-    def append_finished(self, place: AppendRange) -> None:
-        """The bytes are written, or the caller gives up."""
-        self._finished_appends_end = max(self._finished_appends_end, place.end)
+    def append_finished(self, reserved: AppendRange) -> None:
+        """The bytes are written, or the caller has given up."""
+        self._finished_appends_end = max(self._finished_appends_end, reserved.end)
 
     def check_write(self, offset: int, length: int) -> None:
-        """Raises before anything is sent."""
+        """Raise QuotaExceeded, and what `check_writable` raises, before anything is sent."""
         if self.over_quota and offset + length > self.file.length:
             raise QuotaExceeded(
                 "the quota is used up, so the file cannot become longer: remove something, or ask for a higher quota"
@@ -238,19 +236,21 @@ class Handle:
         self.check_writable(offset, length)
 
     def check_writable(self, offset: int, length: int) -> None:
-        """Raises unless such a write is possible, apart from quotas."""
+        """Raise SessionLost or FileTooLarge unless such a write is possible, apart from quotas."""
         layouts.check_range(self.layout.chunk_bytes, offset, length)
         if not self._session:
             raise SessionLost("the file is not open for writing in this process; open it again")
         self._attempted_end = max(self._attempted_end, offset + length)
         if self._lease < self.context.lease.number:
-            raise SessionLost("this process was silent for too long, and the file was closed for it; open it again")
+            raise SessionLost(
+                "the lease of this process has expired, and with it the write session; open the file again"
+            )
 
     def record_write(self, end: int = 0, *, truncate_version: int | None = None, outcome_unknown: bool = False) -> None:
-        """Bytes up to `end` are on the chains. `truncate_version` was known before they were sent.
+        """Bytes up to `end` are written. `truncate_version` was known before they were sent.
 
         If another client has truncated the file since then, only the chains know whether these bytes came before or
-        after. Therefore the next report to the meta service carries the oldest such version.
+        after the truncate. So the next report to the meta service has the oldest such version.
         """
         self._needs_sync = True
         self._length_unknown = self._length_unknown or outcome_unknown
@@ -264,7 +264,7 @@ class Handle:
                 self.file.length = max(self.file.length, end)
 
     def _fill_report(self, request: pb.SyncRequest | pb.CloseRequest) -> None:
-        """Put what is not synced into the request. From here on it counts as synced."""
+        """Put the unsynced state into the request. It counts as synced from here on."""
         request.length_hint = self._unsynced_end
         request.truncate_version = (
             self.file.truncate_version if self._unsynced_version is None else self._unsynced_version
@@ -272,7 +272,7 @@ class Handle:
         request.exact = self._length_unknown
         request.attempted_end = self._attempted_end
         request.written = self._needs_sync
-        self._needs_sync = self._length_unknown = False  # a write that ends during the call sets them again
+        self._needs_sync = self._length_unknown = False  # a write that ends during the call sets them
         self._unsynced_end, self._unsynced_version = 0, None
 
     async def sync(self) -> None:
@@ -308,7 +308,7 @@ class Handle:
             session=self._session,
         )
         end, since = self._unsynced_end, self._unsynced_version
-        self._unsynced_end, self._unsynced_version = 0, None  # writes that were acknowledged before come before the cut
+        self._unsynced_end, self._unsynced_version = 0, None  # the truncate comes after acknowledged writes
         try:
             reply = await self.call(methods.TRUNCATE, request)
         except BaseException:
@@ -332,8 +332,8 @@ class Handle:
         self.apply_reply(reply.inode)
 
     def close_request(self) -> pb.CloseRequest:
-        """The request that ends the write session. The handle has no session from here on; release the lease after the
-        call."""
+        """The request that ends the write session. The handle has no session from here on. The caller sends the
+        request, and releases the lease."""
         session, self._session = self._session, b""
         if self._reporting.locked():  # that report may come later, or fail: the chains know what it says
             self._needs_sync = self._length_unknown = True
@@ -342,13 +342,14 @@ class Handle:
         return request
 
     def close_reading(self) -> None:
-        """The file need not be kept any more. For a file that is open for reading only, this is all of `close`."""
+        """The file need not be kept for this handle any more. A file that is open for reading only needs no more to be
+        closed."""
         if self._registered:
             self._registered = False
             self.context.lease.closed_for_read(self.inode)
 
     def rebind_after_fork(self, context: ClientContext) -> None:
-        """Use the context of a forked child. What the parent has open for writing stays the parent's."""
+        """Use the context of a forked child. A write session stays with the parent."""
         self.context = context
         self._session = b""
         self._registered = False

@@ -1,8 +1,9 @@
-"""A read that finds a hole asks whether the hole is final, or bytes there are being written or cut.
+"""Repeats a read that finds a hole until the hole is final.
 
-Only the meta service knows. While another client truncates the file, or has reserved that range for an append
-(`threefs/inflight_ranges.py`), the bytes are read again after a pause. If the file has changed since before the read,
-they are read again at once: appended bytes may have arrived, and a range that was cut may have been written again.
+Only the meta service knows whether bytes are just being written or removed there. While another client truncates the
+file, or has reserved that range for an append (`threefs/flux.py`), the bytes are read again after a pause. If the file
+has changed since before the read, they are read again at once: appended bytes may have arrived, and a truncated range
+may have been written again.
 """
 
 from threefs.backoff import Backoff
@@ -18,7 +19,7 @@ _BACKOFF = Backoff(0.002, 0.1)
 
 
 class HoleRetry:
-    """One read of one file. Appends of the reader's own `session` are no reason to wait."""
+    """One read of one file. It does not wait for appends of the reader's own `session`."""
 
     def __init__(self, context: ClientContext, file: ReadFile, session: bytes = b"") -> None:
         self._context = context
@@ -28,24 +29,24 @@ class HoleRetry:
         self._attempts = 0
 
     async def read(self, offset: int, view: memoryview) -> int:
-        """Fill the view; returns fewer bytes only if the file has become shorter. Holes are zeros.
+        """Fill the view. Returns the number of bytes; fewer only if the file has become shorter. Holes are zeros.
 
-        Raises DeadlineExceeded when bytes stay in flight until the deadline of the operation.
+        Raises DeadlineExceeded if bytes stay in flux until the deadline of the operation.
         """
         wanted = len(view)
         while wanted > 0:
             change = self._file.change
             if not await self._context.reader.read_into([(self._file, offset, view[:wanted])], self._deadline):
                 return wanted
-            settled = await self.holes_are_final(offset, offset + wanted, change)
+            final = await self.holes_are_final(offset, offset + wanted, change)
             wanted = min(wanted, self._file.length - offset)
-            if settled:
+            if final:
                 break
         return max(0, wanted)
 
     async def holes_are_final(self, offset: int, end: int, change: int) -> bool:
-        """Whether holes in this range are final, so that the read need not be repeated. If they are not, it may pause
-        first. `change` is the counter of the inode that was known before the read."""
+        """Whether holes in this range are final. If not, it pauses as needed, and the read must be repeated. `change`
+        is the change counter that was known before the read."""
         request = pb.StatRequest(place=paths.inode_place(self._file.inode))
         reply = await self._context.meta.call(methods.STAT, request, timeout_s=self._context.options.timeout_s)
         inode = reply.inode

@@ -1,7 +1,7 @@
 """Plans of reads: which request goes to which storage process, and what its answer means. No I/O happens here.
 
-A read goes down once and comes back once: rows are planned (`plan_rows`, `plan_pieces`), `reads.py` sends the plans,
-and `settle` takes each answer apart. This is the hot path.
+Rows are planned once (`plan_rows`, `plan_pieces`), `reads.py` sends the plans, and `settle` takes each answer apart.
+This is the hot path.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,14 +25,14 @@ _INFINITE = float("inf")
 
 
 class ReadPlan:
-    """One request to one storage process, and where its answer goes."""
+    """One request to one storage process, and the memory for its answer."""
 
     __slots__ = ("buffer", "destinations", "endpoint", "rows", "size")
 
     def __init__(self, endpoint: ReplicaEndpoint) -> None:
         self.endpoint = endpoint
         self.rows: list[Row] = []
-        self.size = 0  # bytes asked for
+        self.size = 0  # requested bytes
         self.destinations: list[memoryview] | None = None  # None: `buffer`, with one row after the other
         self.buffer: NDArray[np.uint8] | None = None
 
@@ -48,7 +48,7 @@ class ReadPlan:
         return request
 
     def sink(self, reply: Message, size: int) -> Sequence[memoryview]:
-        """Where the payload of the reply lands."""
+        """The memory that receives the payload of the reply."""
         assert isinstance(reply, pb.ReadReply)
         if size == self.size:
             if self.destinations is not None:
@@ -65,7 +65,7 @@ class ReadPlan:
         views = []
         for place, length in zip(places, lengths, strict=True):
             if length > len(place):
-                raise ProtocolError("a read reply has more bytes than were asked for")
+                raise ProtocolError(f"a read reply has {length} bytes for a row of {len(place)}")
             if length:
                 views.append(place[:length])
         return views
@@ -89,18 +89,18 @@ def plan_rows(
 ) -> list[ReadPlan] | None:
     """Plans for (file key, offset, length) rows that each lie within one chunk and the known length of their file.
 
-    `files` has the resolved layout and the length in bytes of each file. None when a row is empty, crosses a chunk
-    boundary or reaches beyond the known end: such rows are cut into pieces, for `plan_pieces`.
+    `files` has the resolved layout and the length in bytes of each file. None if a row is empty, crosses a chunk
+    boundary or reaches beyond the known end: such rows must be cut into pieces, for `plan_pieces`.
     """
     plans: list[ReadPlan] = []
     complete = False
     try:
         complete = _fill(rows, files, request_bytes, request_rows, plans)
     finally:
-        for made in plans:
-            made.endpoint.open_plan = None
+        for plan in plans:
+            plan.endpoint.open_plan = None
             if not complete:
-                made.endpoint.load -= made.size
+                plan.endpoint.load -= plan.size
     return plans if complete else None
 
 
@@ -156,8 +156,8 @@ class Piece:
 def plan_pieces(
     pieces: Sequence[Piece], selector: ReplicaSelector, request_bytes: int, request_rows: int
 ) -> tuple[list[ReadPlan], list[Piece]]:
-    """Plans for pieces of any kind, each at a replica that was not tried yet; and the pieces whose chain has no serving
-    target. The index of a row is that of its piece."""
+    """Plans for pieces of any kind, and the pieces whose chain has no serving target. A piece is read at a replica that
+    was not tried yet, if there is one. The index of a row is that of its piece."""
     plans: list[ReadPlan] = []
     open_plans: dict[str, ReadPlan] = {}
     failed = []
@@ -188,22 +188,22 @@ def plan_pieces(
     return plans, failed
 
 
-def settle(done: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool) -> list[tuple[Row, ThreefsError]]:
+def settle(plan: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool) -> list[tuple[Row, ThreefsError]]:
     """Put the views of a plan's rows into `results`. Returns the rows that failed. Raises ProtocolError."""
-    rows = done.rows
+    rows = plan.rows
     count = len(rows)
     if not len(reply.code) == len(reply.length) == len(reply.checksum) == count:
         raise ProtocolError(f"a read reply has {len(reply.code)} rows, and {count} were requested")
     if any(reply.code) or list(reply.length) != [row[5] for row in rows]:
-        return _settle_rows(done, reply, results, verify)
-    if verify and not _verified(done, reply):
-        return _settle_rows(done, reply, results, verify)
-    if done.destinations is not None:
-        for row, place in zip(rows, done.destinations, strict=True):
+        return _settle_rows(plan, reply, results, verify)
+    if verify and not _verified(plan, reply):
+        return _settle_rows(plan, reply, results, verify)
+    if plan.destinations is not None:
+        for row, place in zip(rows, plan.destinations, strict=True):
             results[row[6]] = place
         return []
-    assert done.buffer is not None
-    view = done.buffer.data
+    assert plan.buffer is not None
+    view = plan.buffer.data
     at = 0
     for row in rows:
         end = at + row[5]
@@ -212,25 +212,25 @@ def settle(done: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool
     return []
 
 
-def _verified(done: ReadPlan, reply: pb.ReadReply) -> bool:
+def _verified(plan: ReadPlan, reply: pb.ReadReply) -> bool:
     """Whether all checksums are right. Rows of one length in one buffer are checked in a single pass."""
     checksums = reply.checksum
-    rows = done.rows
-    if done.buffer is not None:
+    rows = plan.rows
+    if plan.buffer is not None:
         length = rows[0][5]
-        if len(rows) >= 8 and length >= 512 and not length & (length - 1) and done.size == length * len(rows):
+        if len(rows) >= 8 and length >= 512 and not length & (length - 1) and plan.size == length * len(rows):
             alike = all(row[5] == length for row in rows)
             if alike:
                 whole = np.fromiter(checksums, np.dtype("<u4"), len(rows)).tobytes()
-                return combine(whole, length, length) == crc32c(done.buffer.data)
-    return all(crc32c(place) == checksum for place, checksum in zip(done.places(), checksums, strict=True))
+                return combine(whole, length, length) == crc32c(plan.buffer.data)
+    return all(crc32c(place) == checksum for place, checksum in zip(plan.places(), checksums, strict=True))
 
 
 def _settle_rows(
-    done: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool
+    plan: ReadPlan, reply: pb.ReadReply, results: list[Any], verify: bool
 ) -> list[tuple[Row, ThreefsError]]:
     failed: list[tuple[Row, ThreefsError]] = []
-    columns = zip(done.rows, done.places(), reply.code, reply.length, reply.checksum, strict=True)
+    columns = zip(plan.rows, plan.places(), reply.code, reply.length, reply.checksum, strict=True)
     for row, place, code, length, checksum in columns:
         results[row[6]] = place
         if code == _MISSING:
@@ -239,7 +239,7 @@ def _settle_rows(
             failed.append((row, error_of(code, f"read of chunk {row[3]} of inode {row[2]} at target {row[0]}")))
             continue
         elif length > len(place):
-            raise ProtocolError("a read reply has more bytes than were asked for")
+            raise ProtocolError(f"a read reply has {length} bytes for a row of {len(place)}")
         elif verify and length and crc32c(place[:length]) != checksum:
             message = f"chunk {row[3]} of inode {row[2]} from target {row[0]} did not arrive as it was sent"
             failed.append((row, ChecksumMismatch(message)))

@@ -1,4 +1,4 @@
-"""Reads of chunks: plan, send, settle. A failed row goes to another replica; a chunk that does not exist reads as
+"""Reads of chunks: plan, send, settle. A failed row is read from another replica. A chunk that does not exist reads as
 zeros."""
 
 import asyncio
@@ -25,7 +25,7 @@ from threefs_client.data.read_plans import Hole, Piece, ReadPlan, Row
 from threefs_client.data.replica_selector import ReplicaSelector, Resolved
 from threefs_client.options import Options
 
-_REQUEST_ROWS = 512  # so that the views of one answer fit into one system call
+_MAX_REQUEST_ROWS = 512  # so that the views of an answer fit into one system call
 _BACKOFF = Backoff(0.01, 0.5)
 
 
@@ -34,7 +34,7 @@ class Connection(Protocol):
 
 
 class Peers(Protocol):
-    """What is needed of threefs.rpc.peers.Peers."""
+    """The part of threefs.rpc.connection_pool.ConnectionPool that is needed here."""
 
     def live(self, address: str) -> Connection | None: ...
 
@@ -42,7 +42,7 @@ class Peers(Protocol):
 
 
 class ReadFile:
-    """What a read needs to know of a file. `length` is what this client knows of it, in bytes."""
+    """The state of a file that a read needs. `length` is the length as far as this client knows, in bytes."""
 
     __slots__ = (
         "_resolved",
@@ -63,9 +63,9 @@ class ReadFile:
         self.layout = layout
         self.length = length
         self.truncate_version = truncate_version
-        self.atime_due_ns = atime_due_ns  # from when on a read changes the access time
-        self.change = 0  # counter of the inode, as last received
-        self.written_end = 0  # end of our own last acknowledged write since the last truncate
+        self.atime_due_ns = atime_due_ns  # from this time on a read changes the access time
+        self.change = 0  # the change counter, as last received
+        self.written_end = 0  # end of this client's acknowledged writes since the last truncate
         self._routing: Routing | None = None
         self._resolved: Resolved | None = None
 
@@ -76,7 +76,7 @@ class ReadFile:
         return self._resolved
 
     def apply_inode(self, inode: meta_pb2.Inode) -> None:
-        """Take over what the meta service knows. This client's own writes may reach further until they are synced."""
+        """Take over the inode. This client's own writes may reach beyond its length until they are synced."""
         if inode.truncate_version != self.truncate_version:
             self.truncate_version = inode.truncate_version
             self.written_end = 0
@@ -125,15 +125,15 @@ class Reader:
     ) -> tuple[list[memoryview], set[int]] | None:
         """Read (file key, offset, length) rows that each lie within one chunk and the known length of their file.
 
-        Returns the views, and the indexes of rows that are holes at least in part. None when a row is of another kind,
-        or its chain has no serving target: then the caller uses `read_into`.
+        Returns the views, and the indexes of rows that are holes at least in part. None if a row is of another kind, or
+        its chain has no serving target: the caller must use `read_into` then.
         """
         selector = self._current_selector()
         try:
-            known = {key: (file.resolve(selector), file.length) for key, file in files.items()}
+            resolved = {key: (file.resolve(selector), file.length) for key, file in files.items()}
         except NotServing:
             return None
-        plans = read_plans.plan_rows(rows, known, self._options.request_bytes, _REQUEST_ROWS)
+        plans = read_plans.plan_rows(rows, resolved, self._options.request_bytes, _MAX_REQUEST_ROWS)
         if plans is None:
             return None
         if places is not None:
@@ -147,7 +147,7 @@ class Reader:
         return _split_holes(results, () if not failed else (row[6] for row, _ in failed))
 
     async def read_into(self, parts: Iterable[tuple[ReadFile, int, memoryview]], deadline: float) -> bool:
-        """Fill each view from its file at an offset. Returns True when part of it is a hole, filled with zeros."""
+        """Fill each view from its file at an offset. Returns whether a part of them is a hole, filled with zeros."""
         pieces = []
         for file, offset, view in parts:
             at = 0
@@ -162,7 +162,7 @@ class Reader:
         while pieces:
             routing = self._cluster.routing
             plans, failed = read_plans.plan_pieces(
-                pieces, self._current_selector(), self._options.request_bytes, _REQUEST_ROWS
+                pieces, self._current_selector(), self._options.request_bytes, _MAX_REQUEST_ROWS
             )
             results: list[Any] = [None] * len(pieces)
             for row, error in await self._send_plans(plans, results, deadline):
@@ -193,7 +193,7 @@ class Reader:
                 except ThreefsError as error:
                     if error.retry in (Retry.SAFE, Retry.UNKNOWN):
                         self._selector.penalize(plan.endpoint, self._clock.monotonic())
-                    plan.buffer = None  # the old one may still be filled by a late answer
+                    plan.buffer = None  # a late answer may still fill the old one
                     for row, place in zip(plan.rows, plan.places(), strict=True):
                         results[row[6]] = place
                         failed.append((row, error))
@@ -224,11 +224,11 @@ class Reader:
         plan.endpoint.load -= plan.size - len(plan.rows)
         self._budget.give(plan.size)
         if not call.cancelled():
-            call.exception()  # retrieved, because the caller may have been cancelled
+            call.exception()  # counts as retrieved: the caller may have been cancelled
 
     def _needs_pause(self, failed: list[Piece], deadline: float) -> bool:
-        """Whether to pause before the next attempt, as no other replica can be tried now. Raises an error that no
-        attempt can mend, or the last one after the deadline."""
+        """Whether to pause before the next attempt, because no other replica can be tried now. Raises an error that no
+        attempt can mend, and after the deadline the last error."""
         pause = False
         late = self._clock.monotonic() >= deadline
         selector = self._current_selector()
@@ -265,7 +265,7 @@ def _failed_piece(file: ReadFile, row: Row, place: Any, error: ThreefsError) -> 
 
 
 def _split_holes(results: list[Any], reread: Iterable[int]) -> tuple[list[memoryview], set[int]]:
-    holes = set(reread)  # which may have become holes
+    holes = set(reread)  # rows that were read again may be holes
     for index, result in enumerate(results):
         if type(result) is Hole:
             results[index] = result.place

@@ -1,4 +1,5 @@
-"""Which replica a read goes to: the storage process with the fewest outstanding bytes of this client, else in turn."""
+"""Selects the replica for a read: at the storage process with the fewest outstanding bytes of this client, else in
+turn."""
 
 from collections.abc import Iterable
 
@@ -7,7 +8,7 @@ from threefs.ids import ChainId
 from threefs.layout import FileLayout
 from threefs.routing import Routing
 
-#: A process that failed counts as having so many bytes outstanding for a while: other replicas are chosen first.
+#: A process that failed counts as having so many bytes outstanding for a while, so other replicas are chosen first.
 _PENALTY = 1 << 50
 _PENALTY_S = 1.0
 
@@ -19,7 +20,8 @@ class ReplicaEndpoint:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        # Bytes requested and not yet answered, plus one per row ever requested: the latter breaks ties in turn.
+        # Bytes that are requested and not answered yet, plus one per row ever requested, which makes equal ones take
+        # turns.
         self.load = 0
         self.open_plan: object = None  # used by the planner within one step
 

@@ -1,7 +1,7 @@
-"""Where a file has data and where it has holes, by the chunks on its chains.
+"""Finds the data and the holes of a file, from the list of its chunks.
 
-A chunk that does not exist is a hole, and so is the range behind the stored bytes of a chunk. So a hole is found if it
-takes a whole chunk, or the end of one.
+A chunk that does not exist is a hole, and so is the range behind the stored bytes of a chunk. So a hole is found only
+if it is a whole chunk, or the end of one.
 """
 
 from collections.abc import AsyncIterator

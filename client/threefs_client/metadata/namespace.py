@@ -1,4 +1,4 @@
-"""Operations on names: all calls of the meta service but those for open files."""
+"""Operations on names: all calls of the meta service except those for open files."""
 
 import os
 import stat
@@ -40,7 +40,7 @@ class NamespaceApi:
 
     @property
     def trash(self) -> Trash:
-        """What was removed, and how long it is kept."""
+        """Removed files, and how long they are kept."""
         return Trash(self)
 
     # ---- many at once ----
@@ -91,7 +91,7 @@ class NamespaceApi:
         change.create.mutation.CopyFrom(self.context.meta.mutation())
         return pb.Changed(create=await self._call(methods.CREATE, change.create))
 
-    # ---- looking ----
+    # ---- reading ----
 
     async def stat(self, path: Path, *, follow: bool = True) -> Attributes:
         """The attributes of a path. Raises NotFound, NotADirectory, TooManySymlinks."""
