@@ -1,10 +1,11 @@
 """Manager and three storage services as real processes: chunks through the chain."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -70,16 +71,18 @@ class Chain:
             if program.process.poll() is None:
                 program.stop()
 
-    def run(self, test: Callable[["Client"], Awaitable[None]]) -> None:
-        async def main() -> None:
-            peers = ConnectionPool(RealNet(), Identity("", os.urandom(16).hex()))
-            cluster = RoutingWatcher(peers, [self.manager.address])
-            await cluster.start(5)
-            await test(Client(peers, cluster))
-            await cluster.close()
-            await peers.close()
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator["Client"]:
+        peers = ConnectionPool(RealNet(), Identity("", os.urandom(16).hex()))
+        cluster = RoutingWatcher(peers, [self.manager.address])
+        await cluster.start(5)
+        yield Client(peers, cluster)
+        await cluster.close()
+        await peers.close()
 
-        asyncio.run(main())
+    async def all_serve(self) -> None:
+        async with self.client() as client:
+            await client.all_serve()
 
 
 class Client:
@@ -132,13 +135,13 @@ def _front(into: memoryview, reply: object, size: int) -> list[memoryview]:
 def chain(tmp_path: Path) -> Iterator[Chain]:
     chain = Chain(tmp_path)
     chain.start()
-    chain.run(Client.all_serve)
+    asyncio.run(chain.all_serve())
     yield chain
     chain.end()
 
 
-def test_an_acknowledged_write_is_the_same_on_every_replica(chain: Chain) -> None:
-    async def test(client: Client) -> None:
+async def test_an_acknowledged_write_is_the_same_on_every_replica(chain: Chain) -> None:
+    async with chain.client() as client:
         for number, length in enumerate((1, 4096, 5000, 70_000, MIB - 1, MIB)):
             data = os.urandom(length)
             applied = await client.chunks.write(LAYOUT, INODE, number, 0, data, timeout_s=60)
@@ -157,24 +160,13 @@ def test_an_acknowledged_write_is_the_same_on_every_replica(chain: Chain) -> Non
         assert {code for code, _, _ in await client.replicas(5)} == {52}
         assert await client.chunks.last_chunk(LAYOUT, INODE, timeout_s=60) == (4, MIB - 1)
 
-    chain.run(test)
 
-
-def test_everything_killed_and_started_again_has_what_was_acknowledged(chain: Chain) -> None:
+async def test_everything_killed_and_started_again_has_what_was_acknowledged(chain: Chain) -> None:
     data = {number: os.urandom(10_000 + number) for number in range(20)}
-
-    async def write(client: Client) -> None:
+    async with chain.client() as client:
         await asyncio.gather(
             *(client.chunks.write(LAYOUT, INODE, n, 0, part, timeout_s=60) for n, part in data.items())
         )
-
-    async def check(client: Client) -> None:
-        await client.all_serve()
-        for number, part in data.items():
-            assert await client.replicas(number) == [(0, 1, part)] * 3
-            await client.chunks.write(LAYOUT, INODE, number, 0, part, timeout_s=60)
-
-    chain.run(write)
     for program in (*chain.storage, chain.manager):
         program.kill()
     chain.manager.start()
@@ -182,10 +174,14 @@ def test_everything_killed_and_started_again_has_what_was_acknowledged(chain: Ch
         program.launch()
     for program in chain.storage:
         program.wait_ready()
-    chain.run(check)
+    async with chain.client() as client:
+        await client.all_serve()
+        for number, part in data.items():
+            assert await client.replicas(number) == [(0, 1, part)] * 3
+            await client.chunks.write(LAYOUT, INODE, number, 0, part, timeout_s=60)
 
 
-def test_random_bytes_at_a_storage_port_do_no_harm(chain: Chain) -> None:
+async def test_random_bytes_at_a_storage_port_do_no_harm(chain: Chain) -> None:
     host, port = chain.storage[0].address.rsplit(":", 1)
     for size in (1, 32, 5000, 100_000):
         with socket.create_connection((host, int(port)), timeout=60) as stream:
@@ -193,9 +189,6 @@ def test_random_bytes_at_a_storage_port_do_no_harm(chain: Chain) -> None:
                 stream.sendall(os.urandom(size))
             except OSError:
                 continue
-
-    async def test(client: Client) -> None:
+    async with chain.client() as client:
         await client.chunks.write(LAYOUT, INODE, 0, 0, b"still here", timeout_s=60)
         assert await client.replicas(0) == [(0, 1, b"still here")] * 3
-
-    chain.run(test)

@@ -16,7 +16,7 @@ from threefs_storage.chain.resync import row_of
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of
 from tests.harness.history import Kind, Operation
 from tests.harness.linearizability import check, check_versions
-from tests.harness.rpc import run
+from tests.harness.rpc import on_a_loop
 from threefs.errors import ChunkNotFound, StaleWrite, ThreefsError
 
 LENGTH = 64
@@ -158,10 +158,8 @@ async def play(chain: TestChain, steps: list[tuple[str, int]]) -> None:
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=4, max_size=30))
-def test_what_clients_see_fits_one_order(steps: list[tuple[str, int]]) -> None:
-    async def test() -> None:
-        with tempfile.TemporaryDirectory() as directory:
-            async with chain_of(Path(directory)) as chain:
-                await play(chain, steps)
-
-    run(test)
+@on_a_loop
+async def test_what_clients_see_fits_one_order(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        async with chain_of(Path(directory)) as chain:
+            await play(chain, steps)

@@ -4,7 +4,8 @@ as there is room, without a restart."""
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-def in_engine(disk: Path, body: Callable[[ChunkEngine], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with opened(disk / "target", SETTINGS) as engine:
-            await body(engine)
-
-    asyncio.run(main())
+def engine_on(disk: Path) -> AbstractAsyncContextManager[ChunkEngine]:
+    return opened(disk / "target", SETTINGS)
 
 
 async def until_records_fail(engine: ChunkEngine) -> None:
@@ -124,8 +121,8 @@ def test_a_table_that_has_lost_something_takes_no_more_writes(small_disk: Path) 
     asyncio.run(main())
 
 
-def test_chunks_can_be_removed_from_a_disk_filled_to_the_brim_and_then_there_is_room(small_disk: Path) -> None:
-    async def test(engine: ChunkEngine) -> None:
+async def test_chunks_can_be_removed_from_a_disk_filled_to_the_brim_and_then_there_is_room(small_disk: Path) -> None:
+    async with engine_on(small_disk) as engine:
         other = Other(small_disk)
         for number in range(20):
             await put(engine, ChunkId(1, number), DATA)
@@ -144,17 +141,13 @@ def test_chunks_can_be_removed_from_a_disk_filled_to_the_brim_and_then_there_is_
         assert engine.read_only is None
         await put(engine, ChunkId(2, 0), b"now there is")
         other.leave()
-
-    async def check(engine: ChunkEngine) -> None:
+    async with engine_on(small_disk) as engine:
         assert [await read_all(engine, ChunkId(1, number)) for number in range(20)] == [None] * 15 + [DATA] * 5
         assert await read_all(engine, ChunkId(2, 0)) == b"now there is"
 
-    in_engine(small_disk, test)
-    in_engine(small_disk, check)
 
-
-def test_when_others_leave_the_disk_everything_goes_on(small_disk: Path) -> None:
-    async def test(engine: ChunkEngine) -> None:
+async def test_when_others_leave_the_disk_everything_goes_on(small_disk: Path) -> None:
+    async with engine_on(small_disk) as engine:
         other = Other(small_disk)
         await put(engine, ChunkId(1, 0), DATA)
         other.fill()
@@ -173,16 +166,12 @@ def test_when_others_leave_the_disk_everything_goes_on(small_disk: Path) -> None
         assert engine.failure is None and engine.read_only is None
         assert engine.space().used_bytes == used, "no block is lost"
         await put(engine, ChunkId(1, 1), DATA)
-
-    async def check(engine: ChunkEngine) -> None:
+    async with engine_on(small_disk) as engine:
         assert await read_all(engine, ChunkId(1, 0)) == await read_all(engine, ChunkId(1, 1)) == DATA
 
-    in_engine(small_disk, test)
-    in_engine(small_disk, check)
 
-
-def test_a_chunk_can_be_cut_when_clients_writes_find_no_room(small_disk: Path) -> None:
-    async def test(engine: ChunkEngine) -> None:
+async def test_a_chunk_can_be_cut_when_clients_writes_find_no_room(small_disk: Path) -> None:
+    async with engine_on(small_disk) as engine:
         number = 0
         with pytest.raises(NoSpace):
             while True:
@@ -195,11 +184,9 @@ def test_a_chunk_can_be_cut_when_clients_writes_find_no_room(small_disk: Path) -
         await engine.recover()
         assert engine.read_only is None
 
-    in_engine(small_disk, test)
 
-
-def test_a_block_whose_record_found_no_room_is_free_again(small_disk: Path) -> None:
-    async def test(engine: ChunkEngine) -> None:
+async def test_a_block_whose_record_found_no_room_is_free_again(small_disk: Path) -> None:
+    async with engine_on(small_disk) as engine:
         other = Other(small_disk)
         for number in range(60):
             await put(engine, ChunkId(1, number), DATA[:60_000])
@@ -215,5 +202,3 @@ def test_a_block_whose_record_found_no_room_is_free_again(small_disk: Path) -> N
         kept = engine.space().chunks
         await put(engine, ChunkId(3, 0), b"x")
         assert engine.space().used_bytes == (kept + 1) * (64 << 10)
-
-    in_engine(small_disk, test)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.harness.rpc import RawPeer, Served, TcpNet, announcing, hello_frame, identity, run
+from tests.harness.rpc import RawPeer, Served, TcpNet, announcing, hello_frame, identity
 from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
 from threefs.rpc import frames, handshake
 from threefs.rpc.connection_pool import ConnectionPool
@@ -99,29 +99,26 @@ async def test_a_false_answer_ends_the_call_in_words(what: str) -> None:
         await peers.close()
 
 
-def test_a_place_that_cannot_be_told_ends_the_connection_and_not_only_a_turn_of_the_loop() -> None:
+@pytest.mark.parametrize("loop", ["asyncio"])
+async def test_a_place_that_cannot_be_told_ends_the_connection_and_not_only_a_turn_of_the_loop(loop: str) -> None:
     """The call waited for its whole time, and so did all others of the connection."""
+    caught: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: caught.append(context["exception"]))
+    async with lying_server(lambda n: [answer(n, SIZE) + bytes(SEGMENT_BYTES)]) as address:
+        peers = ConnectionPool(TcpNet(), identity())
 
-    async def test() -> None:
-        caught: list[object] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: caught.append(context["exception"]))
-        async with lying_server(lambda n: [answer(n, SIZE) + bytes(SEGMENT_BYTES)]) as address:
-            peers = ConnectionPool(TcpNet(), identity())
+        def sink(_: pb.ReadReply, size: int) -> list[memoryview]:
+            raise ZeroDivisionError
 
-            def sink(_: pb.ReadReply, size: int) -> list[memoryview]:
-                raise ZeroDivisionError
-
-            connection = await peers.connect(address, 5)
-            mine = connection.call(READ, pb.ReadRequest(), timeout_s=12, sink=sink)
-            other = connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=12)
-            with pytest.raises(ConnectionLost, match="could not be processed"):
-                await mine
-            with pytest.raises(ConnectionLost):
-                await other
-            await peers.close()
-        assert [type(error) for error in caught] == [ZeroDivisionError]
-
-    run(test, "asyncio")
+        connection = await peers.connect(address, 5)
+        mine = connection.call(READ, pb.ReadRequest(), timeout_s=12, sink=sink)
+        other = connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=12)
+        with pytest.raises(ConnectionLost, match="could not be processed"):
+            await mine
+        with pytest.raises(ConnectionLost):
+            await other
+        await peers.close()
+    assert [type(error) for error in caught] == [ZeroDivisionError]
 
 
 HELLOS = {
@@ -199,38 +196,36 @@ MISCHIEF: dict[str, list[bytes]] = {
 
 @pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("what", MISCHIEF)
-def test_mischief_of_one_leaves_nothing_and_others_are_served(what: str, reads: bool) -> None:
-    async def test() -> None:
-        async with Served(limits=Limits(payload_s=0.5, stall_s=2.0)) as (server, peers, address):
-            caught: list[object] = []
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: caught.append(context))
+@pytest.mark.parametrize("loop", ["asyncio"])
+async def test_mischief_of_one_leaves_nothing_and_others_are_served(loop: str, what: str, reads: bool) -> None:
+    async with Served(limits=Limits(payload_s=0.5, stall_s=2.0)) as (server, peers, address):
+        caught: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: caught.append(context))
 
-            async def write(call: object) -> None:
-                await asyncio.sleep(0.01)
-                call.reply(pb.WriteReply())  # type: ignore[attr-defined]
+        async def write(call: object) -> None:
+            await asyncio.sleep(0.01)
+            call.reply(pb.WriteReply())  # type: ignore[attr-defined]
 
-            async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
-                return pb.SpaceInfoReply()
+        async def space(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+            return pb.SpaceInfoReply()
 
-            server.add(WRITE, write)
-            server.serve(SPACE_INFO, space)
-            async with RawPeer(address) as raw:
-                await raw.greet()
-                if not reads:
-                    raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
-                for piece in MISCHIEF[what]:
-                    raw.writer.write(piece)
-                await asyncio.sleep(0.05)
-                await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=20)
-                assert server.pool.lent_bytes <= MIB
-            while len(server._connections) > 1:
-                await asyncio.sleep(0.01)
-            (session,) = server._connections
-            assert not session.calls and server.pool.lent == 0
-            assert server.calls_bytes == server.bodies.bytes == server.queued.total_bytes == 0
-            assert not caught
-
-    run(test, "asyncio")
+        server.add(WRITE, write)
+        server.serve(SPACE_INFO, space)
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            if not reads:
+                raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for piece in MISCHIEF[what]:
+                raw.writer.write(piece)
+            await asyncio.sleep(0.05)
+            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=20)
+            assert server.pool.lent_bytes <= MIB
+        while len(server._connections) > 1:
+            await asyncio.sleep(0.01)
+        (session,) = server._connections
+        assert not session.calls and server.pool.lent == 0
+        assert server.calls_bytes == server.bodies.bytes == server.queued.total_bytes == 0
+        assert not caught
 
 
 @pytest.mark.parametrize(

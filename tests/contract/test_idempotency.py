@@ -13,7 +13,7 @@ from threefs_meta.service import bind
 from threefs_meta.store.inode_numbers import InodeAllocator
 
 from tests.harness.cluster import LocalCluster
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench
 from tests.harness.mutation_script import Call, Script
 from threefs.env.net import RealNet
 from threefs.rpc import methods
@@ -57,20 +57,18 @@ async def another(bench: MetaBench) -> Service:
     return Service(context)
 
 
-@pytest.mark.parametrize("trouble", [0.0, 0.3])
-def test_the_first_answer_comes_again(trouble: float) -> None:
+@pytest.mark.parametrize(
+    "store", ["good", pytest.param("troubled", marks=pytest.mark.trouble(conflict_rate=0.3, unknown_rate=0.3))]
+)
+async def test_the_first_answer_comes_again(bench: MetaBench, store: str) -> None:
     """Also where the store itself often does not say whether it has committed."""
-
-    async def test(bench: MetaBench) -> None:
-        first = Service(bench.context)
-        script = Script(first.call, "/script")
-        await script.run()
-        before = await script.state(first.call)
-        for service in (first, await another(bench)):
-            assert await script.repeat(service.call) == []
-            assert await script.state(service.call) == before, "a repeated mutation changes nothing"
-
-    run(test, conflict_rate=trouble, unknown_rate=trouble)
+    first = Service(bench.context)
+    script = Script(first.call, "/script")
+    await script.run()
+    before = await script.state(first.call)
+    for service in (first, await another(bench)):
+        assert await script.repeat(service.call) == []
+        assert await script.state(service.call) == before, "a repeated mutation changes nothing"
 
 
 async def test_after_others_have_changed_everything(bench: MetaBench) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.chain_harness import chain_of
-from tests.harness.rpc import NETS, RawPeer, Served, announcing, hello_frame, identity, run
+from tests.harness.rpc import NETS, RawPeer, Served, announcing, hello_frame, identity
 from threefs.env.net import RealNet
 from threefs.errors import ConnectionLost, DeadlineExceeded, LimitExceeded, Overloaded, Retry, ThreefsError
 from threefs.ids import ChunkId
@@ -82,40 +82,38 @@ async def test_a_peer_that_reads_nothing_is_not_listened_to_any_more(tmp_path: P
         assert server.queued.total_bytes == 0
 
 
-def test_many_peers_that_read_nothing_have_one_bound_together_and_give_way_to_others() -> None:
-    async def test() -> None:
-        # These peers are asyncio's own streams, which stop reading when they are told to.
-        limits = Limits(queued_bytes=4 * MIB, process_bytes=16 * MIB)
-        async with Served(limits=limits) as (server, peers, address):
-            add_reads(server, 2 * MIB)
-            raws = [RawPeer(address) for _ in range(20)]
-            for raw in raws:
-                await raw.__aenter__()
-                await raw.greet()
-                raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
-                raw.writer.write(b"".join(read_request(call_id) for call_id in range(1, 9)))
-            peak = 0
-            for _ in range(40):
-                await asyncio.sleep(0.01)
-                peak = max(peak, server.pool.lent_bytes)
-            assert 8 * MIB < peak <= 16 * MIB
-            place = memoryview(bytearray(2 * MIB))
+@pytest.mark.parametrize("loop", ["asyncio"])
+async def test_many_peers_that_read_nothing_have_one_bound_together_and_give_way_to_others(loop: str) -> None:
+    # These peers are asyncio's own streams, which stop reading when they are told to.
+    limits = Limits(queued_bytes=4 * MIB, process_bytes=16 * MIB)
+    async with Served(limits=limits) as (server, peers, address):
+        add_reads(server, 2 * MIB)
+        raws = [RawPeer(address) for _ in range(20)]
+        for raw in raws:
+            await raw.__aenter__()
+            await raw.greet()
+            raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            raw.writer.write(b"".join(read_request(call_id) for call_id in range(1, 9)))
+        peak = 0
+        for _ in range(40):
+            await asyncio.sleep(0.01)
+            peak = max(peak, server.pool.lent_bytes)
+        assert 8 * MIB < peak <= 16 * MIB
+        place = memoryview(bytearray(2 * MIB))
 
-            async def served() -> bool:
-                try:
-                    await peers.call(address, READ, pb.ReadRequest(), timeout_s=5, sink=lambda _, n: [place])
-                except Overloaded:
-                    await asyncio.sleep(0.1)
-                    return False
-                return True
+        async def served() -> bool:
+            try:
+                await peers.call(address, READ, pb.ReadRequest(), timeout_s=5, sink=lambda _, n: [place])
+            except Overloaded:
+                await asyncio.sleep(0.1)
+                return False
+            return True
 
-            async with asyncio.timeout(10):  # they are let go of long before they are given up
-                while not await served():
-                    pass
-            for raw in raws:
-                raw.writer.transport.abort()
-
-    run(test, "asyncio")
+        async with asyncio.timeout(10):  # they are let go of long before they are given up
+            while not await served():
+                pass
+        for raw in raws:
+            raw.writer.transport.abort()
 
 
 async def test_bodies_of_answers_have_a_bound_too() -> None:
@@ -217,25 +215,22 @@ async def test_what_passes_more_services_leaves_room_for_what_has_come_to_its_la
         await asyncio.gather(*kept)
 
 
-def test_who_asks_for_room_may_be_the_one_who_is_let_go_of() -> None:
+@pytest.mark.parametrize("loop", ["asyncio"])
+async def test_who_asks_for_room_may_be_the_one_who_is_let_go_of(loop: str) -> None:
     """Its call is not begun: nobody would end it."""
-
-    async def test() -> None:
-        async with Served(limits=Limits(process_bytes=64 * MIB)) as (server, _, address):
-            add_reads(server, 40 * MIB)
-            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
-            async with RawPeer(address) as raw:
-                await raw.greet()
-                raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
-                raw.writer.write(read_request(1))
-                await until(lambda: server.pool.lent == 1)
-                (session,) = server._connections
-                session.progress.sending_s = 1000.0  # it takes very little
-                raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 16 * MIB, 60_000))
-                await until(lambda: not server._connections)
-                assert server.pool.lent == 0 and not session.calls
-
-    run(test, "asyncio")
+    async with Served(limits=Limits(process_bytes=64 * MIB)) as (server, _, address):
+        add_reads(server, 40 * MIB)
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            raw.writer.transport.pause_reading()  # type: ignore[attr-defined]
+            raw.writer.write(read_request(1))
+            await until(lambda: server.pool.lent == 1)
+            (session,) = server._connections
+            session.progress.sending_s = 1000.0  # it takes very little
+            raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 16 * MIB, 60_000))
+            await until(lambda: not server._connections)
+            assert server.pool.lent == 0 and not session.calls
 
 
 async def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:

@@ -1,8 +1,10 @@
 """A meta service in memory: real operations and a real chunk client over engines of the test's own memory."""
 
 import contextlib
+import functools
+import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from threefs_meta.context import Context
 from threefs_meta.garbage_collector import GarbageCollector
@@ -43,6 +45,7 @@ from threefs.leases import LEASE_TICKS
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 
+P = ParamSpec("P")
 T = TypeVar("T")
 CLIENT = bytes(range(16))
 SESSION = b"s" * 16
@@ -347,6 +350,21 @@ class MetaBench:
 
 def at(path: str | bytes, base: int = 0) -> pb.Place:
     return pb.Place(base=base, path=path.encode() if isinstance(path, str) else path)
+
+
+def with_bench(test: Callable[Concatenate[MetaBench, P], Awaitable[None]]) -> Callable[P, None]:
+    """For a coroutine below `@given`: each example gets a bench of its own, which must pass the audit in the end."""
+
+    @functools.wraps(test)
+    def example(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(lambda bench: test(bench, *args, **kwargs))
+
+    # The examples are for the rest of its parameters.
+    signature = inspect.signature(test)
+    example.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values()][1:]
+    )
+    return example
 
 
 def run(test: Callable[[MetaBench], Awaitable[T]], **options: float) -> T:

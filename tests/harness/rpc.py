@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import uvloop
 
@@ -17,6 +18,7 @@ from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.server import Server
 
+P = ParamSpec("P")
 LOOPS = ("asyncio", "uvloop")
 
 
@@ -29,6 +31,16 @@ def run(test: Callable[[], Awaitable[None]], loop: str = "uvloop") -> None:
         uvloop.run(main())
     else:
         asyncio.run(main())
+
+
+def on_a_loop(test: Callable[P, Awaitable[None]]) -> Callable[P, None]:
+    """For a coroutine below `@given`: each example runs on a loop of its own."""
+
+    @functools.wraps(test)
+    def example(*args: P.args, **kwargs: P.kwargs) -> None:
+        run(functools.partial(test, *args, **kwargs))
+
+    return example
 
 
 def announcing(frame: bytes, body_bytes: int) -> bytes:

@@ -1,7 +1,9 @@
 """The faults of the simulated network: each does what it says, and nothing more."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
+from typing import Concatenate, ParamSpec
 
 import pytest
 
@@ -51,12 +53,18 @@ def simulate(test: Callable[[Hosts], Awaitable[None]]) -> int:
     return loop.digest
 
 
-def simulated(test: Callable[[Hosts], Awaitable[None]]) -> Callable[[], None]:
+P = ParamSpec("P")
+
+
+def simulated(test: Callable[Concatenate[Hosts, P], Awaitable[None]]) -> Callable[P, None]:
     """Runs a test on hosts of its own."""
 
-    def run() -> None:
-        simulate(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        simulate(lambda hosts: test(hosts, *args, **kwargs))
 
+    # pytest gives the test the rest of its parameters.
+    signature = inspect.signature(test)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values()][1:])  # type: ignore[attr-defined]
     return run
 
 
@@ -195,22 +203,20 @@ async def test_an_idle_connection_survives_a_block(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("way", [("a", "b"), ("b", "a")])
-def test_a_block_of_either_way_stops_connection_attempts(way: tuple[str, str]) -> None:
-    async def test(hosts: Hosts) -> None:
-        _, _, address = await hosts.connected()
-        hosts.fabric.block(*way)
+@simulated
+async def test_a_block_of_either_way_stops_connection_attempts(hosts: Hosts, way: tuple[str, str]) -> None:
+    _, _, address = await hosts.connected()
+    hosts.fabric.block(*way)
 
-        async def fails() -> None:
-            with pytest.raises(Unavailable, match=f"{address}: no answer in time"):
-                await hosts.near.connect(address, 3)
+    async def fails() -> None:
+        with pytest.raises(Unavailable, match=f"{address}: no answer in time"):
+            await hosts.near.connect(address, 3)
 
-        assert await lasts(hosts.loop, fails()) == pytest.approx(3)
-        attempt = asyncio.ensure_future(hosts.near.connect(address, 3))
-        await asyncio.sleep(1)
-        hosts.fabric.unblock(*way)
-        assert isinstance(await attempt, SimStream), "the attempt is repeated meanwhile"
-
-    simulate(test)
+    assert await lasts(hosts.loop, fails()) == pytest.approx(3)
+    attempt = asyncio.ensure_future(hosts.near.connect(address, 3))
+    await asyncio.sleep(1)
+    hosts.fabric.unblock(*way)
+    assert isinstance(await attempt, SimStream), "the attempt is repeated meanwhile"
 
 
 @simulated
@@ -374,8 +380,8 @@ async def test_nothing_is_kept_of_connections_that_have_ended(hosts: Hosts) -> N
 
 
 def test_a_seed_is_the_same_run() -> None:
-    async def test(hosts: Hosts) -> None:
+    async def transfer(hosts: Hosts) -> None:
         one, other, _ = await hosts.connected()
         await asyncio.gather(send(one, bytes(5 << 20)), receive(other, 5 << 20))
 
-    assert simulate(test) == simulate(test)
+    assert simulate(transfer) == simulate(transfer)

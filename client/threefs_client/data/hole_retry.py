@@ -1,7 +1,7 @@
 """Repeats a read that finds a hole until the hole is final.
 
 Only the meta service knows whether bytes are just being written or removed there. While another client truncates the
-file, or has reserved that range for an append (`threefs/flux.py`), the bytes are read again after a pause. If the file
+file, or has reserved that range for an append (`threefs/inflight_ranges.py`), the bytes are read again after a pause. If the file
 has changed since before the read, they are read again at once: appended bytes may have arrived, and a truncated range
 may have been written again.
 """

@@ -29,7 +29,7 @@ from threefs_meta.ops.truncate import truncate
 from threefs_meta.ops.xattr import remove_xattr, set_xattr
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
 from threefs.errors import InvalidArgument
 from threefs.kv.engine_api import Transaction
 from threefs.kv.rocks import RocksEngine
@@ -131,25 +131,7 @@ async def test_an_identity_belongs_to_one_method(bench: MetaBench) -> None:
         await remove(bench.context, pb.RemoveRequest(mutation=mutation, place=at("/a")))
 
 
-def test_old_memories_go_and_young_ones_stay() -> None:
-    async def test(fs: MetaBench) -> None:
-        others = [bytes([number]) * 16 for number in (200, 201, 255)]
-        for request in range(300):
-            await make(fs, CLIENT, request + 1000)
-        for client in others:
-            await make(fs, client, 1)
-        keep = math.ceil(REPLAYS_KEPT_S / fs.context.logical_clock.tick_s)
-        await fs.pass_ticks(keep)
-        await make(fs, CLIENT, 5000)
-        await make(fs, others[1], 2)
-        fs.clock.advance(10 * REPLAYS_KEPT_S)  # a clock alone, which may be wrong, does not count
-        for _ in range(3):
-            await fs.collector.expire_replays()
-        assert len(await memories(fs)) == 305, "half an hour is not over"
-        await fs.pass_ticks(2)
-        for _ in range(3):
-            await fs.collector.expire_replays()
-        assert await memories(fs) == sorted([keys.replay(CLIENT, 5000), keys.replay(others[1], 2)])
+async def test_old_memories_go_and_young_ones_stay(bench: MetaBench) -> None:
 
     async def make(fs: MetaBench, client: bytes, request: int) -> None:
         place = at(f"/{client[0]}.{request}")
@@ -158,7 +140,23 @@ def test_old_memories_go_and_young_ones_stay() -> None:
     async def memories(fs: MetaBench) -> list[bytes]:
         return [key for key, _ in await fs.engine.begin().get_range(*keys.REPLAYS)]
 
-    run(test)
+    others = [bytes([number]) * 16 for number in (200, 201, 255)]
+    for request in range(300):
+        await make(bench, CLIENT, request + 1000)
+    for client in others:
+        await make(bench, client, 1)
+    keep = math.ceil(REPLAYS_KEPT_S / bench.context.logical_clock.tick_s)
+    await bench.pass_ticks(keep)
+    await make(bench, CLIENT, 5000)
+    await make(bench, others[1], 2)
+    bench.clock.advance(10 * REPLAYS_KEPT_S)  # a clock alone, which may be wrong, does not count
+    for _ in range(3):
+        await bench.collector.expire_replays()
+    assert len(await memories(bench)) == 305, "half an hour is not over"
+    await bench.pass_ticks(2)
+    for _ in range(3):
+        await bench.collector.expire_replays()
+    assert await memories(bench) == sorted([keys.replay(CLIENT, 5000), keys.replay(others[1], 2)])
 
 
 def test_what_is_done_outside_a_transaction_begins_behind_a_wait(tmp_path: Path) -> None:

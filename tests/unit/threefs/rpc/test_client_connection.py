@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.harness.rpc import LOOPS, NETS, Served, run
+from tests.harness.rpc import LOOPS, NETS, Served, on_a_loop
 from threefs.errors import (
     ConnectionLost,
     DeadlineExceeded,
@@ -84,18 +84,15 @@ async def test_payload_of_any_size_goes_both_ways_unharmed(net: str, loop: str) 
     st.lists(st.integers(0, 2**21), max_size=40),
     st.lists(st.integers(0, 2**21), max_size=40),
 )
-def test_scattered_and_gathered_payload(seed: bytes, repeat: int, sent: list[int], taken: list[int]) -> None:
+@on_a_loop
+async def test_scattered_and_gathered_payload(seed: bytes, repeat: int, sent: list[int], taken: list[int]) -> None:
     data = seed * repeat
-
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            add_echo(server)
-            await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=20, payload=pieces(data, sent))
-            places = pieces(bytes(len(data)), taken)
-            await peers.call(address, READ, pb.ReadRequest(length=sent), timeout_s=20, sink=lambda _, n: places)
-            assert b"".join(places) == data
-
-    run(test)
+    async with Served() as (server, peers, address):
+        add_echo(server)
+        await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=20, payload=pieces(data, sent))
+        places = pieces(bytes(len(data)), taken)
+        await peers.call(address, READ, pb.ReadRequest(length=sent), timeout_s=20, sink=lambda _, n: places)
+        assert b"".join(places) == data
 
 
 async def test_more_views_than_the_kernel_takes_at_once() -> None:

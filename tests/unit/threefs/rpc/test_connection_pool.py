@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from tests.harness.rpc import NETS, Served, identity, run
+from tests.harness.rpc import NETS, Served, identity
 from threefs.env.net import RealNet
 from threefs.errors import Internal, NotAuthorised, NotFound, ProtocolError, StrangeStore, ThreefsError, Unavailable
 from threefs.rpc import frames
@@ -68,34 +68,30 @@ async def test_a_restarted_server_is_found_again() -> None:
         await again.server.stop(1)
 
 
-def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody() -> None:
+@pytest.mark.parametrize("loop", ["asyncio"])
+async def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody(loop: str) -> None:
     """After each number of turns of the loop. A caller that nobody cancelled ended as if it had been."""
-
-    async def test() -> None:
-        async with Served() as (server, _, address):
-            server.serve(SPACE_INFO, space)
-            answered = 0
-            for turns in range(1, 40):
-                peers = ConnectionPool(RealNet(), identity())
-                calls = [
-                    asyncio.create_task(peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5))
-                    for _ in range(2)
-                ]
-                for _ in range(turns):
-                    await asyncio.sleep(0)
-                closing = peers.close()
-                calls[1].cancel()
-                await closing
-                first, second = await asyncio.gather(*calls, return_exceptions=True)
-                assert isinstance(first, SpaceInfoReply | ThreefsError), (turns, first)
-                assert isinstance(second, SpaceInfoReply | ThreefsError | asyncio.CancelledError), (turns, second)
-                answered += isinstance(first, SpaceInfoReply)
-                assert peers.live(address) is None
-                while server._connections:
-                    await asyncio.sleep(0.001)
-            assert answered < 39
-
-    run(test, "asyncio")
+    async with Served() as (server, _, address):
+        server.serve(SPACE_INFO, space)
+        answered = 0
+        for turns in range(1, 40):
+            peers = ConnectionPool(RealNet(), identity())
+            calls = [
+                asyncio.create_task(peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)) for _ in range(2)
+            ]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing = peers.close()
+            calls[1].cancel()
+            await closing
+            first, second = await asyncio.gather(*calls, return_exceptions=True)
+            assert isinstance(first, SpaceInfoReply | ThreefsError), (turns, first)
+            assert isinstance(second, SpaceInfoReply | ThreefsError | asyncio.CancelledError), (turns, second)
+            answered += isinstance(first, SpaceInfoReply)
+            assert peers.live(address) is None
+            while server._connections:
+                await asyncio.sleep(0.001)
+        assert answered < 39
 
 
 @pytest.mark.parametrize("key", ["", "k" * 32])

@@ -9,7 +9,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.harness.rpc import run
+from tests.harness.rpc import on_a_loop
 from threefs.env.net import Buffer
 from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
 from threefs.rpc import frames
@@ -131,28 +131,28 @@ messages = st.lists(st.tuples(st.integers(0, 40_000), st.integers(0, 600_000)), 
 
 @settings(max_examples=60, deadline=None)
 @given(steps, messages)
-def test_every_byte_arrives_however_the_stream_cuts_them(steps: list[int], messages: list[tuple[int, int]]) -> None:
-    async def test() -> None:
-        one, other = joined([step or 0 for step in steps] + [65_536])
-        sender, receiver = Collected(), Collected()
-        link = FrameStream(one, Limits(), sender)
-        FrameStream(other, Limits(), receiver)
-        sent: list[int] = []
-        expected = {}
-        for call_id, (body_bytes, payload_bytes) in enumerate(messages, start=1):
-            body = bytes([call_id]) * body_bytes
-            payload = bytes(call_id + i // 997 & 255 for i in range(payload_bytes))
-            head = frames.encode(frames.REQUEST, 1, 0, call_id, body, payload_bytes)
-            cut = payload_bytes // 3
-            link.send(head, call_id, [payload[:cut], payload[cut:]], payload_bytes, partial(sent.append, call_id))
-            expected[call_id] = (body, payload)
-        assert link.sending
-        await settle(one, other)
-        assert sorted(sent) == sorted(expected) and not link.sending
-        assert {call_id: body for _, call_id, body in receiver.frames} == {n: body for n, (body, _) in expected.items()}
-        assert {n: bytes(p) for n, p in receiver.payload.items()} == {n: p for n, (_, p) in expected.items() if p}
-
-    run(test)
+@on_a_loop
+async def test_every_byte_arrives_however_the_stream_cuts_them(
+    steps: list[int], messages: list[tuple[int, int]]
+) -> None:
+    one, other = joined([step or 0 for step in steps] + [65_536])
+    sender, receiver = Collected(), Collected()
+    link = FrameStream(one, Limits(), sender)
+    FrameStream(other, Limits(), receiver)
+    sent: list[int] = []
+    expected = {}
+    for call_id, (body_bytes, payload_bytes) in enumerate(messages, start=1):
+        body = bytes([call_id]) * body_bytes
+        payload = bytes(call_id + i // 997 & 255 for i in range(payload_bytes))
+        head = frames.encode(frames.REQUEST, 1, 0, call_id, body, payload_bytes)
+        cut = payload_bytes // 3
+        link.send(head, call_id, [payload[:cut], payload[cut:]], payload_bytes, partial(sent.append, call_id))
+        expected[call_id] = (body, payload)
+    assert link.sending
+    await settle(one, other)
+    assert sorted(sent) == sorted(expected) and not link.sending
+    assert {call_id: body for _, call_id, body in receiver.frames} == {n: body for n, (body, _) in expected.items()}
+    assert {n: bytes(p) for n, p in receiver.payload.items()} == {n: p for n, (_, p) in expected.items() if p}
 
 
 class Answering(Collected):
@@ -350,58 +350,52 @@ async def test_a_peer_that_left_ends_the_link_and_gives_back_what_waits() -> Non
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from([10, 40_000]), st.data())
-def test_a_damaged_frame_ends_the_link_and_is_not_taken_for_another(body_bytes: int, data: st.DataObject) -> None:
+@on_a_loop
+async def test_a_damaged_frame_ends_the_link_and_is_not_taken_for_another(body_bytes: int, data: st.DataObject) -> None:
     """Also one whose body is too long for the ring. The peer may try again: nothing is wrong with it."""
-
-    async def test() -> None:
-        one, other = joined([1 << 20])
-        receiver = Collected()
-        FrameStream(one, Limits(), Collected())
-        FrameStream(other, Limits(), receiver)
-        frame = bytearray(frames.encode(frames.REQUEST, 301, 0, 1, bytes(body_bytes)))
-        place = data.draw(st.integers(3, min(len(frame) - 1, 200)), label="behind magic and version")
-        frame[place] ^= 1 << data.draw(st.integers(0, 7))
-        other.arrived += frame
-        await settle(one, other)
-        assert not receiver.frames
-        in_length = frames.HEADER_BYTES - 20 <= place < frames.HEADER_BYTES - 16
-        if place < 7 or place >= frames.HEADER_BYTES:
-            assert isinstance(receiver.ended, ConnectionLost)
-        assert receiver.ended is not None or in_length, "more may have to come"
-
-    run(test)
+    one, other = joined([1 << 20])
+    receiver = Collected()
+    FrameStream(one, Limits(), Collected())
+    FrameStream(other, Limits(), receiver)
+    frame = bytearray(frames.encode(frames.REQUEST, 301, 0, 1, bytes(body_bytes)))
+    place = data.draw(st.integers(3, min(len(frame) - 1, 200)), label="behind magic and version")
+    frame[place] ^= 1 << data.draw(st.integers(0, 7))
+    other.arrived += frame
+    await settle(one, other)
+    assert not receiver.frames
+    in_length = frames.HEADER_BYTES - 20 <= place < frames.HEADER_BYTES - 16
+    if place < 7 or place >= frames.HEADER_BYTES:
+        assert isinstance(receiver.ended, ConnectionLost)
+    assert receiver.ended is not None or in_length, "more may have to come"
 
 
-def test_frames_that_are_much_work_leave_others_their_turn() -> None:
-    async def test() -> None:
-        one, other = joined([1 << 20])
-        now = 0.0
-        turns: list[int] = []
+async def test_frames_that_are_much_work_leave_others_their_turn() -> None:
+    one, other = joined([1 << 20])
+    now = 0.0
+    turns: list[int] = []
 
-        class Working(Collected):
-            def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
-                nonlocal now
-                now += 0.002
-                return super().frame(header, body)
+    class Working(Collected):
+        def frame(self, header: Header, body: bytes) -> Sequence[memoryview]:
+            nonlocal now
+            now += 0.002
+            return super().frame(header, body)
 
-        receiver = Working()
-        link = FrameStream(one, Limits(), Collected())
-        FrameStream(other, Limits(), receiver, now=lambda: now)
-        for call_id in range(1, 11):
-            link.send(frames.encode(frames.REQUEST, 1, 0, call_id))
+    receiver = Working()
+    link = FrameStream(one, Limits(), Collected())
+    FrameStream(other, Limits(), receiver, now=lambda: now)
+    for call_id in range(1, 11):
+        link.send(frames.encode(frames.REQUEST, 1, 0, call_id))
+    await asyncio.sleep(0)
+    one.poke()
+    other.poke()
+    while len(receiver.frames) < 10:
+        turns.append(len(receiver.frames))
         await asyncio.sleep(0)
-        one.poke()
-        other.poke()
-        while len(receiver.frames) < 10:
-            turns.append(len(receiver.frames))
-            await asyncio.sleep(0)
-        assert turns == [4, 8]
-        assert [call_id for _, call_id, _ in receiver.frames] == [*range(1, 11)]
-        link.send(frames.encode(frames.REQUEST, 1, 0, 11))
-        await settle(one, other)
-        assert len(receiver.frames) == 11, "it listens again"
-
-    run(test)
+    assert turns == [4, 8]
+    assert [call_id for _, call_id, _ in receiver.frames] == [*range(1, 11)]
+    link.send(frames.encode(frames.REQUEST, 1, 0, 11))
+    await settle(one, other)
+    assert len(receiver.frames) == 11, "it listens again"
 
 
 async def test_nonsense_is_answered_with_the_reason() -> None:

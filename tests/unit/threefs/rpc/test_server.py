@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
-from tests.harness.rpc import LOOPS, RawPeer, Served, announcing, run
+from tests.harness.rpc import LOOPS, RawPeer, Served, announcing, on_a_loop
 from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, WrongVersion
 from threefs.rpc import frames
 from threefs.rpc import server as server_module
@@ -122,7 +122,8 @@ async def test_a_stop_waits_for_what_goes_on_after_its_peer_has_left() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=300), st.integers(0, 6)), max_size=8), st.integers(0, 2**32))
-def test_whatever_comes_after_hello_the_server_stays_up(parts: list[bytes | int], seed: int) -> None:
+@on_a_loop
+async def test_whatever_comes_after_hello_the_server_stays_up(parts: list[bytes | int], seed: int) -> None:
     valid = [
         request(SPACE_INFO.number),
         request(WRITE.number, payload=5) + b"12345",
@@ -132,45 +133,37 @@ def test_whatever_comes_after_hello_the_server_stays_up(parts: list[bytes | int]
         frames.encode(frames.PING),
         frames.encode(frames.GOAWAY),
     ]
-
-    async def test() -> None:
-        async with Served() as (server, peers, address):
-            server.serve(SPACE_INFO, space)
-            server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
-            async with RawPeer(address) as raw:
-                await raw.greet()
-                raw.writer.write(b"".join(valid[part] if isinstance(part, int) else part for part in parts))
-                raw.writer.write_eof()
-                await raw.reader.read()
-            await still_serves(server, peers, address)
-            assert server.pool.lent == 0
-
-    run(test)
+    async with Served() as (server, peers, address):
+        server.serve(SPACE_INFO, space)
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            raw.writer.write(b"".join(valid[part] if isinstance(part, int) else part for part in parts))
+            raw.writer.write_eof()
+            await raw.reader.read()
+        await still_serves(server, peers, address)
+        assert server.pool.lent == 0
 
 
-def test_a_handler_that_breaks_is_an_internal_error_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_handler_that_breaks_is_an_internal_error_and_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     logged = CapturingLogger()
     monkeypatch.setattr(server_module, "_LOG", logged)
+    async with Served() as (server, peers, address):
 
-    async def test() -> None:
-        async with Served() as (server, peers, address):
+        def read(call: Call[pb.ReadRequest, pb.ReadReply]) -> None:
+            raise KeyError("nobody expected this")
 
-            def read(call: Call[pb.ReadRequest, pb.ReadReply]) -> None:
-                raise KeyError("nobody expected this")
+        async def write(call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
+            raise KeyError("nor this")
 
-            async def write(call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
-                raise KeyError("nor this")
-
-            server.add(READ, read)
-            server.add(WRITE, write)
-            with pytest.raises(Internal, match="KeyError"):
-                await peers.call(address, READ, pb.ReadRequest(), timeout_s=5)
-            with pytest.raises(Internal, match="KeyError"):
-                await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=5, payload=[os.urandom(10)])
-            await still_serves(server, peers, address)
-            assert server.pool.lent == 0
-
-    run(test)
+        server.add(READ, read)
+        server.add(WRITE, write)
+        with pytest.raises(Internal, match="KeyError"):
+            await peers.call(address, READ, pb.ReadRequest(), timeout_s=5)
+        with pytest.raises(Internal, match="KeyError"):
+            await peers.call(address, WRITE, pb.WriteRequest(), timeout_s=5, payload=[os.urandom(10)])
+        await still_serves(server, peers, address)
+        assert server.pool.lent == 0
     assert "nobody expected this" in str(logged.calls)
 
 

@@ -7,7 +7,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
-from tests.harness.rpc import run
 from threefs.ids import ChunkId
 
 
@@ -67,27 +66,24 @@ async def test_a_target_that_does_not_serve_finishes_nothing(tmp_path: Path, sta
         assert chain[1].pending() == 1, "its bytes may be the only good ones"
 
 
-def test_an_unexpected_failure_does_not_end_it(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 2) as chain:
-            await left_at_the_head(chain)
-            failures = 0
+async def test_an_unexpected_failure_does_not_end_it(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await left_at_the_head(chain)
+        failures = 0
 
-            async def broken(method: object, request: object) -> None:
-                nonlocal failures
-                failures += 1
-                if failures == 1:
-                    raise ZeroDivisionError
+        async def broken(method: object, request: object) -> None:
+            nonlocal failures
+            failures += 1
+            if failures == 1:
+                raise ZeroDivisionError
 
-            await chain[1].bind()
-            chain[1].peers.before = broken
-            with capture_logs() as logs:
-                await chain[1].begin(chain.routing())
-                await chain[1].target.pending_recovered.wait()
-            assert chain[2].committed(CHUNK) == 1
-            assert any(log["log_level"] == "error" for log in logs)
-
-    run(test)
+        await chain[1].bind()
+        chain[1].peers.before = broken
+        with capture_logs() as logs:
+            await chain[1].begin(chain.routing())
+            await chain[1].target.pending_recovered.wait()
+        assert chain[2].committed(CHUNK) == 1
+        assert any(log["log_level"] == "error" for log in logs)
 
 
 async def test_many_are_finished_beside_each_other(tmp_path: Path) -> None:

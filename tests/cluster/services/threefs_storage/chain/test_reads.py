@@ -22,7 +22,6 @@ from tests.harness.chain_harness import (
     target_of,
     until,
 )
-from tests.harness.rpc import run
 from threefs.errors import (
     ChainChanged,
     ChunkNotFound,
@@ -294,36 +293,33 @@ async def test_a_dirty_read_does_not_outlast_its_call(tmp_path: Path) -> None:
         assert chain[2].peers.count(WRITE) == 2
 
 
-def test_a_long_batch_lets_others_have_their_turn_and_is_answered_in_order(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path, 1) as chain:
-            content = bytes(range(256)) * 16
-            await chain.write(content)
-            rows = [(CHUNK if n % 3 else OTHER, n % 4000, 64) for n in range(3 * TURN_ROWS)]
-            turns = 0
+async def test_a_long_batch_lets_others_have_their_turn_and_is_answered_in_order(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        content = bytes(range(256)) * 16
+        await chain.write(content)
+        rows = [(CHUNK if n % 3 else OTHER, n % 4000, 64) for n in range(3 * TURN_ROWS)]
+        turns = 0
 
-            def turn() -> None:
-                nonlocal turns
-                turns += 1
+        def turn() -> None:
+            nonlocal turns
+            turns += 1
 
-            seen: list[int] = []
-            reads = chain[1].storage._reads
-            plain = reads._read_some
+        seen: list[int] = []
+        reads = chain[1].storage._reads
+        plain = reads._read_some
 
-            def counted(asked: Iterable[Sequence[int]], *rest: Any, **more: Any) -> int:
-                some = list(asked)
-                seen.append(len(some))
-                asyncio.get_running_loop().call_soon(turn)
-                assert turns == len(seen) - 1, "others had their turn"
-                return plain(some, *rest, **more)
+        def counted(asked: Iterable[Sequence[int]], *rest: Any, **more: Any) -> int:
+            some = list(asked)
+            seen.append(len(some))
+            asyncio.get_running_loop().call_soon(turn)
+            assert turns == len(seen) - 1, "others had their turn"
+            return plain(some, *rest, **more)
 
-            reads._read_some = counted  # type: ignore[method-assign]
-            reply, got = await chain.read_rows(1, rows)
-            assert seen == [TURN_ROWS] * 3
-            expected = [content[offset : offset + 64] if chunk == CHUNK else b"" for chunk, offset, _ in rows]
-            assert got == b"".join(expected) and list(reply.length) == [len(one) for one in expected]
-            turns, seen = 0, []
-            await chain.read_rows(1, [(CHUNK, 0, 4096)] * TURN_ROWS)
-            assert seen == [TURN_ROWS]
-
-    run(test)
+        reads._read_some = counted  # type: ignore[method-assign]
+        reply, got = await chain.read_rows(1, rows)
+        assert seen == [TURN_ROWS] * 3
+        expected = [content[offset : offset + 64] if chunk == CHUNK else b"" for chunk, offset, _ in rows]
+        assert got == b"".join(expected) and list(reply.length) == [len(one) for one in expected]
+        turns, seen = 0, []
+        await chain.read_rows(1, [(CHUNK, 0, 4096)] * TURN_ROWS)
+        assert seen == [TURN_ROWS]

@@ -24,7 +24,6 @@ from tests.harness.chain_harness import (
     target_of,
     until,
 )
-from tests.harness.rpc import run
 from threefs.errors import ChunkLost, CorruptChunk, NotServing, Unavailable, VersionGap
 from threefs.ids import ChunkId
 from threefs.rpc.methods import INVENTORY, LAST_CHUNK, SYNC_DONE, WRITE
@@ -99,24 +98,21 @@ async def test_writes_go_on_meanwhile_and_are_not_lost(tmp_path: Path) -> None:
             assert resync.row_of(chunk, chain[3].record(chunk)) == resync.row_of(chunk, chain[1].record(chunk))
 
 
-def test_it_is_not_done_while_a_chunk_could_not_be_shipped(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            await fall_behind(chain)
-            failures = 0
+async def test_it_is_not_done_while_a_chunk_could_not_be_shipped(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await fall_behind(chain)
+        failures = 0
 
-            async def sometimes(method: object, request: object) -> None:
-                nonlocal failures
-                if method is WRITE and failures < 3:
-                    failures += 1
-                    await refuse(method, request)
-                assert method is not SYNC_DONE or failures == 3
+        async def sometimes(method: object, request: object) -> None:
+            nonlocal failures
+            if method is WRITE and failures < 3:
+                failures += 1
+                await refuse(method, request)
+            assert method is not SYNC_DONE or failures == 3
 
-            chain[2].peers.before = sometimes
-            chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
-            await complete(chain, 3)
-
-    run(test)
+        chain[2].peers.before = sometimes
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        await complete(chain, 3)
 
 
 async def test_a_change_of_the_chain_ends_the_run_and_the_next_begins_anew(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from tests.harness.chain_harness import (
     target_of,
     until,
 )
-from tests.harness.rpc import run
 from threefs.env.disk import RealDisk
 from threefs.errors import Corrupt, StrangeStore
 from threefs.ids import NodeId
@@ -40,20 +39,16 @@ def test_who_else_may_have_it(others: tuple[PublicState, ...], expected: bool, t
         assert has_other_copy(chain.routing().chains[CHAIN], target_of(1)) is expected
 
 
-def test_a_node_makes_no_empty_stores_on_the_disk_of_another_one(tmp_path: Path) -> None:
+async def test_a_node_makes_no_empty_stores_on_the_disk_of_another_one(tmp_path: Path) -> None:
     routing = TestChain(tmp_path / "chain", 3).routing()
-
-    async def test() -> None:
-        (tmp_path / "disk" / "target-201").mkdir(parents=True)
-        (tmp_path / "disk" / "target-101.damaged").mkdir()
-        disk = RealDisk(threads=1)
-        told = "holds target 201, which belongs to node 2, and not target 101 of node 1: mount the disk"
-        with pytest.raises(StrangeStore, match=told):
-            await Targets(NodeId(1), tmp_path / "disk", disk, EngineSettings()).open(routing)
-        assert not (tmp_path / "disk" / "target-101").exists()
-        await disk.close()
-
-    run(test)
+    (tmp_path / "disk" / "target-201").mkdir(parents=True)
+    (tmp_path / "disk" / "target-101.damaged").mkdir()
+    disk = RealDisk(threads=1)
+    told = "holds target 201, which belongs to node 2, and not target 101 of node 1: mount the disk"
+    with pytest.raises(StrangeStore, match=told):
+        await Targets(NodeId(1), tmp_path / "disk", disk, EngineSettings()).open(routing)
+    assert not (tmp_path / "disk" / "target-101").exists()
+    await disk.close()
     (tmp_path / "disk" / "target-101").mkdir()
     check_disk(tmp_path / "disk", NodeId(1), routing)  # what is its own is all there
     check_disk(tmp_path / "disk", NodeId(2), routing)

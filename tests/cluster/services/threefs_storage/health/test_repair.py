@@ -25,7 +25,6 @@ from tests.harness.chain_harness import (
     target_of,
     until,
 )
-from tests.harness.rpc import run
 from threefs.errors import ChunkLost, Corrupt, CorruptChunk, DiskFailed, NotServing, OutcomeUnknown, Retry, Unavailable
 from threefs.ids import ChunkId
 from threefs.routing import LocalState
@@ -402,29 +401,26 @@ async def test_a_write_that_must_copy_what_cannot_be_read_waits_for_the_repair(n
         assert target.engine.failure is None
 
 
-def test_many_places_that_cannot_be_read_are_the_end_of_the_disk(tmp_path: Path) -> None:
-    async def test() -> None:
-        async with chain_of(tmp_path) as chain:
-            chunks = [ChunkId(8, number) for number in range(MAX_UNREADABLE)]
-            for chunk in chunks:
-                await chain.write(CONTENT, chunk=chunk)
-                spoil(chain[2], chunk)
-            reported = 0
+async def test_many_places_that_cannot_be_read_are_the_end_of_the_disk(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        chunks = [ChunkId(8, number) for number in range(MAX_UNREADABLE)]
+        for chunk in chunks:
+            await chain.write(CONTENT, chunk=chunk)
+            spoil(chain[2], chunk)
+        reported = 0
 
-            def report() -> None:
-                nonlocal reported
-                reported += 1
+        def report() -> None:
+            nonlocal reported
+            reported += 1
 
-            target = chain[2].target
-            target.report = report
-            chain[2].peers.before = refuse
-            for chunk in chunks:
-                assert not target.has_failed
-                with pytest.raises(DiskFailed):
-                    await chain.read(2, chunk)
-            assert target.has_failed and target.leaving and reported == 1
-            assert target.local_state is LocalState.OFFLINE
-            with pytest.raises(NotServing):
-                await chain.read(2, chunks[0])
-
-    run(test)
+        target = chain[2].target
+        target.report = report
+        chain[2].peers.before = refuse
+        for chunk in chunks:
+            assert not target.has_failed
+            with pytest.raises(DiskFailed):
+                await chain.read(2, chunk)
+        assert target.has_failed and target.leaving and reported == 1
+        assert target.local_state is LocalState.OFFLINE
+        with pytest.raises(NotServing):
+            await chain.read(2, chunks[0])

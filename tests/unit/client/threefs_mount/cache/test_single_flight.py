@@ -79,16 +79,14 @@ async def test_a_failure_is_only_of_the_one_who_asked(cluster: Cluster) -> None:
     assert [type(one) for one in found] == [Unavailable, Unavailable, int, int] and cluster.asked == [7, 7, 7]
 
 
-def test_a_question_that_fails_at_once_leaves_nothing_behind() -> None:
+@with_cluster
+async def test_a_question_that_fails_at_once_leaves_nothing_behind(cluster: Cluster) -> None:
     """Or who comes in the same turn would wait for ever."""
 
     async def fail(number: int) -> int:
         raise Unavailable("nobody is there")
 
-    async def test(cluster: Cluster) -> None:
-        questions = SingleFlight(fail)
-        for _ in range(2):
-            with pytest.raises(Unavailable):
-                await questions.call(7)
-
-    scene(test)
+    questions = SingleFlight(fail)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await questions.call(7)

@@ -25,7 +25,7 @@ from threefs_meta.ops.trash import set_trash
 from threefs_meta.ops.truncate import truncate
 from threefs_meta.ops.xattr import get_xattr, list_xattr, remove_xattr, set_xattr
 
-from tests.harness.meta_harness import MetaBench, at, run
+from tests.harness.meta_harness import MetaBench, at
 from threefs.errors import AccessDenied, InvalidArgument, PermissionDenied, SessionLost
 from threefs.wire import meta_pb2 as pb
 
@@ -202,24 +202,23 @@ async def prepare(fs: MetaBench) -> None:
     [(*pair, AccessDenied) for pair in REQUESTS] + [(*pair, PermissionDenied) for pair in OWNERS],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_no_operation_forgets_to_ask(operation: Operation, request_: Any, error: type[OSError]) -> None:
-    async def test(fs: MetaBench) -> None:
-        await prepare(fs)
-        before = await everything(fs)
-        if "mutation" in request_.DESCRIPTOR.fields_by_name:
-            request_.mutation.CopyFrom(fs.mutation())
-        request_.caller.CopyFrom(pb.Caller(uid=5, gid=5))
-        with pytest.raises(error):
-            await operation(fs.context, request_)
-        assert await everything(fs) == before
-        request_.caller.CopyFrom(pb.Caller(uid=0, gid=0))
-        if operation is not link or request_.source != at("/mine"):
-            await operation(fs.context, request_)
-
+async def test_no_operation_forgets_to_ask(
+    bench: MetaBench, operation: Operation, request_: Any, error: type[OSError]
+) -> None:
     async def everything(fs: MetaBench) -> list[tuple[bytes, bytes]]:
         return await fs.engine.begin().get_range(b"", b"\xff")
 
-    run(test)
+    await prepare(bench)
+    before = await everything(bench)
+    if "mutation" in request_.DESCRIPTOR.fields_by_name:
+        request_.mutation.CopyFrom(bench.mutation())
+    request_.caller.CopyFrom(pb.Caller(uid=5, gid=5))
+    with pytest.raises(error):
+        await operation(bench.context, request_)
+    assert await everything(bench) == before
+    request_.caller.CopyFrom(pb.Caller(uid=0, gid=0))
+    if operation is not link or request_.source != at("/mine"):
+        await operation(bench.context, request_)
 
 
 async def test_a_write_session_that_is_not_open_grants_nothing(bench: MetaBench) -> None:

@@ -15,7 +15,7 @@ from threefs_meta.ops.rename import rename
 from threefs_meta.store import keys
 
 from tests.harness.many_changes import answered, changed, create_of, remove_of, rename_of, stored
-from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, with_bench
 from threefs.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -79,17 +79,15 @@ async def singly(fs: MetaBench, changes: list[pb.Change]) -> list[int]:
 
 @given(st.lists(change, max_size=12), st.booleans())
 @settings(max_examples=60)
-def test_as_one_by_one(changes: list[pb.Change], trusted: bool) -> None:
-    async def test(fs: MetaBench) -> None:
-        other = await MetaBench().start()
-        for bench in (fs, other):
-            await plant(bench)
-            if not trusted:
-                bench.caller = pb.Caller(uid=7, gid=7)
-        assert await changed(fs, *changes) == await singly(other, changes)
-        assert await stored(fs) == await stored(other)
-
-    run(test)
+@with_bench
+async def test_as_one_by_one(fs: MetaBench, changes: list[pb.Change], trusted: bool) -> None:
+    other = await MetaBench().start()
+    for bench in (fs, other):
+        await plant(bench)
+        if not trusted:
+            bench.caller = pb.Caller(uid=7, gid=7)
+    assert await changed(fs, *changes) == await singly(other, changes)
+    assert await stored(fs) == await stored(other)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -10,7 +10,7 @@ from threefs_meta.ops.create import create_transaction
 from threefs_meta.ops.remove import remove_transaction
 from threefs_meta.store.namespace import Namespace
 
-from tests.harness.meta_harness import CLIENT, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, MetaBench, at
 from threefs.kv.remote_transaction import RemoteTransaction, Row
 from threefs.wire import meta_pb2 as pb
 
@@ -36,26 +36,7 @@ class Shelf:
     async def confirm(self, attempt: RemoteTransaction) -> None: ...
 
 
-def test_the_store_is_asked_for_all_at_once() -> None:
-    async def test(fs: MetaBench) -> None:
-        await fs.mkdir("/d/e", parents=True)
-        changes = [pb.Change(create=pb.CreateRequest(place=at(f"/d/e/new-{n}"))) for n in range(20)]
-        for n in range(20):
-            file = (await fs.create(f"/d/{n}", session=bytes([n]) * 16)).inode
-            changes.append(pb.Change(remove=pb.RemoveRequest(place=at(f"/d/{n}"))))
-            close = pb.CloseRequest(inode=file.inode, session=bytes([n]) * 16, length_hint=3)
-            changes.append(pb.Change(close=close))
-        odd = [at("/none/x"), at(""), at("/d/.."), at(b"\0"), at("/d/0/x"), at("x", base=77)]
-        changes += [pb.Change(remove=pb.RemoveRequest(place=place)) for place in odd]
-        shelf = Shelf(await fs.engine.begin().get_range(b"", b"\xff"))
-        tx = RemoteTransaction(shelf, shelf, fs.clock)
-        ns = fs.context.namespace(tx, TxnMemo())
-        await prefetch(ns, TRUSTED, changes)
-        seen = shelf.asked
-        assert seen < 20
-        for change in changes[:-6]:
-            await work(fs, ns, change)
-        assert shelf.asked - seen < 10
+async def test_the_store_is_asked_for_all_at_once(bench: MetaBench) -> None:
 
     async def work(fs: MetaBench, ns: Namespace, change: pb.Change) -> None:
         if change.HasField("create"):
@@ -65,4 +46,21 @@ def test_the_store_is_asked_for_all_at_once() -> None:
         else:
             await close_transaction(fs.context, change.close, TRUSTED)(ns)
 
-    run(test)
+    await bench.mkdir("/d/e", parents=True)
+    changes = [pb.Change(create=pb.CreateRequest(place=at(f"/d/e/new-{n}"))) for n in range(20)]
+    for n in range(20):
+        file = (await bench.create(f"/d/{n}", session=bytes([n]) * 16)).inode
+        changes.append(pb.Change(remove=pb.RemoveRequest(place=at(f"/d/{n}"))))
+        close = pb.CloseRequest(inode=file.inode, session=bytes([n]) * 16, length_hint=3)
+        changes.append(pb.Change(close=close))
+    odd = [at("/none/x"), at(""), at("/d/.."), at(b"\0"), at("/d/0/x"), at("x", base=77)]
+    changes += [pb.Change(remove=pb.RemoveRequest(place=place)) for place in odd]
+    shelf = Shelf(await bench.engine.begin().get_range(b"", b"\xff"))
+    tx = RemoteTransaction(shelf, shelf, bench.clock)
+    ns = bench.context.namespace(tx, TxnMemo())
+    await prefetch(ns, TRUSTED, changes)
+    seen = shelf.asked
+    assert seen < 20
+    for change in changes[:-6]:
+        await work(bench, ns, change)
+    assert shelf.asked - seen < 10

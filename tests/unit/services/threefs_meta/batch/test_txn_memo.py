@@ -10,7 +10,7 @@ from threefs_meta.resolve.resolver import Resolution, resolve
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench, with_bench
 from threefs.errors import ThreefsError
 from threefs.wire import meta_pb2 as pb
 
@@ -20,7 +20,8 @@ place = st.builds(pb.Place, base=st.integers(0, 9), path=path)
 
 
 @given(st.lists(place, max_size=30), st.booleans(), st.booleans())
-def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> None:
+@with_bench
+async def test_as_without_it(bench: MetaBench, places: list[pb.Place], follow: bool, trusted: bool) -> None:
     actor = TRUSTED if trusted else Credentials(7, 7, frozenset(), False)
 
     async def one(ns: Namespace, wanted: pb.Place) -> Resolution | int:
@@ -29,22 +30,19 @@ def test_as_without_it(places: list[pb.Place], follow: bool, trusted: bool) -> N
         except ThreefsError as error:
             return error.code
 
-    async def test(bench: MetaBench) -> None:
-        await bench.mkdir("/a/b", parents=True)
-        await bench.mkdir("/closed", mode=0o700)
-        await bench.create("/closed/f")
-        await bench.create("/a/f")
-        await bench.symlink("/a/b", "/a/link")
-        await bench.symlink("../a", "/a/up")
+    await bench.mkdir("/a/b", parents=True)
+    await bench.mkdir("/closed", mode=0o700)
+    await bench.create("/closed/f")
+    await bench.create("/a/f")
+    await bench.symlink("/a/b", "/a/link")
+    await bench.symlink("../a", "/a/up")
 
-        async def work(ns: Namespace) -> None:
-            memo = TxnMemo()
-            found = [await one(Namespace(ns.tx, memo=memo), wanted) for wanted in places]
-            assert found == [await one(ns, wanted) for wanted in places]
+    async def work(ns: Namespace) -> None:
+        memo = TxnMemo()
+        found = [await one(Namespace(ns.tx, memo=memo), wanted) for wanted in places]
+        assert found == [await one(ns, wanted) for wanted in places]
 
-        await run_readonly(bench.context, work)
-
-    run(test)
+    await run_readonly(bench.context, work)
 
 
 async def test_directories_that_change_are_not_known_any_more(bench: MetaBench) -> None:

@@ -18,7 +18,7 @@ from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.meta_harness import CLIENT, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, MetaBench, at
 from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, claimed, stored
 from threefs.background import cancel_and_wait
 from threefs.ids import ROOT
@@ -202,29 +202,27 @@ async def test_who_is_cut_off_while_it_waits_adds_nothing(bench: MetaBench) -> N
     assert (await stored(bench, directory)).client == OTHER and await bench.names("/d") == ["old"]
 
 
-def test_whoever_claims_and_adds_all_get_on() -> None:
-    """Many clients at two services, with conflicts and unknown outcomes."""
+@pytest.mark.parametrize(
+    "store", ["good", pytest.param("troubled", marks=pytest.mark.trouble(conflict_rate=0.2, unknown_rate=0.2))]
+)
+async def test_clients_that_get_delegations_and_add_names_all_finish(bench: MetaBench, store: str) -> None:
+    """Many clients at two services, with and without conflicts and unknown outcomes."""
+    directory = await plant(bench)
+    contexts = [bench.context, beside(bench)[0]]
 
-    async def test(fs: MetaBench) -> None:
-        directory = await plant(fs)
-        contexts = [fs.context, beside(fs)[0]]
-
-        async def client(number: int) -> None:
-            name = b"%016d" % number
-            for step in range(5):
-                await claimed(fs, directory, name)
-                mutation = fs.mutation()
+    async def client(number: int) -> None:
+        name = b"%016d" % number
+        for step in range(5):
+            await claimed(bench, directory, name)
+            mutation = bench.mutation()
+            mutation.client = name
+            place = at(f"{number}-{step}", directory)
+            context = contexts[number % 2]
+            await create(context, pb.CreateRequest(mutation=mutation, place=place, exclusive=True))
+            if step % 2:
+                mutation = bench.mutation()
                 mutation.client = name
-                place = at(f"{number}-{step}", directory)
-                context = contexts[number % 2]
-                await create(context, pb.CreateRequest(mutation=mutation, place=place, exclusive=True))
-                if step % 2:
-                    mutation = fs.mutation()
-                    mutation.client = name
-                    await remove(context, pb.RemoveRequest(mutation=mutation, place=place))
+                await remove(context, pb.RemoveRequest(mutation=mutation, place=place))
 
-        await asyncio.gather(*(client(number) for number in range(6)))
-        assert len(await fs.names("/d")) == 1 + 6 * 3
-
-    run(test)
-    run(test, conflict_rate=0.2, unknown_rate=0.2)
+    await asyncio.gather(*(client(number) for number in range(6)))
+    assert len(await bench.names("/d")) == 1 + 6 * 3

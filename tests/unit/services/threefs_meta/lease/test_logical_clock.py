@@ -1,7 +1,6 @@
 """Ticks never last shorter than they should, whoever counts them, and wait while nobody does."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_meta.lease.logical_clock import LogicalClock
@@ -32,106 +31,91 @@ class World:
             clock.advance(seconds)
 
 
-def run(test: Callable[[World], Awaitable[None]], **trouble: float) -> None:
-    asyncio.run(test(World(**trouble)))  # type: ignore[arg-type]
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> World:
+    """`@pytest.mark.trouble(conflict_rate=0.1)` makes the store fail."""
+    marker = request.node.get_closest_marker("trouble")
+    return World(**(marker.kwargs if marker is not None else {}))
 
 
-def test_a_tick_lasts_its_time() -> None:
-    async def test(world: World) -> None:
-        ticks = world.service()
-        assert ticks.tick_s == 60.0 / TICKS_PER_LEASE
-        assert not await ticks.poll()
-        world.advance(ticks.tick_s - 0.1)
-        assert not await ticks.poll() and ticks.tick == 0
-        world.advance(0.1)
-        assert await ticks.poll() and ticks.tick == 1
-        assert not await ticks.poll(), "the next one has just begun"
-
-    run(test)
+async def test_a_tick_lasts_its_time(world: World) -> None:
+    ticks = world.service()
+    assert ticks.tick_s == 60.0 / TICKS_PER_LEASE
+    assert not await ticks.poll()
+    world.advance(ticks.tick_s - 0.1)
+    assert not await ticks.poll() and ticks.tick == 0
+    world.advance(0.1)
+    assert await ticks.poll() and ticks.tick == 1
+    assert not await ticks.poll(), "the next one has just begun"
 
 
-def test_many_services_count_no_faster_than_one_and_only_one_ends_a_tick() -> None:
-    async def test(world: World) -> None:
-        services = [world.service() for _ in range(3)]
-        ended = 0
-        for _ in range(100):
-            ended += sum(await asyncio.gather(*(ticks.poll() for ticks in services)))
-            world.advance(1.0)
-        assert {ticks.tick for ticks in services} <= {8, 9, 10} and 8 <= ended <= 10
-
-    run(test)
+async def test_many_services_count_no_faster_than_one_and_only_one_ends_a_tick(world: World) -> None:
+    services = [world.service() for _ in range(3)]
+    ended = 0
+    for _ in range(100):
+        ended += sum(await asyncio.gather(*(ticks.poll() for ticks in services)))
+        world.advance(1.0)
+    assert {ticks.tick for ticks in services} <= {8, 9, 10} and 8 <= ended <= 10
 
 
-def test_a_service_that_stood_still_ends_one_tick_only() -> None:
-    async def test(world: World) -> None:
-        ticks = world.service()
-        await ticks.poll()
-        world.advance(1000.0)
-        assert await ticks.poll() and not await ticks.poll() and ticks.tick == 1
-
-    run(test)
+async def test_a_service_that_stood_still_ends_one_tick_only(world: World) -> None:
+    ticks = world.service()
+    await ticks.poll()
+    world.advance(1000.0)
+    assert await ticks.poll() and not await ticks.poll() and ticks.tick == 1
 
 
-def test_a_new_service_watches_for_itself_before_it_counts() -> None:
-    async def test(world: World) -> None:
-        first = world.service()
-        await first.poll()
-        world.advance(first.tick_s)
-        await first.poll()
-        world.advance(first.tick_s * 0.9)
-        second = world.service()
-        assert not await second.poll() and second.tick == 1
-        world.advance(second.tick_s * 0.5)
-        assert not await second.poll(), "it has seen the tick for half of its time"
-        assert await first.poll()
-
-    run(test)
+async def test_a_new_service_watches_for_itself_before_it_counts(world: World) -> None:
+    first = world.service()
+    await first.poll()
+    world.advance(first.tick_s)
+    await first.poll()
+    world.advance(first.tick_s * 0.9)
+    second = world.service()
+    assert not await second.poll() and second.tick == 1
+    world.advance(second.tick_s * 0.5)
+    assert not await second.poll(), "it has seen the tick for half of its time"
+    assert await first.poll()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_stamp_is_never_behind(seed: int) -> None:
+@pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
+async def test_a_stamp_is_never_behind(world: World, seed: int) -> None:
     """Whatever others count, and however long ago this service has looked."""
-
-    async def test(world: World) -> None:
-        random = SeededRandom(seed)
-        idle, busy = world.service(), world.service()
-        await idle.poll()
-        for _ in range(300):
-            world.advance(random.uniform(0, 4))
-            await busy.poll()
-            if random.below(20) == 0:
-                await idle.poll()
-            assert idle.stamp() >= busy.tick and busy.stamp() >= busy.tick
-        assert busy.tick > 20
-
-    run(test, conflict_rate=0.1, unknown_rate=0.1)
+    random = SeededRandom(seed)
+    idle, busy = world.service(), world.service()
+    await idle.poll()
+    for _ in range(300):
+        world.advance(random.uniform(0, 4))
+        await busy.poll()
+        if random.below(20) == 0:
+            await idle.poll()
+        assert idle.stamp() >= busy.tick and busy.stamp() >= busy.tick
+    assert busy.tick > 20
 
 
-def test_it_counts_by_itself_also_after_the_store_was_away() -> None:
-    async def test(world: World) -> None:
-        ticks = world.service()
-        begin, away = world.engine.begin, True
-        calls = 0
+async def test_it_counts_by_itself_also_after_the_store_was_away(world: World) -> None:
+    ticks = world.service()
+    begin, away = world.engine.begin, True
+    calls = 0
 
-        def unwilling() -> BufferedTransaction:
-            if away:
-                raise Unavailable("the store is away")
-            return begin()
+    def unwilling() -> BufferedTransaction:
+        if away:
+            raise Unavailable("the store is away")
+        return begin()
 
-        world.engine.begin = unwilling  # type: ignore[method-assign]
+    world.engine.begin = unwilling  # type: ignore[method-assign]
 
-        def count() -> None:
-            nonlocal calls
-            calls += 1
+    def count() -> None:
+        nonlocal calls
+        calls += 1
 
-        counting = asyncio.create_task(ticks.run(count))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert not calls
-        away = False
-        while calls < 3:
-            await asyncio.sleep(0)
-        counting.cancel()
-        assert ticks.tick == 3
-
-    run(test)
+    counting = asyncio.create_task(ticks.run(count))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not calls
+    away = False
+    while calls < 3:
+        await asyncio.sleep(0)
+    counting.cancel()
+    assert ticks.tick == 3

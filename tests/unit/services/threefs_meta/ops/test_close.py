@@ -7,7 +7,7 @@ from threefs_meta.ops.close import close
 from threefs_meta.store import keys
 
 from tests.harness.many_changes import answered, stored
-from tests.harness.meta_harness import SESSION, MetaBench, run
+from tests.harness.meta_harness import SESSION, MetaBench, with_bench
 from threefs.errors import FileTooLarge, SessionLost, ThreefsError
 from threefs.wire import meta_pb2 as pb
 
@@ -54,30 +54,8 @@ async def test_an_unknown_inode_or_session(bench: MetaBench) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9), st.booleans()), max_size=9))
 @settings(max_examples=40)
-def test_closed_together_is_closed_one_by_one(wanted: list[tuple[int, int, int, bool]]) -> None:
-    async def test(fs: MetaBench) -> None:
-        other = await MetaBench().start()
-        found = []
-        for bench in (fs, other):
-            files = []
-            for number in range(3):
-                for session in range(2):  # the third one nobody knows
-                    file = await bench.create(f"/{number}", session=bytes([session]) * 16)
-                files.append(file.inode.inode)
-            closes = [
-                pb.CloseRequest(inode=files[file], session=bytes([session]) * 16, length_hint=end, written=written)
-                for file, session, end, written in wanted
-            ]
-            if bench is fs:
-                changes = [pb.Change(close=one) for one in closes]
-                request = pb.BatchRequest(mutation=fs.mutation(), changes=changes)
-                results = (await answered(fs, request)).results
-                found.append([(result.code, result.file.inode.length) for result in results])
-            else:
-                found.append([await closed(bench, one) for one in closes])
-        assert found[0] == found[1]
-        assert await stored(fs) == await stored(other)
-
+@with_bench
+async def test_closed_together_is_closed_one_by_one(fs: MetaBench, wanted: list[tuple[int, int, int, bool]]) -> None:
     async def closed(fs: MetaBench, request: pb.CloseRequest) -> tuple[int, int]:
         request.mutation.CopyFrom(fs.mutation())
         try:
@@ -85,7 +63,27 @@ def test_closed_together_is_closed_one_by_one(wanted: list[tuple[int, int, int, 
         except ThreefsError as error:
             return error.code, 0
 
-    run(test)
+    other = await MetaBench().start()
+    found = []
+    for bench in (fs, other):
+        files = []
+        for number in range(3):
+            for session in range(2):  # the third one nobody knows
+                file = await bench.create(f"/{number}", session=bytes([session]) * 16)
+            files.append(file.inode.inode)
+        closes = [
+            pb.CloseRequest(inode=files[file], session=bytes([session]) * 16, length_hint=end, written=written)
+            for file, session, end, written in wanted
+        ]
+        if bench is fs:
+            changes = [pb.Change(close=one) for one in closes]
+            request = pb.BatchRequest(mutation=fs.mutation(), changes=changes)
+            results = (await answered(fs, request)).results
+            found.append([(result.code, result.file.inode.length) for result in results])
+        else:
+            found.append([await closed(bench, one) for one in closes])
+    assert found[0] == found[1]
+    assert await stored(fs) == await stored(other)
 
 
 async def test_a_close_that_asks_chunks_is_left_out_of_those_together(bench: MetaBench) -> None:

@@ -7,7 +7,7 @@ from threefs_meta.ops.list_names import list_names
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.stat import lookup
 
-from tests.harness.meta_harness import CLIENT, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, MetaBench, at
 from threefs.errors import InvalidArgument, NotADirectory, NotFound
 from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
@@ -38,15 +38,12 @@ async def test_one_client_at_a_time(bench: MetaBench) -> None:
     assert await claimed(bench, ROOT, OTHER)
 
 
-def test_a_repeated_answer_grants_nothing() -> None:
-    async def test(fs: MetaBench) -> None:
-        number = (await fs.mkdir("/d")).inode
-        request = pb.DelegateRequest(mutation=fs.mutation(), directory=number)
-        assert (await delegate(fs.context, request)).claim == request.mutation.request
-        assert not (await delegate(fs.context, request)).claim
-
-    run(test)
-    run(test, conflict_rate=0.3)
+@pytest.mark.parametrize("store", ["good", pytest.param("troubled", marks=pytest.mark.trouble(conflict_rate=0.3))])
+async def test_a_repeated_answer_grants_nothing(bench: MetaBench, store: str) -> None:
+    number = (await bench.mkdir("/d")).inode
+    request = pb.DelegateRequest(mutation=bench.mutation(), directory=number)
+    assert (await delegate(bench.context, request)).claim == request.mutation.request
+    assert not (await delegate(bench.context, request)).claim
 
 
 async def test_where_one_was_recalled_there_is_none_for_a_while(bench: MetaBench) -> None:

@@ -8,7 +8,7 @@ from threefs_meta.resolve.resolver import find
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
-from tests.harness.meta_harness import MetaBench, run
+from tests.harness.meta_harness import MetaBench, with_bench
 from threefs.errors import ThreefsError
 from threefs.wire import meta_pb2 as pb
 
@@ -26,7 +26,10 @@ def shown(found: Found) -> pb.Inode | int:
 
 
 @given(st.lists(place, max_size=30), st.integers(0, 9), st.booleans(), st.booleans())
-def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, trusted: bool) -> None:
+@with_bench
+async def test_as_a_walk_would(
+    bench: MetaBench, places: list[pb.Place], base: int, follow: bool, trusted: bool
+) -> None:
     actor = TRUSTED if trusted else Credentials(7, 7, frozenset(), False)
 
     async def one(ns: Namespace, wanted: pb.Place) -> pb.Inode | int:
@@ -36,28 +39,6 @@ def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, truste
         except ThreefsError as error:
             return error.code
 
-    async def test(bench: MetaBench) -> None:
-        await bench.mkdir("/a/b", parents=True)
-        await bench.mkdir("/closed")
-        await bench.create("/closed/f")
-        await bench.create("/a/f")
-        await bench.symlink("/a/b", "/a/link")
-        await bench.symlink("../a", "/a/up")
-        await bench.symlink("loop", "/loop")
-        closed = await bench.stat("/closed")
-        await close(bench, closed)
-
-        async def work(ns: Namespace) -> None:
-            resolver = BatchResolver(ns, actor, follow=follow)
-            half = len(places) // 2
-            found = [*await resolver.find_places(places[:half]), *await resolver.find_places(places[half:])]
-            assert [shown(one) for one in found] == [await one(ns, wanted) for wanted in places]
-            below = [pb.Place(base=base, path=place.path) for place in places]
-            found = await resolver.find(base, [place.path for place in below])
-            assert [shown(one) for one in found] == [await one(ns, wanted) for wanted in below]
-
-        await run_readonly(bench.context, work)
-
     async def close(bench: MetaBench, inode: pb.Inode) -> None:
         tx = bench.engine.begin()
         ns = Namespace(tx)
@@ -66,4 +47,23 @@ def test_as_a_walk_would(places: list[pb.Place], base: int, follow: bool, truste
         ns.put_inode(stored)
         await tx.commit()
 
-    run(test)
+    await bench.mkdir("/a/b", parents=True)
+    await bench.mkdir("/closed")
+    await bench.create("/closed/f")
+    await bench.create("/a/f")
+    await bench.symlink("/a/b", "/a/link")
+    await bench.symlink("../a", "/a/up")
+    await bench.symlink("loop", "/loop")
+    closed = await bench.stat("/closed")
+    await close(bench, closed)
+
+    async def work(ns: Namespace) -> None:
+        resolver = BatchResolver(ns, actor, follow=follow)
+        half = len(places) // 2
+        found = [*await resolver.find_places(places[:half]), *await resolver.find_places(places[half:])]
+        assert [shown(one) for one in found] == [await one(ns, wanted) for wanted in places]
+        below = [pb.Place(base=base, path=place.path) for place in places]
+        found = await resolver.find(base, [place.path for place in below])
+        assert [shown(one) for one in found] == [await one(ns, wanted) for wanted in below]
+
+    await run_readonly(bench.context, work)
