@@ -216,7 +216,7 @@ def test_nothing_is_written_under_a_lease_that_has_run_out() -> None:
         await handle.write(0, memoryview(b"before"))
         files.meta.lease = 2
         files.context.lease._valid_until = 0.0  # as after a silence
-        with pytest.raises(SessionLost, match="silent"):
+        with pytest.raises(SessionLost, match="lease"):
             await handle.write(6, memoryview(b"after"))
         other = (await fs.open("/b", "wb")).handle
         await other.write(0, memoryview(b"new"))
@@ -305,7 +305,7 @@ def test_it_does_not_go_on_for_ever() -> None:
         fenced(files)
         for key in files.storage.fences:
             files.storage.fences[key] = 1 << 40  # a damaged one
-        with pytest.raises(Unavailable, match="others lost a lock"):
+        with pytest.raises(Unavailable, match="other clients lost a lock"):
             await handle.write(0, memoryview(b"x"))
 
     play(scene)
