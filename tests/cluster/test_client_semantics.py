@@ -159,7 +159,7 @@ def test_a_copy_appears_complete_or_not_at_all(fs: FileSystem, place: str) -> No
     assert [entry.name for entry in fs.list(place)] == ["a", "b", "c", "d"], "nothing is left over"
 
 
-def test_clients_that_wait_for_each_other_are_told(cluster: LocalCluster, place: str) -> None:
+def test_clients_that_wait_for_each_other_get_an_error(cluster: LocalCluster, place: str) -> None:
     """One of them; the other gets what it waits for when that one lets go."""
 
     async def play() -> None:

@@ -48,7 +48,7 @@ def refused(call: object, *arguments: object) -> bool:
     return False
 
 
-def test_who_lost_a_lock_is_told_and_changes_nothing(lonely: LocalCluster, tmp_path: Path) -> None:
+def test_a_program_that_lost_a_lock_gets_an_error_and_changes_nothing(lonely: LocalCluster, tmp_path: Path) -> None:
     one = Mount(lonely.address, tmp_path / "one")
     with one as here, Mount(lonely.address, tmp_path / "other") as there:
         (here / "a").write_bytes(b"0" * 16)
@@ -124,7 +124,7 @@ def test_a_writer_that_holds_no_lock_goes_on(lonely: LocalCluster, tmp_path: Pat
         ours.close()
 
 
-def test_a_python_program_is_told_too(lonely: LocalCluster, tmp_path: Path) -> None:
+def test_a_python_program_gets_the_error_too(lonely: LocalCluster, tmp_path: Path) -> None:
     with lonely.connect() as fs, lonely.connect() as other:
         file = fs.open("/a", "w+b")
         file.lock()

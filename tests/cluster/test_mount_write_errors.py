@@ -74,7 +74,7 @@ def synced_elsewhere(path: Path) -> str:
     return subprocess.run([sys.executable, "-c", SYNC, path], capture_output=True, text=True).stdout.strip()
 
 
-def test_each_handle_is_told_once_of_what_is_lost(lonely: LocalCluster, root: Path) -> None:
+def test_each_handle_reports_a_lost_write_once(lonely: LocalCluster, root: Path) -> None:
     path = root / "a"
     path.write_bytes(b"old content")
     writer, other, reader = (os.open(path, flags) for flags in (os.O_RDWR, os.O_RDWR, os.O_RDONLY))

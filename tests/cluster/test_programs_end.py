@@ -120,7 +120,7 @@ print(bytes(data[0]))"""
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'important'\n", "")
 
 
-def test_what_cannot_be_stored_is_told(cluster: LocalCluster) -> None:
+def test_writes_that_cannot_be_stored_are_errors(cluster: LocalCluster) -> None:
     """Nobody else can tell the user: the program has not asked."""
     program = f"{OPEN}; f._file.handle._lease = -1"
     done = run(cluster, "/left-open-lost", program)

@@ -38,7 +38,7 @@ async def test_older_writes_are_refused_and_newer_ones_are_not(tmp_path: Path) -
         assert await chain.read(3) == (4, b"FRESH")
 
 
-async def test_what_was_done_before_is_told_again(tmp_path: Path) -> None:
+async def test_a_repeat_gets_the_result_of_the_first_attempt(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         row = chain.row(b"first", fence=1)
         first = await chain.send(row, b"first")

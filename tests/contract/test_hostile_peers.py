@@ -100,7 +100,7 @@ async def test_a_false_answer_ends_the_call_in_words(what: str) -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio"])
-async def test_a_place_that_cannot_be_told_ends_the_connection_and_not_only_a_turn_of_the_loop(loop: str) -> None:
+async def test_a_sink_that_fails_ends_the_connection_and_not_only_a_turn_of_the_loop(loop: str) -> None:
     """The call waited for its whole time, and so did all others of the connection."""
     caught: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: caught.append(context["exception"]))

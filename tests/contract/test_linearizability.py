@@ -366,7 +366,7 @@ def test_a_history_with_violations_names_the_chunks() -> None:
     assert found.startswith("I1: of chunk bad no order explains the first 3 operations")
 
 
-def test_what_is_told_again_takes_the_place_of_what_was_unknown() -> None:
+def test_a_repeated_answer_replaces_an_unknown_outcome() -> None:
     history = History()
     history.append(w(0, 1, b"a"))
     place = history.append(w(2, None, b"b"))

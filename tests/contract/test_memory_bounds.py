@@ -233,7 +233,7 @@ async def test_who_asks_for_room_may_be_the_one_who_is_let_go_of(loop: str) -> N
             assert server.pool.lent == 0 and not session.calls
 
 
-async def test_connections_are_bounded_and_one_too_many_is_told_so() -> None:
+async def test_connections_are_bounded_and_one_too_many_gets_an_error() -> None:
     async with Served(limits=Limits(connections=3)) as (server, _, address):
         server.serve(SPACE_INFO, space)
         clients = [ConnectionPool(RealNet(), identity()) for _ in range(4)]
@@ -307,7 +307,7 @@ async def test_an_idle_connection_ends_and_the_next_call_makes_another(net: str,
 
 
 @pytest.mark.parametrize("net", NETS)
-async def test_a_call_that_may_have_been_begun_is_not_sent_again(net: str) -> None:
+async def test_a_call_that_may_have_been_started_is_not_sent_again(net: str) -> None:
     async with Served(net=NETS[net]) as (server, peers, address):
         begun: list[pb.SpaceInfoRequest] = []
 

@@ -63,7 +63,7 @@ async def readable(stream: Stream) -> None:
 
 
 @on_every_net
-async def test_a_free_port_is_picked_and_told(here: Net, there: Net, host: str) -> None:
+async def test_a_free_port_is_picked_and_reported(here: Net, there: Net, host: str) -> None:
     listeners = [await there.listen(host, 0, lambda stream: None) for _ in range(3)]
     ports = {listener.address.removeprefix(f"{host}:") for listener in listeners}
     assert len(ports) == 3 and all(0 < int(port) < 65536 for port in ports)
@@ -106,7 +106,7 @@ async def test_bytes_travel_both_ways_in_order(here: Net, there: Net, host: str)
 
 
 @on_every_net
-async def test_nothing_there_is_told_by_an_error(here: Net, there: Net, host: str) -> None:
+async def test_a_missing_peer_is_an_error(here: Net, there: Net, host: str) -> None:
     one, other, listener = await pair(here, there, host)
     for end in (one, other):
         with pytest.raises(BlockingIOError):
@@ -303,7 +303,7 @@ async def test_connections_outlive_their_listener(here: Net, there: Net, host: s
 
 
 @on_every_net
-async def test_many_connections_are_told_apart(here: Net, there: Net, host: str) -> None:
+async def test_many_connections_are_not_confused(here: Net, there: Net, host: str) -> None:
     accepted: asyncio.Queue[Stream] = asyncio.Queue()
     listener = await there.listen(host, 0, accepted.put_nowait)
     mine = await asyncio.gather(*(here.connect(listener.address, 5) for _ in range(10)))

@@ -33,7 +33,7 @@ def test_an_order_that_lacks_something_or_has_it_twice_or_too_early_explains_not
     assert not explains([one, r(2, 3, b"b"), later := w(4, 5, b"b")], [one, later])
 
 
-def test_what_is_open_takes_effect_only_if_it_is_told() -> None:
+def test_a_pending_operation_takes_effect_only_if_it_is_reported() -> None:
     one, never = w(0, 1, b"a"), w(0, None, b"b")
     assert explains([one, never, r(4, 5, b"a")], [one])
     assert not explains([one, never, r(4, 5, b"b")], [one])

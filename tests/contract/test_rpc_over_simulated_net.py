@@ -266,7 +266,7 @@ async def test_a_cut_in_the_middle_of_a_payload_gives_its_buffer_back(hosts: Hos
 
 
 @simulated
-async def test_a_server_that_stops_answers_what_it_has_begun(hosts: Hosts) -> None:
+async def test_a_server_that_stops_answers_the_calls_that_it_has_started(hosts: Hosts) -> None:
     service, process = await hosts.serve()
     call = hosts.wait()
     await asyncio.sleep(1)

@@ -124,7 +124,7 @@ def addresses(state: ClusterFile) -> list[str]:
     return [program.addresses[0] for program in state.programs]
 
 
-def test_the_library_is_told_how_to_be_let_in(state: ClusterFile, fs: threefs_client.FileSystem, home: Path) -> None:
+def test_the_library_is_given_the_key(state: ClusterFile, fs: threefs_client.FileSystem, home: Path) -> None:
     for work in ('fs.read_file("/readable")', 'fs.write_file("/mine", b"x")', 'fs.remove("/readable")'):
         done = run_as_nobody(CLIENT + work, state.address, home=home)
         last = done.stderr.strip().splitlines()[-1]

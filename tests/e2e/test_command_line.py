@@ -88,7 +88,7 @@ def test_a_tree_survives_a_killed_storage_process_and_a_restart(shell: Shell, tm
     assert shell.ok("cat", "/tree/again.bin") == (source / "large.bin").read_bytes()
 
 
-def test_foreground_stops_its_cluster_when_told(shell: Shell) -> None:
+def test_foreground_stops_its_cluster_by_a_signal(shell: Shell) -> None:
     command = [sys.executable, "-m", "threefs_cli", "up", "--foreground", "--storage", "1", "--dir"]
     with subprocess.Popen(
         [*command, str(shell.directory)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()

@@ -63,7 +63,7 @@ def found_after_a_cut(seed: int) -> set[bytes]:
     return keys
 
 
-def test_a_power_cut_takes_back_the_newest_writes_that_nobody_was_told_of() -> None:
+def test_a_power_cut_takes_back_the_newest_unacknowledged_writes() -> None:
     found = {frozenset(found_after_a_cut(seed)) for seed in range(40)}
     assert found == {frozenset({b"answered", *more}) for more in ((), (b"one",), (b"one", b"two"))}
 

@@ -263,7 +263,7 @@ def test_clocks_drift() -> None:
     loop.run(main())
 
 
-def test_dice_of_other_names_are_independent_and_repeatable() -> None:
+def test_random_streams_of_other_names_are_independent_and_repeatable() -> None:
     one, same, other = SeededRandom(1, "net"), SeededRandom(1, "net"), SeededRandom(1, "disk")
     assert (draws := [one.below(1000) for _ in range(20)]) == [same.below(1000) for _ in range(20)]
     assert draws != [other.below(1000) for _ in range(20)]

@@ -230,7 +230,7 @@ async def test_a_slow_way_can_be_too_slow_for_a_connection(hosts: Hosts) -> None
 
 
 @simulated
-async def test_the_end_of_a_process_is_told_after_the_block_that_hid_it(hosts: Hosts) -> None:
+async def test_the_end_of_a_process_is_noticed_after_the_block_that_hid_it(hosts: Hosts) -> None:
     one, other, _ = await hosts.connected()
     other.send([b"last words"])
     hosts.fabric.block("b", "a")

@@ -31,7 +31,7 @@ def test_each_bug_has_a_story_a_seed_or_a_test_that_is_tried_first() -> None:
         assert f"def {name}(" in (_ROOT / file).read_text(encoding="utf-8"), f"{test} is not there"
 
 
-def test_a_real_test_that_fails_with_its_bug_is_told_from_one_that_cannot_be_run() -> None:
+def test_a_real_test_that_fails_with_its_bug_differs_from_one_that_cannot_be_run() -> None:
     test = "tests/unit/threefs/rpc/test_frames.py::test_no_bit_of_header_and_body_changes_unnoticed"
     assert "the test fails" in failure_of(test, "frame_checksum_ignored")
     assert not failure_of(test, "nonce_is_used_again")

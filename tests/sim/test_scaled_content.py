@@ -13,7 +13,7 @@ def test_what_is_expanded_shrinks_to_itself(grain: int) -> None:
     assert shrink(content, grain) == history
 
 
-def test_a_torn_grain_is_told_with_its_place() -> None:
+def test_a_torn_grain_is_reported_with_its_place() -> None:
     content = bytearray(expand(b"abc", 100))
     content[199] = 0
     with pytest.raises(AssertionError, match="bytes 100 to 200"):

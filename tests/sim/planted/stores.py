@@ -70,7 +70,9 @@ def half_a_backup_is_served() -> None:
     put(restore_mark, "read_mark", read_mark)
 
 
-@plant_for("unit/services/threefs_meta/file/test_truncation.py::test_readers_are_told_while_bytes_go_that_they_can_see")
+@plant_for(
+    "unit/services/threefs_meta/file/test_truncation.py::test_readers_learn_of_a_truncate_of_bytes_that_they_can_see"
+)
 def cut_sets_no_mark() -> None:
     """Readers see zeros in place of bytes that are about to go."""
     put(Truncation, "_with_mark", lambda self, record: record)

@@ -58,7 +58,7 @@ def test_status_as_json(threefs: CommandLine) -> None:
         time.sleep(0.1)
 
 
-def test_a_silent_node_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_node_is_reported_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     node = pb.Node(node_id=1, kind=pb.STORAGE, address="h:1", domain="d")
     target = pb.TargetReport(chunks=2, used_bytes=10, capacity_bytes=100)
     reply = pb.GetStatusReply(
@@ -92,7 +92,7 @@ def test_a_silent_node_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> No
     assert "silent for 4.0 s" in capsys.readouterr().out
 
 
-def test_recovery_damage_and_full_disks_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_recovery_damage_and_full_disks_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
     node = pb.Node(node_id=1, kind=pb.STORAGE, address="h:1", domain="d")
     syncing = pb.TargetReport(target_id=101, synced_chunks=30, chunks_to_sync=70)
     damaged = pb.TargetReport(target_id=102, damaged_chunks=3, repaired_chunks=2, scrubbed_chunks=9)
@@ -119,7 +119,7 @@ def test_fewer_storage_processes_bring_fewer_replicas(tmp_path: Path) -> None:
     assert cluster_commands.requested_plan(fresh, None, 2) == Plan(3, 2)
 
 
-def test_what_meta_services_do_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_activity_of_meta_services_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     node = pb.Node(node_id=1001, kind=pb.META, address="h:1")
     found = cluster_commands.describe("threefs://h:0", pb.GetStatusReply(nodes=[pb.NodeStatus(node=node, alive=True)]))
     statistics = {"names_per_s": 1234.5, "transactions_per_s": 20.0, "again_per_s": 0.25, "removals_waiting": 0}

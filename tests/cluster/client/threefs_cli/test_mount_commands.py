@@ -56,7 +56,7 @@ def test_mounted_and_unmounted(cluster: LocalCluster, tmp_path: Path) -> None:
 
 
 @needs_mounts
-def test_what_goes_wrong_is_told_before_it_returns(tmp_path: Path) -> None:
+def test_errors_are_reported_before_it_returns(tmp_path: Path) -> None:
     mount = Mount("threefs://127.0.0.1:1", tmp_path / "mnt")
     (tmp_path / "mnt").mkdir()
     done = mount.threefs("mount", "--address", "threefs://127.0.0.1:1", str(tmp_path / "mnt"))

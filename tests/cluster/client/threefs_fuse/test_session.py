@@ -234,7 +234,7 @@ def test_nonsense_is_answered_and_ends_nothing() -> None:
     played(scene)
 
 
-def test_forgetting_is_told() -> None:
+def test_forgets_reach_the_file_system() -> None:
     async def scene(kernel: Kernel, files: FuseFiles, session: Session) -> None:
         await kernel.say(Op.FORGET, struct.pack("=Q", 3), inode=7)
         await kernel.say(Op.BATCH_FORGET, struct.pack("=IIQQ", 1, 0, 8, 1))
@@ -291,7 +291,7 @@ class Begun(FuseFiles):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
-def test_a_change_is_begun_before_there_is_a_task_for_it() -> None:
+def test_a_change_is_started_before_there_is_a_task_for_it() -> None:
     async def scene(kernel: Kernel, files: FuseFiles, session: Session) -> None:
         for number, name in enumerate([b"slow", b"slow gone", b"quick", b"quick gone"]):
             await kernel.say(Op.UNLINK, name + b"\0", number=number)

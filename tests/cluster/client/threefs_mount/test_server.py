@@ -64,7 +64,7 @@ def test_read_ahead_is_raised(cluster: LocalCluster, tmp_path: Path) -> None:
         assert int(Path(f"/sys/class/bdi/{mounted.device}/read_ahead_kb").read_text()) == 4096
 
 
-def test_a_mount_that_has_become_useless_stores_what_it_holds_and_ends(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_mount_that_has_become_useless_syncs_its_files_and_ends(cluster: LocalCluster, tmp_path: Path) -> None:
     point, die = tmp_path / "mnt", tmp_path / "die"
     point.mkdir()
     command = [sys.executable, "-c", _DYING, "--address", cluster.address, str(point)]

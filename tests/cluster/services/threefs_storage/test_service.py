@@ -66,7 +66,7 @@ async def test_too_many_writes_are_refused(tmp_path: Path) -> None:
             await write_all(chain, [chain.row(kind=pb.REMOVE)] * 1025, b"")
 
 
-async def test_an_unexpected_failure_is_logged_and_told_as_internal(tmp_path: Path) -> None:
+async def test_an_unexpected_failure_is_logged_and_answered_as_internal(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
 
         async def broken(method: object, request: object) -> None:
@@ -188,7 +188,7 @@ async def test_a_list_waits_for_what_a_syncing_target_may_show_any_moment(tmp_pa
         assert ((await asked).found, (await asked).length) == (True, 3)
 
 
-async def test_the_last_chunk_is_told_after_pending_versions_of_before_are_finished(tmp_path: Path) -> None:
+async def test_the_last_chunk_is_answered_after_earlier_pending_versions_are_finished(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         answered = chain[2].peers.after = Gate()
         write = asyncio.create_task(chain.write(b"xyz"))
@@ -207,7 +207,7 @@ async def test_the_last_chunk_is_told_after_pending_versions_of_before_are_finis
         await write
 
 
-async def test_who_asked_for_the_last_chunk_is_told_when_the_chain_changes_again(tmp_path: Path) -> None:
+async def test_a_question_for_the_last_chunk_is_answered_when_the_chain_changes_again(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         gate = chain[2].peers.before = Gate()
         write = asyncio.create_task(chain.write(b"xyz"))
@@ -222,7 +222,7 @@ async def test_who_asked_for_the_last_chunk_is_told_when_the_chain_changes_again
         await cancelled(write)
 
 
-async def test_space_is_told_for_each_target(tmp_path: Path) -> None:
+async def test_space_is_reported_for_each_target(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(b"x")
         reply = await chain.peers.call(chain[2].address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=20)

@@ -158,7 +158,7 @@ def test_assertions_must_be_on(tmp_path: Path) -> None:
     assert (process.returncode, out) == (2, "") and "do not run under python -O" in err
 
 
-def test_a_service_manager_is_told_everything(tmp_path: Path) -> None:
+def test_a_service_manager_is_notified_of_everything(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
         listener.settimeout(10)
@@ -265,7 +265,7 @@ async def serve_node(token: str, capsys: pytest.CaptureFixture[str]) -> Node:
 
 
 @pytest.mark.parametrize("token", ["ours", "another"])
-async def test_a_node_serves_until_it_is_told_to_stop_and_is_stopped_even_if_it_could_not_start(
+async def test_a_node_serves_until_it_is_stopped_and_is_stopped_even_if_it_could_not_start(
     token: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     node = await serve_node(token, capsys)

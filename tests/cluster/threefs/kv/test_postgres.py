@@ -122,7 +122,7 @@ def test_a_reader_may_take_its_time(url: str) -> None:
     run(url, body)
 
 
-def test_someone_without_rights_is_told(url: str, postgres: PostgresServer) -> None:
+def test_a_user_without_rights_gets_an_error(url: str, postgres: PostgresServer) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute("CREATE ROLE stranger LOGIN")
         schema = url.rpartition("%3D")[2]

@@ -65,7 +65,7 @@ def test_a_directory_belongs_to_one_cluster_and_one_process(tmp_path: Path) -> N
         archive.begin_or_continue(other, "c")
 
 
-def test_a_damaged_description_is_told(tmp_path: Path) -> None:
+def test_a_damaged_description_is_reported(tmp_path: Path) -> None:
     snapshot = make(tmp_path)
     for content in ("", "[]", "{}", '{"lineage": "x"}'):
         (snapshot.directory / "info.json").write_text(content)

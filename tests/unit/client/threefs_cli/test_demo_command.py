@@ -9,7 +9,7 @@ from threefs_cli.main import main
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_the_figures_are_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], held: bool) -> None:
+def test_the_measurements_are_shown_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str], held: bool) -> None:
     report = Report()
     report.loopback_bytes_per_s = 1 << 30
     report.begin("step").check("it holds", held)

@@ -34,6 +34,6 @@ def test_what_names_no_nodes_is_refused(words: list[str], complaint: str) -> Non
         planned(words)
 
 
-def test_a_mistake_is_told_before_anything_is_sent() -> None:
+def test_a_mistake_is_reported_before_anything_is_sent() -> None:
     result = CliRunner().invoke(main, ["init", "--address", "threefs://127.0.0.1:1", "1", "1"])
     assert result.exit_code == 2 and "named twice" in result.output

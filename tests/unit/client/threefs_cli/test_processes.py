@@ -30,7 +30,7 @@ def wait_end(process: Process) -> None:
         os.sched_yield()
 
 
-def test_a_process_lives_until_it_is_told_to_end(sleeper: Process) -> None:
+def test_a_process_lives_until_it_is_stopped(sleeper: Process) -> None:
     assert processes.alive(sleeper)
     assert processes.send(sleeper, signal.SIGTERM)
     wait_end(sleeper)

@@ -54,7 +54,7 @@ def test_what_was_written_is_read() -> None:
     play(scene)
 
 
-def test_small_writes_are_held_back_and_sent_as_whole_chunks() -> None:
+def test_small_writes_are_buffered_and_sent_as_whole_chunks() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         async with await fs.open("/a", "wb") as file:
             for _ in range(200):
@@ -157,7 +157,7 @@ def test_truncate_inside_and_beyond() -> None:
     play(scene)
 
 
-def test_flush_settles_the_length_for_others() -> None:
+def test_flush_reports_the_length_to_others() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         file = await fs.open("/a", "wb")
         await file.write(b"abc")

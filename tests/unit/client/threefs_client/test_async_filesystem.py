@@ -42,7 +42,7 @@ def test_a_batch_of_writes_is_few_requests() -> None:
     play(scene)
 
 
-def test_what_a_file_holds_back_is_part_of_batches() -> None:
+def test_buffered_bytes_of_a_file_are_part_of_batches() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         async with await fs.open("/a", "w+b") as file:
             await file.write(b"held")

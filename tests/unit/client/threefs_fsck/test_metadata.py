@@ -253,7 +253,7 @@ async def tree(bench: MetaBench) -> None:
 
 
 @pytest.mark.parametrize("hurt", DAMAGES, ids=lambda hurt: hurt.__name__)
-async def test_damage_is_found_and_mended(bench: MetaBench, hurt: Damage) -> None:
+async def test_damage_is_found_and_repaired(bench: MetaBench, hurt: Damage) -> None:
     await tree(bench)
     meta = LocalMeta(bench.context)
     wanted = sorted(await hurt(bench))
@@ -311,7 +311,7 @@ async def test_a_root_that_is_missing_is_made_again(bench: MetaBench) -> None:
     await bench.stat("/")
 
 
-async def test_a_record_that_cannot_be_read_is_told_and_left_alone(bench: MetaBench) -> None:
+async def test_a_record_that_cannot_be_read_is_reported_and_left_alone(bench: MetaBench) -> None:
     await tree(bench)
     for key in (keys.inode((await bench.stat("/two")).inode), keys.entry(ROOT, b"d")):
         await damage.flip(bench, key)

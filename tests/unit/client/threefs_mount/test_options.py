@@ -5,7 +5,7 @@ from threefs_mount.options import MountOptions
 from threefs.errors import InvalidArgument
 
 
-def test_what_the_kernel_is_told() -> None:
+def test_options_of_the_kernel() -> None:
     told = MountOptions(flags=("ro",)).for_kernel("threefs://a:1,b:2", "/mnt")
     assert told == MountRequest("/mnt", "threefs://a:1,b:2", "threefs", ("ro",), allow_other=True)
     assert not MountOptions(allow_other=False).for_kernel("x", "/mnt").allow_other

@@ -19,7 +19,7 @@ def test_the_settings_file_must_be_given_and_be_there() -> None:
     assert result.exit_code == 2 and "/nonexistent/manager.toml does not exist" in result.output
 
 
-def test_the_version_and_an_example_are_told() -> None:
+def test_the_version_and_an_example_are_printed() -> None:
     assert f"threefs-manager, version {__version__}" in CliRunner().invoke(main, ["--version"]).output
     shown = CliRunner().invoke(main, ["-h"]).output
     lines = [line for line in shown.splitlines() if " = " in line]

@@ -23,7 +23,7 @@ def test_help_says_what_it_prints() -> None:
     assert "ready ADDRESS" in CliRunner().invoke(main, ["--help"]).output
 
 
-def test_the_version_and_an_example_are_told() -> None:
+def test_the_version_and_an_example_are_printed() -> None:
     assert f"threefs-meta, version {__version__}" in CliRunner().invoke(main, ["--version"]).output
     shown = CliRunner().invoke(main, ["-h"]).output
     lines = [line for line in shown.splitlines() if " = " in line]

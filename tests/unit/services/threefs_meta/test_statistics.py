@@ -4,7 +4,7 @@ from threefs.errors import Conflict, NotFound
 from threefs.kv.engine_api import TransactionCounts
 
 
-def test_answers_and_failures_are_told_apart() -> None:
+def test_answers_and_failures_are_counted_apart() -> None:
     calls = Calls()
     calls.record_error(NotFound())
     calls.record_error(Conflict())

@@ -22,7 +22,7 @@ def test_the_settings_file_must_be_given_and_be_there(tmp_path: Path) -> None:
     assert result.exit_code == 2 and "storage.toml does not exist" in result.output
 
 
-def test_the_version_and_an_example_are_told() -> None:
+def test_the_version_and_an_example_are_printed() -> None:
     assert f"threefs-storage, version {__version__}" in CliRunner().invoke(main, ["--version"]).output
     shown = CliRunner().invoke(main, ["-h"]).output
     lines = [line for line in shown.splitlines() if " = " in line]

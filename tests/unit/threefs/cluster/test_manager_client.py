@@ -47,7 +47,7 @@ def test_what_the_primary_refuses_is_final() -> None:
     assert not other.asked
 
 
-def test_when_none_answers_the_last_reason_is_told() -> None:
+def test_when_none_answers_the_last_reason_is_reported() -> None:
     with pytest.raises(Unavailable, match="cut off"):
         ask(ManagerClient([Manager(NotPrimary()), Manager(Unavailable("cut off"))]))
 

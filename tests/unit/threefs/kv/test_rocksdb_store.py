@@ -26,5 +26,5 @@ def test_a_store_keeps_what_was_written_and_is_open_once(tmp_path: Path) -> None
         ("IO error: While fdatasync: 000004.log: Input/output error", Unavailable),
     ],
 )
-def test_what_the_store_says_is_told_apart(text: str, kind: type[Exception], tmp_path: Path) -> None:
+def test_errors_of_the_store_are_distinguished(text: str, kind: type[Exception], tmp_path: Path) -> None:
     assert type(error_of(Exception(text), tmp_path)) is kind

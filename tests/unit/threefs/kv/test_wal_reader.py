@@ -77,7 +77,7 @@ def test_what_is_not_durable_is_not_read(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_logs_that_are_gone_are_told(tmp_path: Path) -> None:
+def test_logs_that_are_gone_are_reported(tmp_path: Path) -> None:
     async def main() -> None:
         table = await Table.open(tmp_path / "t", keep_logs=True)
         for number in range(6):

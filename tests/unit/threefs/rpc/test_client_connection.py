@@ -283,7 +283,7 @@ async def test_a_lost_connection_fails_what_is_in_flight_and_is_made_again() -> 
         await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
 
 
-async def test_a_stopping_server_answers_what_it_has_begun_and_takes_nothing_new() -> None:
+async def test_a_stopping_server_answers_started_calls_and_takes_no_new_ones() -> None:
     async with Served() as (server, peers, address):
         begun = asyncio.Event()
         go_on = asyncio.Event()

@@ -91,7 +91,7 @@ def test_what_is_wrong_is_said(encoded: bytes, error: type[ThreefsError], says: 
         frames.decode(encoded, 0, LIMITS)
 
 
-def test_another_version_is_told_apart_from_garbage() -> None:
+def test_another_version_is_not_taken_for_garbage() -> None:
     encoded = bytearray(frames.encode(frames.HELLO))
     encoded[2] += 1
     with pytest.raises(WrongVersion, match=f"version {frames.PROTOCOL + 1}"):

@@ -75,7 +75,7 @@ def test_without_a_key_two_messages_are_enough() -> None:
         (identity("a" * 32), identity("b" * 32), WrongCluster, "belongs to cluster"),
     ],
 )
-def test_who_does_not_belong_here_is_told_why(
+def test_a_peer_of_another_cluster_gets_the_reason(
     server: Identity, client: Identity, error: type[ThreefsError], words: str
 ) -> None:
     with pytest.raises(error, match=words):

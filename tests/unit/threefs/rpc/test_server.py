@@ -46,7 +46,7 @@ def request(method: int, body: bytes = b"", payload: int = 0, call_id: int = 1) 
         (b"\x5f\x3f\x07" + bytes(frames.HEADER_BYTES), WrongVersion),
     ],
 )
-async def test_a_stranger_is_told_why_and_cut_off(data: bytes, error: type[Exception]) -> None:
+async def test_a_stranger_gets_the_reason_and_is_cut_off(data: bytes, error: type[Exception]) -> None:
     async with Served() as (server, peers, address):
         async with RawPeer(address) as raw:
             raw.writer.write(data)
@@ -64,7 +64,7 @@ async def test_a_stranger_is_told_why_and_cut_off(data: bytes, error: type[Excep
         (request(WRITE.number, payload=10) + request(WRITE.number, payload=10), ProtocolError),
     ],
 )
-async def test_a_peer_that_breaks_the_rules_is_told_which(data: bytes, error: type[Exception]) -> None:
+async def test_a_peer_that_breaks_a_rule_gets_its_name(data: bytes, error: type[Exception]) -> None:
     async with Served(limits=Limits(payload_bytes=1000)) as (server, peers, address):
         server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
         async with RawPeer(address) as raw:
@@ -210,7 +210,7 @@ async def test_a_quick_call_waits_if_it_has_to(loop: str) -> None:
 
 @pytest.mark.parametrize("end", ["cancel", "connection"])
 @pytest.mark.parametrize("loop", LOOPS)
-async def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_begun_ends_as_any_other(loop: str, end: str) -> None:
+async def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_started_ends_as_any_other(loop: str, end: str) -> None:
     """Its request and its CANCEL came together: it was closed, and could not wait for anything any more."""
     seen: list[str] = []
 

@@ -53,12 +53,12 @@ def test_whatever_else_comes_gets_an_answer_or_the_end_of_its_connection() -> No
     assert [answer.split(" ")[1] if answer else "" for answer in found] == ["404", "404", "404", "", "", "", "200"]
 
 
-def test_figures_that_cannot_be_had_are_an_error_of_the_scrape() -> None:
+def test_metrics_that_cannot_be_had_are_an_error_of_the_scrape() -> None:
     (answer,) = served(cannot, b"GET /metrics HTTP/1.1\r\n\r\n")
     assert answer.startswith("HTTP/1.1 503") and "the store is away" in answer
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     async def main() -> None:
         one, other = MetricsPort(RealNet(), answers), MetricsPort(RealNet(), answers)
         await one.start("127.0.0.1", 0)

@@ -57,7 +57,9 @@ async def test_who_serves_and_does_not_answer_may_have_it(tmp_path: Path) -> Non
         assert await ask.content(target, CHUNK, version) is None
 
 
-async def test_what_is_committed_is_told_only_by_a_serving_member_that_can_read_its_record(tmp_path: Path) -> None:
+async def test_a_committed_version_is_answered_only_by_a_serving_member_that_can_read_its_record(
+    tmp_path: Path,
+) -> None:
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(CONTENT)
         ask, target, version = copies(chain)

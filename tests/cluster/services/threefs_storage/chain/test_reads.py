@@ -235,7 +235,7 @@ def damage(replica: Replica, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("cold", [False, True])
-async def test_damage_is_told_by_a_code_and_logged_once_for_each_chunk(tmp_path: Path, cold: bool) -> None:
+async def test_damage_is_answered_by_a_code_and_logged_once_for_each_chunk(tmp_path: Path, cold: bool) -> None:
     async with chain_of(tmp_path, 2) as chain:
         for chunk, content in ((CHUNK, b"precious" * 50), (OTHER, b"dear" * 50)):
             await chain.write(content, chunk=chunk)

@@ -96,7 +96,7 @@ async def come_back(chain: TestChain, node: int) -> None:
     assert await chain.read(node, length=5000) == (5, b"4" * 5000)
 
 
-async def test_a_store_that_cannot_be_opened_is_put_aside_and_filled_anew(tmp_path: Path) -> None:
+async def test_a_store_that_cannot_be_opened_is_quarantined_and_filled_anew(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await fill(chain, 3)
         before = chain[3].target.engine.store_id

@@ -337,7 +337,7 @@ async def test_two_damaged_copies_are_both_made_good_from_the_third(tmp_path: Pa
             await check_repaired(chain, node)
 
 
-async def test_where_every_copy_is_damaged_it_stays_an_error_told_once(tmp_path: Path) -> None:
+async def test_where_every_copy_is_damaged_it_stays_an_error_that_is_logged_once(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await chain.write(b"before")
         await chain.write(CONTENT)

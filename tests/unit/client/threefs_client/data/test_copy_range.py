@@ -43,7 +43,7 @@ def test_bytes_arrive_as_they_were(offset: int, at: int, length: int) -> None:
     play(scene)
 
 
-def test_what_is_held_back_is_copied_and_written_over() -> None:
+def test_buffered_bytes_are_copied_and_overwritten() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         async with await fs.open("/a", "wb+") as source, await fs.open("/b", "wb+") as destination:
             await source.write(b"new")
@@ -90,7 +90,7 @@ def test_within_one_file_ranges_must_not_overlap() -> None:
     play(scene)
 
 
-def test_a_failed_write_is_told_and_the_rest_is_not_attempted() -> None:
+def test_a_failed_write_is_raised_and_the_rest_is_not_attempted() -> None:
     whole = content_of(3 * copy_range.PIECE_BYTES)
 
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:

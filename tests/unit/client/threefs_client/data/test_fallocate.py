@@ -77,7 +77,7 @@ def test_a_punched_hole_loses_its_whole_chunks_and_keeps_what_lies_around_it() -
     play(scene)
 
 
-def test_the_length_is_settled_before_the_last_chunk_goes() -> None:
+def test_the_length_is_synced_before_the_last_chunk_is_removed() -> None:
     """Else a client that dies would leave a file as long as the chunks that remain."""
 
     async def scene(files: MemoryFiles, file: AsyncFile) -> None:
@@ -117,7 +117,7 @@ def test_an_answer_that_is_lost_changes_nothing() -> None:
     play(scene)
 
 
-def test_what_cannot_be_done_is_told() -> None:
+def test_unsupported_allocations_are_errors() -> None:
     async def scene(files: MemoryFiles, file: AsyncFile) -> None:
         await file.write(b"x")
         for mode in (Allocation.PUNCH_HOLE, Allocation.PUNCH_HOLE | Allocation.ZERO_RANGE, 8, 32):

@@ -34,7 +34,7 @@ def test_chains_without_serving_targets() -> None:
         ReplicaSelector(EMPTY).resolve(5, LAYOUT)
 
 
-def test_the_least_loaded_is_chosen_and_failures_are_forgiven() -> None:
+def test_the_least_loaded_is_chosen_and_penalties_end() -> None:
     selector = ReplicaSelector(make_routing())
     replicas = selector.resolve(5, LAYOUT)[4][0]
     first, second, third = replicas

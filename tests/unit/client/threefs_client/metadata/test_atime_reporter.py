@@ -74,7 +74,7 @@ def test_files_go_together_each_once_and_not_before_they_are_due() -> None:
     play(scene)
 
 
-def test_who_asks_for_the_time_of_a_file_waits_until_it_is_told() -> None:
+def test_a_call_for_the_access_time_waits_until_it_is_reported() -> None:
     async def scene(bench: Bench) -> None:
         bench.times.record_read(file(1))
         assert bench.times.is_pending(1) and not bench.times.is_pending(2)
@@ -108,7 +108,7 @@ def test_many_files_go_in_pages() -> None:
     play(scene)
 
 
-def test_what_cannot_be_told_is_given_up_and_the_next_is_told() -> None:
+def test_a_failed_report_is_dropped_and_the_next_one_is_sent() -> None:
     async def scene(bench: Bench) -> None:
         bench.failures = 1
         bench.times.record_read(file(1))
@@ -133,7 +133,7 @@ def test_closing_tells_what_was_read_last() -> None:
     assert benches[0].told == [1]
 
 
-def test_with_noatime_nothing_is_told() -> None:
+def test_with_noatime_nothing_is_reported() -> None:
     async def scene(bench: Bench) -> None:
         bench.times.record_read(file(1))
         await settle()

@@ -145,7 +145,7 @@ def test_no_meta_service_at_all() -> None:
     play(scene)
 
 
-def test_who_waits_for_a_meta_service_is_told_so_once_and_soon() -> None:
+def test_a_wait_for_a_meta_service_is_logged_once_and_soon() -> None:
     """A program that asks a mount of a dead cluster says nothing until it fails."""
 
     async def run() -> None:

@@ -52,7 +52,7 @@ def with_lease(test: Callable[[Meta], Awaitable[None]]) -> Callable[[], None]:
 
 
 @with_lease
-async def test_it_is_renewed_while_something_is_held_and_given_up_after_that(meta: Meta) -> None:
+async def test_it_is_renewed_while_something_is_held_and_returned_after_that(meta: Meta) -> None:
     await meta.open()
     await meta.clock.advance(100)
     assert len(meta.requests) == 10 and meta.lease.is_valid
@@ -147,7 +147,7 @@ async def test_a_lease_that_ran_out_is_another_one_and_files_are_reported_anew(m
 
 
 @with_lease
-async def test_who_asks_while_it_is_given_up_waits_for_that(meta: Meta) -> None:
+async def test_a_request_waits_while_the_lease_is_returned(meta: Meta) -> None:
     await meta.open()
     meta.lease.release()
     released = asyncio.Event()
@@ -182,7 +182,7 @@ async def test_closing_gives_everything_up_at_once(meta: Meta) -> None:
 
 
 @with_lease
-async def test_who_holds_something_is_told_at_once_that_it_is_lost(meta: Meta) -> None:
+async def test_holders_are_notified_at_once_of_a_lost_lease(meta: Meta) -> None:
     told: list[int] = []
     meta.lease.on_lost.append(lambda: told.append(meta.lease.number))
     await meta.open()

@@ -151,7 +151,7 @@ def test_readers_share_the_calls_and_the_next_page_is_fetched_meanwhile() -> Non
     asyncio.run(scene())
 
 
-def test_what_fails_in_the_background_is_told_to_the_reader() -> None:
+def test_an_error_of_a_prefetch_is_raised_by_the_next_read() -> None:
     async def scene() -> None:
         directory = Directory(40, 10)
         listing = await directory.listing()

@@ -125,7 +125,7 @@ def test_answers_may_cross() -> None:
     assert claim.confirmed_s == mount.now_s + 0.1
 
 
-def test_what_is_recalled_is_given_up_then_given_back_and_left_alone_for_a_while() -> None:
+def test_a_recalled_delegation_is_dropped_then_returned_and_not_requested_for_a_while() -> None:
     mount = Mount()
     claim = mount.hold()
     crossing = mount.claims.begin_create(7, b"a", 50, mount.now_s)
@@ -146,7 +146,7 @@ def test_what_somebody_waits_for_is_given_back_even_if_it_is_not_known() -> None
     assert mount.given_back == [(7, 33)]
 
 
-def test_a_claim_that_has_ended_unnoticed_is_given_up() -> None:
+def test_a_delegation_that_has_ended_unnoticed_is_dropped() -> None:
     for answer in (0, 99):
         mount = Mount()
         claim = mount.hold()
@@ -184,7 +184,7 @@ def test_what_is_not_used_is_given_back() -> None:
 
 
 @pytest.mark.parametrize("answer", ["no", "failure"])
-def test_a_claim_that_is_not_granted(answer: str) -> None:
+def test_a_delegation_that_is_not_granted(answer: str) -> None:
     mount = Mount()
     mount.want()
     claim = mount.ask()
@@ -235,7 +235,7 @@ def test_a_name_of_unknown_outcome_stays() -> None:
     assert not mount.absent(b"a")
 
 
-def test_what_an_ended_claim_was_told_does_not_touch_the_next_one() -> None:
+def test_answers_to_an_ended_delegation_do_not_touch_the_next_one() -> None:
     mount = Mount()
     mount.hold(b"a")
     removal = mount.claims.begin_unlink(7, b"a")

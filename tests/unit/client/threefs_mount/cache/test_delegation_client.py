@@ -133,7 +133,7 @@ def play(scene: Callable[[Scene], Awaitable[None]], delay: Callable[[], float] =
     run_virtual(whole())
 
 
-def test_a_directory_in_which_names_come_again_and_again_is_claimed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delegation_is_requested_after_repeated_creates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_PAGE", 2)
 
     async def scene(found: Scene) -> None:
@@ -157,7 +157,7 @@ def test_a_directory_in_which_names_come_again_and_again_is_claimed(monkeypatch:
     play(scene)
 
 
-def test_without_a_cache_nothing_is_claimed() -> None:
+def test_without_a_cache_no_delegation_is_requested() -> None:
     async def scene(found: Scene) -> None:
         found.here = Mount(found.here.calls, found.directory, cache_s=0.0)
         for number in range(20):
@@ -208,7 +208,7 @@ def test_what_is_used_no_more_is_given_back_in_one_call() -> None:
     play(scene)
 
 
-def test_what_fails_claims_nothing() -> None:
+def test_failed_creates_request_no_delegation() -> None:
     async def scene(found: Scene) -> None:
         for number in range(3):
             await found.here.create(f"{number}")

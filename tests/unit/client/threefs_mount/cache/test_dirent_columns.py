@@ -14,6 +14,6 @@ def test_pages_are_cut_and_put_together() -> None:
     assert both.names == b"a\0bb\0c\0d\0" and len(both) == 4 and both.more and len(both.inodes) == 32
 
 
-def test_which_of_them_were_touched() -> None:
+def test_which_of_them_were_invalidated() -> None:
     listed = ListedAttributes(7, b"a\0b\0c\0", (100, 101, 102), Attributes([b"", b"", b""], 0.0, 0), [None, None, None])
     assert listed.invalidated({100, (7, b"b"), (8, b"c"), (7, b"d"), 7}) == {100, 101}

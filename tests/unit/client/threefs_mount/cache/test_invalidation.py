@@ -1,7 +1,7 @@
 from threefs_mount.cache.invalidation import MAX_RECORDS, InvalidationLog
 
 
-def test_only_what_was_touched_since_a_mark() -> None:
+def test_only_invalidations_since_a_generation() -> None:
     touches = InvalidationLog()
     touches.record(1)
     touches.record(2)

@@ -50,7 +50,7 @@ def test_it_is_bounded() -> None:
     assert len(told._inodes) == MAX_INODES
 
 
-def test_how_often_something_had_moved_when_its_name_was_told() -> None:
+def test_the_count_of_moves_when_the_kernel_got_the_name() -> None:
     told = KernelAttrCache(1.0)
     assert told.moves(5) is None
     told.record(pb.Inode(inode=5, moves=3), 0.0, named=False)

@@ -94,7 +94,7 @@ def test_what_was_asked_before_is_too_old() -> None:
     play(scene)
 
 
-def test_of_a_file_that_is_closed_nothing_is_told() -> None:
+def test_a_closed_file_is_not_revalidated() -> None:
     async def scene(bench: Bench) -> None:
         assert await bench.lock() == 0
 

@@ -65,7 +65,7 @@ class Scene:
         return [inode_of(one) for one in found]
 
 
-def test_what_came_with_a_listing_is_told_as_long_as_it_may_be_kept() -> None:
+def test_attributes_of_a_listing_are_used_as_long_as_they_are_valid() -> None:
     scene = Scene()
     listed = scene.listed()
     assert scene.told(listed) == [100, 101, 102, 103, 104] and scene.told(listed, 3) == [103, 104]
@@ -76,7 +76,7 @@ def test_what_came_with_a_listing_is_told_as_long_as_it_may_be_kept() -> None:
     assert scene.told(listed) == [0] * 5
 
 
-def test_what_was_touched_since_then_is_asked_for() -> None:
+def test_entries_invalidated_since_then_are_fetched() -> None:
     scene = Scene()
     scene.statahead.invalidate_inode(100)
     listed = scene.listed()
@@ -109,7 +109,7 @@ def test_files_with_more_names_are_asked_for() -> None:
     assert scene.told(scene.listed()) == [0, 6]
 
 
-def test_only_what_is_told_is_noted() -> None:
+def test_only_entries_that_the_kernel_gets_are_recorded() -> None:
     """Or what was set a moment ago would be lacking."""
     scene = Scene()
     listed = scene.listed()

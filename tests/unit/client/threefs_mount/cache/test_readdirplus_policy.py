@@ -41,7 +41,7 @@ def test_several_looks_count_as_one() -> None:
     assert listings(habits) == 15
 
 
-def test_each_program_has_habits_of_its_own() -> None:
+def test_each_program_is_judged_by_itself() -> None:
     habits = ReaddirplusPolicy()
     listings(habits, 1)
     listings(habits, 2)

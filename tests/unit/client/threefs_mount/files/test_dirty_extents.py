@@ -13,7 +13,7 @@ def content(extents: list[tuple[int, memoryview]], size: int) -> bytes:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20))
-def test_it_holds_what_was_written_last(writes: list[tuple[int, bytes]]) -> None:
+def test_the_last_write_of_a_byte_counts(writes: list[tuple[int, bytes]]) -> None:
     held, model = DirtyExtents(CHUNK), bytearray(100)
     size = 0
     for offset, data in writes:
@@ -35,7 +35,7 @@ def test_small_pieces_become_one() -> None:
     assert [(offset, bytes(data)) for offset, data in held.drain()] == [(0, b"x" * CHUNK)]
 
 
-def test_what_is_held_is_a_copy() -> None:
+def test_extents_are_copies() -> None:
     held, data = DirtyExtents(CHUNK), bytearray(b"x" * CHUNK)
     held.add(CHUNK, memoryview(data))
     data[:] = b"y" * CHUNK
@@ -47,7 +47,7 @@ def test_what_is_held_is_a_copy() -> None:
     st.integers(0, 90),
     st.integers(1, 30),
 )
-def test_a_range_is_read_with_what_is_held_of_it(writes: list[tuple[int, bytes]], offset: int, length: int) -> None:
+def test_a_range_is_read_with_its_unsent_bytes(writes: list[tuple[int, bytes]], offset: int, length: int) -> None:
     held, model, written = DirtyExtents(CHUNK), bytearray(200), bytearray(200)
     for at, data in writes:
         held.add(at, data)

@@ -33,7 +33,7 @@ def play(scene: Callable[[MemoryFiles, OpenFile], Awaitable[None]], **options: f
     run_virtual(run())
 
 
-def test_where_a_file_was_cut_the_kernel_is_told_by_the_first_of_its_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_kernel_learns_of_a_truncate_from_the_first_short_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """It believes the first short answer, and fills up the pages of the others with zeros."""
 
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
@@ -64,7 +64,7 @@ def test_where_a_file_was_cut_the_kernel_is_told_by_the_first_of_its_reads(monke
     play(scene)
 
 
-def test_what_is_held_can_be_read_and_is_sent_before() -> None:
+def test_unsent_bytes_can_be_read_and_are_sent_first() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(10, b"abc")
         assert file.length == 13 and file.dirty
@@ -74,7 +74,7 @@ def test_what_is_held_can_be_read_and_is_sent_before() -> None:
     play(scene)
 
 
-def test_what_is_held_is_read_over_what_is_stored() -> None:
+def test_unsent_bytes_are_read_over_stored_ones() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"stored in one chunk")
         await file.sync()
@@ -133,7 +133,7 @@ def test_what_is_being_appended_counts_once_and_is_read_when_it_has_arrived() ->
     play(scene)
 
 
-def test_what_is_held_in_many_pieces_is_sent_soon() -> None:
+def test_many_small_extents_are_sent_soon() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         for number in range(FLUSH_PIECES):
             await file.write(2 * number, b"x")
@@ -190,7 +190,7 @@ def test_who_writes_reads_it_however_long_it_travels(steps: list[tuple[str, int,
     play(scene)
 
 
-def test_settled_is_seen_by_others() -> None:
+def test_synced_writes_are_visible_to_others() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"x" * 100)
         assert files.meta.files[b"a"].length == 0

@@ -80,7 +80,7 @@ def test_the_kernel_keeps_only_what_nobody_changed() -> None:
     play(scene)
 
 
-def test_the_kernel_is_told_of_what_it_cannot_know() -> None:
+def test_the_kernel_is_notified_of_changes_elsewhere() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         told: list[int] = []
         files.on_attributes_changed = told.append
@@ -151,7 +151,7 @@ def test_at_the_end_everything_is_stored() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_file_that_cannot_be_settled_holds_up_no_other(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_synced_delays_no_other(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never() -> None:
         if fails:
             raise RuntimeError("a fault of ours")
@@ -218,7 +218,7 @@ def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
     play(scene)
 
 
-def test_who_opens_it_again_goes_on_under_the_session_that_lingers() -> None:
+def test_a_new_open_goes_on_under_the_deferred_session() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         first, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(first) is None
@@ -246,7 +246,7 @@ def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
     play(scene)
 
 
-def test_who_is_just_opening_it_keeps_the_session_and_holds_up_no_other() -> None:
+def test_an_open_under_way_keeps_the_session_and_delays_no_other() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         first, _ = await files.open(inode, os.O_WRONLY, ROOT)
         request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.context.meta.mutation())
@@ -274,7 +274,7 @@ def test_a_session_that_cannot_be_ended_is_left_to_the_lease() -> None:
     play(scene)
 
 
-def test_what_is_not_settled_is_waited_for() -> None:
+def test_a_close_waits_for_an_unsynced_file() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         await files.write(number, 0, b"longer than it was")
@@ -286,7 +286,7 @@ def test_what_is_not_settled_is_waited_for() -> None:
     play(scene)
 
 
-def test_if_too_many_linger_who_closes_waits() -> None:
+def test_with_too_many_deferred_sessions_a_close_waits() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         for _ in range(table._MAX_CLOSE_BATCHES):
             files._closing.attempt("closing", asyncio.sleep(60))
@@ -303,7 +303,7 @@ def test_if_too_many_linger_who_closes_waits() -> None:
     play(scene)
 
 
-def test_at_the_end_what_lingers_is_ended() -> None:
+def test_at_the_end_deferred_sessions_are_closed() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(number) is None and memory.meta.sessions

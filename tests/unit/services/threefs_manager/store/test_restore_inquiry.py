@@ -90,7 +90,7 @@ async def _restored(bench: Bench) -> str:
     return cluster_id
 
 
-def test_a_restored_manager_serves_nothing_before_all_have_told() -> None:
+def test_a_restored_manager_serves_nothing_before_all_have_reported() -> None:
     async def body() -> None:
         bench = Bench()
         cluster_id = await _restored(bench)

@@ -187,7 +187,7 @@ async def test_files_are_renamed_once_however_often_it_is_asked_for(bench: MetaB
     assert [name for name in await bench.names("/a") if name.isdigit()] == ["0"]
 
 
-async def test_a_claim_is_told_to_who_renames_among_others(bench: MetaBench) -> None:
+async def test_a_rename_in_a_batch_reports_a_delegation(bench: MetaBench) -> None:
     directory = (await bench.mkdir("/d")).inode
     for name in ("/d/1", "/d/2"):
         await bench.create(name)

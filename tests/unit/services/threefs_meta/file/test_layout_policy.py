@@ -30,7 +30,7 @@ def test_files_begin_anywhere_in_the_table_and_are_shuffled_each_in_its_way() ->
     assert len({layout.seed for layout in made}) == 50
 
 
-def test_own_wishes_go_before_inherited_ones() -> None:
+def test_an_own_layout_goes_before_an_inherited_one() -> None:
     layout = of_file(pb.Layout(stripe=2), pb.Layout(stripe=3, chunk_bytes=MAX_CHUNK_BYTES))
     assert (layout.stripe, layout.chunk_bytes) == (2, MAX_CHUNK_BYTES)
 

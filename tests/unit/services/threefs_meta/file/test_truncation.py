@@ -10,7 +10,7 @@ from tests.unit.services.threefs_meta.file.test_length import CHUNK, before_each
 from threefs.wire import meta_pb2 as pb
 
 
-async def test_readers_are_told_while_bytes_go_that_they_can_see(bench: MetaBench) -> None:
+async def test_readers_learn_of_a_truncate_of_bytes_that_they_can_see(bench: MetaBench) -> None:
     inode = await made(bench)
     for number in range(3):
         await bench.write(inode, number * CHUNK, b"x" * CHUNK)
@@ -28,7 +28,7 @@ async def test_readers_are_told_while_bytes_go_that_they_can_see(bench: MetaBenc
     assert not await bench.engine.begin().get_range(*keys.TRUNCATION_MARKS)
 
 
-async def test_of_bytes_that_nobody_could_see_nobody_is_told(bench: MetaBench) -> None:
+async def test_readers_do_not_learn_of_a_truncate_of_bytes_that_were_not_visible(bench: MetaBench) -> None:
     inode = await made(bench)
     await bench.write(inode, 0, b"x" * 1000)
     seen: list[int] = []

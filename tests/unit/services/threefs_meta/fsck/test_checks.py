@@ -57,7 +57,7 @@ async def test_an_inode_under_the_number_of_another(bench: MetaBench) -> None:
     await damage.put(bench, keys.inode(inode.inode + 1), None)
 
 
-async def test_a_file_without_a_name_that_is_kept_by_nobody_is_told(bench: MetaBench) -> None:
+async def test_a_file_without_a_name_that_no_client_keeps_is_reported(bench: MetaBench) -> None:
     made = (await bench.create("/", session=SESSION, unnamed=True)).inode
     assert await kinds(bench, inode=made.inode) == []
     key = keys.session(made.inode, SESSION)

@@ -36,7 +36,7 @@ def test_the_root_has_two_numbers() -> None:
     assert delegation.ownership(delegation.granted(MINE, 5, 4), adder, ROOT, b"name") is Ownership.OURS
 
 
-def test_who_may_claim() -> None:
+def test_who_may_request_a_delegation() -> None:
     free, mine = pb.Delegation(), delegation.granted(MINE, 5, 4)
     assert delegation.may_grant(free, MINE, 1, 1) and delegation.may_grant(mine, MINE, 6, 1)
     assert not delegation.may_grant(mine, OTHER, 6, 1) and not delegation.may_grant(mine, MINE, 4, 1)
@@ -57,7 +57,7 @@ def test_only_what_is_recalled_ends_without_its_client() -> None:
     )
 
 
-def test_what_is_left_of_a_claim() -> None:
+def test_records_that_a_delegation_leaves() -> None:
     inode = pb.Inode(delegation=delegation.granted(MINE, 5, 4))
     assert DelegationHeld(7, MINE, 5).matches(inode.delegation) and not DelegationHeld(7, MINE, 6).matches(
         inode.delegation

@@ -88,7 +88,7 @@ async def test_what_services_add_waits(bench: MetaBench) -> None:
     assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S and "lost+found" in await bench.names("/")
 
 
-async def test_who_holds_it_does_not_wait_and_is_told(bench: MetaBench) -> None:
+async def test_the_holder_of_a_delegation_does_not_wait_and_learns_of_it(bench: MetaBench) -> None:
     directory = await plant(bench)
     number = await claimed(bench, directory)
     began_s = bench.clock.monotonic()
@@ -115,7 +115,7 @@ async def test_who_holds_it_does_not_wait_and_is_told(bench: MetaBench) -> None:
     assert bench.clock.monotonic() == began_s
 
 
-async def test_many_changes_wait_together_and_are_told(bench: MetaBench) -> None:
+async def test_many_changes_wait_together_for_a_recall(bench: MetaBench) -> None:
     directory = await plant(bench)
     mutation = bench.mutation()
     bench._request += 10

@@ -33,7 +33,9 @@ async def records(fs: MetaBench) -> int:
 
 
 @pytest.mark.parametrize("length", [2, 3, 8])
-async def test_the_last_one_of_a_circle_is_told_and_the_others_get_theirs(bench: MetaBench, length: int) -> None:
+async def test_the_last_owner_of_a_circle_gets_an_error_and_the_others_get_their_locks(
+    bench: MetaBench, length: int
+) -> None:
     inodes = await files(bench, length)
     for number, inode in enumerate(inodes):
         await ask(bench, number, inode)
@@ -53,7 +55,7 @@ async def test_the_last_one_of_a_circle_is_told_and_the_others_get_theirs(bench:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
-async def test_of_those_that_close_it_at_once_one_is_told(bench: MetaBench, seed: int) -> None:
+async def test_of_owners_that_close_a_circle_at_once_one_gets_an_error(bench: MetaBench, seed: int) -> None:
     inodes = await files(bench, 3)
     for number, inode in enumerate(inodes):
         await ask(bench, number, inode)
@@ -63,7 +65,7 @@ async def test_of_those_that_close_it_at_once_one_is_told(bench: MetaBench, seed
     assert len(told) == 1, results
 
 
-async def test_owners_of_one_client_are_told_apart_and_readers_wait_for_all_in_their_way(bench: MetaBench) -> None:
+async def test_owners_of_one_client_differ_and_readers_wait_for_all_in_their_way(bench: MetaBench) -> None:
     one, other = await files(bench, 2)
     await ask(bench, 0, one, owner=1, kind=pb.SHARED)
     await ask(bench, 0, one, owner=2, kind=pb.SHARED)

@@ -12,7 +12,7 @@ from threefs.errors import FileTooLarge, SessionLost, ThreefsError
 from threefs.wire import meta_pb2 as pb
 
 
-async def test_the_length_is_settled_and_the_session_ends(bench: MetaBench) -> None:
+async def test_the_length_is_merged_and_the_session_ends(bench: MetaBench) -> None:
     made = (await bench.create("/a", session=SESSION)).inode
     bench.clock.advance(1)
     closed = await bench.close(made, SESSION, length_hint=10, written=True)

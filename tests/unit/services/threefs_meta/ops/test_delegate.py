@@ -55,7 +55,7 @@ async def test_where_one_was_recalled_there_is_none_for_a_while(bench: MetaBench
     assert await claimed(bench, number)
 
 
-async def test_what_can_be_claimed(bench: MetaBench) -> None:
+async def test_which_inodes_can_be_delegated(bench: MetaBench) -> None:
     await bench.mkdir("/d")
     await bench.set_trash("/d", 60)
     file = (await bench.create("/d/f")).inode

@@ -9,7 +9,7 @@ from threefs.ids import ROOT
 from threefs.wire import meta_pb2 as pb
 
 
-async def test_a_repair_is_done_once_and_told_again(bench: MetaBench) -> None:
+async def test_a_repair_is_done_once_and_a_repeat_gets_its_result(bench: MetaBench) -> None:
     await damage.put_entry(bench, ROOT, b"x", 99, pb.FILE)
     subjects = [pb.FsckSubject(key=keys.inode(7)), pb.FsckSubject(key=keys.entry(ROOT, b"x"))]
     found = await fsck_recheck(bench.context, pb.FsckRecheckRequest(subjects=subjects))

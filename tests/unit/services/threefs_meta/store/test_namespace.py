@@ -226,7 +226,7 @@ async def test_a_directory_is_read_once_until_it_is_changed(bench: MetaBench) ->
         await ns.directory(made.inode)
 
 
-async def test_a_directory_is_touched_once_at_a_time(bench: MetaBench) -> None:
+async def test_the_times_of_a_directory_change_once_at_a_time(bench: MetaBench) -> None:
     tx = bench.engine.begin()
     ns = bench.context.namespace(tx)
     ns.mark_changed(5, 10)

@@ -129,7 +129,7 @@ async def test_a_file_that_is_open_or_has_other_names_can_be_removed_as_ever(ben
     assert {item.inode.length for item in await bench.trash()} == {5}
 
 
-async def test_a_trash_that_cannot_be_made_is_told_and_nothing_is_lost(bench: MetaBench) -> None:
+async def test_a_trash_that_cannot_be_made_is_an_error_and_nothing_is_lost(bench: MetaBench) -> None:
     await bench.create("/a")
     await bench.create("/.trash")
     with pytest.raises(NotADirectory):

@@ -31,7 +31,7 @@ async def test_chunks_do_not_wait_for_each_other() -> None:
         assert A in locks and B in locks
 
 
-async def test_who_waits_too_long_is_told_so_and_leaves_no_trace() -> None:
+async def test_a_wait_that_is_too_long_is_an_error_and_leaves_no_trace() -> None:
     locks = ChunkLocks()
     async with locks.hold(A, 30):
         with pytest.raises(DeadlineExceeded):

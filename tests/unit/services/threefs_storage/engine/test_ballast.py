@@ -76,7 +76,7 @@ def test_a_store_is_opened_on_a_disk_that_others_have_filled(tmp_path: Path) -> 
         run(lambda: main(root))
 
 
-def test_without_ballast_a_full_disk_is_told() -> None:
+def test_without_ballast_a_full_disk_is_reported() -> None:
     async def main() -> None:
         async def refuse() -> None:
             raise NoSpace("full")

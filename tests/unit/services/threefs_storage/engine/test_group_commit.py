@@ -102,7 +102,7 @@ def test_no_record_is_written_before_its_data_is_durable() -> None:
     simulate(main())
 
 
-def test_when_the_table_fails_every_caller_is_told() -> None:
+def test_when_the_table_fails_every_caller_gets_the_error() -> None:
     async def main() -> None:
         committer, _, disk, _ = await fixture()
         disk.failing.add("sync")
