@@ -1,9 +1,9 @@
 """Repeats a read that finds a hole until the hole is final.
 
 Only the meta service knows whether bytes are just being written or removed there. While another client truncates the
-file, or has reserved that range for an append (`threefs/inflight_ranges.py`), the bytes are read again after a pause. If the file
-has changed since before the read, they are read again at once: appended bytes may have arrived, and a truncated range
-may have been written again.
+file, or has reserved that range for an append (`threefs/inflight_ranges.py`), the bytes are read again after a pause.
+If the file has changed since before the read, they are read again at once: appended bytes may have arrived, and a
+truncated range may have been written again.
 """
 
 from threefs.backoff import Backoff
@@ -31,7 +31,7 @@ class HoleRetry:
     async def read(self, offset: int, view: memoryview) -> int:
         """Fill the view. Returns the number of bytes; fewer only if the file has become shorter. Holes are zeros.
 
-        Raises DeadlineExceeded if bytes stay in flux until the deadline of the operation.
+        Raises DeadlineExceeded if bytes stay in flight until the deadline of the operation.
         """
         wanted = len(view)
         while wanted > 0:

@@ -214,7 +214,7 @@ def test_a_key_is_never_printed() -> None:
     assert "secret" not in repr(Identity("c", "0" * 32, token="secret-secret"))
 
 
-def test_clusters_are_told_apart() -> None:
+def test_identities_of_two_clusters_differ() -> None:
     check_cluster("a", "a")
     check_cluster("", "a")
     check_cluster("a", "")
