@@ -242,7 +242,7 @@ async def test_each_of_a_batch_is_asked_for(bench: MetaBench) -> None:
 USER = Credentials(1, 1, frozenset(), False)
 
 
-def test_a_session_or_a_cut_is_a_wish_to_write() -> None:
+def test_a_session_or_a_truncate_needs_permission_to_write() -> None:
     readable = pb.Inode(type=pb.FILE, mode=0o444)
     check_open(readable, USER, pb.OpenRequest(access=4), "it")
     for request in (pb.OpenRequest(access=6), pb.OpenRequest(session=b"s" * 16), pb.OpenRequest(truncate=True)):
@@ -255,6 +255,6 @@ def test_only_files_have_content() -> None:
         check_open(pb.Inode(type=pb.FIFO, mode=0o666), USER, pb.OpenRequest(session=b"s" * 16), "it")
 
 
-def test_who_may_not_write_is_told_that_first() -> None:
+def test_a_missing_permission_to_write_is_the_first_error() -> None:
     with pytest.raises(AccessDenied):
         check_open(pb.Inode(type=pb.FIFO, mode=0), USER, pb.OpenRequest(session=b"s" * 16), "it")

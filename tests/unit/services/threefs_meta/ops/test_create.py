@@ -13,7 +13,7 @@ from threefs_meta.ops.create import create, create_batch
 from threefs_meta.ops.set_layout import set_layout
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, run
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at, with_bench
 from threefs.errors import (
     AlreadyExists,
     InvalidArgument,
@@ -206,7 +206,9 @@ differences: list[dict[str, object]] = [
 
 @given(st.lists(st.sampled_from(differences), min_size=2, max_size=12))
 @settings(max_examples=40)
-def test_each_is_as_if_it_were_made_by_itself(wanted: list[dict[str, object]]) -> None:
+@with_bench
+async def test_each_is_as_if_it_were_made_by_itself(fs: MetaBench, wanted: list[dict[str, object]]) -> None:
+
     async def plant(fs: MetaBench) -> None:
         for name in ("plain", "group", "listed", "striped"):
             await fs.mkdir(f"/{name}")
@@ -216,26 +218,23 @@ def test_each_is_as_if_it_were_made_by_itself(wanted: list[dict[str, object]]) -
         layout = pb.SetLayoutRequest(mutation=fs.mutation(), place=at("/striped"), layout=pb.Layout(stripe=2))
         await set_layout(fs.context, layout)
 
-    async def test(fs: MetaBench) -> None:
-        other = await MetaBench().start()
-        for bench in (fs, other):
-            await plant(bench)
-        requests = []
-        for number, wish in enumerate(wanted):
-            options = {"mode": 0o666, **wish}
-            above = options.pop("above", "plain")
-            requests.append(pb.CreateRequest(place=at(f"/{above}/{number}"), **options))  # type: ignore[arg-type]
-        together = await made(fs, *requests)
-        singly = []
-        for request in requests:
-            request.mutation.CopyFrom(other.mutation())
-            singly.append(await create(other.context, request))
-        for request, reply in zip(requests, together, strict=True):
-            assert await fs.stat(request.place.path.decode()) == reply.inode
-        assert len({reply.inode.layout.seed for reply in together}) == len(together), "each lies elsewhere"
-        assert [plain(reply) for reply in together] == [plain(reply) for reply in singly]
-
-    run(test)
+    other = await MetaBench().start()
+    for bench in (fs, other):
+        await plant(bench)
+    requests = []
+    for number, wish in enumerate(wanted):
+        options = {"mode": 0o666, **wish}
+        above = options.pop("above", "plain")
+        requests.append(pb.CreateRequest(place=at(f"/{above}/{number}"), **options))  # type: ignore[arg-type]
+    together = await made(fs, *requests)
+    singly = []
+    for request in requests:
+        request.mutation.CopyFrom(other.mutation())
+        singly.append(await create(other.context, request))
+    for request, reply in zip(requests, together, strict=True):
+        assert await fs.stat(request.place.path.decode()) == reply.inode
+    assert len({reply.inode.layout.seed for reply in together}) == len(together), "each lies elsewhere"
+    assert [plain(reply) for reply in together] == [plain(reply) for reply in singly]
 
 
 def plain(reply: pb.CreateReply) -> pb.CreateReply:
