@@ -9,6 +9,7 @@ from threefs import __version__
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_cli import (
     backup_commands,
+    bench_command,
     chain_commands,
     cluster_commands,
     demo_command,
@@ -80,6 +81,7 @@ MODULES = (
     fsck_command,
     meta_commands,
     backup_commands,
+    bench_command,
     demo_command,
 )
 

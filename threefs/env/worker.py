@@ -1,6 +1,7 @@
 """Threads for work that blocks: `await worker.run(function, *args)` runs it off the event loop."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar, TypeVarTuple
@@ -31,3 +32,17 @@ class ThreadWorker:
     async def close(self) -> None:
         # shutdown() joins the threads, so it must not run on the loop; the executor of the loop is there for that.
         await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
+
+
+class StopFlag:
+    """Tells threads to stop. They may also wait for it, as a pause that it cuts short."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it was set before `seconds` were over."""
+        return self._event.wait(seconds)

@@ -1,0 +1,225 @@
+"""A job: its options, checked against each other, and what follows from them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from threefs.errors import InvalidArgument
+from threefs_bench.load import options, values
+from threefs_bench.load.values import Share
+
+#: Buffers of the blocks in flight, of one process.
+MAX_BUFFER_BYTES = 1 << 30
+#: One number is kept per block that is verified: 256 MiB.
+MAX_VERIFIED_BLOCKS = 1 << 26
+MIN_VERIFIED_BYTES = 512
+_SECTOR_BYTES = 512
+
+
+@dataclass(frozen=True)
+class Job:
+    """One section of a job file. `given` has the options as they were written, `inherited` those of [global]."""
+
+    given: Mapping[str, str]
+    inherited: Mapping[str, str]
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        return options.parse({**self.inherited, **self.given})
+
+    def __getitem__(self, option: str) -> Any:
+        return self.values[option]
+
+    @property
+    def name(self) -> str:
+        return str(self["name"])
+
+    @property
+    def engine(self) -> str:
+        return str(self["ioengine"])
+
+    # ---- the pattern ----
+
+    @property
+    def is_random(self) -> bool:
+        return str(self["rw"]).startswith("rand")
+
+    @property
+    def reads(self) -> bool:
+        return self["rw"] not in ("write", "randwrite")
+
+    @property
+    def writes(self) -> bool:
+        return self["rw"] not in ("read", "randread")
+
+    @property
+    def read_percent(self) -> int:
+        if self.reads and self.writes:
+            return int(self["rwmixread"])
+        return 100 if self.reads else 0
+
+    @cached_property
+    def block_splits(self) -> tuple[tuple[Share, ...], tuple[Share, ...]]:
+        """Block sizes of reads and of writes, with their percentages."""
+        if self["bssplit"] is not None:
+            split: tuple[tuple[Share, ...], tuple[Share, ...]] = self["bssplit"]
+            return split
+        return (Share(str(self["bs"].read), 100.0),), (Share(str(self["bs"].write), 100.0),)
+
+    @cached_property
+    def block_sizes(self) -> tuple[int, ...]:
+        """All that this job uses, the smallest first."""
+        reads, writes = self.block_splits
+        used = (*(reads if self.reads else ()), *(writes if self.writes else ()))
+        return tuple(sorted({values.size(share.what) for share in used if share.percent}))
+
+    # ---- the amount ----
+
+    @property
+    def batch(self) -> int:
+        return int(self["batch"])
+
+    @property
+    def depth(self) -> int:
+        """Blocks in flight."""
+        return int(self["iodepth"]) or self.batch
+
+    @property
+    def slots(self) -> int:
+        """Calls in flight."""
+        return self.depth // self.batch
+
+    @property
+    def processes(self) -> int:
+        return int(self["numjobs"])
+
+    @property
+    def files(self) -> int:
+        return int(self["nrfiles"])
+
+    @property
+    def file_bytes(self) -> int:
+        return int(self["filesize"]) or int(self["size"]) // self.files
+
+    @property
+    def pass_bytes(self) -> int:
+        """What one pass over the files transfers."""
+        total = int(self["size"]) or self.file_bytes * self.files
+        if len(self.block_sizes) > 1:
+            return total
+        block = self.block_sizes[0]
+        return min(total // block, self.file_bytes // block * self.files) * block
+
+    def paths(self, process: int, host: str = "") -> list[str]:
+        """The files of one process; `host` keeps those of several hosts apart."""
+        directory = str(self["directory"] or ("." if self.engine == "posix" else "/")).rstrip("/")
+        if self["filename"]:
+            return [f"{directory}/{self['filename']}"]
+        return [f"{directory}/{self.stem(process, host)}.{number}" for number in range(self.files)]
+
+    def stem(self, process: int, host: str = "") -> str:
+        """Of the names of one process."""
+        name = self.name.replace("/", "_")
+        return f"{host}.{name}.{process}" if host else f"{name}.{process}"
+
+
+def checked(job: Job) -> Job:
+    """Raises InvalidArgument, which names the job and the options that do not fit."""
+    try:
+        if not job.name:
+            raise InvalidArgument("it has no name: write --name=NAME before its options")
+        _check_common(job)
+        if job.engine == "meta":
+            _check_meta(job)
+        else:
+            _check_data(job)
+        if job["verify"]:
+            _check_verify(job)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"job {job.name!r}: {error.message}") from None
+    return job
+
+
+def _check_common(job: Job) -> None:
+    if job["time_based"] and not job["runtime"]:
+        raise InvalidArgument("time_based needs a runtime: --runtime=30 goes on for 30 seconds")
+    if job.depth % job.batch:
+        raise InvalidArgument(
+            f"iodepth={job.depth} is not a multiple of batch={job.batch}, and each call has batch blocks of the "
+            "iodepth that are in flight"
+        )
+    if job["batch"] > 1 and job.engine == "posix":
+        raise InvalidArgument(f"batch={job.batch} is for the engines native and meta; posix has one block in a call")
+    if job["address"] and job.engine == "posix":
+        raise InvalidArgument("address is for the engines native and meta; posix takes any directory=")
+
+
+def _check_data(job: Job) -> None:
+    if not job["size"] and not job["filesize"]:
+        raise InvalidArgument("size or filesize is missing: --size=1g says how much each process transfers")
+    smallest, largest = job.block_sizes[0], job.block_sizes[-1]
+    if not smallest:
+        raise InvalidArgument("a block size of 0 transfers nothing")
+    if job.file_bytes < largest:
+        raise InvalidArgument(
+            f"each of {job.files} files has {job.file_bytes} bytes, which is less than a block of {largest}: raise "
+            "size or filesize, or lower nrfiles or bs"
+        )
+    if job["filename"] and job.files > 1:
+        raise InvalidArgument(f"filename={job['filename']} names one file, and nrfiles={job.files}")
+    if job["bssplit"] is not None and ("bs" in job.given or "bs" in job.inherited):
+        raise InvalidArgument("bs and bssplit both give block sizes; give one of them")
+    if job["direct"] and job.engine == "posix" and any(size % _SECTOR_BYTES for size in job.block_sizes):
+        raise InvalidArgument(f"direct=1 needs block sizes that are multiples of {_SECTOR_BYTES} bytes")
+    if job.depth * largest > MAX_BUFFER_BYTES:
+        raise InvalidArgument(
+            f"iodepth={job.depth} blocks of {largest} bytes need more than the {MAX_BUFFER_BYTES >> 20} MiB of buffers "
+            "that a process may have: lower iodepth or bs, and raise numjobs"
+        )
+
+
+def _check_meta(job: Job) -> None:
+    for name in ("size", "filesize", "filename", "bssplit", "fsync", "fdatasync", "verify", "direct", "rate"):
+        if name in job.given:
+            raise InvalidArgument(f"{name} is about the content of files, and the engine meta has only names (nrfiles)")
+    if job.files < job.slots:
+        raise InvalidArgument(
+            f"nrfiles={job.files} names cannot be divided among {job.slots} calls in flight: raise nrfiles"
+        )
+
+
+def _check_verify(job: Job) -> None:
+    if len(job.block_sizes) > 1:
+        raise InvalidArgument("verify needs one block size: each block carries a checksum of its own")
+    if job.block_sizes[0] < MIN_VERIFIED_BYTES or job.block_sizes[0] % 8:
+        raise InvalidArgument(f"verify needs blocks of at least {MIN_VERIFIED_BYTES} bytes, in multiples of 8")
+    if job.writes and job["filename"] and job.processes > 1:
+        raise InvalidArgument("verify cannot judge a file that several processes write: leave filename out")
+    blocks = job.file_bytes // job.block_sizes[0] * job.files
+    if blocks > MAX_VERIFIED_BLOCKS:
+        raise InvalidArgument(f"verify takes at most {MAX_VERIFIED_BLOCKS} blocks for each process, not {blocks}")
+    if job.depth * 2 > blocks:
+        raise InvalidArgument(
+            f"verify has one operation on a block at a time, so iodepth={job.depth} is too much for {blocks} blocks: "
+            "lower iodepth, or raise size"
+        )
+
+
+def phases(jobs: Sequence[Job]) -> list[list[int]]:
+    """Indexes of the jobs that run at the same time: a stonewall begins the next phase."""
+    found: list[list[int]] = []
+    for index, job in enumerate(jobs):
+        if not found or job["stonewall"]:
+            found.append([])
+        found[-1].append(index)
+    return found
+
+
+def group_ids(jobs: Sequence[Job]) -> list[int]:
+    """The group of each job: as in fio a stonewall and new_group begin another one."""
+    found: list[int] = []
+    for index, job in enumerate(jobs):
+        begins = index > 0 and (job["stonewall"] or job["new_group"])
+        found.append((found[-1] if found else 0) + begins)
+    return found

@@ -1,0 +1,275 @@
+"""Load from many hosts: a service on each, which runs jobs that a client sends it as JSON over the framed protocol.
+
+    Start  jobs           the processes are prepared
+    Poll   release, stop  how far the run is; in the end the number of its entries
+    Fetch  entry          one entry of the report
+
+The client proves that it has the cluster's key before anything else. A run ends when its client is silent.
+"""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from threefs import keys
+from threefs.background import BackgroundTasks
+from threefs.env.clock import CLOCK
+from threefs.env.net import Net, RealNet, parse_address
+from threefs.env.random import RANDOM
+from threefs.errors import AccessDenied, InvalidArgument, NotFound, Overloaded, ThreefsError
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.identity import Identity
+from threefs.rpc.limits import Limits
+from threefs.rpc.methods import Method
+from threefs.rpc.server import Server
+from threefs_bench.load import job_file, report
+from threefs_bench.load.job import Job
+from threefs_bench.load.report import Entry
+from threefs_bench.load.runner import Run, Runner, Snapshot
+
+DEFAULT_PORT = 8765  # fio's
+#: A client that has not asked for so long is gone, and its run is stopped.
+SILENCE_S = 30.0
+_CHECK_S = 1.0
+_CALL_S = 10.0
+_STOP_S = 5.0
+_MAX_JOBS = 64
+_SERVICE = "threefs.bench.Load"
+START = Method(_SERVICE, "Start", 1, StringValue, StringValue)
+POLL = Method(_SERVICE, "Poll", 2, StringValue, StringValue)
+FETCH = Method(_SERVICE, "Fetch", 3, StringValue, StringValue)
+
+Fields = dict[str, Any]
+
+
+def limits() -> Limits:
+    """Few clients, and no payload."""
+    return Limits(connections=64, calls=16, bodies_bytes=64 << 20)
+
+
+def encode(fields: Mapping[str, Any]) -> StringValue:
+    return StringValue(value=json.dumps(fields))
+
+
+def decode(message: StringValue) -> Fields:
+    """Raises InvalidArgument."""
+    try:
+        found = json.loads(message.value)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidArgument("the message is not an object in JSON")
+    return found
+
+
+class LoadServer:
+    """Runs the jobs of one client at a time."""
+
+    def __init__(self, key: str, *, key_file: str = "", directory: Path | None = None, net: Net | None = None) -> None:
+        """`directory`: where jobs of the engine posix may work; None: nowhere."""
+        identity = Identity("", RANDOM.token(16).hex(), key, "threefs-bench")
+        self._server = Server(net or RealNet(), identity, limits=limits())
+        self._key = key
+        self._key_file = key_file
+        self._directory = directory
+        self._tasks = BackgroundTasks()
+        self._run_id = ""
+        self._jobs: list[Job] = []
+        self._runner: Runner | None = None
+        self._snapshot = Snapshot()
+        self._failure = ""
+        self._outcome: tuple[list[Entry], Run] | None = None
+        self._heard_s = 0.0
+        for method, handler in ((START, self._start), (POLL, self._poll), (FETCH, self._fetch)):
+            self._server.serve(method, handler)
+
+    async def start(self, host: str, port: int) -> str:
+        """Listen; the address. Raises Unavailable, and InvalidSettings for a host that needs a key."""
+        keys.check_host(host, self._key)
+        address = await self._server.start(host, port)
+        self._tasks.start("load server: silence", self._watch())
+        return address
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            self._runner.stop()
+        await self._tasks.stop()
+        await self._server.stop(_STOP_S)
+
+    async def _start(self, message: StringValue) -> StringValue:
+        fields = decode(message)
+        if self._runner is not None:
+            raise Overloaded("a run is in progress here; wait for its end, or stop its client")
+        found = fields.get("jobs")
+        if not isinstance(found, list) or not 0 < len(found) <= _MAX_JOBS:
+            raise InvalidArgument(f"a run has from 1 to {_MAX_JOBS} jobs")
+        jobs = [job_file.from_json(one) for one in found]
+        for job in jobs:
+            self._check_allowed(job, str(fields.get("host", "")))
+        self._jobs, self._outcome, self._failure, self._snapshot = jobs, None, "", Snapshot()
+        self._run_id, self._heard_s = RANDOM.token(8).hex(), CLOCK.monotonic()
+        host = str(fields.get("host", "")).replace("/", "_").replace(":", "-")
+        self._runner = Runner(jobs, self._keep, host=host, key_file=self._key_file, hold=True)
+        self._tasks.run("load server: run", self._run(self._runner))
+        return encode({"run": self._run_id})
+
+    def _check_allowed(self, job: Job, host: str) -> None:
+        """Raises AccessDenied for files that are none of the client's business."""
+        if job.engine != "posix":
+            return
+        if self._directory is None:
+            raise AccessDenied("this host takes no jobs of the engine posix: start its --server with --allow-directory")
+        top = os.path.realpath(self._directory)
+        for path in job.paths(0, host.replace("/", "_")):
+            if os.path.commonpath([top, os.path.realpath(path)]) != top:
+                raise AccessDenied(f"{path} is not below {top}, where this host lets jobs of the engine posix work")
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    async def _run(self, runner: Runner) -> None:
+        try:
+            run = await runner.run()
+            self._outcome = report.entries(self._jobs, run), run
+        except (ThreefsError, OSError) as error:
+            self._failure = str(error)
+        finally:
+            self._runner = None
+
+    async def _watch(self) -> None:
+        while True:
+            await CLOCK.sleep(_CHECK_S)
+            if self._runner is not None and CLOCK.monotonic() - self._heard_s > SILENCE_S:
+                self._runner.stop()
+
+    async def _poll(self, message: StringValue) -> StringValue:
+        fields = self._of_this_run(message)
+        self._heard_s = CLOCK.monotonic()
+        if self._runner is not None:
+            if fields.get("stop"):
+                self._runner.stop()
+            elif fields.get("release") and self._snapshot.ready:
+                self._runner.release()
+        answer: Fields = {"snapshot": self._snapshot.as_json(), "done": self._runner is None, "failure": self._failure}
+        if self._outcome is not None:
+            answer |= {"entries": len(self._outcome[0]), "services": self._outcome[1].services}
+        return encode(answer)
+
+    async def _fetch(self, message: StringValue) -> StringValue:
+        fields = self._of_this_run(message)
+        number = fields.get("entry")
+        if self._outcome is None or not isinstance(number, int) or not 0 <= number < len(self._outcome[0]):
+            raise NotFound(f"there is no entry {number!r} of this run")
+        return encode(self._outcome[0][number].as_json())
+
+    def _of_this_run(self, message: StringValue) -> Fields:
+        fields = decode(message)
+        if fields.get("run") != self._run_id:
+            raise NotFound("this run is over, and another one has begun since")
+        return fields
+
+
+class RemoteRun:
+    """A run on several hosts, as `Runner` is one on this host."""
+
+    def __init__(
+        self, hosts: Sequence[str], jobs: Sequence[Job], progress: Callable[[Snapshot], None], *, key: str = ""
+    ) -> None:
+        self._addresses = [address_of(host) for host in hosts]
+        self._jobs = jobs
+        self._progress = progress
+        self._peers = ConnectionPool(RealNet(), Identity("", RANDOM.token(16).hex(), key, "threefs-bench"))
+        self._runs: dict[str, str] = {}
+        self._stops = 0
+        self._told = 0
+
+    def stop(self) -> None:
+        self._stops += 1
+
+    async def run(self) -> tuple[list[Entry], list[dict[str, float]]]:
+        """(entries of all hosts, CPU seconds of services). Raises what a host answers; then all others are stopped."""
+        try:
+            jobs = [{"given": dict(job.given), "inherited": dict(job.inherited)} for job in self._jobs]
+            for address in self._addresses:
+                answer = await self._call(address, START, {"jobs": jobs, "host": address})
+                self._runs[address] = str(answer["run"])
+            answers = await self._wait()
+            return await self._collect(answers)
+        except BaseException:
+            for address, run in self._runs.items():
+                await self._give_up(address, run)
+            raise
+        finally:
+            await self._peers.close()
+
+    async def _wait(self) -> dict[str, Fields]:
+        """The last answers. The load begins when all hosts are prepared."""
+        release = False
+        while True:
+            fields = {"release": release, "stop": self._stops > self._told}
+            self._told = self._stops
+            answers = {
+                address: await self._call(address, POLL, {"run": run, **fields}) for address, run in self._runs.items()
+            }
+            for address, answer in answers.items():
+                if answer["failure"]:
+                    raise InvalidArgument(f"{address}: {answer['failure']}")
+            snapshots = [snapshot_of(answer["snapshot"]) for answer in answers.values()]
+            self._progress(together(snapshots))
+            if all(answer["done"] for answer in answers.values()):
+                return answers
+            release = all(snapshot.ready for snapshot in snapshots)
+            if any(answer["done"] for answer in answers.values()) and any(snapshot.ready for snapshot in snapshots):
+                self.stop()  # one could not be prepared, and the others would wait for it
+            await CLOCK.sleep(_CHECK_S / 4)
+
+    async def _collect(self, answers: Mapping[str, Fields]) -> tuple[list[Entry], list[dict[str, float]]]:
+        entries, services = [], []
+        for address, answer in answers.items():
+            for number in range(int(answer["entries"])):
+                fields = await self._call(address, FETCH, {"run": self._runs[address], "entry": number})
+                entries.append(Entry.from_json(fields, address))
+            services += [{str(role): float(cpu) for role, cpu in phase.items()} for phase in answer["services"]]
+        return entries, services
+
+    async def _give_up(self, address: str, run: str) -> None:
+        try:
+            await self._call(address, POLL, {"run": run, "stop": True})
+        except ThreefsError:
+            return  # it stops by itself
+
+    async def _call(self, address: str, method: Method[StringValue, StringValue], fields: Fields) -> Fields:
+        return decode(await self._peers.call(address, method, encode(fields), timeout_s=_CALL_S))
+
+
+def address_of(host: str) -> str:
+    """With the default port, if the host names none. Raises InvalidArgument."""
+    bare = host.strip()
+    if ":" not in bare or bare.endswith("]"):
+        bare = f"{bare}:{DEFAULT_PORT}"
+    parse_address(bare)
+    return bare
+
+
+def snapshot_of(fields: Any) -> Snapshot:
+    """Raises InvalidArgument."""
+    try:
+        return Snapshot(**fields)
+    except TypeError:
+        raise InvalidArgument("a host has sent a progress that cannot be read") from None
+
+
+def together(snapshots: Sequence[Snapshot]) -> Snapshot:
+    """Of all hosts: as far as the slowest one."""
+    slowest = min(snapshots, key=lambda snapshot: (snapshot.phase, snapshot.fraction))
+    counts: dict[str, list[int]] = {}
+    for snapshot in snapshots:
+        for kind, (operations, transferred) in snapshot.counts.items():
+            before = counts.get(kind, [0, 0])
+            counts[kind] = [before[0] + operations, before[1] + transferred]
+    prepared = sum(snapshot.prepared for snapshot in snapshots)
+    return Snapshot(slowest.phase, slowest.phases, slowest.state, slowest.fraction, slowest.ready, prepared, counts)
