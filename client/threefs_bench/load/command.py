@@ -54,6 +54,7 @@ docs/load-generator.md explains everything with examples."""
 _RUN_HELP = (
     ("output=FILE", "Write the report to a file."),
     ("output-format=FORMAT", "normal, json, or json+, which has the bins of the histograms too."),
+    ("json", "The same as --output-format=json, as all commands of threefs have it."),
     ("eta=WHEN", "Show the progress: auto (on a terminal), always, never."),
     ("client=HOST[:PORT],...", f"Let the servers on these hosts do the work. The port is {remote.DEFAULT_PORT}."),
     ("server[=HOST:PORT]", f"Be such a server, on 127.0.0.1:{remote.DEFAULT_PORT} unless said otherwise."),
@@ -93,7 +94,7 @@ def _main(command: job_file.CommandLine) -> int:
         return 0
     if not command.jobs:
         raise InvalidArgument("there is no job: --name=NAME begins one, or name a job file (--help shows examples)")
-    form = run.get("output-format", FORMATS[0])
+    form = run.get("output-format", "json" if "json" in run else FORMATS[0])
     if form not in FORMATS:
         raise InvalidArgument(f"output-format={form} is none of {', '.join(FORMATS)}")
     with _opened(run.get("output")) as write:

@@ -16,6 +16,7 @@ MAX_JOBS = 1024
 RUN_OPTIONS = {
     "output": None,
     "output-format": None,
+    "json": "1",
     "eta": None,
     "client": None,
     "server": "",

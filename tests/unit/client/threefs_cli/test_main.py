@@ -31,6 +31,7 @@ NAMES = [
     "mount",
     "quota",
     "backup",
+    "bench",
     "restore",
     "trash",
     "umount",

@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from threefs.env.worker import ThreadWorker
+from threefs.env.worker import StopFlag, ThreadWorker
 
 
 def test_calls_run_in_another_thread_in_their_order() -> None:
@@ -38,6 +38,19 @@ def test_errors_come_back() -> None:
         worker = ThreadWorker("test")
         with pytest.raises(ValueError, match="nonsense"):
             await worker.run(int, "nonsense")
+        await worker.close()
+
+    asyncio.run(main())
+
+
+def test_a_stop_flag_ends_a_pause() -> None:
+    async def main() -> None:
+        flag, worker = StopFlag(), ThreadWorker("test")
+        assert not flag.wait(0.001)
+        waiting = asyncio.create_task(worker.run(flag.wait, 3600.0))
+        await asyncio.sleep(0.01)
+        flag.set()
+        assert await waiting and flag.wait(0)
         await worker.close()
 
     asyncio.run(main())

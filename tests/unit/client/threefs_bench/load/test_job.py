@@ -1,0 +1,86 @@
+from typing import Any
+
+import pytest
+from threefs_bench.load.job import Job, checked, group_ids, phases
+
+from threefs.errors import InvalidArgument
+
+
+def job(**given: Any) -> Job:
+    return Job({"name": "a", **{name: str(value) for name, value in given.items()}}, {})
+
+
+def test_what_is_given_comes_before_what_is_inherited() -> None:
+    made = Job({"name": "a", "bs": "8k"}, {"bs": "4k", "rw": "randwrite"})
+    assert made["bs"].read == 8192 and made["rw"] == "randwrite"
+    assert made.is_random and made.writes and not made.reads and made.read_percent == 0
+
+
+def test_the_amount_of_a_pass() -> None:
+    assert job(size="1m", bs="4k").pass_bytes == 1 << 20
+    assert job(size="10k", bs="4k").pass_bytes == 8192, "whole blocks only"
+    assert job(filesize="64k", nrfiles=3, bs="4k").pass_bytes == 3 * 65536
+    assert job(size="1m", filesize="64k", nrfiles=16, bs="4k").pass_bytes == 1 << 20
+    assert job(size="1m", nrfiles=4).file_bytes == 1 << 18
+
+
+def test_the_depth_is_divided_into_calls() -> None:
+    assert (job(iodepth=32).slots, job(iodepth=32).depth) == (32, 32)
+    assert (job(batch=256).slots, job(batch=256).depth) == (1, 256)
+    assert job(batch=256, iodepth=1024).slots == 4
+
+
+def test_files_have_fio_s_names() -> None:
+    made = job(size="1m", nrfiles=2, directory="/data/", ioengine="posix")
+    assert made.paths(3) == ["/data/a.3.0", "/data/a.3.1"]
+    assert made.paths(3, "host-1") == ["/data/host-1.a.3.0", "/data/host-1.a.3.1"]
+    assert job(filename="x").paths(7) == ["/x"]
+    assert job(ioengine="posix").paths(0) == ["./a.0.0"]
+    assert Job({"name": "../b"}, {}).paths(0) == ["/.._b.0.0"], "a name stays within its directory"
+
+
+def test_block_sizes_are_those_that_are_used() -> None:
+    assert job(bs="4k,64k", rw="read").block_sizes == (4096,)
+    assert job(bs="4k,64k", rw="rw").block_sizes == (4096, 65536)
+    assert job(bssplit="4k/50:64k/50:1m/0").block_sizes == (4096, 65536)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "size or filesize is missing"),
+        ({"size": "1m", "time_based": 1}, "time_based needs a runtime"),
+        ({"size": "1m", "batch": 4, "iodepth": 6}, "iodepth=6 is not a multiple of batch=4"),
+        ({"size": "1m", "batch": 4, "ioengine": "posix"}, "batch=4 is for the engines native and meta"),
+        ({"size": "1m", "address": "x:1", "ioengine": "posix"}, "address is for"),
+        ({"size": "1k"}, "less than a block of 4096"),
+        ({"size": "1m", "bs": "0"}, "block size of 0"),
+        ({"size": "1m", "bs": "4k", "bssplit": "4k/100"}, "both give block sizes"),
+        ({"size": "1m", "filename": "x", "nrfiles": 2}, "names one file"),
+        ({"size": "1m", "bs": "1000", "direct": 1, "ioengine": "posix"}, "direct=1 needs"),
+        ({"size": "10g", "bs": "1g", "iodepth": 2}, "lower iodepth or bs"),
+        ({"size": "1m", "verify": "crc32c", "bssplit": "4k/50:8k/50"}, "one block size"),
+        ({"size": "1m", "verify": "crc32c", "bs": "100"}, "at least 512 bytes"),
+        ({"size": "64k", "verify": "crc32c", "iodepth": 9}, "too much for 16 blocks"),
+        ({"size": "1m", "verify": "crc32c", "rw": "write", "filename": "x", "numjobs": 2}, "several processes write"),
+        ({"size": "1p", "verify": "crc32c"}, "verify takes at most"),
+        ({"ioengine": "meta", "size": "1m"}, "the engine meta has only names"),
+        ({"ioengine": "meta", "nrfiles": 4, "iodepth": 8}, "cannot be divided among 8 calls"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused_in_words(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said) as raised:
+        checked(job(**given))
+    assert raised.value.message.startswith("job 'a': ")
+
+
+def test_a_job_has_a_name() -> None:
+    with pytest.raises(InvalidArgument, match="it has no name"):
+        checked(Job({"size": "1m"}, {}))
+
+
+def test_stonewalls_divide_the_run() -> None:
+    jobs = [job(), job(), job(stonewall=1), job(), job(new_group=1)]
+    assert phases(jobs) == [[0, 1], [2, 3, 4]]
+    assert group_ids(jobs) == [0, 0, 1, 1, 2]
+    assert phases([job(stonewall=1)]) == [[0]] and group_ids([job(stonewall=1)]) == [0]

@@ -1,0 +1,126 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threefs_bench.load.engine import Assignment
+from threefs_bench.load.job import Job, checked
+from threefs_bench.load.posix_engine import PosixEngine
+from threefs_bench.load.tally import Result
+from threefs_bench.load.turns import Window
+
+from threefs.env.clock import CLOCK
+from threefs.errors import Corrupt
+
+
+async def run(directory: Path, **given: Any) -> Result:
+    options = {"name": "a", "ioengine": "posix", "directory": str(directory), "size": "256k", **given}
+    made = checked(Job({name: str(value) for name, value in options.items()}, {}))
+    engine = PosixEngine(Assignment(made, 0, 0))
+    result = Result()
+    try:
+        prepared: list[int] = []
+        await engine.prepare(prepared.append)
+        await engine.run(Window.of(made, CLOCK.monotonic()))
+        await engine.verify(CLOCK.monotonic())
+        for tally in engine.tallies:
+            result.add_tally(tally)
+    finally:
+        await engine.close()
+    return result
+
+
+async def test_a_file_is_laid_out_read_and_left(tmp_path: Path) -> None:
+    found = await run(tmp_path, rw="read", bs="64k")
+    read = found.kinds["read"]
+    assert (read.operations, read.bytes, read.short, read.latencies.count) == (4, 1 << 18, 0, 4)
+    (file,) = tmp_path.iterdir()
+    assert file.name == "a.0.0" and file.stat().st_size == 1 << 18
+    before = file.read_bytes()
+    await run(tmp_path, rw="randread", bs="4k")
+    assert file.read_bytes() == before, "what is there is not laid out again"
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+async def test_writes_syncs_and_removal(tmp_path: Path, depth: int) -> None:
+    found = await run(tmp_path, rw="randwrite", bs="4k", fsync=16, iodepth=depth, nrfiles=2, unlink=1)
+    assert (found.kinds["write"].operations, found.kinds["write"].bytes) == (64, 1 << 18)
+    assert found.kinds["sync"].operations == 4
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("rw", ["write", "randwrite", "randrw"])
+@pytest.mark.parametrize("depth", [1, 3])
+async def test_what_was_written_is_read_back(tmp_path: Path, rw: str, depth: int) -> None:
+    found = await run(tmp_path, rw=rw, bs="4k", verify="crc32c", iodepth=depth, nrfiles=2)
+    assert found.kinds["verify"].operations >= found.kinds["write"].operations > 0
+    assert found.operations == 64
+    again = await run(tmp_path, rw="randread", bs="4k", verify="crc32c", nrfiles=2)
+    assert again.kinds["read"].operations == 64 and "verify" not in again.kinds
+
+
+async def test_a_wrong_block_is_an_error_with_its_place(tmp_path: Path) -> None:
+    await run(tmp_path, rw="write", bs="4k", verify="crc32c")
+    with open(tmp_path / "a.0.0", "r+b") as file:
+        file.seek(8192 + 100)
+        file.write(b"wrong")
+    with pytest.raises(Corrupt, match="a.0.0: block of 4096 bytes at offset 8192: its CRC32C"):
+        await run(tmp_path, rw="read", bs="4k", verify="crc32c")
+
+
+async def test_a_lost_write_is_noticed(tmp_path: Path) -> None:
+    """Between write and check, a block gets its content of before."""
+    made = checked(
+        Job(
+            {
+                "name": "a",
+                "ioengine": "posix",
+                "directory": str(tmp_path),
+                "size": "64k",
+                "rw": "write",
+                "verify": "crc32c",
+            },
+            {},
+        )
+    )
+    engine = PosixEngine(Assignment(made, 0, 0))
+    await engine.prepare(lambda done: None)
+    await engine.run(Window.of(made, CLOCK.monotonic()))
+    old = (tmp_path / "a.0.0").read_bytes()[:4096]
+    await engine.run(Window.of(made, CLOCK.monotonic()))
+    with open(tmp_path / "a.0.0", "r+b") as file:
+        file.write(old)
+    with pytest.raises(Corrupt, match="at offset 0: it is of generation"):
+        await engine.verify(CLOCK.monotonic())
+    await engine.close()
+
+
+async def test_a_file_that_ends_early_gives_short_reads(tmp_path: Path) -> None:
+    made = checked(Job({"name": "a", "ioengine": "posix", "directory": str(tmp_path), "size": "64k"}, {}))
+    engine = PosixEngine(Assignment(made, 0, 0))
+    await engine.prepare(lambda done: None)
+    os.truncate(tmp_path / "a.0.0", 10_000)
+    await engine.run(Window.of(made, CLOCK.monotonic()))
+    result = Result()
+    for tally in engine.tallies:
+        result.add_tally(tally)
+    await engine.close()
+    assert (result.kinds["read"].bytes, result.kinds["read"].short) == (10_000, 14)
+
+
+async def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        await run(tmp_path / "absent")
+
+
+async def test_a_rate_is_kept_and_a_stop_cuts_the_pause_short(tmp_path: Path) -> None:
+    found = await run(tmp_path, rw="write", bs="4k", rate_iops=1, runtime=1)
+    assert 1 <= found.operations <= 3
+
+
+async def test_direct_io_where_the_disk_has_it(tmp_path: Path) -> None:
+    try:
+        found = await run(tmp_path, rw="randwrite", bs="4k", direct=1)
+    except OSError:
+        pytest.skip("this file system has no O_DIRECT")
+    assert found.operations == 64

@@ -1,0 +1,87 @@
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+from threefs_bench.load import job_file, runner
+from threefs_bench.load.runner import Run, Runner, Snapshot
+
+from threefs.errors import InvalidArgument
+
+
+async def run(text: str, directory: Path, **options: float) -> tuple[Run, list[Snapshot]]:
+    jobs = job_file.parse_text(text, "x", {"ioengine": "posix", "directory": str(directory)})
+    snapshots: list[Snapshot] = []
+    return await Runner(jobs, snapshots.append, **options).run(), snapshots
+
+
+async def test_jobs_run_side_by_side_and_a_stonewall_waits(tmp_path: Path) -> None:
+    text = "[global]\nsize=64k\n[a]\nrw=write\nnumjobs=2\n[b]\nrw=write\n[c]\nstonewall\nrw=read\nfilename=a.1.0"
+    found, snapshots = await run(text, tmp_path)
+    assert [[result.operations for result in results] for results in found.results] == [[16, 16], [16], [16]]
+    assert found.services == [{}, {}]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.0.0", "a.1.0", "b.0.0"]
+    assert (snapshots[-1].phase, snapshots[-1].phases, snapshots[-1].state, snapshots[-1].fraction) == (
+        1,
+        2,
+        "end",
+        1.0,
+    )
+
+
+async def test_one_process_that_cannot_be_prepared_ends_the_run(tmp_path: Path) -> None:
+    text = (
+        "[a]\nsize=64k\nrw=write\ntime_based\nruntime=3600\n[b]\nsize=64k\ndirectory=/no/such\n[c]\nstonewall\nsize=64k"
+    )
+    found, _ = await run(text, tmp_path)
+    (a,), (b,), c = found.results
+    assert b.errno == 2 and "/no/such" in b.error and not a.operations and not c
+
+
+async def test_a_stop_keeps_the_figures(tmp_path: Path) -> None:
+    jobs = job_file.parse_text(
+        f"[a]\nioengine=posix\ndirectory={tmp_path}\nsize=64k\ntime_based\nruntime=3600\n[b]\nstonewall\nsize=64k", "x"
+    )
+    moving = asyncio.Event()
+
+    def show(snapshot: Snapshot) -> None:
+        if snapshot.counts:
+            moving.set()
+
+    made = Runner(jobs, show)
+    running = asyncio.create_task(made.run())
+    await moving.wait()
+    made.stop()
+    (a,), b = (await running).results
+    assert a.operations > 0 and not a.errno and not b
+
+
+async def test_a_held_run_waits_for_its_release(tmp_path: Path) -> None:
+    jobs = job_file.parse_text(f"[a]\nioengine=posix\ndirectory={tmp_path}\nsize=64k\nrw=write", "x")
+    ready = asyncio.Event()
+
+    def show(snapshot: Snapshot) -> None:
+        if snapshot.ready:
+            ready.set()
+
+    made = Runner(jobs, show, hold=True)
+    running = asyncio.create_task(made.run())
+    await ready.wait()
+    assert not (tmp_path / "a.0.0").stat().st_size and not running.done()
+    made.release()
+    assert (await running).results[0][0].operations == 16
+
+
+async def test_a_run_that_stands_still_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A FIFO without a writer: the process hangs in its open, and only a kill ends it."""
+    monkeypatch.setattr(runner, "GRACE_S", 0.2)
+    os.mkfifo(tmp_path / "pipe")
+    found, _ = await run("[a]\nsize=64k\nfilename=pipe", tmp_path, stall_s=1.5)
+    (result,) = found.results[0]
+    assert result.errno == 5 and "the process ended with code" in result.error
+
+
+def test_processes_are_bounded() -> None:
+    jobs = job_file.parse_text("[a]\nsize=64k\nnumjobs=600\n[b]\nsize=64k\nnumjobs=600", "x")
+    with pytest.raises(InvalidArgument, match="1200 processes"):
+        Runner(jobs, lambda snapshot: None)
