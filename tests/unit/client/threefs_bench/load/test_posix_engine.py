@@ -64,7 +64,7 @@ async def test_a_wrong_block_is_an_error_with_its_place(tmp_path: Path) -> None:
     with open(tmp_path / "a.0.0", "r+b") as file:
         file.seek(8192 + 100)
         file.write(b"wrong")
-    with pytest.raises(Corrupt, match="a.0.0: block of 4096 bytes at offset 8192: its CRC32C"):
+    with pytest.raises(Corrupt, match=r"a\.0\.0: block of 4096 bytes at offset 8192: its CRC32C"):
         await run(tmp_path, rw="read", bs="4k", verify="crc32c")
 
 

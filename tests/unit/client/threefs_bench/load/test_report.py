@@ -140,7 +140,6 @@ FIO_JOB = [
     "ctx",
     "majf",
     "minf",
-] + [
     "job options",
     *["iodepth_level", "iodepth_submit", "iodepth_complete", "latency_ns", "latency_us", "latency_ms"],
     *["latency_depth", "latency_target", "latency_percentile", "latency_window"],

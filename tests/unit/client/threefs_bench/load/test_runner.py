@@ -9,10 +9,10 @@ from threefs_bench.load.runner import Run, Runner, Snapshot
 from threefs.errors import InvalidArgument
 
 
-async def run(text: str, directory: Path, **options: float) -> tuple[Run, list[Snapshot]]:
+async def run(text: str, directory: Path, stall_s: float = runner.STALL_S) -> tuple[Run, list[Snapshot]]:
     jobs = job_file.parse_text(text, "x", {"ioengine": "posix", "directory": str(directory)})
     snapshots: list[Snapshot] = []
-    return await Runner(jobs, snapshots.append, **options).run(), snapshots
+    return await Runner(jobs, snapshots.append, stall_s=stall_s).run(), snapshots
 
 
 async def test_jobs_run_side_by_side_and_a_stonewall_waits(tmp_path: Path) -> None:

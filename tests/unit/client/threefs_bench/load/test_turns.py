@@ -58,7 +58,8 @@ def test_syncs_come_after_so_many_writes() -> None:
     taken = [turn.sync for _ in range(9) if (turn := found.take(1.0)) is not None]
     assert taken == ["", "", "fsync"] * 3
     found = turns(job(rw="write", fdatasync=3, batch=4))
-    assert [turn.sync for _ in range(4) if (turn := found.take(1.0)) is not None] == ["fdatasync"] * 4
+    taken = [turn.sync for _ in range(4) if (turn := found.take(1.0)) is not None]
+    assert taken == ["fdatasync"] * 4
     found = turns(job(rw="read", fsync=1))
     assert found.take(1.0) is not None
 

@@ -1,5 +1,5 @@
 from collections import Counter
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -74,7 +74,7 @@ def test_split_blocks_stay_in_their_file(distribution: str) -> None:
 def test_split_sequential_blocks_follow_each_other() -> None:
     made = job(filesize="100k", nrfiles=2, bssplit="4k/50:32k/50", rw="read", batch=2)
     rows = [row for _, part in take(made, 100) for row in part]
-    for (file, at, size), (next_file, next_at, next_size) in zip(rows, rows[1:], strict=False):
+    for (file, at, size), (next_file, next_at, next_size) in pairwise(rows):
         assert at + size <= 102400
         assert (next_file, next_at) == ((file, at + size) if at + size + next_size <= 102400 else ((file + 1) % 2, 0))
 
