@@ -81,17 +81,30 @@ class Latencies:
     def percentiles(self, wanted: Iterable[float]) -> dict[float, int]:
         if self._histogram is None:
             return dict.fromkeys(wanted, 0)
-        found: dict[float, int] = self._histogram.get_percentile_to_value_dict(list(wanted))
-        return {at: max(self.min_ns, min(found[at], self.max_ns)) for at in sorted(found)}
+        indexes, counts = self._recorded()
+        below = np.cumsum(counts)
+        found = {}
+        for at in wanted:
+            place = int(np.searchsorted(below, self._histogram.get_target_count_at_percentile(at)))
+            lowest = self._histogram.get_value_from_index(int(indexes[place]))
+            highest = int(self._histogram.get_highest_equivalent_value(lowest))
+            found[at] = max(self.min_ns, min(highest, self.max_ns))
+        return found
 
     def bins(self) -> dict[int, int]:
         """Latency -> how many had it, in the resolution of the histogram."""
         if self._histogram is None:
             return {}
         return {
-            min(int(item.value_iterated_to), LONGEST_NS): int(item.count_added_in_this_iter_step)
-            for item in self._histogram.get_recorded_iterator()
+            min(int(self._histogram.get_value_from_index(int(index))), LONGEST_NS): int(count)
+            for index, count in zip(*self._recorded(), strict=True)
         }
+
+    def _recorded(self) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
+        """(indexes, counts) of the buckets that are not empty. The iterators of the library visit all 33,000 in Python."""
+        counts = np.frombuffer(self._histogram.counts, np.uint64)
+        indexes = np.flatnonzero(counts)
+        return indexes, counts[indexes]
 
     def as_json(self) -> dict[str, Any]:
         return {

@@ -35,6 +35,6 @@ def test_buffers_are_filled_with_random_bytes() -> None:
 
 
 def test_a_file_is_laid_out_in_pieces_or_in_verified_blocks() -> None:
-    assert [row[1:] for row in layout_rows(part(size="1500k").job, 3)] == [(0, 1 << 20), (1 << 20, 460 << 10)]
+    assert [row[1:] for row in layout_rows(part(size="1500k").job, 3)] == [(0, 1 << 20), (1 << 20, 476 << 10)]
     rows = list(layout_rows(part(size="10k", bs="4k", verify="crc32c").job, 3))
     assert rows == [(3, 0, 4096), (3, 4096, 4096)]

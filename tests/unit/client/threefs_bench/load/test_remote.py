@@ -1,0 +1,151 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from threefs_bench.load import job_file, remote
+from threefs_bench.load.job import Job
+from threefs_bench.load.remote import LoadServer, RemoteRun, address_of, decode, encode, together
+from threefs_bench.load.runner import Snapshot
+
+from threefs.errors import (
+    AccessDenied,
+    ConnectionLost,
+    InvalidArgument,
+    InvalidSettings,
+    NotAuthorised,
+    Overloaded,
+    Unavailable,
+)
+
+KEY = "a key that is long enough"
+
+
+def jobs(directory: Path, options: str = "rw=write") -> list[Job]:
+    return job_file.parse_text(f"[a]\nioengine=posix\ndirectory={directory}\nsize=64k\n{options}", "x")
+
+
+def ignore(snapshot: Snapshot) -> None:
+    pass
+
+
+async def test_two_hosts_do_the_same_job_on_files_of_their_own(tmp_path: Path) -> None:
+    servers = [LoadServer(KEY, directory=tmp_path) for _ in range(2)]
+    addresses = [await server.start("127.0.0.1", 0) for server in servers]
+    snapshots: list[Snapshot] = []
+    entries, services = await RemoteRun(addresses, jobs(tmp_path), snapshots.append, key=KEY).run()
+    assert [(entry.host, entry.result.operations) for entry in entries] == [(address, 16) for address in addresses]
+    assert len(list(tmp_path.iterdir())) == 2 and services == [{}, {}]
+    assert any(snapshot.ready for snapshot in snapshots) and snapshots[-1].state == "end"
+    for server in servers:
+        await server.stop()
+
+
+async def test_without_the_key_nothing_runs(tmp_path: Path) -> None:
+    server = LoadServer(KEY, directory=tmp_path)
+    address = await server.start("127.0.0.1", 0)
+    for key in ("", "another key, also long"):
+        with pytest.raises((NotAuthorised, Unavailable, ConnectionLost)):
+            await RemoteRun([address], jobs(tmp_path), ignore, key=key).run()
+    assert not list(tmp_path.iterdir())
+    await server.stop()
+
+
+async def test_a_server_for_everybody_is_on_this_host_only() -> None:
+    with pytest.raises(InvalidSettings, match="needs a key"):
+        await LoadServer("").start("0.0.0.0", 0)
+
+
+@pytest.mark.parametrize("options", ["filename=../x", "filename=link/x"])
+async def test_files_outside_of_the_allowed_directory_are_refused(tmp_path: Path, options: str) -> None:
+    allowed, other = tmp_path / "allowed", tmp_path / "other"
+    allowed.mkdir()
+    other.mkdir()
+    (allowed / "link").symlink_to(other)
+    server = LoadServer(KEY, directory=allowed)
+    address = await server.start("127.0.0.1", 0)
+    with pytest.raises(AccessDenied, match="is not below"):
+        await RemoteRun([address], jobs(allowed, options), ignore, key=KEY).run()
+    with pytest.raises(AccessDenied, match="is not below"):
+        await RemoteRun([address], jobs(other), ignore, key=KEY).run()
+    await server.stop()
+    closed = LoadServer(KEY)
+    address = await closed.start("127.0.0.1", 0)
+    with pytest.raises(AccessDenied, match="--allow-directory"):
+        await RemoteRun([address], jobs(allowed), ignore, key=KEY).run()
+    await closed.stop()
+
+
+async def test_one_run_at_a_time_and_a_stop_brings_the_figures(tmp_path: Path) -> None:
+    server = LoadServer(KEY, directory=tmp_path)
+    address = await server.start("127.0.0.1", 0)
+    moving = asyncio.Event()
+
+    def show(snapshot: Snapshot) -> None:
+        if snapshot.counts:
+            moving.set()
+
+    first = RemoteRun([address], jobs(tmp_path, "time_based\nruntime=3600"), show, key=KEY)
+    running = asyncio.create_task(first.run())
+    await moving.wait()
+    with pytest.raises(Overloaded, match="in progress"):
+        await RemoteRun([address], jobs(tmp_path), ignore, key=KEY).run()
+    first.stop()
+    entries, _ = await running
+    assert entries[0].result.operations > 0 and not entries[0].result.errno
+    await server.stop()
+
+
+async def test_a_client_that_is_gone_ends_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "SILENCE_S", 0.5)
+    server = LoadServer(KEY, directory=tmp_path)
+    address = await server.start("127.0.0.1", 0)
+    first = RemoteRun([address], jobs(tmp_path, "time_based\nruntime=3600"), ignore, key=KEY)
+    await first._call(address, remote.START, {"jobs": [{"given": dict(j.given), "inherited": {}} for j in first._jobs]})
+    await first._peers.close()
+    assert server._runner is not None
+    while server._runner is not None:
+        await asyncio.sleep(0.05)
+    await server.stop()
+
+
+async def test_messages_that_mean_nothing_are_refused(tmp_path: Path) -> None:
+    server = LoadServer(KEY, directory=tmp_path)
+    address = await server.start("127.0.0.1", 0)
+    client = RemoteRun([address], jobs(tmp_path), ignore, key=KEY)
+    for fields in (
+        {},
+        {"jobs": []},
+        {"jobs": [3]},
+        {"jobs": [{"given": {"bs": "x"}, "inherited": {}}]},
+        {"jobs": [{}] * 65},
+    ):
+        with pytest.raises(InvalidArgument):
+            await client._call(address, remote.START, fields)
+    await client._peers.close()
+    await server.stop()
+
+
+def test_a_message_is_an_object() -> None:
+    assert decode(encode({"a": 1})) == {"a": 1}
+    for text in ("", "[1]", "3", "{", "[" * 100_000):
+        message = encode({})
+        message.value = text
+        with pytest.raises(InvalidArgument, match="not an object"):
+            decode(message)
+    with pytest.raises(InvalidArgument):
+        remote.snapshot_of({"nonsense": 1})
+
+
+def test_hosts_have_a_default_port() -> None:
+    assert address_of("node1") == "node1:8765" and address_of(" node1:9 ") == "node1:9"
+    assert address_of("[::1]") == "[::1]:8765" and address_of("[::1]:9") == "[::1]:9"
+    with pytest.raises(InvalidArgument):
+        address_of("node1:port")
+
+
+def test_hosts_together_are_as_far_as_the_slowest() -> None:
+    fast = Snapshot(1, 2, "run", 0.2, counts={"read": [5, 50]})
+    slow = Snapshot(0, 2, "verify", 0.9, counts={"read": [1, 10], "write": [2, 20]}, prepared=7)
+    found = together([fast, slow])
+    assert (found.phase, found.state, found.fraction, found.prepared) == (0, "verify", 0.9, 7)
+    assert found.counts == {"read": [6, 60], "write": [2, 20]}
