@@ -101,7 +101,7 @@ class Latencies:
         }
 
     def _recorded(self) -> "tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]":
-        """(indexes, counts) of the buckets that are not empty. The iterators of the library visit all 33,000 in Python."""
+        """(indexes, counts) of the buckets that are not empty. The library's iterators visit all 33,000."""
         counts = np.frombuffer(self._histogram.counts, np.uint64)
         indexes = np.flatnonzero(counts)
         return indexes, counts[indexes]

@@ -52,7 +52,7 @@ async def test_a_mix_for_some_time(cluster: LocalCluster) -> None:
 
 async def test_remains_of_another_run_are_not_touched(cluster: LocalCluster, fs: FileSystem) -> None:
     fs.mkdir("/load-meta/a.0", parents=True)
-    with pytest.raises(AlreadyExists, match="threefs rm -r /load-meta/a.0"):
+    with pytest.raises(AlreadyExists, match=r"threefs rm -r /load-meta/a\.0"):
         await run(cluster)
     assert [entry.name for entry in fs.list("/load-meta")] == ["a.0"]
     fs.remove("/load-meta/a.0")

@@ -1,5 +1,6 @@
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_bench.load import job_file, remote
@@ -112,13 +113,9 @@ async def test_messages_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     server = LoadServer(KEY, directory=tmp_path)
     address = await server.start("127.0.0.1", 0)
     client = RemoteRun([address], jobs(tmp_path), ignore, key=KEY)
-    for fields in (
-        {},
-        {"jobs": []},
-        {"jobs": [3]},
-        {"jobs": [{"given": {"bs": "x"}, "inherited": {}}]},
-        {"jobs": [{}] * 65},
-    ):
+    bad: list[dict[str, Any]] = [{}, {"jobs": []}, {"jobs": [3]}, {"jobs": [{}] * 65}]
+    bad.append({"jobs": [{"given": {"bs": "x"}, "inherited": {}}]})
+    for fields in bad:
         with pytest.raises(InvalidArgument):
             await client._call(address, remote.START, fields)
     await client._peers.close()
