@@ -44,9 +44,8 @@ def test_a_job_file_runs(file: Path, place: Path, capsys: pytest.CaptureFixture[
 
 
 def _smaller(found: re.Match[str]) -> str:
-    return {"size": "size=4m", "runtime": "runtime=1", "ramp_time": "ramp_time=100ms", "nrfiles": "nrfiles=64"}[
-        found[1]
-    ]
+    values = {"size": "4m", "runtime": "1", "ramp_time": "100ms", "nrfiles": "64"}
+    return f"{found[1]}={values[found[1]]}"
 
 
 def test_commands_for_many_hosts_are_read() -> None:
