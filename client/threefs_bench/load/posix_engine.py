@@ -9,8 +9,8 @@ import mmap
 import os
 
 from threefs.env.clock import CLOCK
-from threefs.env.descriptors import raise_limit
 from threefs.env.loop_thread import new_lock
+from threefs.env.process_tuning import raise_descriptor_limit
 from threefs.env.worker import StopFlag, ThreadWorker
 from threefs.errors import InvalidArgument
 from threefs_bench.load import verify
@@ -42,7 +42,7 @@ class PosixEngine:
         await self._threads.run(self._prepare, progress)
 
     def _prepare(self, progress: Progress) -> None:
-        raise_limit()
+        raise_descriptor_limit()
         room = os.sysconf("SC_OPEN_MAX") - _SPARE_FILES
         if len(self._paths) > room:
             raise InvalidArgument(

@@ -22,7 +22,7 @@ from threefs.env.net import Net, RealNet, parse_address
 from threefs.env.random import RANDOM
 from threefs.errors import AccessDenied, InvalidArgument, NotFound, Overloaded, ThreefsError
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.identity import Identity
+from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method
 from threefs.rpc.server import Server
