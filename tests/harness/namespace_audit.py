@@ -163,7 +163,9 @@ def check(store: Store) -> None:
     counted = {(parent, entry.inode) for (parent, _), entry in entries.items() if entry.type == pb.DIRECTORY}
     assert store.subdirectories == counted, f"counted subdirectories differ: {store.subdirectories ^ counted}"
     used = {account: cost for account, cost in store.usage.items() if cost != accounting.ZERO}
-    due = accounting.total(map(accounting.charges_of, inodes.values()))
+    due: dict[accounting.Account, accounting.Cost] = {}
+    for inode in inodes.values():
+        accounting.add(due, accounting.charges_of(inode), 1)
     assert used == due, f"usage is {used}, and should be {due}"
     _check_reachable(store)
 

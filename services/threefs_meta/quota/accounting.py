@@ -5,7 +5,7 @@ was made or moved there. So the usage of an account is by definition the sum ove
 moment, and a recount can check it at any time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from threefs.wire import meta_pb2 as pb
@@ -54,14 +54,6 @@ def charges_of(inode: pb.Inode) -> Charges:
         return NOTHING
     cost = Cost(inode.length if inode.type == pb.FILE else 0, 1)
     return dict.fromkeys(accounts_of(inode), cost)
-
-
-def total(charges: Iterable[Charges]) -> dict[Account, Cost]:
-    """Sums by account."""
-    sums: dict[Account, Cost] = {}
-    for some in charges:
-        add(sums, some, 1)
-    return sums
 
 
 def add(sums: dict[Account, Cost], charges: Charges, sign: int) -> None:

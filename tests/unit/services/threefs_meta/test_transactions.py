@@ -105,7 +105,7 @@ async def test_every_mutation_is_made_once(bench: MetaBench, number: int, seed: 
     assert await everything(bench) == before, "the repetition has changed something"
 
 
-#: Repairs are judged anew each time; many changes at once have tests of their own; a claim is granted only once.
+#: Repairs are judged again each time; many changes at once have tests of their own; a delegation is granted only once.
 ELSEWHERE = {"FsckRecheckRequest", "BatchRequest", "DelegateRequest"}
 
 

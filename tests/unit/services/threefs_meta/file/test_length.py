@@ -1,4 +1,4 @@
-"""Lengths of files under writers, truncates and crashes. The rules and their reasons are told in the module."""
+"""Lengths of files under writers, truncates and crashes. The module says the rules and their reasons."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

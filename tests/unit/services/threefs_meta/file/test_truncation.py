@@ -1,4 +1,4 @@
-"""What readers are told of a file that is being cut."""
+"""What readers see of a file that is being truncated."""
 
 import asyncio
 

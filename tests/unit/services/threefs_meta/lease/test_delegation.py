@@ -13,7 +13,7 @@ HERE = pb.Place(base=7, path=b"name")
 
 
 @pytest.mark.parametrize(
-    ("claim", "adder", "expected"),
+    ("held", "creator", "expected"),
     [
         (pb.Delegation(), None, Ownership.FREE),
         (pb.Delegation(recalled_tick=5), Creator(OTHER, 1), Ownership.FREE),
@@ -27,13 +27,13 @@ HERE = pb.Place(base=7, path=b"name")
         (delegation.granted(MINE, 5, 4), Creator(MINE, 9, (pb.Place(base=8, path=b"name"),)), Ownership.THEIRS),
     ],
 )
-def test_who_may_add_a_name_at_once(claim: pb.Delegation, adder: Creator | None, expected: Ownership) -> None:
-    assert delegation.ownership(claim, adder, 7, b"name") is expected
+def test_who_may_add_a_name_at_once(held: pb.Delegation, creator: Creator | None, expected: Ownership) -> None:
+    assert delegation.ownership(held, creator, 7, b"name") is expected
 
 
 def test_the_root_has_two_numbers() -> None:
-    adder = Creator(MINE, 9, (pb.Place(path=b"name"),))
-    assert delegation.ownership(delegation.granted(MINE, 5, 4), adder, ROOT, b"name") is Ownership.OURS
+    creator = Creator(MINE, 9, (pb.Place(path=b"name"),))
+    assert delegation.ownership(delegation.granted(MINE, 5, 4), creator, ROOT, b"name") is Ownership.OURS
 
 
 def test_who_may_request_a_delegation() -> None:
@@ -49,11 +49,11 @@ def test_who_may_request_a_delegation() -> None:
 
 
 def test_only_what_is_recalled_ends_without_its_client() -> None:
-    claim = delegation.granted(MINE, 5, 4)
-    assert not delegation.may_revoke(claim, 100.0, 200.0)
-    delegation.recall(claim, 10)
-    assert not delegation.may_revoke(claim, 100.0, 100.0 + 0.9 * DELEGATION_RECALL_S) and delegation.may_revoke(
-        claim, 100.0, 101.0
+    held = delegation.granted(MINE, 5, 4)
+    assert not delegation.may_revoke(held, 100.0, 200.0)
+    delegation.recall(held, 10)
+    assert not delegation.may_revoke(held, 100.0, 100.0 + 0.9 * DELEGATION_RECALL_S) and delegation.may_revoke(
+        held, 100.0, 101.0
     )
 
 

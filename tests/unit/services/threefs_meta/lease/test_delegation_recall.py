@@ -1,4 +1,4 @@
-"""Nobody adds a name to a directory that somebody else has claimed before that claim has ended."""
+"""No name is added to a directory that is delegated to another client, until that delegation has ended."""
 
 import asyncio
 import dataclasses
@@ -19,7 +19,7 @@ from threefs_meta.ops.rename import rename
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import CLIENT, MetaBench, at
-from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, claimed, stored
+from tests.unit.services.threefs_meta.ops.test_delegate import OTHER, delegated, stored
 from threefs.background import cancel_and_wait
 from threefs.ids import ROOT
 from threefs.leases import DELEGATION_RECALL_S
@@ -53,7 +53,7 @@ ADDITIONS: list[Callable[[MetaBench], Awaitable[object]]] = [
 @pytest.mark.parametrize("number", range(len(ADDITIONS)))
 async def test_every_addition_waits(bench: MetaBench, number: int) -> None:
     directory = await plant(bench)
-    assert await claimed(bench, directory, OTHER)
+    assert await delegated(bench, directory, OTHER)
     began_s = bench.clock.monotonic()
     await ADDITIONS[number](bench)
     assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S
@@ -62,7 +62,7 @@ async def test_every_addition_waits(bench: MetaBench, number: int) -> None:
 
 async def test_removals_and_other_directories_do_not_wait(bench: MetaBench) -> None:
     directory = await plant(bench)
-    assert await claimed(bench, directory, OTHER)
+    assert await delegated(bench, directory, OTHER)
     began_s = bench.clock.monotonic()
     await bench.rename("/d/old", "/moved")
     await bench.create("/d2")
@@ -74,7 +74,7 @@ async def test_what_services_add_waits(bench: MetaBench) -> None:
     """Into the trash, and into /lost+found."""
     await plant(bench)
     await bench.set_trash("/kept", 60)
-    assert await claimed(bench, ROOT, OTHER)
+    assert await delegated(bench, ROOT, OTHER)
     began_s = bench.clock.monotonic()
     await bench.remove("/kept/g")
     assert bench.clock.monotonic() == began_s  # /.trash is there
@@ -90,7 +90,7 @@ async def test_what_services_add_waits(bench: MetaBench) -> None:
 
 async def test_the_holder_of_a_delegation_does_not_wait_and_learns_of_it(bench: MetaBench) -> None:
     directory = await plant(bench)
-    number = await claimed(bench, directory)
+    number = await delegated(bench, directory)
     began_s = bench.clock.monotonic()
     context = bench.context
     place = at("new", directory)
@@ -125,13 +125,13 @@ async def test_many_changes_wait_together_for_a_recall(bench: MetaBench) -> None
         pb.Change(remove=pb.RemoveRequest(place=at("/f"))),
     ]
     request = pb.BatchRequest(mutation=mutation, changes=changes)
-    assert await claimed(bench, directory, OTHER)
+    assert await delegated(bench, directory, OTHER)
     began_s = bench.clock.monotonic()
     done = (await run_batch(bench.context, request)).parsed()
     assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S
     assert not any(one.code or one.retry_alone or one.create.claim for one in done.results)
     await bench.pass_ticks(6)
-    number = await claimed(bench, directory)
+    number = await delegated(bench, directory)
     for change in changes[:5]:
         change.create.place.path += b"!"
     request = pb.BatchRequest(mutation=bench.mutation(), changes=changes[:5])
@@ -142,7 +142,7 @@ async def test_many_changes_wait_together_for_a_recall(bench: MetaBench) -> None
 
 
 async def test_what_the_holder_does_not_expect_counts_as_somebody_elses(bench: MetaBench) -> None:
-    """A name behind a link that it did not know, and a change that was held up since before it claimed."""
+    """A name behind a link that it did not know, and a change that was held up since before it delegated."""
     directory = await plant(bench)
     await bench.symlink("behind", "/d/link")
     late = pb.CreateRequest(mutation=bench.mutation(), place=at("late", directory))
@@ -166,7 +166,7 @@ def beside(fs: MetaBench) -> tuple[Context, SteppedClock]:
 
 async def test_each_service_waits_by_its_own_clock(bench: MetaBench) -> None:
     directory = await plant(bench)
-    number = await claimed(bench, directory, OTHER)
+    number = await delegated(bench, directory, OTHER)
     await delegation_recall._recall_or_clear(
         bench.context, DelegationHeld(directory, OTHER, number), None
     )  # this one hangs from now on
@@ -179,7 +179,7 @@ async def test_each_service_waits_by_its_own_clock(bench: MetaBench) -> None:
 
 async def test_it_is_over_as_soon_as_the_holder_gives_up(bench: MetaBench) -> None:
     directory = await plant(bench)
-    number = await claimed(bench, directory, OTHER)
+    number = await delegated(bench, directory, OTHER)
     began_s = bench.clock.monotonic()
     adding = asyncio.create_task(bench.create("/d/new"))
     while not (await stored(bench, directory)).recalled:
@@ -194,7 +194,7 @@ async def test_it_is_over_as_soon_as_the_holder_gives_up(bench: MetaBench) -> No
 
 async def test_who_is_cut_off_while_it_waits_adds_nothing(bench: MetaBench) -> None:
     directory = await plant(bench)
-    assert await claimed(bench, directory, OTHER)
+    assert await delegated(bench, directory, OTHER)
     adding = asyncio.create_task(bench.create("/d/new"))
     while not (await stored(bench, directory)).recalled:
         await asyncio.sleep(0)
@@ -213,7 +213,7 @@ async def test_clients_that_get_delegations_and_add_names_all_finish(bench: Meta
     async def client(number: int) -> None:
         name = b"%016d" % number
         for step in range(5):
-            await claimed(bench, directory, name)
+            await delegated(bench, directory, name)
             mutation = bench.mutation()
             mutation.client = name
             place = at(f"{number}-{step}", directory)

@@ -15,8 +15,8 @@ from threefs.wire import meta_pb2 as pb
 OTHER = b"o" * 16
 
 
-async def claimed(fs: MetaBench, directory: int, client: bytes = CLIENT) -> int:
-    """The number of the claim, 0 if it was not granted."""
+async def delegated(fs: MetaBench, directory: int, client: bytes = CLIENT) -> int:
+    """The number of the delegation; 0 if it was not granted."""
     mutation = fs.mutation()
     mutation.client = client
     reply = await delegate(fs.context, pb.DelegateRequest(mutation=mutation, directory=directory))
@@ -31,11 +31,11 @@ async def stored(fs: MetaBench, directory: int) -> pb.Delegation:
 
 async def test_one_client_at_a_time(bench: MetaBench) -> None:
     number = (await bench.mkdir("/d")).inode
-    first = await claimed(bench, number)
-    assert first and not await claimed(bench, number, OTHER) and (await stored(bench, number)).number == first
-    second = await claimed(bench, number)
+    first = await delegated(bench, number)
+    assert first and not await delegated(bench, number, OTHER) and (await stored(bench, number)).number == first
+    second = await delegated(bench, number)
     assert second > first and (await stored(bench, number)).number == second
-    assert await claimed(bench, ROOT, OTHER)
+    assert await delegated(bench, ROOT, OTHER)
 
 
 @pytest.mark.parametrize("store", ["good", pytest.param("troubled", marks=pytest.mark.trouble(conflict_rate=0.3))])
@@ -48,11 +48,11 @@ async def test_a_repeated_answer_grants_nothing(bench: MetaBench, store: str) ->
 
 async def test_where_one_was_recalled_there_is_none_for_a_while(bench: MetaBench) -> None:
     number = (await bench.mkdir("/d")).inode
-    assert await claimed(bench, number, OTHER)
+    assert await delegated(bench, number, OTHER)
     await bench.create("/d/f")
-    assert not await claimed(bench, number) and not await claimed(bench, number, OTHER)
+    assert not await delegated(bench, number) and not await delegated(bench, number, OTHER)
     await bench.pass_ticks(COOLDOWN_TICKS + 1)
-    assert await claimed(bench, number)
+    assert await delegated(bench, number)
 
 
 async def test_which_inodes_can_be_delegated(bench: MetaBench) -> None:
@@ -60,18 +60,18 @@ async def test_which_inodes_can_be_delegated(bench: MetaBench) -> None:
     await bench.set_trash("/d", 60)
     file = (await bench.create("/d/f")).inode
     await bench.remove("/d/f")
-    assert not await claimed(bench, (await bench.stat("/.trash/0")).inode)
+    assert not await delegated(bench, (await bench.stat("/.trash/0")).inode)
     with pytest.raises(NotADirectory):
-        await claimed(bench, file.inode)
+        await delegated(bench, file.inode)
     with pytest.raises(NotFound):
-        await claimed(bench, 999)
+        await delegated(bench, 999)
 
 
 async def test_nobody_sees_it(bench: MetaBench) -> None:
     number = (await bench.mkdir("/a/d", parents=True)).inode
     before = await bench.stat("/a/d")
     token = (await list_names(bench.context, pb.ListNamesRequest(directory=number))).token
-    assert await claimed(bench, number)
+    assert await delegated(bench, number)
     assert await bench.stat("/a/d") == before
     assert (
         await lookup(bench.context, pb.LookupRequest(parent=(await bench.stat("/a")).inode, name=b"d"))
@@ -85,7 +85,7 @@ async def test_nobody_sees_it(bench: MetaBench) -> None:
 
 async def test_it_stays_with_a_directory_that_is_moved_or_changed(bench: MetaBench) -> None:
     number = (await bench.mkdir("/d")).inode
-    first = await claimed(bench, number)
+    first = await delegated(bench, number)
     assert not (await bench.rename("/d", "/e")).HasField("delegation")
     assert not (await bench.set("/e", mode=0o700)).HasField("delegation")
     assert (await stored(bench, number)).number == first
@@ -97,7 +97,7 @@ async def test_it_stays_with_a_directory_that_is_moved_or_changed(bench: MetaBen
 
 async def test_each_gives_up_its_own(bench: MetaBench) -> None:
     a, b, c = [(await bench.mkdir(f"/{name}")).inode for name in "abc"]
-    numbers = [await claimed(bench, a), await claimed(bench, b, OTHER), await claimed(bench, c) + 1]
+    numbers = [await delegated(bench, a), await delegated(bench, b, OTHER), await delegated(bench, c) + 1]
     request = pb.ReturnDelegationRequest(client=CLIENT, directories=[a, b, c, 999], numbers=[*numbers, 1])
     await return_delegation(bench.context, request)
     assert [(await stored(bench, one)).client for one in (a, b, c)] == [b"", OTHER, CLIENT]
