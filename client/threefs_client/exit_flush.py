@@ -6,8 +6,9 @@ connection waits here for that.
 """
 
 import asyncio
+import weakref
 from collections.abc import AsyncGenerator
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from threefs.env import loop_thread
@@ -31,7 +32,25 @@ class AsyncClosable(Protocol):
     async def close(self) -> None: ...
 
 
-_ALL_OPEN_FILES: "WeakSet[OpenFiles]" = WeakSet()
+T = TypeVar("T")
+
+
+class _Living(Generic[T]):
+    """Objects as long as somebody else has them. Unlike a WeakSet it may be listed while other threads add to it."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, weakref.ref[T]] = {}
+
+    def add(self, thing: T) -> None:
+        number, references = id(thing), self._references
+        references[number] = weakref.ref(thing, lambda _: references.pop(number, None))
+
+    def list(self) -> list[T]:
+        found = [reference() for reference in [*self._references.values()]]  # copied in one step of the interpreter
+        return [thing for thing in found if thing is not None]
+
+
+_ALL_OPEN_FILES: "_Living[OpenFiles]" = _Living()
 
 
 class OpenFiles:
@@ -39,7 +58,7 @@ class OpenFiles:
     alone."""
 
     def __init__(self) -> None:
-        self._files: WeakSet[Closable] = WeakSet()
+        self._files: _Living[Closable] = _Living()
         self._generation = loop_thread.generation()
         _ALL_OPEN_FILES.add(self)
 
@@ -51,7 +70,7 @@ class OpenFiles:
         if self._generation != loop_thread.generation():
             return None
         first: Exception | None = None
-        for file in list(self._files):
+        for file in self._files.list():
             try:
                 file.close()
             except Exception as error:
@@ -102,7 +121,7 @@ class AsyncOpenFiles:
 
 
 def _close_all() -> None:
-    for files in list(_ALL_OPEN_FILES):
+    for files in _ALL_OPEN_FILES.list():
         files.close_all()
 
 

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import pickle
 import stat
+import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -322,6 +323,30 @@ def test_a_forked_child_connects_anew_and_leaves_the_parent_alone(fs: FileSystem
     writer.close()
     assert fs.read_file(f"{place}/w") == b"held back by the parent"
     assert reader.read() == b"parent"
+
+
+def test_several_threads_of_a_forked_child_may_be_the_first_to_use_what_it_inherits(fs: FileSystem, place: str) -> None:
+    fs.write_file(f"{place}/a", b"parent")
+    reader = fs.open(f"{place}/a", "rb")
+    assert reader.read() == b"parent"
+
+    def child() -> None:
+        sys.setswitchinterval(1e-6)
+        together, done = threading.Barrier(6), list[object]()
+
+        def work(number: int) -> None:
+            together.wait()
+            done.append(fs.stat(f"{place}/a").length if number % 2 else reader.readinto(bytearray(1)))
+
+        threads = [threading.Thread(target=work, args=(number,), daemon=True) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert sorted(done, key=str) == [0, 0, 0, 6, 6, 6]
+
+    assert [in_child(child) for _ in range(10)] == [0] * 10
+    reader.close()
 
 
 def test_a_fork_in_the_middle_of_other_threads_work(fs: FileSystem, place: str) -> None:

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, wait
 from typing import Any, TypeVar
 
 import uvloop
@@ -21,7 +22,7 @@ T = TypeVar("T")
 #: The time for storing unsaved data when the program ends. A cluster that does not answer must not keep the program.
 EXIT_S = 30.0
 _STOP_S = 2.0
-_CANCEL_S = 1.0  # for a cancellation to take effect, unless the loop is stuck
+_CANCEL_S = 5.0  # for work to end after it was cancelled
 
 
 class LoopThread:
@@ -39,21 +40,36 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` on the loop, and wait for its result.
 
-        An interrupt of the wait (Ctrl-C) cancels the work, and waits until the cancellation has taken effect: after
-        that no memory of the caller is touched (I14). Raises TimeoutError if the program ends and the work takes too
-        long.
+        An interrupt of the wait (Ctrl-C) cancels the work, and waits until it has ended: after that, neither memory of
+        the caller (I14) nor an object that the caller uses again is touched. Raises TimeoutError if the program ends
+        and the work takes too long.
         """
         if self.inside():
             work.close()
             raise RuntimeError("a blocking call on the event loop thread would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        outcome: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self.loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: _settle(outcome, task))
+
+        def cancel() -> None:
+            if tasks:
+                tasks[0].cancel()
+            else:  # interrupted before `begin` was scheduled
+                work.close()
+                outcome.set_exception(CancelledError())
+
         try:
-            return future.result(_PROCESS.left_s())
+            self.loop.call_soon_threadsafe(begin)
+            return outcome.result(_PROCESS.left_s())
         except BaseException:
-            if future.cancel():
-                noticed = threading.Event()
-                self.loop.call_soon_threadsafe(noticed.set)  # runs after the cancellation
-                noticed.wait(_CANCEL_S)
+            if self.loop.is_closed():
+                work.close()
+            elif not outcome.done():
+                self.loop.call_soon_threadsafe(cancel)
+                wait([outcome], _CANCEL_S)
             raise
 
     def submit(self, work: Coroutine[Any, Any, object]) -> None:
@@ -80,6 +96,16 @@ class LoopThread:
             self.loop.close()
 
 
+def _settle(outcome: "Future[T]", task: "asyncio.Task[T]") -> None:
+    """Pass the end of a task on to the thread that waits for it."""
+    if task.cancelled():
+        outcome.set_exception(CancelledError())
+    elif error := task.exception():
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())
+
+
 async def _cancel_all() -> None:
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
@@ -93,6 +119,7 @@ class _Process:
     def __init__(self) -> None:
         self.generation = 0
         self.lock = threading.Lock()
+        self.fork_lock = threading.Lock()
         self.thread: LoopThread | None = None
         self.inherited: list[LoopThread] = []
         self.at_exit: list[Callable[[], None]] = []
@@ -104,7 +131,7 @@ class _Process:
 
     def after_fork_in_child(self) -> None:
         self.generation += 1
-        self.lock = threading.Lock()  # another thread of the parent may have held it
+        self.lock, self.fork_lock = threading.Lock(), threading.Lock()  # another thread of the parent may have held it
         if self.thread is not None:
             # Kept for ever, because closing the loop would change the epoll set that the parent still uses.
             self.inherited.append(self.thread)
@@ -172,6 +199,11 @@ def at_exit(work: Callable[[], None]) -> None:
 def generation() -> int:
     """The number of forks between this process and the one that imported this module first."""
     return _PROCESS.generation
+
+
+def process_lock() -> threading.Lock:
+    """One for all that a forked child makes anew on first use, by whichever of its threads comes first."""
+    return _PROCESS.fork_lock
 
 
 def new_lock() -> threading.Lock:

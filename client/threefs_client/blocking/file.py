@@ -36,11 +36,14 @@ class File(io.RawIOBase):
     def _async(self) -> AsyncFile:
         """The asyncio file. After a fork it is first separated from the parent's buffers, lock and session."""
         if self._generation != loop_thread.generation():
-            self._generation = loop_thread.generation()
-            self._lock = loop_thread.new_lock()
-            self._file.drop_after_fork()
-            if not self._file.closed:
-                self._file.handle.rebind_after_fork(self._filesystem._context())
+            context = None if self._file.closed else self._filesystem._context()
+            with loop_thread.process_lock():
+                if self._generation != loop_thread.generation():  # else another thread was faster
+                    self._lock = loop_thread.new_lock()
+                    self._file.drop_after_fork()
+                    if context is not None:
+                        self._file.handle.rebind_after_fork(context)
+                    self._generation = loop_thread.generation()  # last, as another thread relies on the rest
         return self._file
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -57,10 +57,10 @@ class FileSystem:
         self._base = base
         self._start()
 
-    def _start(self) -> None:
+    def _start(self, *, closed: bool = False) -> None:
         self._lock = loop_thread.new_lock()
         self._connected: AsyncFileSystem | None = None
-        self._closed = False
+        self._closed = closed
         self._unclosed = OpenFiles()
         self._generation = loop_thread.generation()  # last: a thread that sees it relies on the rest
 
@@ -117,11 +117,12 @@ class FileSystem:
         return core
 
     def _reset_after_fork(self) -> None:
-        inherited, closed = self._connected, self._closed
-        self._start()
-        self._closed = closed
-        if inherited is not None:
-            inherited.context.peers.abandon()
+        with loop_thread.process_lock():
+            if self._generation == loop_thread.generation():
+                return  # another thread was faster
+            if self._connected is not None:
+                self._connected.context.peers.abandon()
+            self._start(closed=self._closed)
 
     def _context(self) -> ClientContext:
         """The connection of this process, made on first use."""

@@ -240,8 +240,9 @@ class DirectoryDelegations:
         delegation = self._delegations[directory] = Delegation(directory, number, self._serial)
         pending = [create for create in self._pending_creates if create.directory == directory]
         for create in pending:
-            self._serial += 1
-            self._insert(delegation, create.name, self._serial, now_s)
+            if self._delegations.get(directory) is delegation:  # else there is no room for its names
+                self._serial += 1
+                self._insert(delegation, create.name, self._serial, now_s)
         oldest = min([create.request for create in pending], default=number)
         return delegation, max(oldest, self._newest_unknown_outcome + 1)
 

@@ -79,10 +79,10 @@ class ListingCache:
             names, attributes = await self._fetch(number, b"", _FIRST_PAGE, known, program)
             if names is not None:
                 self._drop(state)
-                known = state.listing = CachedListing(
-                    names, partial(self._page, number), partial(self._on_growth, state)
-                )
-                self.size += known.size
+                known = CachedListing(names, partial(self._page, number), partial(self._on_growth, state))
+                if self._directories.get(number) is state:  # else it was evicted meanwhile: its readers go on
+                    state.listing = known
+                    self.size += known.size
             assert known is not None, "only a known listing can be unchanged"
             listed = None if attributes is None else known.with_attributes(number, attributes)
             self._evict()

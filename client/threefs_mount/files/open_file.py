@@ -58,6 +58,8 @@ class OpenFile:
         self._flush_again = False  # the task must do one more flush
         self.errors = Errseq()
         self.on_lost: Callable[[int], None] = lambda inode: None  # is called when written bytes were lost
+        self._writes = 0  # the number of writes so far
+        self._lock_losses = 0  # how often locks on the file were lost
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._dirty_since_s = 0.0  # monotonic time of the first such write
         self._write_end = 0  # end of these writes
@@ -254,10 +256,11 @@ class OpenFile:
         """Keep a copy of the bytes. They are sent when there are enough of them, or by `flush` or `sync`."""
         if self.try_write(offset, data):
             return
+        losses = self._lock_losses
         await self._check_quota(offset + len(data))
         if self._pending_append or self._append_in_flight:
             await self.flush()
-        await self._budget.take(len(data))
+        await self._take_room(len(data), losses)
         self._add(offset, data)
         if self.unsent_bytes >= MAX_UNSENT_BYTES:
             await self.flush()
@@ -275,6 +278,7 @@ class OpenFile:
     def discard(self) -> None:
         """Locks on the file were lost, so unsent bytes must not be sent any more. Storage refuses bytes in flight if
         another client has had a lock since."""
+        self._lock_losses += 1
         size = self.unsent_bytes
         if size:
             self._extents.drain()
@@ -299,6 +303,13 @@ class OpenFile:
                     "or ask for a higher quota"
                 )
 
+    async def _take_room(self, size: int, losses: int) -> None:
+        """Wait for room. Raises LockLost if a lock under which the bytes may have been written was lost since."""
+        await self._budget.take(size)
+        if self._lock_losses != losses:
+            self._budget.give(size)
+            raise LockLost()
+
     def _reserve(self, size: int) -> bool:
         """Whether `size` bytes can be kept without waiting. If so, they are counted."""
         return self.unsent_bytes + size < MAX_UNSENT_BYTES and self._budget.try_take(size)
@@ -308,8 +319,9 @@ class OpenFile:
         written."""
         if self.try_append(data):
             return
+        losses = self._lock_losses
         await self._check_quota(self.length + len(data))
-        await self._budget.take(len(data))
+        await self._take_room(len(data), losses)
         self._add_appended(data)
         if self.unsent_bytes >= MAX_UNSENT_BYTES:
             await self.flush()
@@ -339,6 +351,7 @@ class OpenFile:
         if not self._dirty_ns:
             self._dirty_since_s = self._context.clock.monotonic()
         self._dirty_ns = self._context.clock.wall_ns()
+        self._writes += 1
 
     def clear_privileges(self, caller: pb.Caller) -> bool:
         """A write of this caller drops the privileges of the file (set-user-id, set-group-id). Returns whether it had
@@ -427,14 +440,13 @@ class OpenFile:
 
     async def _sync(self, finish: Callable[[], Awaitable[None]]) -> None:
         failure: ThreefsError | None = None
-        began_s = self._context.clock.monotonic()
+        began_s, writes = self._context.clock.monotonic(), self._writes
         try:
             await self.flush()
         except ThreefsError as error:  # the length of the bytes that did arrive is reported nevertheless
             failure = error
-        dirty_ns = self._dirty_ns
         await finish()
-        if self._dirty_ns == dirty_ns and not self.unsent_bytes:
+        if self._writes == writes:  # a later write may be in flight in a flush of its own
             self._dirty_ns = self._write_end = 0
             self._handle.caller = None
         self._dirty_since_s = began_s  # writes that are left came later

@@ -1,5 +1,7 @@
 import asyncio
 import gc
+import sys
+import threading
 
 import pytest
 from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
@@ -38,6 +40,28 @@ def test_who_forgets_a_file_does_not_keep_it() -> None:
     files.add(Left("a", ValueError("never")))
     gc.collect()
     assert files.close_all() is None
+
+
+def test_other_threads_may_open_files_meanwhile() -> None:
+    files, left, stop = OpenFiles(), [Left(str(number)) for number in range(2000)], threading.Event()
+    for each in left:
+        files.add(each)
+
+    def open_others() -> None:
+        while not stop.is_set():
+            files.add(Left("other"))
+
+    before, thread = sys.getswitchinterval(), threading.Thread(target=open_others)
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        for _ in range(20):
+            assert files.close_all() is None
+    finally:
+        stop.set()
+        thread.join()
+        sys.setswitchinterval(before)
+    assert {each.closed for each in left} == {20}
 
 
 def test_a_forked_child_leaves_its_parents_files() -> None:

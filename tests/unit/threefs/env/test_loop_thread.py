@@ -86,6 +86,31 @@ def test_an_interrupted_wait_ends_when_the_work_has_noticed() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
+def test_an_interrupted_call_has_ended_when_the_caller_goes_on() -> None:
+    """It may be putting back what it has taken out of an object that the caller uses again."""
+    ended: list[bool] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)
+            ended.append(True)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop_thread.shared().run(work())
+        assert ended
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_stop_cancels_what_runs() -> None:
     thread, ended = LoopThread("other"), threading.Event()
 

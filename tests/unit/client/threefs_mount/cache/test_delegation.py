@@ -295,3 +295,17 @@ def test_the_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(CREATES_BEFORE_REQUEST):
         mount.add(b"%d" % number)
     assert not mount.wanted
+
+
+def test_without_room_a_directory_is_given_up_though_several_names_are_on_their_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mount = Mount()
+    mount.want()
+    pending = [mount.claims.begin_create(7, name, 100, mount.now_s) for name in (b"a", b"b", b"c")]
+    monkeypatch.setattr(bounds, "MAX_NAMES_TOGETHER", 0)
+    claim = mount.ask()
+    assert not len(mount.claims) and not mount.claims._name_count
+    assert not mount.claims.request_answered(claim, claim.number, mount.now_s, mount.now_s)
+    for create in pending:
+        mount.claims.create_done(create, 0, 0, mount.now_s)

@@ -207,3 +207,30 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         await listings.close()
 
     asyncio.run(scene())
+
+
+def test_a_directory_that_is_evicted_while_it_is_fetched_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_DIRECTORIES", 5)
+
+    async def scene() -> None:
+        cluster, answered = Cluster(1500), asyncio.Event()
+
+        async def fetch(
+            directory: int, after: bytes, limit: int, known: CachedListing | None, program: int | None
+        ) -> tuple[DirentPage | None, Attributes | None]:
+            if directory == 0 and not after:
+                await answered.wait()
+            return await cluster.fetch(directory, after, limit, known, program)
+
+        listings = ListingCache(fetch)
+        slow = asyncio.create_task(begin(listings, 0))
+        await asyncio.sleep(0)
+        for directory in range(1, 7):
+            await begin(listings, directory)
+        answered.set()
+        listing = await slow
+        assert await listing.load_page(1100) is not None and len(listing) == 1500
+        assert listings.size == sum(at.listing.size for at in listings._directories.values() if at.listing)
+        await listings.close()
+
+    asyncio.run(scene())

@@ -133,6 +133,24 @@ def test_what_is_being_appended_counts_once_and_is_read_when_it_has_arrived() ->
     play(scene)
 
 
+def test_what_is_written_during_a_sync_is_synced_by_the_next_one_also_if_it_is_on_its_way() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        files.storage.pause_s = iter((0.01, 0.0, 1.0, 0.0)).__next__
+        await file.write(0, b"first")
+        sync = asyncio.ensure_future(file.sync())
+        await files.context.clock.sleep(0.005)
+        await file.write(CHUNK, b"second")
+        file.start_flush()  # as after many bytes: its round begins when that of the sync ends
+        await sync
+        assert file._flush_lock.locked() and not file.unsent_bytes and file.length == CHUNK + 6
+        assert file.dirty
+        await file.sync()
+        assert files.meta.files[b"a"].length == CHUNK + 6
+        assert bytes(files.storage.data[ChunkId(file.inode.inode, 1)]) == b"second"
+
+    play(scene)
+
+
 def test_many_small_extents_are_sent_soon() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         for number in range(FLUSH_PIECES):

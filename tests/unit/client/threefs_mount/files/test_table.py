@@ -393,3 +393,26 @@ def test_a_session_that_nobody_could_end_is_ended_later() -> None:
         await closed(files, other)
 
     play(scene)
+
+
+def test_what_waits_for_room_when_a_lock_is_lost_is_not_taken() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        assert files._budget.try_take(1 << 20)  # other files hold as much as may be held
+        waiting = [asyncio.ensure_future(files.write(number, 0, b"late", append=append)) for append in (False, True)]
+        await asyncio.sleep(0)
+        files.locks_lost(inode)
+        again, _ = await files.open(inode, os.O_RDWR, ROOT)
+        files._budget.give(1 << 20)
+        for write in waiting:
+            with pytest.raises(LockLost):
+                await write
+        assert not files.handle(again).file.unsent_bytes and files._budget.try_take(1 << 20)
+        files._budget.give(1 << 20)
+        await closed(files, again)
+        with pytest.raises(LockLost):
+            await files.handle(number).flush()
+        await closed(files, number)
+        assert await AsyncFileSystem(memory.context).read_file("/a") == b"content"
+
+    play(scene)
