@@ -94,6 +94,7 @@ class Manager:
         self._on_cluster = on_cluster
         self._publisher = RoutingPublisher()
         self._net: Net = net or RealNet()
+        self._sole_service = metadata_store.SoleService(self._net, clock)
         self._failure_detector = FailureDetector(clock)
         self._presence_calls = PresenceCalls()
         self._probes = BackgroundTasks()  # of processes whose connection has ended
@@ -321,10 +322,13 @@ class Manager:
         return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
 
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
-        """A meta service asks whether it may serve from its metadata store. Raises StrangeStore."""
+        """A meta service asks whether it may serve from its metadata store. Raises StrangeStore, NodeInUse."""
         store, _ = self._require_primary()
         cluster_id = self._publisher.routing.cluster_id
-        return await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
+        await self._sole_service.check(request.sole_address, self._publisher.routing, self._failure_detector)
+        reply = await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
+        self._sole_service.on_admitted(request.sole_address)
+        return reply
 
     def _require_current(self, node_id: int, incarnation: int) -> Node:
         """The node with this incarnation. Raises NotFound if another one is registered, or this one was marked dead."""

@@ -27,12 +27,11 @@ SIGTERM stops it after the calls in flight, a second SIGTERM at once.
 
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until `stop` is set."""
-    engine = await engines.open_engine(
-        engines.url_of(settings.engine, settings.data_dir / "kv"), sync_policy=SyncPolicy()
-    )
+    url = engines.url_of(settings.engine, settings.data_dir / "kv")
+    engine = await engines.open_engine(url, sync_policy=SyncPolicy())
 
     def make(managers: ManagerClient) -> MetaNode:
-        return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers)
+        return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers, sole=not url.shared)
 
     try:
         await daemon.serve_node(settings.controls, settings.token, make, stop)

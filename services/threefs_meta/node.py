@@ -54,9 +54,11 @@ class MetaNode:
         net: Net,
         engine: Engine,
         managers: Callable[[ConnectionPool], Caller],
+        sole: bool = False,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
     ) -> None:
+        """`sole`: the engine admits one process."""
         self.address = ""
         self._settings = settings
         self._engine = engine
@@ -82,6 +84,7 @@ class MetaNode:
             self._managers,
             lambda: self._registration.cluster_id,
             owner=(settings.owner_uid, settings.owner_gid),
+            sole_address=lambda: self.address if sole else "",
             clock=clock,
             random=random,
         )

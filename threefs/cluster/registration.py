@@ -14,6 +14,7 @@ from threefs.errors import (
     AlreadyExists,
     Corrupt,
     NodeInUse,
+    NoSpace,
     NotFound,
     Retry,
     StaleIncarnation,
@@ -127,7 +128,7 @@ class Registration:
                     raise
                 reason = str(error)
             except ThreefsError as error:
-                if error.retry is Retry.NEVER:
+                if error.retry is Retry.NEVER and not isinstance(error, NoSpace):  # the manager's disk may be full
                     raise
                 reason = str(error)
             if reason != said:

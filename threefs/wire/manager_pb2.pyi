@@ -276,18 +276,20 @@ class PresenceReply(_message.Message):
     def __init__(self) -> None: ...
 
 class AdmitStoreRequest(_message.Message):
-    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored")
+    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored", "sole_address")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
+    SOLE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     store_id: str
     epoch: int
     generation: int
     restored: bool
-    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: _Optional[bool] = ...) -> None: ...
+    sole_address: str
+    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: _Optional[bool] = ..., sole_address: _Optional[str] = ...) -> None: ...
 
 class AdmitStoreReply(_message.Message):
     __slots__ = ("epoch",)

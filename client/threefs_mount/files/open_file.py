@@ -19,6 +19,7 @@ from threefs_mount.files.dirty_extents import DirtyExtents, Extent, clip, covers
 from threefs_mount.files.errseq import Errseq
 from threefs_mount.files.short_reads import ShortReads
 from threefs_mount.files.write_budget import WriteBudget
+from threefs_mount.kernel.credentials import mode_after_write
 
 #: With so many unsent bytes a flush starts in the background, ...
 FLUSH_BYTES = 4 << 20
@@ -58,8 +59,7 @@ class OpenFile:
         self._flush_again = False  # the task must do one more flush
         self.errors = Errseq()
         self.on_lost: Callable[[int], None] = lambda inode: None  # is called when written bytes were lost
-        self._writes = 0  # the number of writes so far
-        self._lock_losses = 0  # how often locks on the file were lost
+        self._writes = self._lock_losses = 0  # how many writes there were, and how often locks were lost
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._dirty_since_s = 0.0  # monotonic time of the first such write
         self._write_end = 0  # end of these writes
@@ -498,12 +498,3 @@ class OpenFile:
             destination._record_write_time()
         await destination.sync()
         return copied
-
-
-def mode_after_write(inode: pb.Inode, caller: pb.Caller) -> int:
-    """The mode after a write: without set-user-id; and without set-group-id, unless the group may not execute the file
-    and the caller is root or a member of the group."""
-    mode = inode.mode & ~0o4000
-    if mode & 0o010 or (caller.uid and inode.gid != caller.gid and inode.gid not in caller.groups):
-        mode &= ~0o2000
-    return mode

@@ -44,3 +44,12 @@ def groups_in(status: bytes) -> list[int]:
     """The groups in the text of a `/proc/PID/status`."""
     _, _, rest = status.partition(b"\nGroups:")
     return [int(number) for number in rest.partition(b"\n")[0].split()[:_MAX_GROUPS]]
+
+
+def mode_after_write(inode: pb.Inode, caller: pb.Caller) -> int:
+    """The mode after a write: without set-user-id; and without set-group-id, unless the group may not execute the file
+    and the caller is root or a member of the group."""
+    mode = inode.mode & ~0o4000
+    if mode & 0o010 or (caller.uid and inode.gid != caller.gid and inode.gid not in caller.groups):
+        mode &= ~0o2000
+    return mode

@@ -5,10 +5,15 @@ chunks belong to other files, and show names that are outdated. So it is refused
 then its inode numbers get an epoch that no store of this cluster had before.
 """
 
-from threefs.errors import StrangeStore
+from threefs.env.clock import Clock
+from threefs.env.net import Net
+from threefs.errors import NodeInUse, StrangeStore
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
+from threefs.routing import NodeKind, Routing
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.nodes.presence import nobody_listens
 
 METADATA_KEY = b"CONF|metadata"
 
@@ -57,3 +62,34 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
             "or load what there is as a backup (`threefs meta dump`, then `threefs meta load`): docs/backup.md"
         )
     return pb.MetadataStore(store_id=request.store_id, epoch=request.epoch, generation=request.generation)
+
+
+class SoleService:
+    """Keeps a copy of a store for one process from being served beside it: each service would give out the inode
+    numbers of the other, and not know its names."""
+
+    def __init__(self, net: Net, clock: Clock) -> None:
+        self._net = net
+        self._clock = clock
+        self._admitted = ""  # the address of the service that was admitted last, by this process
+
+    async def check(self, address: str, routing: Routing, detector: FailureDetector) -> None:
+        """Raises NodeInUse while another meta service lives than the one at `address`, which starts. An empty address:
+        the service has started before, or its store is for several."""
+        for node in list(routing.nodes.values()):
+            if (
+                address
+                and node.kind is NodeKind.META
+                and node.address not in ("", address)
+                and self._admitted in ("", node.address)  # those that wait for their turn do not count
+                and not detector.is_silent(node.node_id, routing.lease_s)
+                and not await nobody_listens(self._net, node.address, self._clock)
+            ):
+                raise NodeInUse(
+                    f"a meta service lives at {node.address}, and its store is for one process, so the store at "
+                    f"{address} is a copy; stop one of them. A service that has died is given up after "
+                    f"{routing.lease_s:g} s of silence"
+                )
+
+    def on_admitted(self, address: str) -> None:
+        self._admitted = address or self._admitted

@@ -2,7 +2,9 @@
 
 The identity is drawn when the store is made, in the transaction that makes the root directory. Before that the service
 asks the manager whether the cluster has metadata already: a disk that is not mounted looks like an empty store. While
-the store is in use, the service reports its tick to the manager, which therefore knows an older copy.
+the store is in use, the service reports its generation to the manager: a number that rises with each tick and each
+start. So the manager knows an older copy, unless it was made after the last start and in the last seconds (REPORT_S and
+a tick).
 
 Inode numbers are `epoch << EPOCH_BITS | counter`. The manager gives a store that was loaded from a backup an epoch that
 no store had before. So a new file never gets the number, and never the chunks, of a file that the backup does not know.
@@ -18,7 +20,7 @@ import structlog
 from threefs.cluster.manager_client import Caller
 from threefs.env.clock import Clock
 from threefs.env.random import Random
-from threefs.errors import Retry, StrangeStore, ThreefsError
+from threefs.errors import NodeInUse, Retry, StrangeStore, ThreefsError
 from threefs.kv import records, restore_mark, retry
 from threefs.kv.dump import KEYS_END
 from threefs.kv.engine_api import Engine, Transaction
@@ -36,6 +38,7 @@ REPORT_S = 5.0
 _START_S = 30.0
 _CALL_S = 5.0
 _PAUSE_S = 0.2
+_IN_USE_S = 15.0  # how long another service may seem alive on a store for one process
 _MAX_ATTEMPTS = 5
 _ID_BYTES = 16
 _PAGE = 200
@@ -55,20 +58,23 @@ class StoreIdentity:
         cluster_id: Callable[[], str],
         *,
         owner: tuple[int, int] = (0, 0),
+        sole_address: Callable[[], str] = lambda: "",
         clock: Clock,
         random: Random,
     ) -> None:
-        """`owner` (user, group) owns the root directory of a new store."""
+        """`owner` (user, group) owns the root directory of a new store. `sole_address` is that of this service if the
+        store admits one process."""
         self.record = StoreRecord()  # filled when the store is admitted
         self._engine = engine
         self._managers = managers
         self._cluster_id = cluster_id
         self._owner = owner
+        self._sole_address = sole_address
         self._clock = clock
         self._random = random
 
     async def admit(self) -> None:
-        """Make the store if the cluster has none, and have it admitted. Raises StrangeStore."""
+        """Make the store if the cluster has none, and have it admitted. Raises StrangeStore, NodeInUse."""
         if await self._transaction(_is_empty):
             try:
                 await self._ask_manager(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
@@ -78,10 +84,13 @@ class StoreIdentity:
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
         now_ns = self._clock.wall_ns()
         record, mark = await self._transaction(lambda tx: _identify(tx, fresh, now_ns, self._owner))
-        epoch = await self._report(restored=mark is not None)
+        epoch = await self._report(restored=mark is not None, sole_address=self._sole_address())
         while mark is not None and await self._transaction(_end_leases):
             pass
         self.record = await self._transaction(lambda tx: _finish_restore(tx, epoch))
+        # Only a store that was admitted counts its start: else restarts would bring an older copy up to date.
+        await self._transaction(lambda tx: increase(tx, keys.STARTS, 1))
+        await self._report(restored=False)
         if mark is not None:
             _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
 
@@ -96,13 +105,13 @@ class StoreIdentity:
             except ThreefsError as error:
                 _LOG.info("the store could not be reported to the manager", error=str(error))
 
-    async def _report(self, *, restored: bool) -> int:
+    async def _report(self, *, restored: bool, sole_address: str = "") -> int:
         """Returns the epoch that the manager gives. Another service may have reported a later tick of the same store
         before this message arrived, so a refused report is made again."""
         attempts = 0
         while True:
             request = await self._transaction(_admission_request)
-            request.restored = restored
+            request.restored, request.sole_address = restored, sole_address
             attempts += 1
             try:
                 return (await self._ask_manager(request)).epoch
@@ -117,12 +126,13 @@ class StoreIdentity:
 
     async def _ask_manager(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """Waits for the manager as long as it takes."""
-        last_error = ""
+        last_error, began = "", self._clock.monotonic()
         while True:
             try:
                 return await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)
             except ThreefsError as error:
-                if error.retry is Retry.NEVER:
+                in_use = isinstance(error, NodeInUse) and self._clock.monotonic() - began > _IN_USE_S
+                if error.retry is Retry.NEVER or in_use:
                     raise
                 if str(error) != last_error:
                     last_error = str(error)
@@ -161,7 +171,7 @@ async def _admission_request(tx: Transaction) -> pb.AdmitStoreRequest:
         cluster_id=record.cluster_id,
         store_id=record.store_id,
         epoch=record.epoch,
-        generation=await read_counter(tx, keys.TICK),
+        generation=await read_counter(tx, keys.TICK) + await read_counter(tx, keys.STARTS),
     )
 
 

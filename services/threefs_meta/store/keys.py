@@ -36,6 +36,7 @@ STORE = b"CONF|store"
 NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"
 TICK = b"CONF|tick"
+STARTS = b"CONF|starts"
 LAST_LEASE = b"CONF|last_lease"
 TRASH_USED = b"CONF|trash_used"
 

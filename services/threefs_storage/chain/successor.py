@@ -59,7 +59,8 @@ class Successor:
             return await self._send(target, successor, message, payload, deadline)
         record = target.engine.record(chunk)
         assert record is not None and record.pending is not None, "a version is pending until the successor has it"
-        whole = WholeChunk(chunk, pending, *record.next_entries)
+        fresh = record.committed is None or record.committed.removed
+        whole = WholeChunk(chunk, pending, *record.next_entries, fresh=fresh)
         return await self.send_whole_chunk(target, successor, whole, deadline)
 
     async def send_whole_chunk(

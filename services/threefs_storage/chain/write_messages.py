@@ -22,6 +22,7 @@ class WholeChunk:
     version: Version
     entries: tuple[OnceEntry, ...]
     forgotten: Forgotten
+    fresh: bool = False  # nothing was committed before it, so it may have any version
 
     def message(self, target_id: int, chain_version: int) -> pb.ChunkWrite:
         """The message that replaces what the target has of this chunk, its results included."""
@@ -39,6 +40,7 @@ class WholeChunk:
             removed=version.removed,
             lost=version.lost,
             stamp=version.stamp,
+            fresh=self.fresh,
             forgotten_version=self.forgotten.version,
             forgotten_stamp=self.forgotten.stamp,
             entries=[

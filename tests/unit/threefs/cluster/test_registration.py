@@ -16,6 +16,7 @@ from threefs.errors import (
     Corrupt,
     DeadlineExceeded,
     NodeInUse,
+    NoSpace,
     NotFound,
     StaleIncarnation,
     ThreefsError,
@@ -161,13 +162,14 @@ def test_news_are_reported_at_once(tmp_path: Path) -> None:
 
 def test_it_waits_for_the_manager_and_says_so_once(tmp_path: Path) -> None:
     async def main() -> None:
-        manager = Manager(*[Unavailable("nobody there")] * 5, DeadlineExceeded("slow"), Unavailable("no plan yet"))
+        errors = DeadlineExceeded("slow"), NoSpace("the manager's disk is full"), Unavailable("no plan yet")
+        manager = Manager(*[Unavailable("nobody there")] * 5, *errors)
         place = registration(manager, tmp_path)
         with capture_logs() as logs:
             await place.start("h:1")
             await place.stop()
-        assert len(manager.requests) >= 8
-        assert [entry["error"] for entry in logs] == ["nobody there", "slow", "no plan yet"]
+        assert len(manager.requests) >= 9
+        assert [entry["error"] for entry in logs] == ["nobody there", *map(str, errors)]
 
     asyncio.run(main())
 

@@ -303,6 +303,31 @@ async def test_a_change_that_was_given_up_is_finished_without_anybody_asking(tmp
         assert not chain[1].target.abandoned and not chain[1].target.current_pending
 
 
+@pytest.mark.parametrize("removed", [False, True])
+async def test_the_first_version_of_a_chunk_is_finished_in_a_chain_that_is_older_than_a_minute(
+    tmp_path: Path, removed: bool
+) -> None:
+    """Then it is not version 1, and follows nothing."""
+    async with chain_of(tmp_path) as chain:
+        for replica in chain.replicas:
+            replica.target.logical_time.observe(7)
+        if removed:
+            await chain.write(b"gone", seq=1)
+            await chain.send(chain.row(b"", kind=pb.REMOVE, seq=2))
+            for replica in chain.replicas[1:]:
+                replica.target.engine.forget(CHUNK)  # as the collection of tombstones does it, which ends at the head
+        gate = Gate()
+        chain[1].peers.before = gate
+        write = asyncio.create_task(chain.write(b"left", seq=3))
+        await gate.reached.wait()
+        chain[1].peers.before = None
+        await cancelled(write)
+        first = chain[1].pending()
+        await until(lambda: [replica.committed() for replica in chain.replicas] == [first] * 3)
+        assert (await chain.write(b"!", offset=4, seq=4)).version == first + 1
+        assert [await chain.read(node) for node in (1, 2, 3)] == [(first + 1, b"left!")] * 3
+
+
 async def test_an_error_after_the_version_was_durable_does_not_say_that_nothing_happened(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
 

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data.handles import Handle
-from threefs_mount.files.open_file import FLUSH_BYTES, FLUSH_PIECES, OpenFile, mode_after_write
+from threefs_mount.files.open_file import FLUSH_BYTES, FLUSH_PIECES, OpenFile
 from threefs_mount.files.write_budget import WriteBudget
+from threefs_mount.kernel.credentials import mode_after_write
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual

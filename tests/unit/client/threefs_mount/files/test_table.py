@@ -401,7 +401,7 @@ def test_what_waits_for_room_when_a_lock_is_lost_is_not_taken() -> None:
         assert files._budget.try_take(1 << 20)  # other files hold as much as may be held
         waiting = [asyncio.ensure_future(files.write(number, 0, b"late", append=append)) for append in (False, True)]
         await asyncio.sleep(0)
-        files.locks_lost(inode)
+        files.on_locks_lost(inode)
         again, _ = await files.open(inode, os.O_RDWR, ROOT)
         files._budget.give(1 << 20)
         for write in waiting:

@@ -1,9 +1,13 @@
 import asyncio
 
 import pytest
-from threefs_manager.stale_stores.metadata_store import admit, check_store
+from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.stale_stores.metadata_store import SoleService, admit, check_store
 
-from threefs.errors import StrangeStore
+from tests.harness.clocks import SteppedClock
+from threefs import routing as routing_module
+from threefs.env.net import RealNet
+from threefs.errors import NodeInUse, StrangeStore
 from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
 
@@ -71,3 +75,26 @@ def test_it_is_kept_in_the_store_of_the_manager() -> None:
         await tx.commit()
 
     asyncio.run(body())
+
+
+def test_a_copy_of_a_store_for_one_process_is_not_served_beside_it() -> None:
+    async def scene() -> None:
+        clock, copy, another = SteppedClock(), "127.0.0.1:1", "127.0.0.1:2"
+        living = await RealNet().listen("127.0.0.1", 0, lambda stream: stream.close())
+        detector, service = FailureDetector(clock), SoleService(RealNet(), clock)
+        nodes = [
+            pb.Node(node_id=number, kind=pb.META, address=address, incarnation=1)
+            for number, address in enumerate((living.address, copy, another), 1000)
+        ]
+        routing = routing_module.from_wire(pb.Routing(version=1, cluster_id="c", nodes=nodes, lease_ms=10_000))
+        for node in nodes:
+            detector.on_heartbeat(node.node_id, 1, (), routing)
+        service.on_admitted(living.address)
+        with pytest.raises(NodeInUse, match=f"lives at {living.address}.*is a copy"):
+            await service.check(copy, routing, detector)
+        await service.check(living.address, routing, detector)  # started again, while the copy waits
+        await service.check("", routing, detector)
+        living.close()
+        await service.check(copy, routing, detector)  # at once, though the one before was heard of a moment ago
+
+    asyncio.run(scene())

@@ -90,7 +90,7 @@ async def check_first_start(world: World) -> None:
     engine = MemoryEngine()
     first = world.service(engine)
     await first.admit()
-    assert [request.store_id for request in world.managers.requests] == ["", first.record.store_id]
+    assert [request.store_id for request in world.managers.requests] == ["", *2 * [first.record.store_id]]
     assert len(first.record.store_id) == 32 and first.record.cluster_id == CLUSTER and first.record.epoch == 0
     assert await engine.begin().get(keys.inode(ROOT)) is not None
     again = world.service(engine)
@@ -148,6 +148,22 @@ async def check_old_copy(world: World) -> None:
 
 def test_an_older_copy_is_refused_and_the_newest_one_is_not() -> None:
     run(check_old_copy)
+
+
+async def check_copy_before_start(world: World) -> None:
+    """It is a moment old: no tick has passed since."""
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    old = await copied(engine)
+    await world.service(engine).admit()
+    for _ in range(5):  # a service that does not start is started again and again
+        with pytest.raises(StrangeStore, match="older copy"):
+            await world.service(old).admit()
+    await world.service(await copied(engine)).admit()
+
+
+def test_a_copy_from_before_the_last_start_is_refused_however_young_it_is() -> None:
+    run(check_copy_before_start)
 
 
 async def check_epochs(world: World) -> None:
