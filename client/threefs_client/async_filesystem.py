@@ -335,7 +335,8 @@ class AsyncFileSystem(NamespaceApi):
         return sum(len(view) for _, _, view in checked)
 
     async def _apply(self, rows: Sequence[tuple[AsyncFile, int, memoryview]], timeout_s: float) -> None:
-        """Write the rows. They are sent again if locks of other clients on one of the files were lost meanwhile."""
+        """Write the rows. They are sent again if locks of other clients on one of the files were lost during the
+        write."""
         deadline = self.context.deadline(timeout_s)
         while True:
             updates = [update for file, at, view in rows for update in file.handle.updates(at, view)]

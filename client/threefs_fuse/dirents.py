@@ -11,7 +11,7 @@ HEAD = Struct("=QQII")
 _WORD_BYTES = 8
 _LENGTH_AT = 16
 _length = Struct("=I").unpack_from
-#: Up to so many entries are packed one by one. numpy is faster for many. For few it is slower, because its code is
+#: Up to this many entries are packed one by one. numpy is faster for many. For few it is slower, because its code is
 #: rarely in the processor's caches when a directory is listed.
 _FEW = 256
 

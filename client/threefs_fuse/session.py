@@ -28,9 +28,9 @@ from threefs_fuse.requests import Caller
 _LOG = structlog.get_logger()
 
 _BUFFER_BYTES = protocol.HEAD_BYTES + protocol.MAX_PAYLOAD_BYTES
-#: So many requests are read in one turn of the loop.
+#: This many requests are read in one turn of the loop.
 _MAX_READS = 64
-#: A write keeps its buffer until it is answered. With so many of them no request is read.
+#: A write keeps its buffer until it is answered. With this many of them no request is read.
 _MAX_BUFFERS = 64
 _MAX_FREE_BUFFERS = 8
 #: The kernel reports only the first signal of a program that waits, so a later deadly one is found by polling.

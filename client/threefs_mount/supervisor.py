@@ -15,7 +15,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs_mount import mountpoints
 
 _BACKOFF = Backoff(0.2, 30.0)
-#: After a process has served for so long, the pauses between restarts are short again.
+#: After a process has served for this long, the pauses between restarts are short again.
 _STABLE_S = 60.0
 
 _LOG = structlog.get_logger()

@@ -30,7 +30,7 @@ class Allocation(enum.IntFlag):
     ZERO_RANGE = 16  # the range becomes zeros, and the file is extended to its end
 
 
-#: The free space is checked when the file grows by at least so many bytes.
+#: The free space is checked when the file grows by at least this many bytes.
 _SPACE_CHECK_BYTES = 64 << 20
 _SUPPORTED = {
     Allocation.RESERVE,

@@ -18,7 +18,7 @@ from threefs_client.context import ClientContext
 from threefs_client.data import reads
 from threefs_client.data.hole_retry import HoleRetry
 
-#: An open file may exceed a quota by so many bytes before its length is reported.
+#: An open file may exceed a quota by this many bytes before its length is reported.
 _QUOTA_SYNC_BYTES = 64 << 20
 #: How often a write is sent again because a lock of another client was lost while it was under way.
 _MAX_FENCE_RETRIES = 8

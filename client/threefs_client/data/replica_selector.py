@@ -8,7 +8,7 @@ from threefs.ids import ChainId
 from threefs.layout import FileLayout
 from threefs.routing import Routing
 
-#: A process that failed counts as having so many bytes outstanding for a while, so other replicas are chosen first.
+#: A process that failed counts as having this many bytes outstanding for a while, so other replicas are chosen first.
 _PENALTY = 1 << 50
 _PENALTY_S = 1.0
 

@@ -7,7 +7,7 @@ from threefs.errors import ProtocolError, ThreefsError, error_of
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.call_retry import MetaClient
 
-#: A batch has at most so many changes, and about so many bytes.
+#: A batch has at most this many changes, and about this many bytes.
 MAX_CHANGES = 256
 _MAX_BYTES = 1 << 20
 _MAX_CALLS_IN_FLIGHT = 4

@@ -26,7 +26,7 @@ from threefs_client.metadata.coalescer import Coalescer
 from threefs_client.metadata.service_failover import Connection, Connections, ServiceFailover
 
 _BACKOFF = Backoff(0.02, 1.0)
-#: A call without an answer for so long logs a warning, once until a service answers again.
+#: A call without an answer for this long logs a warning, once until a service answers again.
 _SILENCE_S = 1.0
 
 _LOG = LibraryLogger(__name__)

@@ -1,1 +1,1 @@
-"""What the mount and the kernel know of names and attributes, and when that ends."""
+"""Names and attributes that the mount and the kernel cache, and their invalidation."""

@@ -18,7 +18,7 @@ MAX_BYTES = 2 << 20
 FIRST_POSITION = 2
 #: An estimate of the memory that the attributes of an entry take, serialized and packed for the kernel.
 _ATTRIBUTES_BYTES = 512
-#: The listing of a directory of up to so many entries may come with attributes.
+#: The listing of a directory of up to this many entries may come with attributes.
 SMALL_DIRECTORY = 128
 
 

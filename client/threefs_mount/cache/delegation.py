@@ -24,9 +24,9 @@ CREATES_BEFORE_REQUEST = 8
 MAX_NAMES = 16_384
 MAX_NAMES_TOGETHER = 65_536
 MAX_DELEGATIONS = 256
-#: A delegation without a create for so long is returned: it would only make other clients wait.
+#: A delegation without a create for this long is returned: it would only make other clients wait.
 IDLE_S = 2 * DELEGATION_S
-#: No delegation of a directory is requested for so long after a recall, or when it had too many names.
+#: No delegation of a directory is requested for this long after a recall, or when it had too many names.
 PAUSE_S = 10.0
 LARGE_PAUSE_S = 60.0
 _MAX_CANDIDATES = 1024
@@ -152,7 +152,8 @@ class DirectoryDelegations:
             self._drop(delegation, now_s + LARGE_PAUSE_S)
 
     def create_done(self, create: PendingCreate, number: int, recalled: int, now_s: float) -> None:
-        """The answer came. `number` is that of our delegation if it stands, `recalled` if it was recalled; else 0."""
+        """The answer came. `number` is that of this mount's delegation if it stands, `recalled` if it was recalled;
+        else 0."""
         del self._pending_creates[create]
         delegation = self._delegations.get(create.directory)
         if recalled:

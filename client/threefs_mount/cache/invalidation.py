@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from threefs.bounded_dict import BoundedDict
 
-#: Bounds the memory. An answer to a question that is older than the last so many invalidations is not used.
+#: Bounds the memory. An answer is not used if more invalidations than this were recorded since its question.
 MAX_RECORDS = 8192
 
 #: An inode, or a name in a directory, which may belong to another inode after that.

@@ -1,4 +1,4 @@
-"""The metadata cache of a mount: all that it knows of names and attributes, under one rule of validity.
+"""The metadata cache of a mount: all cached names and attributes, under one rule of validity.
 
 An answer of the cluster is valid until `cache_s` after its question was *sent*. The absence of a name is valid while
 this mount holds a delegation of the directory, and at no other time. A change that this mount makes, or a newer answer
@@ -101,7 +101,7 @@ class MetadataCache:
         """The kernel does not know these inodes any more."""
         self.directories.forget_removed(inodes)
 
-    # ---- what ends validity ----
+    # ---- invalidation ----
 
     def invalidate_inode(self, inode: int) -> None:
         """This mount has changed the inode, or does not know the outcome of a change."""
@@ -180,7 +180,7 @@ class MetadataCache:
         if not keeps_name and (moved.type == pb.DIRECTORY or moved.nlink == 1):
             self.delegations.delegations.unlink_done(unlink)  # else two names of one file, which a rename leaves alone
         if exchange or moved.type == pb.DIRECTORY:
-            self.directories.clear()  # links of their parents, and what was replaced
+            self.directories.clear()  # of parents, whose numbers of links change, and of a replaced directory
             if reply.replaced.inode:
                 self.directories.insert_removed(reply.replaced)  # a program may work in it
             return

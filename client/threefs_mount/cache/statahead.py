@@ -27,9 +27,9 @@ from threefs_mount.cache.invalidation import InvalidationLog
 from threefs_mount.cache.readdirplus_policy import ReaddirplusPolicy
 from threefs_mount.kernel.attrs import has_one_name
 
-#: After so many lookups in a directory, more are expected.
+#: After this many lookups in a directory, more are expected.
 MISSES_BEFORE_PREFETCH = 8
-#: A listing of the directory counts as so many lookups.
+#: A listing of the directory counts as this many lookups.
 _MISSES_BY_LISTING = MISSES_BEFORE_PREFETCH - 3
 #: How many names may be fetched of a directory. Each lookup that was answered from a page adds to this budget; each
 #: other lookup adds a little, so that lookups of random names in a huge directory cost hardly more than without

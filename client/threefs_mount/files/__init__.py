@@ -1,1 +1,1 @@
-"""Open files: what is written and not sent yet, locks, errors of writing."""
+"""Open files: unsent bytes, write sessions, locks, write errors."""

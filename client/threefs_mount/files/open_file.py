@@ -21,12 +21,12 @@ from threefs_mount.files.short_reads import ShortReads
 from threefs_mount.files.write_budget import WriteBudget
 from threefs_mount.kernel.credentials import mode_after_write
 
-#: With so many unsent bytes a flush starts in the background, ...
+#: With this many unsent bytes a flush starts in the background, ...
 FLUSH_BYTES = 4 << 20
-#: ... or with so many extents, because each read searches all of them.
+#: ... or with this many extents, because each read searches all of them.
 FLUSH_PIECES = 4096
 _PAGE_BYTES = 4096
-#: With so many unsent bytes a write waits for a flush.
+#: With this many unsent bytes a write waits for a flush.
 MAX_UNSENT_BYTES = 4 * FLUSH_BYTES
 
 _LOG = structlog.get_logger()

@@ -23,12 +23,12 @@ from threefs_mount.files.write_budget import WriteBudget
 
 #: Writes are synced in the background after this time.
 SYNC_AFTER_S = 1.0
-#: For so many files, also closed ones, the change counter of the kernel's pages is remembered.
+#: For this many files, also closed ones, the change counter of the kernel's pages is remembered.
 _MAX_PAGE_CHANGES = 65_536
-#: Sessions of closed files end in batches: after this time, or when there are so many.
+#: Sessions of closed files end in batches: after this time, or when there are this many.
 CLOSE_DELAY_S = 0.1
 _CLOSE_BATCH = 64
-#: With so many closed files, the next close waits for the end of its session.
+#: With this many closed files, the next close waits for the end of its session.
 _MAX_DEFERRED = 256
 _MAX_CLOSE_BATCHES = 2  # in flight
 
