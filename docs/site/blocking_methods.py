@@ -1,7 +1,7 @@
 """Shows blocking methods in the reference as what they are: methods with arguments, a result and documentation.
 
 The reference is made from the source without running it, where `stat = blocking(AsyncFileSystem.stat)` is only a value
-(`client/threefs_client/blocking/delegation.py`).
+(`client/threefs_client/blocking/wrappers.py`).
 """
 
 from collections.abc import Iterator

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from threefs.env import loop_thread
 from threefs_client.async_file import AsyncFile, byte_view
-from threefs_client.blocking.delegation import blocking, documented_by
+from threefs_client.blocking.wrappers import blocking, documented_by
 
 if TYPE_CHECKING:
     from threefs_client.blocking.filesystem import FileSystem

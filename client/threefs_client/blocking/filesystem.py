@@ -10,8 +10,8 @@ from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, context, modes, options, paths
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_client.blocking.delegation import blocking, blocking_iterator, documented_by
 from threefs_client.blocking.file import File
+from threefs_client.blocking.wrappers import blocking, blocking_iterator, documented_by
 from threefs_client.context import ClientContext
 from threefs_client.credentials import caller_of
 from threefs_client.exit_flush import Closable, OpenFiles

@@ -1,4 +1,5 @@
-"""Blocking methods that delegate to asyncio ones: the same arguments, types and documentation, and the result itself.
+"""Wrappers that make blocking methods of asyncio ones: the same arguments, types and documentation, and the result
+itself.
 
     class FileSystem:
         stat = blocking(AsyncFileSystem.stat)

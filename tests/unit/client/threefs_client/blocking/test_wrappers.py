@@ -9,9 +9,9 @@ import pytest
 from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.attributes import Attributes, Entry
-from threefs_client.blocking.delegation import blocking, blocking_iterator
 from threefs_client.blocking.file import File
 from threefs_client.blocking.filesystem import BlockingQuotas, BlockingTrash, FileSystem
+from threefs_client.blocking.wrappers import blocking, blocking_iterator
 from threefs_client.metadata.quotas import Quota, Quotas
 from threefs_client.metadata.trash import Trash, Trashed
 from threefs_client.metadata.walking import Step
