@@ -44,7 +44,7 @@ class Turns:
         self._ledger = ledger
         self._left_bytes = float("inf") if job["time_based"] else job.pass_bytes
         self._pace = Pace(job["rate"], job["rate_iops"])
-        self._fsync, self._fdatasync = int(job["fsync"]), int(job["fdatasync"])
+        self._syncs = [(every, name) for name in ("fsync", "fdatasync") if (every := int(job[name]))]
         self._writes = 0
 
     def take(self, now_s: float) -> Turn | None:
@@ -55,13 +55,13 @@ class Turns:
         if self._ledger is not None:
             while not (rows := self._ledger.take(rows)):
                 is_write, rows = next(self._groups)
-        size = sum(row[2] for row in rows)
-        start_s = self._pace.start_s(is_write, now_s, len(rows), size)
+        size = rows[0][2] if len(rows) == 1 else sum([row[2] for row in rows])
+        start_s = self._pace.start_s(is_write, now_s, len(rows), size) if self._pace.limits else now_s
         if start_s >= self._window.end_s:
             return None
         if max(start_s, now_s) >= self._window.begin_s:
             self._left_bytes -= size
-        return Turn(is_write, rows, start_s, self._sync(len(rows)) if is_write else "")
+        return Turn(is_write, rows, start_s, self._sync(len(rows)) if is_write and self._syncs else "")
 
     def end(self, turn: Turn) -> None:
         """Nothing of the turn is in flight any more."""
@@ -70,8 +70,8 @@ class Turns:
 
     def _sync(self, rows: int) -> str:
         before, self._writes = self._writes, self._writes + rows
-        for every, name in ((self._fsync, "fsync"), (self._fdatasync, "fdatasync")):
-            if every and self._writes // every != before // every:
+        for every, name in self._syncs:
+            if self._writes // every != before // every:
                 return name
         return ""
 
@@ -82,6 +82,7 @@ class Pace:
     def __init__(self, rate: Pair, rate_iops: Pair) -> None:
         self._rates = ((rate.read, rate_iops.read), (rate.write, rate_iops.write))
         self._free_s = [0.0, 0.0]
+        self.limits = any(limit for rates in self._rates for limit in rates)
 
     def start_s(self, is_write: bool, now_s: float, operations: int, size: int) -> float:
         bytes_per_s, per_s = self._rates[is_write]

@@ -55,9 +55,10 @@ def _fixed(job: Job, seed: int) -> Iterator[Group]:
 def _grouped(
     job: Job, random: np.random.Generator, files: _Numbers, offsets: _Numbers, lengths: _Numbers
 ) -> Iterator[Group]:
+    batch = job.batch
     rows = iter(zip(files.tolist(), offsets.tolist(), lengths.tolist(), strict=True))
-    for is_write in _kinds(job, random, -(-len(files) // job.batch)):
-        yield is_write, list(islice(rows, job.batch))
+    for is_write in _kinds(job, random, -(-len(files) // batch)):
+        yield is_write, list(islice(rows, batch))
 
 
 def _kinds(job: Job, random: np.random.Generator, count: int) -> list[bool]:
