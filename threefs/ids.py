@@ -25,6 +25,10 @@ class ChunkId(NamedTuple):
     inode: int
     number: int
 
+    def __str__(self) -> str:
+        """For messages, behind the word "chunk"."""
+        return f"{self.number} of inode {self.inode}"
+
     def key(self) -> bytes:
         """12 bytes that sort by inode, then index."""
         return _CHUNK_KEY.pack(self.inode, self.number)

@@ -276,7 +276,9 @@ def print_status(found: dict[str, Any]) -> None:
             click.echo(f"node {node['node_id']}: {line}")
     states = Counter(member["state"] for chain in found["chains"] for member in chain["members"])
     shown = ", ".join(f"{count} {state}" for state, count in states.items())
-    click.echo(f"{len(found['chains'])} chains; targets: {shown}")
+    minimums = sorted({(chain["min_replicas"], len(chain["members"])) for chain in found["chains"]})
+    needed = "".join(f"; a write needs {least} of {copies} copies" for least, copies in minimums)
+    click.echo(f"{len(found['chains'])} chains; targets: {shown}{needed}")
     if found["failure"]:
         click.echo(
             "the manager cannot change chains now, so dead targets stay in them, and writes to those chains wait: "

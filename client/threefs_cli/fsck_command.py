@@ -92,6 +92,7 @@ def describe(report: Report) -> dict[str, Any]:
         "inodes": report.inodes,
         "chunks": report.chunks,
         "complete": report.complete,
+        "degraded_chains": report.degraded_chains,
         "findings": found,
         "kinds": dict(report.kinds),
         "exit_code": report.exit_code,
@@ -104,6 +105,9 @@ def lines(report: Report) -> Iterator[str]:
         yield f"{mark}: {finding.kind.replace('_', ' ')}: {output.printable(finding.detail)}"
     if not report.complete:
         yield "there are more findings than one run reports: run `threefs fsck --repair`, then check again"
+    if count := len(report.degraded_chains):
+        chains = output.count_of(count, "chain lacks", "chains lack")
+        yield f"{chains} copies: only the targets that serve were checked (`threefs status` shows which do not)"
     looked = f"{report.entries} entries, {report.inodes} inodes, {report.chunks} chunks"
     yield f"{looked}: " + (f"{len(report.findings)} findings" if report.findings else "clean")
 

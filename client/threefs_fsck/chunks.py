@@ -60,6 +60,8 @@ class ChunkCheck:
             await self._check_chain(chain)
         for inode, end in self._ends.items():
             await self._check_length(inode, end)
+        chains = self._cluster.routing.chains.values()
+        self._report.degraded_chains = sorted(c.chain_id for c in chains if len(c.serving) < len(c.members))
 
     async def _check_chain(self, chain: ChainId) -> None:
         findings_before = len(self._report.findings)

@@ -31,6 +31,7 @@ class Report:
     inodes: int = 0
     chunks: int = 0  # each counted once, whatever the number of replicas
     complete: bool = True  # False: there are more findings than one run reports
+    degraded_chains: list[int] = field(default_factory=list)  # fewer targets serve than belong to them
 
     @property
     def kinds(self) -> Counter[str]:

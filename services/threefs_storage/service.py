@@ -14,6 +14,7 @@ from threefs.env.net import Buffer
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
     Corrupt,
+    DiskFailed,
     Internal,
     InvalidArgument,
     LimitExceeded,
@@ -199,6 +200,8 @@ class Storage:
             self._note_full(write, error)
             if isinstance(error, NoSpace):
                 error = await self._no_space(target, write, error)
+            if isinstance(error, DiskFailed):  # a client reads this, and the error names a file of this machine
+                error = DiskFailed(f"the disk of target {target.target_id} failed; `threefs status` says how")
             version = error.version if isinstance(error, ResultForgotten) else 0
             return pb.ChunkWriteResult(code=error.code, message=error.message, version=version)
         except Exception as error:

@@ -1,5 +1,8 @@
 """What the pages for users say is run: Python on a real cluster, command lines through the parser."""
 
+import ast
+import errno
+import os
 import re
 import shlex
 from pathlib import Path
@@ -9,6 +12,7 @@ import pytest
 from threefs_cli.main import main
 
 from tests.harness.cluster import LocalCluster
+from threefs import errors
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -16,6 +20,8 @@ WRITTEN_ADDRESS = "threefs://127.0.0.1:7000"
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^ *(threefs [^#\n`]*)", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#:]+)\)")
+QUOTED = re.compile(r"^\| `([^`]+)`", re.MULTILINE)
+FILLED_IN = re.compile(r"\.\.\.|\b[A-Z]{2,}(?::[A-Z]+)?\b|\bN\b|\b\d+\b")
 
 
 def with_python() -> list[Path]:
@@ -47,3 +53,27 @@ def test_command_lines_are_understood(page: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+def texts_of_the_program() -> list[str]:
+    """Whatever is filled into a text is a NUL."""
+    found = []
+    for path in (path for folder in ("client", "services", "threefs") for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return found
+
+
+def test_each_message_that_the_page_of_troubles_quotes_is_one_of_the_program() -> None:
+    """A user looks for what the program has said."""
+    known = {*errno.errorcode.values(), *map(os.strerror, errno.errorcode), *vars(errors)}
+    texts = texts_of_the_program()
+    quoted = QUOTED.findall((ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8"))
+    assert len(quoted) > 20
+    for message in (message for message in quoted if message not in known):
+        for part in filter(None, (part.strip(" ,") for part in FILLED_IN.split(message))):
+            assert any(part in text for text in texts), f"nothing says {part!r}, of {message!r}"

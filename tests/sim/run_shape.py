@@ -6,6 +6,8 @@ everything may be in any of them.
 
 from dataclasses import replace
 
+from threefs_storage.engine.exactly_once import MAX_ENTRIES
+
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.workload import Load
 from tests.sim.world import SCRUB_S, Size
@@ -90,7 +92,7 @@ def _load(dice: SeededRandom, theme: str) -> Load:
         faults_s=dice.uniform(6.0, 18.0),
         chunks=1 if dice.chance(0.3) else 1 + dice.below(6),
         apart=dice.uniform(0.4, 1.0) if dice.chance(0.7) and not batches else 0.0,
-        moves_s=dice.uniform(0.5, 5.0) if dice.chance(0.5) else 0.0,
+        moves_s=dice.uniform(0.5, 5.0) if dice.chance(0.5) and theme != "crowd" else 0.0,
         pause_s=1.7 * pause_s,
         reads=dice.uniform(0.2, 0.5),
         watchers=5,
@@ -101,5 +103,5 @@ def _load(dice: SeededRandom, theme: str) -> Load:
         rows=0.8 if batches else dice.uniform(0.1, 0.5) if dice.chance(0.2) else 0.0,
         large=dice.uniform(0.2, 0.6) if theme in ("large", "narrow") else 0.1 if dice.chance(0.1) else 0.0,
         cancels=0.6 if batches else dice.uniform(0.05, 0.3) if dice.chance(0.2) else 0.0,
-        crowd=34 + dice.below(10) if theme == "crowd" else 0,
+        crowd=MAX_ENTRIES + 4 + dice.below(16) if theme == "crowd" else 0,
     )

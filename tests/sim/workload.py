@@ -30,7 +30,7 @@ _TIMEOUT_S = 30.0
 _MOST_UNKNOWN = 2  # then a client waits as long as it takes: many changes that may or may not be are hard to check
 _MOST_CANCELS = 6  # changes that a client gives up: each is one more of these
 _MOST_ROWS = 5
-_CROWD_S = 12.0  # in so long the crowd has written
+_CROWD_S = 2.0  # in so long the crowd has written
 _KINDS = {Kind.WRITE: pb.WRITE, Kind.TRUNCATE: pb.TRUNCATE, Kind.EXTEND: pb.EXTEND, Kind.REMOVE: pb.REMOVE}
 
 

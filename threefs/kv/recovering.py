@@ -57,14 +57,14 @@ class RecoveringEngine:
     def begin(self, lifetime_s: float = MAX_TRANSACTION_SECONDS) -> BufferedTransaction:
         """Begin a transaction. Raises Unavailable while the table is being opened again."""
         if self._engine is None:
-            raise Unavailable(f"the table {self._directory} has failed, and is being opened again")
+            raise Unavailable("the table of this service has failed, and is being opened again")
         return self._engine.begin(lifetime_s)
 
     @property
     def table(self) -> Table:
         """The table, for backups, which only read it. Raises Unavailable while it is being opened again."""
         if self._engine is None:
-            raise Unavailable(f"the table {self._directory} has failed, and is being opened again")
+            raise Unavailable("the table of this service has failed, and is being opened again")
         return self._engine.table
 
     async def close(self) -> None:
@@ -96,7 +96,7 @@ class RecoveringEngine:
         engine, self._engine = self._engine, None
         assert engine is not None
         reason = str(engine.failure)
-        _LOG.error("the store has failed, and is being opened again", error=reason)
+        _LOG.error("the store has failed, and is being opened again", directory=str(self._directory), error=reason)
         try:
             await engine.close()
         except ThreefsError as error:  # it raises its error again

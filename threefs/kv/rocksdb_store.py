@@ -1,6 +1,7 @@
 """The RocksDB store below a table: opening it, recovering it after a power cut, and translating its errors."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ _WRITE_BUFFER_BYTES = 32 << 20
 _MAX_WAL_BYTES = 256 << 20
 _KEEP_LOGS_S = 3600  # a backup that stops for longer has to begin again with a snapshot
 _KEEP_LOGS_MIB = 1024
+_DIRECTORIES = re.compile(r"(?:/[^/\s:]+)+/")  # of the files that RocksDB names
 _BLOOM_BITS_PER_KEY = 10
 _ROOM_TO_OPEN_BYTES = 1 << 20  # beside twice the size of the logs
 
@@ -39,13 +41,13 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
             return _open_rotated(directory, keep_logs)
         return Rdict(str(directory), _options(keep_logs))
     except Exception as error:
-        failure = error if isinstance(error, ThreefsError) else error_of(error, directory)
+        failure = error if isinstance(error, ThreefsError) else error_of(error, f"the table {directory}")
         if not isinstance(failure, Corrupt) or rotated(directory) or not cut_torn_tails(directory):
             raise failure from error
     try:
         return Rdict(str(directory), _options(keep_logs))
     except Exception as error:
-        raise error_of(error, directory) from error
+        raise error_of(error, f"the table {directory}") from error
 
 
 def _open_rotated(directory: Path, keep_logs: bool) -> Rdict:
@@ -113,13 +115,14 @@ def _options(keep_logs: bool = False) -> Options:
     return options
 
 
-def error_of(error: Exception, directory: Path) -> ThreefsError:
-    """The error of threefs for an error of the store."""
-    text = str(error)
+def error_of(error: Exception, table: str) -> ThreefsError:
+    """The error of threefs for an error of the store. `table` says which table it is. Clients read the message, so it
+    names files without their directories."""
+    text = _DIRECTORIES.sub("", str(error))
     if "No space left" in text:
-        return NoSpace(f"the disk of {directory} is full; the table takes no more writes until it is opened again")
+        return NoSpace(f"the disk of {table} is full; the table takes no more writes until it is opened again")
     if "Corruption" in text:
-        return Corrupt(f"the table {directory} is damaged: {text}")
+        return Corrupt(f"{table} is damaged: {text}")
     if "lock" in text.lower() and "LOCK" in text:
-        return Unavailable(f"the table {directory} is in use by another process")
-    return Unavailable(f"the table {directory} has failed, and refuses all work: {text}")
+        return Unavailable(f"{table} is in use by another process")
+    return Unavailable(f"{table} has failed, and refuses all work: {text}")

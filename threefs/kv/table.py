@@ -29,6 +29,8 @@ from threefs.kv.wal_recovery import MARK_KEY, encode_mark
 
 T = TypeVar("T")
 
+#: In errors, which clients read: the directory is nothing to them.
+_NAME = "the table of this service"
 _SEEKS = 8
 _MISSES = 8  # absent keys of a `get_many`, after which it looks keys up one by one
 _MARK_WITHIN_S = 0.002
@@ -185,7 +187,7 @@ class Table:
         if found != self._sequence:
             await self._worker.run(store.close)
             self.failure = Unavailable(
-                f"the table {self._directory} had {self._sequence} changes before the disk was full, but {found} now"
+                f"{_NAME} had {self._sequence} changes before the disk was full, but {found} now"
             )
             raise self.failure
         self._store = store
@@ -312,7 +314,7 @@ class Table:
         if self.failure is not None and not isinstance(self.failure, NoSpace):
             raise type(self.failure)(self.failure.message)
         if self._sequence is not None:
-            raise Unavailable(f"the table {self._directory} is being opened again")
+            raise Unavailable(f"{_NAME} is being opened again")
 
     def _checked(self, action: Callable[[], T]) -> T:
         try:
@@ -322,7 +324,7 @@ class Table:
 
     def _fail(self, error: Exception) -> ThreefsError:
         """The error to raise. Except for a corrupt record, the table refuses all work, or writes, from now on."""
-        failure = error_of(error, self._directory)
+        failure = error_of(error, _NAME)
         if self.failure is None and not isinstance(failure, Corrupt):
             self.failure = failure
         return failure

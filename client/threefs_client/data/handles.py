@@ -100,12 +100,15 @@ class Handle:
         wanted = min(len(view), self.file.length - offset)
         if wanted <= 0:
             return 0
-        return await HoleRetry(self.context, self.file, self._session).read(offset, view[:wanted])
+        try:
+            return await HoleRetry(self.context, self.file, self._session).read(offset, view[:wanted])
+        except ThreefsError as error:
+            raise paths.with_file_name(error, self.inode, self.name) from None
 
     async def refresh(self) -> None:
         """Ask the meta service for the length."""
         request = pb.StatRequest(place=paths.inode_place(self.inode))
-        reply = await self.context.meta.call(methods.STAT, request, timeout_s=self.context.options.timeout_s)
+        reply = await self.call(methods.STAT, request)
         self.file.apply_inode(reply.inode)
 
     # ---- writing ----
@@ -146,6 +149,8 @@ class Handle:
                 return
             except StaleFence:
                 await self.refresh_fence()
+            except ThreefsError as error:
+                raise paths.with_file_name(error, self.inode, self.name) from None
         name = self.name or f"inode {self.inode}"
         raise Unavailable(
             f"{name} was not written: other clients lost a lock on it during each of {_MAX_FENCE_RETRIES} attempts; "
@@ -158,7 +163,7 @@ class Handle:
         The lease is renewed after the fence was read, so a lock that is lost later raises the fence beyond it.
         """
         request = pb.StatRequest(place=paths.inode_place(self.inode))
-        reply = await self.context.meta.call(methods.STAT, request, timeout_s=self.context.options.timeout_s)
+        reply = await self.call(methods.STAT, request)
         await self.context.lease.renew_now()
         self.check_writable(0, 0)
         self._fence = max(self._fence, reply.inode.fence + 1)

@@ -236,7 +236,8 @@ def _settle_rows(
         if code == _MISSING:
             length = 0
         elif code:
-            failed.append((row, error_of(code, f"read of chunk {row[3]} of inode {row[2]} at target {row[0]}")))
+            what = error_of(code).message
+            failed.append((row, error_of(code, f"{what}: chunk {row[3]} of inode {row[2]}, at target {row[0]}")))
             continue
         elif length > len(place):
             raise ProtocolError(f"a read reply has {length} bytes for a row of {len(place)}")

@@ -108,13 +108,12 @@ async def names_of(ns: Namespace, inode: pb.Inode) -> list[bytes]:
     return found
 
 
-def put(ns: Namespace, inode: pb.Inode, name: bytes, value: bytes, old: bytes | None) -> None:
-    """Set an attribute in place of `old`. Changes the inode as well, which the caller stores. Raises NoSpace."""
+def put(ns: Namespace, inode: pb.Inode, name: bytes, value: bytes, old: bytes | None, shown: str) -> None:
+    """Set an attribute in place of `old`. Changes the inode as well, which the caller stores. `shown` is the file in
+    the error. Raises NoSpace."""
     total = inode.xattr_bytes + _cost(name, value) - (0 if old is None else _cost(name, old))
     if total > MAX_TOTAL_BYTES and (old is None or len(value) > len(old)):
-        raise NoSpace(
-            f"the attributes of inode {inode.inode} would take {total} bytes, more than {MAX_TOTAL_BYTES}; remove some"
-        )
+        raise NoSpace(f"the attributes of {shown} would take {total} bytes, more than {MAX_TOTAL_BYTES}; remove some")
     inode.xattr_bytes = total
     ns.tx.set(keys.xattr(inode.inode, name), records.encode(XattrRecord(value=value)))
 

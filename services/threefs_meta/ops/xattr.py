@@ -68,7 +68,7 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
         elif request.name == acls.DEFAULT:
             inode.default_acl.CopyFrom(acls.parse(request.value))
         else:
-            xattrs.put(ns, inode, request.name, request.value, old)
+            xattrs.put(ns, inode, request.name, request.value, old, paths.shown_place(request.place))
         inode.ctime_ns = context.clock.wall_ns()
         ns.put_inode(inode)
         return pb.InodeReply(inode=await ns.with_times(inode))

@@ -3,17 +3,22 @@
 import dataclasses
 from typing import Any
 
+from threefs_manager.chains import controller as chain_controller
 from threefs_manager.chains.resync_progress import ResyncProgress
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
+from threefs_storage import targets as targets_module
 from threefs_storage.chain import admission, copies, craq
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.resync import Resync
+from threefs_storage.chain.tombstone_collector import TombstoneCollector
 from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.chunk_writer import Written, lost_version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
+from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.health import repair
+from threefs_storage.health.comparison import Comparison
 from threefs_storage.target import Target
 
 from tests.sim.planted.registry import plant_for, put
@@ -26,6 +31,7 @@ _COLLECTOR = "cluster/services/threefs_storage/chain/test_tombstone_collector.py
 _ONCE = "contract/test_exactly_once.py"
 _RESYNC = "cluster/services/threefs_storage/chain/test_resync.py"
 _REPAIR = "cluster/services/threefs_storage/health/test_repair.py"
+_SCRUBBER = "cluster/services/threefs_storage/health/test_scrubber.py"
 
 
 @plant_for(f"{_RESYNC}::test_a_good_copy_that_returns_makes_a_lost_chunk_good_everywhere")
@@ -236,3 +242,44 @@ def starving_target_is_put_out_at_once() -> None:
 def gap_in_a_log_is_stepped_over() -> None:
     """A change survives a power cut without the one before it."""
     put(wal_recovery, "odd_header", lambda content: None)
+
+
+@plant_for(f"{_COLLECTOR}::test_an_old_removal_is_forgotten_by_all")
+def removals_are_never_collected() -> None:
+    """I20: each chunk that was ever removed takes a record for ever."""
+
+    async def nothing(self: TombstoneCollector, target: Target) -> int:
+        return 0
+
+    put(TombstoneCollector, "collect_page", nothing)
+
+
+@plant_for(f"{_SCRUBBER}::test_a_target_that_is_behind_its_neighbours_leaves_and_is_made_equal[2]")
+def replicas_are_not_compared() -> None:
+    """I4: a target that has lost a write of its disk goes on serving."""
+
+    async def nothing(self: Comparison, *args: Any) -> list[Any]:
+        return []
+
+    put(Comparison, "find_divergent", nothing)
+
+
+@plant_for(f"{_SCRUBBER}::test_it_goes_on_where_the_last_process_stopped")
+def scrubber_begins_anew_with_each_process() -> None:
+    """What lies at the end is never looked at where processes do not live for a whole pass."""
+    note = RecordStore.note
+    put(RecordStore, "note", lambda self, name: None if name == "scrub" else note(self, name))
+
+
+@plant_for(
+    "cluster/services/threefs_storage/health/test_quarantine.py::test_the_only_one_that_may_have_it_is_left_alone"
+)
+def only_copy_goes_to_quarantine() -> None:
+    """R7: a store that cannot be opened gives way to an empty one, though nobody else has what it has."""
+    put(targets_module, "has_other_copy", lambda chain, target: True)
+
+
+@plant_for("unit/services/threefs_manager/chains/test_controller.py::test_an_accepted_loss_brings_a_chain_back")
+def accepted_loss_changes_nothing() -> None:
+    """A chain whose last disks are lost for good is never served again."""
+    put(chain_controller, "accept_loss", lambda chain, chosen, observed, alive: chain)

@@ -10,6 +10,7 @@ from threefs_manager.chains.controller import ChainController
 from threefs_manager.election import Election, Epoch
 from threefs_manager.nodes import registry as node_registry
 from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.nodes.presence import PresenceCalls
 from threefs_storage.targets import Targets
 
 from tests.sim.clock import SimClock
@@ -303,3 +304,11 @@ def fenced_process_keeps_its_leases() -> None:
 def heart_that_never_beats_lives() -> None:
     """I19: a process that can send no heartbeat lives on for ever."""
     put(registration_module, "_MAX_FAILURES", -1)
+
+
+@plant_for(
+    "unit/services/threefs_manager/test_service.py::test_presence_is_kept_only_of_the_newest_process_and_at_the_primary"
+)
+def presences_stay_at_a_deposed_manager() -> None:
+    """The new primary does not hear of the end of a process, whose call is still open at the old one."""
+    put(PresenceCalls, "end_all", lambda self: None)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
+from threefs_mount.cache.revalidator import Revalidator
 from threefs_mount.files.errseq import Errseq
 from threefs_mount.files.open_file import OpenFile
 from threefs_mount.files.table import OpenFileTable
@@ -63,3 +65,25 @@ def quota_is_ignored() -> None:
 def failed_close_leaks_its_session() -> None:
     """A session whose end was not confirmed lasts as long as the mount."""
     put(OpenFileTable, "_schedule_close", lambda self: None)
+
+
+@plant_for("unit/client/threefs_mount/cache/test_revalidator.py::test_pages_of_what_somebody_else_has_changed_go_once")
+def mapped_pages_stay_as_they_are() -> None:
+    """I17: a program that has mapped a file never sees what others change."""
+
+    async def nothing(self: Revalidator, files: Any) -> None:
+        return
+
+    put(Revalidator, "revalidate", nothing)
+
+
+@plant_for("unit/client/threefs_client/test_exit_flush.py::test_all_are_closed_whatever_becomes_of_one")
+def files_left_open_are_forgotten() -> None:
+    """A program that ends loses what it has written to files that it did not close."""
+    put(OpenFiles, "add", lambda self, file: None)
+
+
+@plant_for("unit/client/threefs_client/test_exit_flush.py::test_the_end_of_a_loop_closes_what_is_open")
+def files_left_open_are_forgotten_with_their_loop() -> None:
+    """The same for a program with a loop of its own."""
+    put(AsyncOpenFiles, "add", lambda self, file: None)

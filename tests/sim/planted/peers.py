@@ -1,18 +1,24 @@
 """What peers do to each other: keys and proofs, limits, memory, frames."""
 
 import dataclasses
+import os
+import socket
 from typing import Any
 
+from threefs_cli import safe_write
 from threefs_meta import service as meta_service
 from threefs_meta.access.credentials import Credentials
+from threefs_meta.resolve.resolver import Turns
 
 from tests.sim.planted.registry import plant_for, put
-from threefs.env import local_sockets
-from threefs.errors import Overloaded, Retry
+from threefs import keys
+from threefs.env import local_sockets, net
+from threefs.errors import ConnectionIdle, Overloaded, Retry
 from threefs.rpc import frames, grpc_proofs, handshake
 from threefs.rpc.frame_stream import FrameStream
 from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.limits import Limits
+from threefs.rpc.reaper import Reaper
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import ServerConnection
 from threefs.rpc.window import Window
@@ -20,6 +26,8 @@ from threefs.wire import meta_pb2 as pb
 
 _HANDSHAKE = "unit/threefs/rpc/test_handshake.py"
 _MEMORY = "contract/test_memory_bounds.py"
+_SOCKETS = "unit/threefs/env/test_local_sockets.py"
+_SAFE_WRITE = "unit/client/threefs_cli/test_safe_write.py"
 
 
 def _believe(believed: bytes) -> None:
@@ -155,3 +163,75 @@ def half_a_write_is_waited_for() -> None:
 def strangers_may_say_much() -> None:
     """I20: a peer that has proven nothing may make a service hold a whole body."""
     put(Limits, "before_hello", lambda self: dataclasses.replace(self))
+
+
+@plant_for(f"{_SOCKETS}::test_an_address_of_another_host_is_never_looked_for_here")
+def services_of_other_hosts_are_looked_for_here() -> None:
+    """I21: whoever takes the name of a service elsewhere is spoken to in its place."""
+    put(local_sockets, "is_of_this_host", lambda ip: True)
+
+
+@plant_for(f"{_SOCKETS}::test_a_taken_name_is_an_error_that_says_what_to_do")
+def taken_name_of_a_socket_is_passed_over() -> None:
+    """I21: a service starts beside somebody who has taken the name of its socket, and whom its clients will meet."""
+    beside = net._listening_beside
+
+    def lax(host: str, port: int) -> socket.socket:
+        try:
+            return beside(host, port)
+        except OSError:
+            other = socket.create_server(("127.0.0.1", 0))
+            other.setblocking(False)
+            return other
+
+    put(net, "_listening_beside", lax)
+
+
+@plant_for("unit/threefs/test_keys.py::test_a_host_that_others_reach_needs_a_key[0.0.0.0]")
+def service_without_a_key_is_open_to_all() -> None:
+    """I21: other machines reach a service that asks nobody for a key."""
+    put(keys, "check_host", lambda host, key: None)
+
+
+@plant_for(f"{_SAFE_WRITE}::test_no_directory_is_reached_through_a_link")
+def copies_follow_links() -> None:
+    """A link that one copy has made leads the next one out of its destination."""
+    put(safe_write, "_DIRECTORY_FLAGS", safe_write._DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
+
+
+@plant_for(f"{_SAFE_WRITE}::test_permissions_are_those_of_the_file_less_the_umask")
+def copies_keep_privileges() -> None:
+    """A program of the cluster gets the rights of who has fetched it."""
+    put(safe_write, "_PERMISSIONS", 0o7777)
+
+
+@plant_for(
+    "unit/services/threefs_meta/ops/test_stat.py::test_long_paths_come_to_turns_for_others_and_ordinary_ones_do_not"
+)
+def long_batches_give_no_turns() -> None:
+    """One request keeps all others waiting for seconds."""
+    put(Turns, "due", lambda self: False)
+
+
+@plant_for(f"{_MEMORY}::test_connections_that_say_nothing_do_not_keep_others_out")
+def silent_connections_keep_others_out() -> None:
+    """I20: who only connects takes a place for as long as it likes."""
+    init = Server.__init__
+
+    def generous(self: Server, *args: Any, **more: Any) -> None:
+        init(self, *args, **more)
+        self._max_unidentified = self._max_connections
+
+    put(Server, "__init__", generous)
+
+
+@plant_for(f"{_MEMORY}::test_an_idle_connection_ends_and_the_next_call_makes_another")
+def idle_connections_stay() -> None:
+    """I20: connections of which nobody makes any use take their places for ever."""
+    reason = Reaper._reason_to_evict
+
+    def patient(self: Reaper, *args: Any) -> Any:
+        found = reason(self, *args)
+        return None if isinstance(found, ConnectionIdle) else found
+
+    put(Reaper, "_reason_to_evict", patient)

@@ -5,9 +5,11 @@ import dataclasses
 from typing import Any
 
 from threefs_manager.stale_stores import metadata_store
+from threefs_meta import garbage_collector
 from threefs_meta.file import layout_policy, length, truncation
 from threefs_meta.file.length import LengthReport
 from threefs_meta.file.truncation import Truncation
+from threefs_meta.garbage_collector import GarbageCollector
 from threefs_meta.lease import leases, reaper
 from threefs_meta.locks import fencing
 from threefs_meta.ops import reserve_append as reserve_module
@@ -25,6 +27,7 @@ _IDENTITY = "unit/services/threefs_meta/store/test_identity.py"
 _LEASE_REAPER = "unit/services/threefs_meta/lease/test_reaper.py"
 _FENCING = "unit/services/threefs_meta/locks/test_fencing.py"
 _FENCES = "contract/test_fences.py"
+_COLLECTOR = "unit/services/threefs_meta/test_garbage_collector.py"
 
 
 @plant_for(f"{_IDENTITY}::test_an_empty_store_of_a_cluster_that_has_metadata_is_refused_and_left_empty")
@@ -148,6 +151,22 @@ def damaged_record_stops_the_lease_reaper() -> None:
         pass
 
     put(reaper, "Corrupt", Never)
+
+
+@plant_for(f"{_COLLECTOR}::test_damaged_entries_of_a_removed_directory_hold_up_nothing[False]")
+def damaged_record_stops_the_collector() -> None:
+    """One record that cannot be read holds up all that was removed."""
+
+    class Never(Exception):
+        pass
+
+    put(garbage_collector, "Corrupt", Never)
+
+
+@plant_for(f"{_COLLECTOR}::test_chains_that_nobody_serves_hold_up_no_other_file")
+def chains_without_replicas_hold_up_the_collector() -> None:
+    """Files on a dead chain are waited for, one after the other, before others are freed."""
+    put(GarbageCollector, "_is_served", lambda self, inode: True)
 
 
 @plant_for("unit/services/threefs_meta/ops/test_renew_lease.py::test_a_request_that_comes_late_changes_nothing")

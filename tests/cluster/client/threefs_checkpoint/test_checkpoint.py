@@ -141,6 +141,19 @@ def test_what_is_not_plain_numbers_is_refused_before_anything_is_written(fs: Loc
     assert fs.listing() == []
 
 
+class Tensor:
+    """Not numpy's, though it has a shape and a type, as torch's have."""
+
+    shape, dtype, ndim = (3,), "float32", 1
+
+
+@pytest.mark.parametrize("value", [Tensor(), 3.0, [1.0, 2.0]])
+def test_what_is_no_array_is_refused_in_words_that_say_how_to_make_one(fs: LocalFiles, value: object) -> None:
+    with pytest.raises(InvalidArgument, match=rf"array 'a' is a .*{type(value).__name__}, .*\.numpy\(\) makes one of"):
+        save(fs, "/ckpt", {"a": value})  # type: ignore[dict-item]
+    assert fs.listing() == []
+
+
 def test_damage_is_noticed(fs: LocalFiles, tmp_path: Path) -> None:
     save(fs, "/ckpt", {"a": np.arange(1000)}, chunk_bytes=CHUNK)
     content = (tmp_path / "ckpt").read_bytes()

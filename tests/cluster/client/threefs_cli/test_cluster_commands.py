@@ -32,7 +32,11 @@ def test_up_status_down(directory: str) -> None:
     assert state["address"].startswith("threefs://127.0.0.1:")
     assert [row["name"] for row in state["programs"]] == ["manager", "meta", "storage-1"]
     code, printed = run("status", "--dir", directory)
-    assert code == 0 and printed.count("alive") == 2 and "1 chains; targets: 1 serving" in printed
+    assert (
+        code == 0
+        and printed.count("alive") == 2
+        and "1 chains; targets: 1 serving; a write needs 1 of 1 copies" in printed
+    )
     assert run("up", "--dir", directory, "--replicas", "2")[0] == 2
     code, printed = run("up", "--dir", directory)
     assert code == 0 and printed.startswith(f"{state['address']} is up")
@@ -166,6 +170,7 @@ def test_chains_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[s
     assert [(c["serving"], c["takes_writes"]) for c in found["chains"]] == [(2, True), (1, False), (0, False)]
     cluster_commands.print_status(found)
     shown = capsys.readouterr().out
+    assert "3 chains; targets: 3 serving, 4 offline, 1 syncing, 1 lastsrv; a write needs 2 of 3 copies" in shown
     assert "chain 1 " not in shown
     assert "chain 2 has 1 of 3 copies, and a write needs 2: it serves reads, and its writes wait" in shown
     assert "chain 3 has 0 of 3 copies: it waits for target 101" in shown and "threefs chain accept-loss 3" in shown

@@ -20,6 +20,12 @@ def test_what_is_shown() -> None:
     ]
     assert fsck_command.describe(report)["exit_code"] == 4
     assert fsck_command.describe(report)["kinds"] == {"wrong_links": 1, "loop": 1}
+    report = Report(degraded_chains=[3, 4])
+    assert list(fsck_command.lines(report)) == [
+        "2 chains lack copies: only the targets that serve were checked (`threefs status` shows which do not)",
+        "0 entries, 0 inodes, 0 chunks: clean",
+    ]
+    assert fsck_command.describe(report)["degraded_chains"] == [3, 4] and report.exit_code == 0
     report = Report(complete=False)
     assert next(fsck_command.lines(report)).startswith("there are more")
 

@@ -163,6 +163,31 @@ def test_a_program_that_does_not_start_is_named_with_its_reason(local: LocalClus
     assert names(local) == set()
 
 
+def test_a_first_start_that_failed_may_be_repeated_with_other_numbers(local: LocalCluster) -> None:
+    local.directory.mkdir()
+    (local.directory / "manager").mkdir()
+    cluster_file.save(local.directory, cluster_file.fresh(SMALL))
+    (local.directory / "manager" / "data").write_text("in the way")
+    with pytest.raises(Unavailable, match="manager did not start"):
+        asyncio.run(local.up(SMALL))
+    (local.directory / "manager" / "data").unlink()
+    state = asyncio.run(local.up(Plan(storage=2, replicas=2)))
+    assert names(local) == {"manager", "meta", "storage-1", "storage-2"} and state.plan.replicas == 2
+    with pytest.raises(InvalidArgument, match="2 storage processes and 2 replicas, and that cannot be changed"):
+        asyncio.run(local.up(SMALL))
+
+
+def test_the_port_of_the_first_start_stays_and_another_one_is_refused(local: LocalCluster) -> None:
+    first = asyncio.run(local.up(SMALL))
+    address = first.program("manager").addresses[0]
+    port = int(address.rpartition(":")[2])
+    asyncio.run(local.down())
+    with pytest.raises(InvalidArgument, match=f"serves at {address} since its first start; leave --port"):
+        asyncio.run(local.up(port=port + 1))
+    assert names(local) == set()
+    assert asyncio.run(local.up(port=port)).program("manager").addresses[0] == address
+
+
 def test_a_directory_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("precious")
     with pytest.raises(AlreadyExists, match="not empty"):

@@ -1,5 +1,6 @@
 """Chunks of nobody, in the wrong place, behind the end, or not the same on all replicas."""
 
+import dataclasses
 from typing import Any
 
 from threefs_fsck.findings import Report
@@ -10,6 +11,7 @@ from tests.harness.meta_harness import SESSION, MetaBench
 from threefs.errors import ChainChanged
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.layout import from_wire
+from threefs.routing import PublicState
 from threefs.wire import meta_pb2 as pb
 
 CHUNK = 64 << 10
@@ -174,3 +176,17 @@ async def test_a_chain_without_a_target(bench: MetaBench) -> None:
     bench.storage.down = {"storage-2:1"}
     found = await check(bench)
     assert set(kinds(found)) == {"chain_unavailable"} and found.exit_code == 4
+
+
+async def test_a_chain_that_lacks_copies_is_told_and_is_no_finding(bench: MetaBench) -> None:
+    await file(bench, "/a")
+    cluster = bench.storage.cluster
+    assert (await check(bench)).degraded_chains == []
+    chain = next(iter(cluster.routing.chains.values()))
+    members = (chain.members[0], dataclasses.replace(chain.members[1], state=PublicState.OFFLINE), *chain.members[2:])
+    cluster.routing = dataclasses.replace(
+        cluster.routing,
+        chains={**cluster.routing.chains, chain.chain_id: dataclasses.replace(chain, members=members)},
+    )
+    found = await check(bench)
+    assert found.degraded_chains == [chain.chain_id] and found.exit_code == 0

@@ -23,8 +23,10 @@ def test_a_store_keeps_what_was_written_and_is_open_once(tmp_path: Path) -> None
         ("IO error: No space left on device: While appending to file: 000004.log", NoSpace),
         ("Corruption: block checksum mismatch", Corrupt),
         ("IO error: While lock file: /x/LOCK: Resource temporarily unavailable", Unavailable),
-        ("IO error: While fdatasync: 000004.log: Input/output error", Unavailable),
+        ("IO error: While fdatasync: /srv/meta/kv/000004.log: Input/output error", Unavailable),
+        ("Corruption: block checksum mismatch in /srv/meta/kv/000007.sst offset 0 size 4096", Corrupt),
     ],
 )
-def test_errors_of_the_store_are_distinguished(text: str, kind: type[Exception], tmp_path: Path) -> None:
-    assert type(error_of(Exception(text), tmp_path)) is kind
+def test_errors_of_the_store_are_distinguished_and_show_no_path_of_the_server(text: str, kind: type[Exception]) -> None:
+    error = error_of(Exception(text), "the table of a service")
+    assert type(error) is kind and "the table of a service" in str(error) and "/srv" not in str(error)

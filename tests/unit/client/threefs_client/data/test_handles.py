@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
@@ -8,7 +9,8 @@ from threefs_client.data.handles import Handle
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
-from threefs.errors import ConnectionLost, Deadlock, OutcomeUnknown, SessionLost, Unavailable
+from threefs.errors import ChunkLost, ConnectionLost, Deadlock, NotFound, OutcomeUnknown, SessionLost, Unavailable
+from threefs.ids import ChunkId
 from threefs.wire import meta_pb2 as pb
 
 
@@ -99,6 +101,19 @@ def test_what_is_wrong_with_an_open_file_is_said_of_its_name() -> None:
         files.peers.meta_faults = [(False, Deadlock(f"whoever has locked inode {number} waits"))]
         with pytest.raises(Deadlock, match=r"^whoever has locked /a waits"):
             await file.lock()
+        files.peers.meta_faults = [(False, NotFound(f"inode {number} does not exist"))]
+        with pytest.raises(NotFound, match=r"^/a does not exist"):
+            await file.handle.refresh()
+        files.peers.meta_faults = [(False, NotFound(f"inode {number} does not exist"))]
+        with pytest.raises(NotFound, match=r"^/a does not exist"):
+            await file.handle.refresh_fence()
+
+        async def fails(*args: Any, **more: Any) -> Any:
+            raise ChunkLost(f"the bytes of chunk {ChunkId(number, 3)} are lost")
+
+        files.context.chunks.apply = fails  # type: ignore[method-assign]
+        with pytest.raises(ChunkLost, match=r"^the bytes of chunk 3 of /a are lost$"):
+            await file.handle.write(0, memoryview(b"abc"))
 
     play(scene)
 

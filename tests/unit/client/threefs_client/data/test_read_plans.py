@@ -8,7 +8,7 @@ from threefs_client.data.replica_selector import ReplicaSelector
 
 from tests.harness.memory_storage import make_routing
 from threefs.checksums import crc32c
-from threefs.errors import ChunkNotFound, ProtocolError
+from threefs.errors import ChunkNotFound, CorruptChunk, ProtocolError
 from threefs.ids import TableId
 from threefs.layout import FileLayout
 from threefs.wire import storage_pb2 as pb
@@ -117,6 +117,14 @@ def test_short_and_missing_rows_are_filled_with_zeros(own: bool) -> None:
 def test_answers_that_do_not_fit_are_refused(lengths: list[int], sizes: list[int]) -> None:
     with pytest.raises(ProtocolError):
         answered(lengths, sizes)
+
+
+def test_what_a_target_could_not_read_is_said_with_its_reason() -> None:
+    plan = ReadPlan(ReplicaSelector(make_routing()).resolve(7, LAYOUT)[4][0][0][0])
+    plan.rows = [(101, 1, 7, 3, 0, 5, 0)]
+    reply = pb.ReadReply(code=[CorruptChunk.code], length=[0], checksum=[0], version=[1])
+    ((_, error),) = read_plans.settle(plan, reply, [None], verify=True)
+    assert str(error) == "The stored bytes do not match their checksum: chunk 3 of inode 7, at target 101"
 
 
 def test_own_buffers_are_one_piece() -> None:
