@@ -95,3 +95,8 @@ def layout_rows(job: Job, file: int) -> Iterator[Row]:
     whole = job.file_bytes // piece * piece if job["verify"] else job.file_bytes
     for offset in range(0, whole, piece):
         yield file, offset, min(piece, whole - offset)
+
+
+def laid_out_generation(job: Job, ledger: Ledger, row: Row) -> int:
+    """Of a block before the job. Processes that only read may share a file, which each of them may have laid out."""
+    return ledger.next_generation(row) if job.writes else 0

@@ -12,7 +12,7 @@ import threefs_client
 from threefs.env.clock import CLOCK
 from threefs.errors import NotFound
 from threefs_bench.load import verify
-from threefs_bench.load.engine import LAYOUT_BYTES, Assignment, Progress, fill, layout_rows
+from threefs_bench.load.engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows
 from threefs_bench.load.tally import Tally
 from threefs_bench.load.task_slots import TaskSlots
 from threefs_bench.load.turns import Turn, Turns, Window
@@ -84,7 +84,7 @@ class NativeEngine:
                 if self._slots.stopped:
                     return
                 if self._ledger is not None:
-                    verify.stamp(view[: row[2]], number, row[1], self._ledger.next_generation(row))
+                    verify.stamp(view[: row[2]], number, row[1], laid_out_generation(self._job, self._ledger, row))
                 await self._fs.write_batch([(file, row[1], view[: row[2]])])
                 progress(row[2])
 

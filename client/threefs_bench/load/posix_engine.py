@@ -14,7 +14,7 @@ from threefs.env.process_tuning import raise_descriptor_limit
 from threefs.env.worker import StopFlag, ThreadWorker
 from threefs.errors import InvalidArgument
 from threefs_bench.load import verify
-from threefs_bench.load.engine import LAYOUT_BYTES, Assignment, Progress, fill, layout_rows
+from threefs_bench.load.engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows
 from threefs_bench.load.tally import Tally
 from threefs_bench.load.turns import Turn, Turns, Window
 
@@ -77,7 +77,7 @@ class PosixEngine:
                 if self._stopped:
                     return
                 if self._ledger is not None:
-                    verify.stamp(view[: row[2]], number, row[1], self._ledger.next_generation(row))
+                    verify.stamp(view[: row[2]], number, row[1], laid_out_generation(self._job, self._ledger, row))
                 _write_all(file, view[: row[2]], row[1])
                 progress(row[2])
             os.fsync(file)

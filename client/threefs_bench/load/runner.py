@@ -164,7 +164,7 @@ class Runner:
         self._key_file = key_file
         self._stall_s = stall_s
         self._held = hold
-        self._stopped = False
+        self._stopped = self._stalled = False
         self._processes: list[_Process] = []
         self._meter = ServiceMeter(())
         self._measuring = False
@@ -180,6 +180,9 @@ class Runner:
             run.services.append(await self._run_phase(members))
             for process in self._processes:
                 assert process.result is not None, "it has ended"
+                if self._stalled and not process.result.errno:
+                    process.result.errno = _EIO
+                    process.result.error = f"the run was stopped: nothing was transferred for {self._stall_s:.0f} s"
                 run.results[process.part.number].append(process.result)
         return run
 
@@ -242,7 +245,7 @@ class Runner:
             self._unmeasured -= 1
             if not self._unmeasured:
                 self._services_cpu = self._meter.end()
-        elif event == "done" and self._waiting:  # it could not be prepared, so the others would wait for ever
+        elif event == "done" and self._waiting and not self._stopped:  # it could not be prepared, and the others wait
             self.stop()
 
     async def _watch(self) -> None:
@@ -258,6 +261,7 @@ class Runner:
             if amounts != last:
                 last, moved_s = amounts, now_s
             if now_s - moved_s > self._stall_s and not self._stopped:
+                self._stalled = True
                 self.stop()
             if self._stopped and stopped_s is None:
                 stopped_s = now_s

@@ -38,6 +38,16 @@ async def test_one_process_that_cannot_be_prepared_ends_the_run(tmp_path: Path) 
     assert b.errno == 2 and "/no/such" in b.error and not a.operations and not c
 
 
+async def test_each_process_that_cannot_be_prepared_says_why(tmp_path: Path) -> None:
+    found, _ = await run("[a]\nsize=64k\nnumjobs=3\ndirectory=/no/such", tmp_path)
+    assert [result.errno for result in found.results[0]] == [2, 2, 2]
+
+
+async def test_readers_may_share_a_file_that_is_verified(tmp_path: Path) -> None:
+    found, _ = await run("[a]\nsize=64k\nnumjobs=3\nfilename=x\nverify=crc32c", tmp_path)
+    assert [(result.operations, result.error) for result in found.results[0]] == [(16, "")] * 3
+
+
 async def test_a_stop_keeps_the_figures(tmp_path: Path) -> None:
     jobs = job_file.parse_text(
         f"[a]\nioengine=posix\ndirectory={tmp_path}\nsize=64k\ntime_based\nruntime=3600\n[b]\nstonewall\nsize=64k", "x"
@@ -79,6 +89,11 @@ async def test_a_run_that_stands_still_is_stopped(tmp_path: Path, monkeypatch: p
     found, _ = await run("[a]\nsize=64k\nfilename=pipe", tmp_path, stall_s=1.5)
     (result,) = found.results[0]
     assert result.errno == 5 and "the process ended with code" in result.error
+
+
+async def test_a_run_that_was_stopped_as_it_stood_still_has_an_error(tmp_path: Path) -> None:
+    found, _ = await run("[a]\nsize=64k\nrate_iops=1\nruntime=3600\ntime_based", tmp_path, stall_s=0.4)
+    assert "nothing was transferred for 0 s" in found.results[0][0].error
 
 
 def test_processes_are_bounded() -> None:
