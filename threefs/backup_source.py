@@ -15,7 +15,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.env.worker import ThreadWorker
 from threefs.errors import NotFound, NotSupported, Overloaded, TooOld
 from threefs.kv.dump import KEYS_END
-from threefs.kv.recovering import RecoveringEngine
+from threefs.kv.recovering_engine import RecoveringEngine
 from threefs.kv.rocks import RocksEngine
 from threefs.kv.table import Table, TableView
 from threefs.kv.wal_reader import LogReader

@@ -10,7 +10,7 @@ from threefs.errors import AlreadyExists
 from threefs.kv import retry
 from threefs.kv.dump import KEYS_END
 from threefs.kv.engine_api import Engine, Transaction
-from threefs.kv.engines import open_engine, parse
+from threefs.kv.engine_url import open_engine, parse
 from threefs_bench.cost_meter import busy_s
 
 IN_FLIGHT = (1, 64)

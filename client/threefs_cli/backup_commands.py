@@ -19,7 +19,7 @@ from threefs.env.clock import CLOCK
 from threefs.env.directory_lock import owned
 from threefs.env.systemd_notify import notify
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported, Unavailable, WrongCluster
-from threefs.kv import engines
+from threefs.kv import engine_url
 from threefs.kv.dump import KEYS_END
 from threefs.kv.restore_mark import in_part
 from threefs_cli import cluster_file, output
@@ -177,7 +177,7 @@ def restore_command(
     if data_dir or engine:
         assert role is not None
         data = data_dir.absolute() if data_dir else None
-        url = engines.url_of(engine or "", (data or Path("/")) / "kv")
+        url = engine_url.url_of(engine or "", (data or Path("/")) / "kv")
         done = uvloop.run(
             _restore_one(find_restore_point(directory, role, up_to_damage=up_to_damage), role, cluster_id, data, url)
         )
@@ -208,12 +208,12 @@ def _described(role: str, point: RestorePoint) -> dict[str, Any]:
 
 
 async def _restore_one(
-    point: RestorePoint, role: str, cluster_id: str, data: Path | None, url: engines.EngineUrl
+    point: RestorePoint, role: str, cluster_id: str, data: Path | None, url: engine_url.EngineUrl
 ) -> list[tuple[str, RestorePoint]]:
     if data is not None:
         _check_data_dir(data)
     with _owned_data_dir(data, cluster_id):
-        store = await engines.open_engine(url)
+        store = await engine_url.open_engine(url)
         try:
             await restore(point, store, exclusive=not url.shared)
         except AlreadyExists:
@@ -253,9 +253,9 @@ async def _restore_lost(
     done = []
     for role in lost:
         data = home / role / "data"
-        url = engines.url_of("", data / "kv")
+        url = engine_url.url_of("", data / "kv")
         with _owned_data_dir(data, cluster_id):
-            store = await engines.open_engine(url)
+            store = await engine_url.open_engine(url)
             try:
                 await restore(points[role], store, exclusive=True)
             finally:
@@ -269,7 +269,7 @@ async def _is_lost(data: Path, cluster_id: str) -> bool:
         return True
     try:
         with _owned_data_dir(data, cluster_id):
-            store = await engines.open_engine(engines.url_of("", data / "kv"))
+            store = await engine_url.open_engine(engine_url.url_of("", data / "kv"))
             try:
                 tx = store.begin()
                 return await in_part(tx) or not await tx.get_range(b"", KEYS_END, limit=1, snapshot=True)

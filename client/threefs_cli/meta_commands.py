@@ -13,7 +13,7 @@ from threefs_client import AsyncFileSystem
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv import dump as dumps
-from threefs.kv import engines
+from threefs.kv import engine_url
 from threefs.kv.dump import Content
 from threefs.kv.engine_api import DurableEngine
 from threefs_cli import output
@@ -79,12 +79,12 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
 
     try:
         if engine:
-            engines.require(engines.parse(engine))
+            engine_url.require(engine_url.parse(engine))
             content = _with_store(engine, dump_store)
         else:
             content = selector.run(dump_running_service)
         if not content.records:
-            raise NotFound(f"the store {engine and engines.parse(engine)} is empty; nothing was written")
+            raise NotFound(f"the store {engine and engine_url.parse(engine)} is empty; nothing was written")
         unfinished.rename(file)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -124,16 +124,16 @@ def load(engine: str, file: Path, as_json: bool) -> None:
             except Corrupt as error:
                 raise Corrupt(f"{file}: {error}") from None
             except AlreadyExists as error:
-                raise AlreadyExists(f"{engines.parse(engine)}: {error}") from None
+                raise AlreadyExists(f"{engine_url.parse(engine)}: {error}") from None
 
     _done("loaded", _with_store(engine, load_store), file, as_json)
 
 
 def _with_store(engine: str, work: Callable[[DurableEngine], Awaitable[T]]) -> T:
-    url = engines.parse(engine)
+    url = engine_url.parse(engine)
 
     async def opened() -> T:
-        store = await engines.open_engine(url)
+        store = await engine_url.open_engine(url)
         try:
             return await work(store)
         finally:

@@ -10,7 +10,7 @@ from threefs.cluster import daemon
 from threefs.cluster.registration import read_cluster_id, write_cluster_id
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
-from threefs.kv import engines
+from threefs.kv import engine_url
 from threefs.kv.engine_api import Engine
 from threefs.rpc.grpc_binding import ControlServer
 from threefs.rpc.handshake import Identity
@@ -39,8 +39,8 @@ SIGTERM stops it after the calls in flight have ended; a second SIGTERM stops it
 
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until `stop` is set."""
-    url = engines.url_of(settings.engine, settings.data_dir / "kv")
-    engine = await engines.open_engine(url)
+    url = engine_url.url_of(settings.engine, settings.data_dir / "kv")
+    engine = await engine_url.open_engine(url)
     try:
         await _serve(settings, engine, stop, exclusive=not url.shared)
     finally:

@@ -4,7 +4,7 @@ from threefs.cluster import daemon
 from threefs.cluster.manager_client import ManagerClient
 from threefs.env.net import RealNet
 from threefs.env.sync_policy import SyncPolicy
-from threefs.kv import engines
+from threefs.kv import engine_url
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
 
@@ -27,8 +27,8 @@ SIGTERM stops it after the calls in flight, a second SIGTERM at once.
 
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until `stop` is set."""
-    url = engines.url_of(settings.engine, settings.data_dir / "kv")
-    engine = await engines.open_engine(url, sync_policy=SyncPolicy())
+    url = engine_url.url_of(settings.engine, settings.data_dir / "kv")
+    engine = await engine_url.open_engine(url, sync_policy=SyncPolicy())
 
     def make(managers: ManagerClient) -> MetaNode:
         return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers, sole=not url.shared)

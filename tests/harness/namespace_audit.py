@@ -9,7 +9,7 @@ from threefs_meta.store import keys
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.kv.engine_api import Engine
-from threefs.kv.engines import open_engine, parse
+from threefs.kv.engine_url import open_engine, parse
 from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import (

@@ -25,7 +25,7 @@ from threefs.rpc.frames import Header
 from threefs.rpc.handshake import ClientHandshake, Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
-from threefs.rpc.window import Window
+from threefs.rpc.send_window import SendWindow
 from threefs.wire.common_pb2 import Hello
 
 #: Called with the reply and the length of its payload. Returns writable views that have exactly that length together.
@@ -112,7 +112,7 @@ class ClientConnection:
         self._handshake = ClientHandshake(identity, stream.service, address, limits=limits)
         self._clock = clock
         self._limits = limits
-        self._window: Window[_Pending] = Window(limits.calls, limits.inflight_bytes)
+        self._window: SendWindow[_Pending] = SendWindow(limits.calls, limits.inflight_bytes)
         self._loop = asyncio.get_running_loop()
         self._pending: dict[int, _Pending] = {}
         self._last_id = 0
@@ -151,7 +151,7 @@ class ClientConnection:
         """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
 
         A call that exceeds the window of the service waits for its turn. A service that forwards a call of another
-        process names the number of processes that the call will still pass, `hops` (see `Window`).
+        process names the number of processes that the call will still pass, `hops` (see `SendWindow`).
 
         The future raises the error of the service, or ConnectionLost, DeadlineExceeded, Stopping, LimitExceeded,
         Overloaded (the deadline came before its turn) or ConnectionIdle (the service had closed the idle connection).

@@ -13,8 +13,8 @@ from threefs.env.net import MAX_PIECES, Buffer, Stream
 from threefs.errors import ConnectionLost, PeerClosed, ProtocolError, ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES, Header
-from threefs.rpc.incoming import BodyBudget, advance
 from threefs.rpc.limits import Limits
+from threefs.rpc.receive_buffers import BodyBudget, advance
 from threefs.rpc.send_queue import Outgoing, Owner, QueuedBytes
 
 _RING_BYTES = 16 << 10

@@ -15,15 +15,15 @@ from threefs.env.net import Listener, Net, Stream
 from threefs.env.process_tuning import max_connections
 from threefs.errors import Overloaded, Stopping
 from threefs.rpc import frames
+from threefs.rpc.connection_reaper import CHECK_INTERVAL_S, ConnectionReaper
 from threefs.rpc.handshake import Identity
-from threefs.rpc.incoming import BodyBudget
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.preencoded import Answer
-from threefs.rpc.reaper import CHECK_INTERVAL_S, Reaper
+from threefs.rpc.receive_buffers import BodyBudget
 from threefs.rpc.send_queue import QueuedBytes
+from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.server_connection import Call, Handler, ServerConnection
-from threefs.rpc.window import MAX_HOPS
 
 _DEFAULT_LIMITS = Limits()
 _MAX_REFUSED = 64  # connections beyond the limit that get an error; more are closed without one
@@ -50,7 +50,7 @@ class Server:
         self._unidentified: dict[ServerConnection, None] = {}  # peers that have not sent HELLO, the oldest first
         self._max_connections = max_connections(limits.connections)
         self._max_unidentified = max(1, self._max_connections // _UNIDENTIFIED)
-        self._reaper = Reaper(self._connections, limits)
+        self._reaper = ConnectionReaper(self._connections, limits)
         self.bodies = BodyBudget(limits.bodies_bytes, self._reaper.free_memory)
         self._check_timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Event | None = None
@@ -131,7 +131,7 @@ class Server:
 
         Part of the memory is only for calls that services forward (those with `hops`). Otherwise forwarded calls and
         calls of clients could wait for each other. Among forwarded calls, part is only for those with fewer hops, as in
-        `Window`.
+        `SendWindow`.
         """
         most = self.limits.process_bytes
         if hops is None:

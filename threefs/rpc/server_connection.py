@@ -20,12 +20,12 @@ from threefs.errors import (
     UnknownMethod,
 )
 from threefs.rpc import frames, handshake
+from threefs.rpc.connection_reaper import Progress
 from threefs.rpc.frame_stream import FrameStream
 from threefs.rpc.frames import Header
 from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.preencoded import Answer
-from threefs.rpc.reaper import Progress
 from threefs.wire.common_pb2 import Hello
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from threefs.errors import CorruptChunk, DeadlineExceeded, DiskFailed, NoSpace, 
 from threefs.ids import ChunkId
 from threefs.routing import ChainMember, PublicState
 from threefs.rpc.methods import WRITE
-from threefs.rpc.window import MAX_HOPS
+from threefs.rpc.send_window import MAX_HOPS
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.write_messages import WholeChunk, chunk_id
 from threefs_storage.engine.records import Version
@@ -20,7 +20,7 @@ from threefs_storage.target import Target
 _ATTEMPT_S = 5.0
 #: Bytes of whole chunks on their way to successors at a time. There is one such budget for each number of targets that
 #: a chunk has yet to pass: a chunk on its last hop needs no budget of the hops before it, so no circle of targets can
-#: wait for each other (see `Window`).
+#: wait for each other (see `SendWindow`).
 WHOLE_CHUNK_BYTES = 64 << 20
 
 

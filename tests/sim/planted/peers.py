@@ -18,10 +18,10 @@ from threefs.rpc import frames, grpc_proofs, handshake
 from threefs.rpc.frame_stream import FrameStream
 from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.limits import Limits
-from threefs.rpc.reaper import Reaper
+from threefs.rpc.connection_reaper import ConnectionReaper
+from threefs.rpc.send_window import SendWindow
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import ServerConnection
-from threefs.rpc.window import Window
 from threefs.wire import meta_pb2 as pb
 
 _HANDSHAKE = "unit/threefs/rpc/test_handshake.py"
@@ -125,14 +125,16 @@ def frame_checksum_ignored() -> None:
 )
 def told_limits_ignored() -> None:
     """A caller sends more than the service takes."""
-    put(Window, "_fits", lambda self, size, hops: True)
+    put(SendWindow, "_fits", lambda self, size, hops: True)
 
 
-@plant_for("unit/threefs/rpc/test_window.py::test_calls_at_their_last_process_always_find_room_beside_those_that_go_on")
+@plant_for(
+    "unit/threefs/rpc/test_send_window.py::test_calls_at_their_last_process_always_find_room_beside_those_that_go_on"
+)
 def calls_along_a_chain_fill_the_window() -> None:
     """Calls that wait for others leave no room for those that they wait for."""
-    fits = Window._fits
-    put(Window, "_fits", lambda self, size, hops: fits(self, size, 0))
+    fits = SendWindow._fits
+    put(SendWindow, "_fits", lambda self, size, hops: fits(self, size, 0))
 
 
 @plant_for("contract/test_overload.py::test_a_write_that_the_service_refuses_for_load_is_tried_again")
@@ -228,10 +230,10 @@ def silent_connections_keep_others_out() -> None:
 @plant_for(f"{_MEMORY}::test_an_idle_connection_ends_and_the_next_call_makes_another")
 def idle_connections_stay() -> None:
     """I20: connections of which nobody makes any use take their places for ever."""
-    reason = Reaper._reason_to_evict
+    reason = ConnectionReaper._reason_to_evict
 
-    def patient(self: Reaper, *args: Any) -> Any:
+    def patient(self: ConnectionReaper, *args: Any) -> Any:
         found = reason(self, *args)
         return None if isinstance(found, ConnectionIdle) else found
 
-    put(Reaper, "_reason_to_evict", patient)
+    put(ConnectionReaper, "_reason_to_evict", patient)

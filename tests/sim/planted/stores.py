@@ -20,7 +20,7 @@ from threefs_storage.chain.craq import Craq
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.errors import ThreefsError
 from threefs.kv import restore_mark
-from threefs.kv.recovering import RecoveringEngine
+from threefs.kv.recovering_engine import RecoveringEngine
 from threefs.wire.records_pb2 import RestoreMark
 
 _IDENTITY = "unit/services/threefs_meta/store/test_identity.py"
@@ -222,7 +222,7 @@ def fence_stands_before_others_have_ended() -> None:
     put(Craq, "_raise_fence", Craq._write)
 
 
-@plant_for("unit/threefs/kv/test_recovering.py::test_after_an_error_of_the_system_it_works_again")
+@plant_for("unit/threefs/kv/test_recovering_engine.py::test_after_an_error_of_the_system_it_works_again")
 def failed_store_stays_failed() -> None:
     """I19: a store that has failed once is never opened again, and its process lives on."""
 

@@ -15,7 +15,7 @@ from threefs_client import keyring
 from threefs_client.keyring import TOKEN_VARIABLE
 
 from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotADirectory, NotAuthorised, Unavailable
-from threefs.kv import engines
+from threefs.kv import engine_url
 from threefs.kv.restore_mark import write_mark
 
 SMALL = Plan(storage=1, replicas=1)
@@ -246,7 +246,7 @@ def test_storage_that_waits_is_named_with_what_it_waits_for(
     asyncio.run(local.down())
 
     async def mark() -> None:
-        store = await engines.open_engine(engines.url_of("", local.directory / "manager" / "data" / "kv"))
+        store = await engine_url.open_engine(engine_url.url_of("", local.directory / "manager" / "data" / "kv"))
         tx = store.begin()
         write_mark(tx, complete=True)
         await tx.commit()

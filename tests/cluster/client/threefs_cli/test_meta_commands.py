@@ -9,7 +9,7 @@ from threefs_cli.main import main
 from tests.harness.etcd import EtcdCluster
 from tests.harness.postgres import PostgresServer
 from threefs.env.random import RANDOM
-from threefs.kv.engines import open_engine, parse
+from threefs.kv.engine_url import open_engine, parse
 
 
 def run(*arguments: str, code: int = 0, **environment: str) -> str:

@@ -6,7 +6,7 @@ from threefs_bench.engines import measure
 
 from threefs.errors import AlreadyExists
 from threefs.kv.dump import KEYS_END
-from threefs.kv.engines import open_engine, parse
+from threefs.kv.engine_url import open_engine, parse
 
 
 def test_an_empty_store_is_measured_and_left_empty(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from threefs_cli import cluster_file
 from threefs_cli.main import main
 
 from tests.harness.backups import Source
-from threefs.kv import engines
+from threefs.kv import engine_url
 from threefs.kv.dump import KEYS_END
 from threefs.kv.restore_mark import RESTORE_KEY, write_mark
 
@@ -42,7 +42,7 @@ def rows(kv: Path) -> dict[bytes, bytes]:
     import uvloop
 
     async def work() -> dict[bytes, bytes]:
-        store = await engines.open_engine(engines.url_of("", kv))
+        store = await engine_url.open_engine(engine_url.url_of("", kv))
         try:
             return dict(await store.begin().get_range(b"", KEYS_END))
         finally:
@@ -117,7 +117,7 @@ def test_a_restore_that_was_interrupted_is_done_again(backup: Path, tmp_path: Pa
         import uvloop
 
         async def work() -> None:
-            store = await engines.open_engine(engines.url_of("", kv))
+            store = await engine_url.open_engine(engine_url.url_of("", kv))
             tx = store.begin()
             write_mark(tx, complete=False)
             for number in range(3000):

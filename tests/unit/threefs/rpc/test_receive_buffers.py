@@ -1,6 +1,6 @@
 from collections import deque
 
-from threefs.rpc.incoming import BodyBudget, advance
+from threefs.rpc.receive_buffers import BodyBudget, advance
 
 
 def test_views_are_filled_from_the_front_and_what_is_left_went_behind_them() -> None:

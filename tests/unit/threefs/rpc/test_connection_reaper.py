@@ -3,8 +3,8 @@
 import pytest
 
 from threefs.errors import ConnectionIdle, ConnectionLost, ThreefsError
+from threefs.rpc.connection_reaper import ConnectionReaper, Progress
 from threefs.rpc.limits import Limits
-from threefs.rpc.reaper import Progress, Reaper
 
 LIMITS = Limits(stall_s=30.0, idle_s=900.0)
 MIB = 1 << 20
@@ -25,7 +25,9 @@ class FakePeer:
         self.end = error
 
 
-def after(reaper: Reaper, peer: FakePeer, seconds: int, *, sent: int = 0, received: int = 0, begin: int = 0) -> None:
+def after(
+    reaper: ConnectionReaper, peer: FakePeer, seconds: int, *, sent: int = 0, received: int = 0, begin: int = 0
+) -> None:
     """Look so often; that many bytes go each second."""
     for second in range(begin + 1, begin + seconds + 1):
         peer.sent_bytes += sent
@@ -37,7 +39,7 @@ def after(reaper: Reaper, peer: FakePeer, seconds: int, *, sent: int = 0, receiv
 def test_who_stands_still_is_let_go_of(what: str) -> None:
     peer = FakePeer()
     setattr(peer, what, MIB)
-    reaper = Reaper([peer], LIMITS)
+    reaper = ConnectionReaper([peer], LIMITS)
     after(reaper, peer, 29)
     assert peer.end is None
     after(reaper, peer, 1, begin=29)
@@ -49,14 +51,14 @@ def test_who_moves_is_kept_and_a_drop_now_and_then_is_no_move() -> None:
     for rate, kept in ((MIB, True), (10, False)):
         peer = FakePeer()
         peer.queued_bytes, peer.busy = 64 * MIB, True
-        after(Reaper([peer], LIMITS), peer, 100, sent=rate)
+        after(ConnectionReaper([peer], LIMITS), peer, 100, sent=rate)
         assert (peer.end is None) == kept
 
 
 def test_pings_of_a_peer_that_takes_nothing_do_not_count() -> None:
     peer = FakePeer()
     peer.queued_bytes = MIB
-    after(Reaper([peer], LIMITS), peer, 30, received=MIB)
+    after(ConnectionReaper([peer], LIMITS), peer, 30, received=MIB)
     assert peer.end is not None
 
 
@@ -64,7 +66,7 @@ def test_who_waits_for_an_answer_may_be_silent_for_ever_and_who_does_not_for_a_w
     for busy in (True, False):
         peer = FakePeer()
         peer.busy = busy
-        after(Reaper([peer], LIMITS), peer, 1000)
+        after(ConnectionReaper([peer], LIMITS), peer, 1000)
         assert (peer.end is None) == busy
         assert busy or isinstance(peer.end, ConnectionIdle)
 
@@ -73,7 +75,7 @@ def test_without_room_the_slowest_goes_and_nobody_who_gets_on_well() -> None:
     quick, slow, small = FakePeer(), FakePeer(), FakePeer()
     peers = [quick, slow, small]
     quick.queued_bytes = slow.queued_bytes = 64 * MIB
-    reaper = Reaper(peers, LIMITS)
+    reaper = ConnectionReaper(peers, LIMITS)
     assert not reaper.free_memory(), "nobody knows yet"
     for second in range(1, 4):
         quick.sent_bytes += 100 * MIB
@@ -88,7 +90,7 @@ def test_without_room_the_slowest_goes_and_nobody_who_gets_on_well() -> None:
 def test_who_has_got_through_all_of_the_last_look_is_not_slow(before: int) -> None:
     """Answers that were queued a moment ago counted as if the peer had had a second for them."""
     sends, receives = FakePeer(), FakePeer()
-    reaper = Reaper([sends, receives], LIMITS)
+    reaper = ConnectionReaper([sends, receives], LIMITS)
     sends.expected_bytes = receives.queued_bytes = before
     reaper.check(1.0)
     sends.received_bytes = receives.sent_bytes = before
@@ -104,8 +106,8 @@ def test_who_has_got_through_all_of_the_last_look_is_not_slow(before: int) -> No
 def test_a_new_connection_takes_the_place_of_the_one_that_is_idle_for_longest() -> None:
     old, older, busy = FakePeer(), FakePeer(), FakePeer()
     busy.busy = True
-    reaper = Reaper([old, older, busy], LIMITS)
+    reaper = ConnectionReaper([old, older, busy], LIMITS)
     after(reaper, old, 5, sent=1)
     assert not reaper.free_connection(6.0), "all were used a moment ago"
     assert reaper.free_connection(20.0) and older.end is not None and old.end is None
-    assert not Reaper([busy], LIMITS).free_connection(1000.0)
+    assert not ConnectionReaper([busy], LIMITS).free_connection(1000.0)

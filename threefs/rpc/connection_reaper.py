@@ -98,7 +98,7 @@ class Progress:
         self.queued, self.expected = queued, expected
 
 
-class Reaper:
+class ConnectionReaper:
     """Evicts connections of one server."""
 
     def __init__(self, peers: Collection[Peer], limits: Limits) -> None:

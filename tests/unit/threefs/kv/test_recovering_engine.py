@@ -13,8 +13,8 @@ from tests.harness.chain_harness import until
 from tests.harness.small_disk import small_disk as mounted_disk
 from threefs import background
 from threefs.errors import MaybeCommitted, NoSpace, ThreefsError, Unavailable
-from threefs.kv import recovering
-from threefs.kv.recovering import RecoveringEngine
+from threefs.kv import recovering_engine
+from threefs.kv.recovering_engine import RecoveringEngine
 from threefs.kv.rocks import RocksEngine
 
 #: Clients read these messages: no path of the server is in them.
@@ -88,7 +88,7 @@ def test_a_store_that_cannot_be_opened_again_ends_the_process(tmp_path: Path, mo
         async def fails(*_: object, **__: object) -> None:
             raise Unavailable("the disk is gone")
 
-        monkeypatch.setattr(recovering, "_MAX_REOPEN_S", 0.1)
+        monkeypatch.setattr(recovering_engine, "_MAX_REOPEN_S", 0.1)
         monkeypatch.setattr(RocksEngine, "open", fails)
         Failing(engine, flush_wal=Exception("IO error"))
         with pytest.raises(MaybeCommitted):

@@ -17,7 +17,7 @@ from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import InvalidSettings, NotFound
 from threefs.kv.engine_api import DurableEngine
 from threefs.kv.etcd import EtcdEngine
-from threefs.kv.recovering import RecoveringEngine
+from threefs.kv.recovering_engine import RecoveringEngine
 
 _ETCD_PORT = 2379
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")

@@ -19,7 +19,7 @@ T = TypeVar("T")
 MAX_HOPS = 3
 
 
-class Window(Generic[T]):
+class SendWindow(Generic[T]):
     """The calls in flight and the calls that wait. A payload larger than its part of the window is sent alone."""
 
     __slots__ = ("_bytes", "_calls", "_waiting", "calls", "max_calls", "most_bytes", "waiting")

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threefs.rpc.window import MAX_HOPS, Window
+from threefs.rpc.send_window import MAX_HOPS, SendWindow
 
 
 def test_calls_and_bytes_are_bounded_and_those_that_wait_go_in_order() -> None:
-    window: Window[str] = Window(max_calls=3, most_bytes=100)
+    window: SendWindow[str] = SendWindow(max_calls=3, most_bytes=100)
     assert window.try_take(60) and not window.try_take(50)
     window.wait("b", 50)
     assert not window.try_take(10), "it came later than those that wait"
@@ -23,14 +23,14 @@ def test_calls_and_bytes_are_bounded_and_those_that_wait_go_in_order() -> None:
 
 
 def test_what_is_larger_than_the_window_goes_alone() -> None:
-    window: Window[str] = Window(10, 100)
+    window: SendWindow[str] = SendWindow(10, 100)
     assert window.try_take(500) and not window.try_take(1) and window.try_take(0)
     window.give(500)
     assert window.try_take(1) and not window.try_take(500)
 
 
 def test_who_withdraws_is_not_called() -> None:
-    window: Window[str] = Window(1, 100)
+    window: SendWindow[str] = SendWindow(1, 100)
     assert window.try_take()
     window.wait("a")
     window.wait("b")
@@ -41,7 +41,7 @@ def test_who_withdraws_is_not_called() -> None:
 
 
 def test_calls_at_their_last_process_always_find_room_beside_those_that_go_on() -> None:
-    window: Window[str] = Window(16, 1024)
+    window: SendWindow[str] = SendWindow(16, 1024)
     passing = 0
     while window.try_take(100, hops=2):
         passing += 1
@@ -53,7 +53,7 @@ def test_calls_at_their_last_process_always_find_room_beside_those_that_go_on() 
 
 
 def test_many_small_calls_that_go_on_leave_room_too() -> None:
-    window: Window[str] = Window(16, 1024)
+    window: SendWindow[str] = SendWindow(16, 1024)
     while window.try_take(0, hops=1):
         pass
     assert window.calls == 8 and window.try_take()
@@ -67,7 +67,7 @@ steps = st.lists(
 
 @given(steps)
 def test_whatever_happens_the_bounds_hold_and_all_get_their_turn(steps: list[tuple[str, int, int]]) -> None:
-    window: Window[int] = Window(8, 256)
+    window: SendWindow[int] = SendWindow(8, 256)
     running: dict[int, tuple[int, int]] = {}
     waiting: dict[int, tuple[int, int]] = {}
 

@@ -7,7 +7,7 @@ from tests.harness.etcd import EtcdCluster
 from tests.harness.postgres import PostgresServer
 from threefs.env.random import RANDOM
 from threefs.errors import InvalidSettings
-from threefs.kv.engines import open_engine, parse, url_of
+from threefs.kv.engine_url import open_engine, parse, url_of
 
 
 @pytest.mark.parametrize(
