@@ -141,7 +141,7 @@ class Server:
         if self.pool.lent_bytes + size > most and self.pool.lent:
             self._reaper.free_memory()
             if self.pool.lent_bytes + size > most and self.pool.lent:
-                raise Overloaded(f"other calls hold {self.pool.lent_bytes} bytes, so there is none for {size} bytes")
+                raise Overloaded(f"other calls hold {self.pool.lent_bytes} bytes, so there is no room for {size} bytes")
 
     def check_calls(self, held: int, size: int, *, hops: int | None = None) -> None:
         """Raises Overloaded unless there is room for a request of `size` bytes, of a peer with `held` bytes in
