@@ -23,4 +23,4 @@ def test_engines_are_measured_by_url(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert {row["engine"] for row in json.loads(file.read_text())} == {url}
     result = CliRunner().invoke(main, ["engines", "--engine", "sqlite://x"])
-    assert result.exit_code == 1 and "none of them" in result.output
+    assert result.exit_code == 1 and "not sqlite://..." in result.output
