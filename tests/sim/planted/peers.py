@@ -15,10 +15,10 @@ from threefs import keys
 from threefs.env import local_sockets, net
 from threefs.errors import ConnectionIdle, Overloaded, Retry
 from threefs.rpc import frames, grpc_proofs, handshake
+from threefs.rpc.connection_reaper import ConnectionReaper
 from threefs.rpc.frame_stream import FrameStream
 from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.limits import Limits
-from threefs.rpc.connection_reaper import ConnectionReaper
 from threefs.rpc.send_window import SendWindow
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import ServerConnection
