@@ -39,6 +39,17 @@ async def test_it_tries_again_until_the_successor_is_there(tmp_path: Path) -> No
         assert all(log["log_level"] == "info" for log in logs if "pending" in log["event"])
 
 
+async def test_a_first_version_is_finished_whatever_its_number(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        chain[1].target.logical_time.observe(60)  # minutes: the first version of a chunk is above all of before
+        await chain.give_up(1, chain.row(b"x"), b"x")
+        assert chain[1].pending() == (60 << 20) + 1
+        chain[1].peers.before = None
+        async with asyncio.timeout(20):
+            await until(lambda: not chain[1].pending())
+        assert chain[1].committed() == chain[2].committed() == (60 << 20) + 1
+
+
 async def test_after_a_chain_change_what_was_under_way_is_finished(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         gate = chain[2].peers.before = Gate()
