@@ -35,15 +35,22 @@ THEMES = (
 MORE = ("stores", "dozes", "local", "keys")
 _DOZES_S = 34.0
 _MORE_OF = 0.3
+_OLD = 0.5  # of all runs have chains that are older than a run takes
+_MAX_AGE_MIN = 300
 
 
 def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     theme = THEMES[dice.below(len(THEMES))]
-    size, load = _size(dice, theme), _load(dice, theme)
+    size, load = replace(_size(dice, theme), age_min=_age_min(SeededRandom(seed, "age"))), _load(dice, theme)
     more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):
         return with_more(MORE[more.below(len(MORE))], size, load)
     return size, load
+
+
+def _age_min(dice: SeededRandom) -> int:
+    """Drawn apart, too."""
+    return 1 + dice.below(_MAX_AGE_MIN) if dice.chance(_OLD) else 0
 
 
 def with_more(what: str, size: Size, load: Load) -> tuple[Size, Load]:

@@ -62,6 +62,7 @@ class Size:
     key: str = ""  # of the cluster; everybody proves to know it
     local_stores: bool = False  # of the one manager and the one meta service, on disks of their own
     lockers: int = 0  # clients that count in one file, one at a time, under its lock
+    age_min: int = 0  # logical time of the chains when the load begins: versions and stamps are made of it
 
 
 class Heard:
@@ -335,6 +336,9 @@ class World:
         async with asyncio.timeout(_START_S):
             while not (len(self.storages) == self.size.storage and self.healthy()):
                 await asyncio.sleep(0.05)
+        for node in self.storages.values():
+            for target in node.targets:
+                target.logical_time.observe(self.size.age_min)
 
     async def _init(self) -> None:
         process = Process(self.loop, "admin", "admin")

@@ -13,6 +13,7 @@ from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.resync import Resync
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.version_query import VersionQuery
+from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
 from threefs_storage.target import Target
@@ -43,6 +44,17 @@ async def _quiet(work: Any) -> None:
 
 
 _GOING_ON: list[Any] = []
+
+
+@plant
+def first_version_that_is_finished_later_is_not_fresh() -> None:
+    """Its number is made of the chain's logical time, so the successor waits for the version before it."""
+    send = Successor.send_whole_chunk
+
+    async def stale(self: Successor, target: Target, successor: Any, whole: WholeChunk, deadline: float) -> Any:
+        return await send(self, target, successor, dataclasses.replace(whole, fresh=False), deadline)
+
+    put(Successor, "send_whole_chunk", stale)
 
 
 @plant
