@@ -24,6 +24,7 @@ from threefs.rpc.methods import PRESENCE
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2
 from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.health.scrubber import ScrubRate
 from threefs_storage.service import Storage
@@ -66,7 +67,12 @@ class StorageNode:
             NodeId(settings.node_id),
             settings.data_dir,
             disk,
-            EngineSettings(settings.full_ratio, settings.cached_records, settings.ballast_bytes),
+            EngineSettings(
+                settings.full_ratio,
+                settings.cached_records,
+                settings.ballast_bytes,
+                OverlayLimits(settings.deferred_bytes, settings.inline_bytes, settings.deferred_changes),
+            ),
             clock=clock,
             random=random,
             open_table=open_table,
@@ -94,6 +100,7 @@ class StorageNode:
             random=random,
             report=self._registration.report,
             scrub_rate=ScrubRate(settings.scrub_bytes_per_s, settings.scrub_interval_s),
+            fold_interval_s=settings.fold_interval_s,
         )
 
     async def start(self) -> None:

@@ -47,6 +47,7 @@ from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.overlay_folder import FOLD_INTERVAL_S, OverlayFolder
 from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.reads import MAX_ROWS, Reads
 from threefs_storage.chain.resync import Resync, inventory
@@ -86,6 +87,7 @@ class Storage:
         random: Random = RANDOM,
         report: Callable[[], None] = lambda: None,
         scrub_rate: ScrubRate | None = None,
+        fold_interval_s: float = FOLD_INTERVAL_S,
     ) -> None:
         """`report` sends a heartbeat at once, after a change of the targets."""
         self.trace = EventTrace(clock=clock)
@@ -102,6 +104,7 @@ class Storage:
         self._repair = Repair(self._craq, self._copies, clock=clock)
         self._resync = Resync(self._craq, self._repair, others, clock=clock)
         self._tombstone_collector = TombstoneCollector(self._craq, clock=clock)
+        self._overlay_folder = OverlayFolder(self._craq, fold_interval_s, clock=clock)
         self._scrubber = Scrubber(scrub_rate or ScrubRate(), Comparison(others, clock=clock), clock=clock)
         self._target_recovery = TargetRecovery(targets, clock=clock, report=report, on_return=self._restart_chain_tasks)
         self._room = PeerRoomQuery(others, clock=clock)
@@ -128,6 +131,7 @@ class Storage:
             self._repair.start(target)
         self._scrubber.start(self._targets)
         self._tombstone_collector.start(self._targets)
+        self._overlay_folder.start(self._targets)
         self._target_recovery.start()
 
     async def stop(self) -> None:
@@ -135,6 +139,7 @@ class Storage:
         await self._room.stop()
         await self._scrubber.stop()
         await self._tombstone_collector.stop()
+        await self._overlay_folder.stop()
         await self._repair.stop()
         await self._resync.stop()
         await self._pending_recovery.stop()

@@ -18,6 +18,10 @@ class Settings:
     log_level: str = "info"  # debug, info, warning or error
     full_ratio: float = 0.98  # of the disk: beyond it clients' writes are refused
     cached_records: int = 32_768  # per target
+    deferred_bytes: int = 64 << 10  # the largest change of a chunk that is kept in the record store; 0: none is
+    inline_bytes: int = 16 << 10  # the largest chunk that lies in the record store as a whole
+    deferred_changes: int = 128  # of a chunk, before it is rewritten
+    fold_interval_s: float = 10.0  # chunks that have not changed for so long are moved from the record store to blocks
     ballast_bytes: int = 16 << 20  # per target, held free so that a full disk can be tidied up
     scrub_bytes_per_s: int = 32 << 20  # at which everything is read and verified ...
     scrub_interval_s: float = 7 * 86_400.0  # ... once in so long

@@ -105,6 +105,7 @@ def test_nothing_is_found_where_nothing_was_turned(sample: Sample) -> None:
     asyncio.run(main())
     assert len(sample.contents) > 8
     assert any(record.pending for record in sample.records.values())
+    assert any(record.blobs for record in sample.records.values())
     assert any(record.entries for record in sample.records.values())
     assert any(record.committed and record.committed.removed for record in sample.records.values())
 

@@ -15,11 +15,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.records import Record
 
 from tests.harness import chunk_writer
-from tests.harness.chunk_engine import change, opened, put, read_all, read_range
+from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, read_all, read_range
 from tests.harness.chunk_machine import CHUNK_BYTES, Machine, simulate
 from tests.harness.small_disk import small_disk as mounted_disk
 from threefs.errors import NoSpace, ThreefsError, Unavailable
@@ -36,6 +37,8 @@ steps = st.one_of(
     st.tuples(st.just("commit"), chunks),
     st.tuples(st.just("commit"), chunks),
     st.tuples(st.just("drop"), chunks),
+    st.tuples(st.just("fold"), chunks),
+    st.tuples(st.just("crashed fold"), st.tuples(chunks, st.integers(0, 10))),
     st.tuples(st.just("power"), st.just(None)),
     st.tuples(st.just("kill"), st.just(None)),
     st.tuples(
@@ -56,6 +59,11 @@ def test_no_acknowledged_version_is_lost_whenever_the_power_fails(seed: int, pla
     simulate(seed, body)
 
 
+_STEPS = (
+    *("stage", "write", "write", "write", "commit", "commit", "drop", "fold", "crashed fold", "power", "kill", "crash"),
+)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_long_lives(seed: int) -> None:
     source = random.Random(seed)
@@ -68,9 +76,11 @@ def test_long_lives(seed: int) -> None:
 
     async def body(machine: Machine) -> None:
         for _ in range(80):
-            name = source.choice(["stage", "write", "write", "commit", "commit", "drop", "power", "kill", "crash"])
+            name = source.choice(_STEPS)
             todo = list({change[0]: change for change in (change() for _ in range(4))}.values())
-            argument: Any = {"stage": todo, "write": todo, "crash": (todo, source.randrange(25))}.get(name, todo[0][0])
+            fold = (todo[0][0], source.randrange(10))
+            arguments = {"stage": todo, "write": todo, "crash": (todo, source.randrange(25)), "crashed fold": fold}
+            argument: Any = arguments.get(name, todo[0][0])
             await step(machine, name, argument)
             await machine.check()
 
@@ -82,6 +92,10 @@ async def step(machine: Machine, name: str, argument: Any) -> None:
         machine.commit(argument)
     elif name == "drop":
         machine.drop(argument)
+    elif name == "fold":
+        await machine.together([machine.fold(argument)], None)
+    elif name == "crashed fold":
+        await machine.together([machine.fold(argument[0])], argument[1])
     elif name == "power":
         await machine.fail_power()
     elif name == "kill":
@@ -108,7 +122,7 @@ def test_a_block_is_not_reused_before_it_is_durably_given_up(ending: str, length
         await machine.together([machine.stage(ChunkId(8, 0), Kind.WRITE, 0, length)], machine.random.randrange(30))
 
     for seed in range(150):
-        simulate(seed, body)
+        simulate(seed, body, NO_OVERLAYS)
 
 
 def test_an_append_does_not_overwrite_a_dropped_one_that_a_crash_may_bring_back() -> None:
@@ -120,12 +134,55 @@ def test_an_append_does_not_overwrite_a_dropped_one_that_a_crash_may_bring_back(
         await machine.together([machine.stage(CHUNK, Kind.WRITE, 1000, 3000)], machine.random.randrange(30))
 
     for seed in range(150):
-        simulate(seed, body)
+        simulate(seed, body, NO_OVERLAYS)
 
 
-def in_engine(directory: Path, body: Callable[[ChunkEngine], Awaitable[None]]) -> None:
+def test_an_append_does_not_overwrite_bytes_that_were_cut_off() -> None:
+    """They are in the block still, and a crash may bring back the version that has them."""
+
+    async def body(machine: Machine) -> None:
+        await machine.stage(CHUNK, Kind.WRITE, 0, 3000)
+        machine.commit(CHUNK)
+        await machine.stage(CHUNK, Kind.TRUNCATE, 0, 1000)
+        machine.commit(CHUNK)
+        await machine.together([machine.stage(CHUNK, Kind.WRITE, 1000, 2000)], machine.random.randrange(30))
+
+    for seed in range(150):
+        simulate(seed, body, OverlayLimits(deferred_bytes=1000, inline_bytes=0))
+
+
+def test_a_fold_frees_the_old_block_only_when_it_is_durable() -> None:
+    async def body(machine: Machine) -> None:
+        await machine.stage(CHUNK, Kind.WRITE, 0, 100_000)
+        machine.commit(CHUNK)
+        await machine.stage(CHUNK, Kind.WRITE, 5, 100)
+        machine.commit(CHUNK)
+        other = machine.stage(ChunkId(8, 0), Kind.WRITE, 0, 100_000)
+        await machine.together([machine.fold(CHUNK), other], machine.random.randrange(30))
+
+    for seed in range(150):
+        simulate(seed, body, OverlayLimits())
+
+
+def test_a_fold_in_place_waits_until_the_commit_is_durable() -> None:
+    """Else a crash may bring back the version before, which shows what the fold has written over."""
+
+    async def body(machine: Machine) -> None:
+        await machine.stage(CHUNK, Kind.WRITE, 0, 100_000)
+        machine.commit(CHUNK)
+        await machine.stage(CHUNK, Kind.WRITE, 5000, 2000)
+        machine.commit(CHUNK)
+        await machine.together([machine.fold(CHUNK)], machine.random.randrange(30))
+
+    for seed in range(150):
+        simulate(seed, body, OverlayLimits())
+
+
+def in_engine(
+    directory: Path, body: Callable[[ChunkEngine], Awaitable[None]], settings: EngineSettings | None = None
+) -> None:
     async def main() -> None:
-        async with opened(directory) as engine:
+        async with opened(directory, settings) as engine:
             await body(engine)
 
     asyncio.run(main())
@@ -197,7 +254,7 @@ def test_a_full_disk_takes_no_client_writes_but_everything_else(small_disk: Path
         assert await read_all(engine, ChunkId(1, 1)) == data
         assert await read_all(engine, ChunkId(1, 0)) is None
 
-    in_engine(small_disk, fill)
+    in_engine(small_disk, fill, EngineSettings(overlay=NO_OVERLAYS))
     in_engine(small_disk, check)
 
 

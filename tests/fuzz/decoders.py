@@ -4,6 +4,7 @@ A decoder may answer, or raise an error of the one tree; anything else is a find
 """
 
 import contextlib
+import dataclasses
 import io
 import struct
 import tempfile
@@ -21,6 +22,7 @@ from threefs_meta.resolve import paths
 from threefs_meta.store import entry_codec
 from threefs_storage.engine import exactly_once as chunk_once
 from threefs_storage.engine import records as chunk_records
+from threefs_storage.engine.overlay import Overlay
 
 from threefs import routing, settings
 from threefs.checksums import crc32c
@@ -69,8 +71,9 @@ def _record() -> bytes:
     version = chunk_records.Version(
         5, 2, 10_000, 77, chunk_records.Block(16, 3), 4096, b"abcdabcdabcd", False, WriteIdentity(b"c" * 16, 1, 9)
     )
+    overlaid = dataclasses.replace(version, overlay=Overlay(_CHUNK, 9000).written(50, 100, 1).written(9500, 30, 2))
     entry = chunk_once.OnceEntry(b"c" * 16, 1, 9, 5, 10_000, 77)
-    return chunk_records.encode(_CHUNK, chunk_records.Record(version, version, (entry, entry), (entry,)))
+    return chunk_records.encode(_CHUNK, chunk_records.Record(version, overlaid, (entry, entry), (entry,)))
 
 
 def _resealed_record(body: bytes) -> object:

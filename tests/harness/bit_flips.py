@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.records import Block, Record, Version
 
-from tests.harness.chunk_engine import change, opened, put, update
+from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, update
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.kv.table import Table
@@ -27,7 +27,7 @@ class Sample:
     used: Path  # the same, for an engine to open
     pairs: dict[bytes, bytes] = field(default_factory=dict)  # rows of the record table
     records: dict[ChunkId, Record] = field(default_factory=dict)
-    contents: list[tuple[Version, bytes]] = field(default_factory=list)  # of committed and pending versions
+    contents: list[tuple[Version, bytes]] = field(default_factory=list)  # of versions that are in blocks
 
     def data_file(self, block: Block) -> Path:
         return self.used / "blocks" / f"{1 << block.bits >> 10}KiB.blocks"
@@ -37,7 +37,10 @@ async def build(directory: Path, dice: random.Random) -> Sample:
     """All that is in it was acknowledged."""
     source = directory / "source"
     sample = Sample(directory / "crashed", directory / "closed", directory / "used")
-    async with opened(source) as engine:
+    async with opened(source) as engine:  # small content and small changes, in the record store
+        for number, size in enumerate(SIZES[:4]):
+            await _fill(engine, ChunkId(6, number), size, dice)
+    async with opened(source, EngineSettings(overlay=NO_OVERLAYS)) as engine:
         gone = ChunkId(8, 0)
         await put(engine, gone, dice.randbytes(5000))
         await change(engine, gone, Kind.REMOVE)
@@ -68,7 +71,7 @@ async def _note_contents(engine: ChunkEngine, sample: Sample) -> None:
         assert record is not None
         sample.records[chunk] = record
         for version in (record.committed, record.pending):
-            if version is not None and version.block is not None:
+            if version is not None and version.block is not None and version.overlay is None:
                 into = memoryview(bytearray(version.length))
                 await engine.read_cold(version, 0, into)
                 sample.contents.append((version, bytes(into)))

@@ -13,11 +13,13 @@ from typing import Any
 
 from google.protobuf.message import Message
 from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.records import Record
 from threefs_storage.service import Storage
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
+from tests.harness.chunk_engine import NO_OVERLAYS
 from tests.harness.rpc import identity
 from threefs.background import cancel_and_wait
 from threefs.checksums import crc32c
@@ -147,8 +149,9 @@ class HookedPeers(ConnectionPool):
 class Replica:
     """One storage process of the chain."""
 
-    def __init__(self, node: int, directory: Path) -> None:
+    def __init__(self, node: int, directory: Path, overlay: OverlayLimits) -> None:
         self.node = node
+        self.settings = EngineSettings(overlay=overlay)
         self.target_id = target_of(node)
         self.directory = directory
         self.address = ""
@@ -164,7 +167,7 @@ class Replica:
 
     async def begin(self, routing: Routing) -> None:
         self.cluster = FakeCluster(routing)
-        self.targets = Targets(NodeId(self.node), self.directory, self.disk, EngineSettings())
+        self.targets = Targets(NodeId(self.node), self.directory, self.disk, self.settings)
         await self.targets.open(routing)
         self.target: Target = self.targets.by_id[self.target_id]
         self.target.leased_until = math.inf
@@ -194,7 +197,9 @@ class Replica:
     def state(self, chunk: ChunkId = CHUNK) -> Record:
         """What replicas have in common: all but the place on the disk."""
         record = self.record(chunk)
-        committed, pending = (v and dataclasses.replace(v, block=None) for v in (record.committed, record.pending))
+        committed, pending = (
+            v and dataclasses.replace(v, block=None, overlay=None) for v in (record.committed, record.pending)
+        )
         return dataclasses.replace(record, committed=committed, pending=pending)
 
     def committed(self, chunk: ChunkId = CHUNK) -> int:
@@ -211,8 +216,8 @@ class TestChain:
 
     __test__ = False
 
-    def __init__(self, directory: Path, replicas: int) -> None:
-        self.replicas = [Replica(n, directory / f"node-{n}") for n in range(1, replicas + 1)]
+    def __init__(self, directory: Path, replicas: int, overlay: OverlayLimits = NO_OVERLAYS) -> None:
+        self.replicas = [Replica(n, directory / f"node-{n}", overlay) for n in range(1, replicas + 1)]
         self.peers = ConnectionPool(RealNet(), identity("c" * 32))
         self.members: list[tuple[int, PublicState]] = [(r.node, SERVING) for r in self.replicas]
         self.version = 1
@@ -366,8 +371,10 @@ class TestChain:
 
 
 @asynccontextmanager
-async def chain_of(directory: Path, replicas: int = 3) -> AsyncIterator[TestChain]:
-    chain = TestChain(directory, replicas)
+async def chain_of(
+    directory: Path, replicas: int = 3, overlay: OverlayLimits = NO_OVERLAYS
+) -> AsyncIterator[TestChain]:
+    chain = TestChain(directory, replicas, overlay)
     try:
         await chain.start()
         yield chain

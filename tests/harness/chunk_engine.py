@@ -7,12 +7,16 @@ from pathlib import Path
 from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.exactly_once import OnceEntry
+from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import live_version
 from threefs_storage.engine.records import Version
 
 from threefs.checksums import crc32c
 from threefs.env.disk import RealDisk
 from threefs.ids import ChunkId, WriteIdentity
+
+#: All content is in blocks.
+NO_OVERLAYS = OverlayLimits(deferred_bytes=0)
 
 
 @asynccontextmanager

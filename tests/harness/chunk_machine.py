@@ -9,9 +9,10 @@ from typing import Any
 
 from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.overlay import BlobKey, OverlayLimits, range_of_blobs
+from threefs_storage.engine.records import Record, Version
 
-from tests.harness.chunk_engine import read_range
+from tests.harness.chunk_engine import NO_OVERLAYS, read_range
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.disk import SimDisk
 from tests.sim.loop import Process, SimLoop
@@ -25,6 +26,7 @@ CLIENT = bytes(range(16))
 #: Of an operation of the disk. A change needs two to six of them.
 _DELAY_S = (0.0, 2.0)
 _STEP_S = 0.3
+_LIMITS = (NO_OVERLAYS, OverlayLimits(), OverlayLimits(5000, 500, 3, 8000))
 
 
 @dataclass
@@ -43,11 +45,12 @@ class Model:
 class Machine:
     """Changes go through `stage`, `commit` and `drop`; `fail_power` checks that nothing acknowledged is lost."""
 
-    def __init__(self, loop: SimLoop, seed: int) -> None:
+    def __init__(self, loop: SimLoop, seed: int, limits: OverlayLimits | None = None) -> None:
         self.random = random.Random(seed)
         self.disk = SimDisk(loop, SeededRandom(seed), capacity_bytes=self.random.choice([1 << 40, 900_000]))
         self.disk.delay_s = _DELAY_S
         self.disk.cold = 0.3
+        self.limits = limits or self.random.choice(_LIMITS)
         self.full = 0  # changes that found no room
         self.models: dict[ChunkId, Model] = {}
         self.engine: ChunkEngine
@@ -60,7 +63,7 @@ class Machine:
             ChunkEngine.open(
                 Path("/target"),
                 self.disk,
-                EngineSettings(cached_records=4),
+                EngineSettings(cached_records=4, overlay=self.limits),
                 random=self.disk.random,
                 open_table=lambda path: open_table(self.disk, path),
             )
@@ -99,6 +102,13 @@ class Machine:
         if model is not None and model.pending_version:
             self.engine.drop_pending(chunk)
             model.pending, model.pending_version, model.acknowledged = None, 0, model.version
+
+    async def fold(self, chunk: ChunkId) -> None:
+        if chunk in self.engine.foldable:
+            try:
+                await self.engine.fold(chunk)
+            except NoSpace:
+                self.full += 1
 
     async def together(self, changes: list[Coroutine[Any, Any, None]], fail_after: int | None) -> None:
         """At the same time; after so many moments the process is killed, mostly by a power cut."""
@@ -139,8 +149,19 @@ class Machine:
             assert (pending.version if pending else 0) == model.pending_version
             assert await self._content(committed) == model.committed
             assert await self._content(pending) == model.pending
+        self._check_blobs()
         existing = sum(model.committed is not None for model in self.models.values())
         assert self.engine.space().chunks == existing
+
+    def _check_blobs(self) -> None:
+        """Blobs are those that records name."""
+        table, named = self.engine._store._table, 0
+        for chunk in self.models:
+            record = self.engine.record(chunk) or Record()
+            found = {BlobKey.number_of(key): len(data) for key, data in table.scan(*range_of_blobs(chunk))}
+            assert found == record.blobs
+            named += sum(found.values())
+        assert self.engine._store.blob_bytes == named
 
     async def _adopt(self, chunk: ChunkId, model: Model) -> None:
         """Take over what a power failure has left, if it is something that it may leave."""
@@ -163,12 +184,14 @@ class Machine:
         return await read_range(self.engine, version, 0, version.length)
 
 
-def simulate(seed: int, body: Callable[[Machine], Coroutine[Any, Any, None]]) -> None:
+def simulate(
+    seed: int, body: Callable[[Machine], Coroutine[Any, Any, None]], limits: OverlayLimits | None = None
+) -> None:
     """Run `body` with a machine that has been opened."""
     loop = SimLoop()
 
     async def main() -> None:
-        machine = Machine(loop, seed)
+        machine = Machine(loop, seed, limits)
         await machine.open()
         await body(machine)
 

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.disk import DISK_BYTES, SimDisk
@@ -34,5 +34,7 @@ def new_table() -> SimTable:
     return SimTable(SimDisk(SimLoop(), SeededRandom(1)), Rows())
 
 
-async def engine_on(disk: SimDisk, directory: Path = Path("/t")) -> ChunkEngine:
-    return await ChunkEngine.open(directory, disk, random=disk.random, open_table=lambda path: open_table(disk, path))
+async def engine_on(disk: SimDisk, directory: Path = Path("/t"), settings: EngineSettings | None = None) -> ChunkEngine:
+    return await ChunkEngine.open(
+        directory, disk, settings, random=disk.random, open_table=lambda path: open_table(disk, path)
+    )

@@ -1,10 +1,12 @@
 """What must be true of a cluster once it is at rest, looked at from outside."""
 
 from threefs_storage.chain.resync import row_of
+from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.records import Version
 from threefs_storage.target import Target
 
 from tests.sim.content import Content
+from tests.sim.version_bytes import assemble
 from tests.sim.world import World
 from threefs.checksums import crc32c
 from threefs.ids import ChunkId
@@ -54,19 +56,21 @@ def contents(world: World, target: Target) -> dict[ChunkId, State]:
         version = record.committed
         if version is not None:
             row = row_of(chunk, record)
-            content = _bytes(target, version)
+            content = _bytes(target, chunk, version)
             assert crc32c(content) == version.checksum, f"{chunk} at {target.target_id} fails its checksum"
             found[chunk] = (row.version, version.removed, version.length, row.digest, content)
     return found
 
 
-def _bytes(target: Target, version: Version) -> bytes:
-    if version.block is None:
-        return b""
-    file = target.engine._files.file(version.block)
-    content: Content = file.content  # type: ignore[attr-defined]
-    begin = version.block.slot << version.block.bits
-    return content.bytes_at(begin, version.length)
+def _bytes(target: Target, chunk: ChunkId, version: Version) -> bytes:
+    def of_block(begin: int, end: int) -> bytes:
+        assert version.block is not None
+        file = target.engine._files.file(version.block)
+        content: Content = file.content  # type: ignore[attr-defined]
+        return content.bytes_at((version.block.slot << version.block.bits) + begin, end - begin)
+
+    table = target.engine._store._table
+    return assemble(version, of_block, lambda number: table.get(BlobKey(chunk, number).encoded()) or b"")
 
 
 def _shown(state: State | None) -> str:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.records import Block, Record, Version, decode
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.content import Content
 from tests.sim.loop import KERNEL, PROCESS, Process, SimLoop
 from tests.sim.record_rows import Rows
+from tests.sim.version_bytes import assemble, shown_ranges
 from threefs.checksums import Buffer, crc32c
 from threefs.env.disk import DiskSpace, Write, run_to_completion
 from threefs.errors import Corrupt, DiskFailed, NoSpace
@@ -189,18 +191,28 @@ class SimDisk:
         found = self.copies()
         if not found:
             return None
-        path, _, version = found[random.below(len(found))]
-        return self.flip(random, path, version)
+        path, chunk, version = found[random.below(len(found))]
+        return self.flip(random, path, chunk, version)
 
-    def flip(self, random: SeededRandom, path: Path, version: Version) -> str:
+    def flip(self, random: SeededRandom, path: Path, chunk: ChunkId, version: Version) -> str:
         """Turn over one bit of that version in that store."""
-        block = version.block
-        assert block is not None
-        bit = random.below(version.length * 8) + (block.slot << block.bits) * 8
-        data = _data_file(path, block)
-        self.files[data].flip(bit)
+        ranges = shown_ranges(version)
+        begin, end, extent = ranges[random.below(len(ranges))]
+        bit = random.below((end - begin) * 8)
         self.rotten += 1
-        return f"bit {bit} of {data}"
+        if extent is None:
+            block = version.block
+            assert block is not None
+            bit += ((block.slot << block.bits) + begin) * 8
+            data = _data_file(path, block)
+            self.files[data].flip(bit)
+            return f"bit {bit} of {data}"
+        key = BlobKey(chunk, extent.blob)
+        bit += extent.blob_offset * 8
+        flipped = bytearray(self.tables[path].values[key.encoded()])
+        flipped[bit // 8] ^= 1 << bit % 8
+        self.tables[path].values[key.encoded()] = bytes(flipped)
+        return f"bit {bit} of {key} in {path}"
 
     def copies(self) -> list[tuple[Path, ChunkId, Version]]:
         """Committed content, by the store that it is in. Without fences: those of one file are chunks of the same name
@@ -208,19 +220,22 @@ class SimDisk:
         return [
             (path, ChunkId.of_key(key), version)
             for path, key, record in self._records()
-            if (version := record.committed) is not None and version.block is not None
+            if (version := record.committed) is not None and shown_ranges(version)
             if ChunkId.of_key(key).number != FENCE_CHUNK
         ]
 
-    def is_good(self, path: Path, version: Version) -> bool:
+    def is_good(self, path: Path, chunk: ChunkId, version: Version) -> bool:
         """Whether the bytes of a version are as they were written."""
-        block = version.block
-        assert block is not None
-        content = self.files.get(_data_file(path, block))
-        return (
-            content is not None
-            and crc32c(content.bytes_at(block.slot << block.bits, version.length)) == version.checksum
-        )
+
+        def of_block(begin: int, end: int) -> bytes:
+            assert version.block is not None
+            content = self.files.get(_data_file(path, version.block))
+            place = (version.block.slot << version.block.bits) + begin
+            return b"" if content is None else content.bytes_at(place, end - begin)
+
+        values = self.tables[path].values
+        content = assemble(version, of_block, lambda number: values.get(BlobKey(chunk, number).encoded(), b""))
+        return crc32c(content) == version.checksum
 
     def rot_record(self, random: SeededRandom) -> str | None:
         """Flip one bit of a record. Where, if there is any."""

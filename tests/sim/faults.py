@@ -388,9 +388,7 @@ class Faults:
         return all(len(chain.serving) > 1 for chain in routing.chains.values())
 
     def _damaged(self) -> bool:
-        return not all(
-            disk.is_good(path, version) for disk in self._world.disks.values() for path, _, version in disk.copies()
-        )
+        return not all(disk.is_good(*copy) for disk in self._world.disks.values() for copy in disk.copies())
 
     def _wipe(self, host: str) -> Callable[[], Any] | None:
         if not self._runs(host) or not self._spare(host):
@@ -467,12 +465,14 @@ class Faults:
             (disk, path, other)
             for disk in disks.values()
             for path, number, other in disk.copies()
-            if number == chunk and (other.version, other.length, other.checksum) == same and disk.is_good(path, other)
+            if number == chunk
+            and (other.version, other.length, other.checksum) == same
+            and disk.is_good(path, chunk, other)
         ]
         self._world.rotted = True
         for _ in range(self._dice.below(max(1, len(good)))):
             disk, path, other = good.pop(self._dice.below(len(good)))
-            self._world.tell(f"-- {disk.flip(self._dice, path, other)} flips")
+            self._world.tell(f"-- {disk.flip(self._dice, path, chunk, other)} flips")
         return lambda: None
 
     def _blackout(self) -> Callable[[], Any]:

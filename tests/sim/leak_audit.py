@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from threefs_client.context import ClientContext
 from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.overlay import BlobKey, range_of_blobs
 from threefs_storage.engine.records import Block
 from threefs_storage.node import StorageNode
 
@@ -64,6 +65,7 @@ def _dead(node: StorageNode) -> Iterator[str]:
         storage._target_recovery,
         storage._repair,
         storage._tombstone_collector,
+        storage._overlay_folder,
     )
     running = {
         f"pending recovery of target {target}": task for target, task in storage._pending_recovery._tasks.items()
@@ -85,6 +87,14 @@ def _memory(node: StorageNode) -> Iterator[str]:
         yield f"counts payload in flight: {held} bytes (I20)"
 
 
+def _unnamed_blobs(engine: ChunkEngine) -> Iterator[str]:
+    """Blobs are those that records name. The blobs of a damaged record stay until it is replaced."""
+    for chunk, record in engine.inventory(None, 1 << 20):
+        numbers = {BlobKey.number_of(key) for key, _ in engine._store._table.scan(*range_of_blobs(chunk))}
+        if record is not None and numbers != record.blobs.keys():
+            yield f"has other blobs of {chunk} than its record names: {sorted(numbers)}, not {sorted(record.blobs)}"
+
+
 def _space(engine: ChunkEngine, rotten_records: int) -> Iterator[str]:
     """Blocks that are in use are those that records name, each by one. The blocks of a record that could not be read
     any more are free only after the next start."""
@@ -93,6 +103,7 @@ def _space(engine: ChunkEngine, rotten_records: int) -> Iterator[str]:
         if record is not None:
             blocks = {version.block for version in (record.committed, record.pending) if version is not None}
             named.update(block for block in blocks if block is not None)
+    yield from _unnamed_blobs(engine)
     for block, count in named.items():
         if count > 1:
             yield f"has several records that name {block}: {count}"

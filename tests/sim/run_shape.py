@@ -41,7 +41,8 @@ _MAX_AGE_MIN = 300
 
 def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     theme = THEMES[dice.below(len(THEMES))]
-    size, load = replace(_size(dice, theme), age_min=_age_min(SeededRandom(seed, "age"))), _load(dice, theme)
+    size, load = _size(dice, theme), _load(dice, theme)
+    size = replace(_deferring(SeededRandom(seed, "deferred"), size), age_min=_age_min(SeededRandom(seed, "age")))
     more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):
         return with_more(MORE[more.below(len(MORE))], size, load)
@@ -89,6 +90,19 @@ def _size(dice: SeededRandom, theme: str) -> Size:
         calls=3 + dice.below(6) if theme == "narrow" else 4096,
         inflight_bytes=(1 + dice.below(2)) << 20 if theme == "narrow" else 256 << 20,
         doubt=dice.uniform(0.0, 0.06) if theme == "locks" or dice.chance(0.2) else 0.0,
+    )
+
+
+def _deferring(dice: SeededRandom, size: Size) -> Size:
+    """Which changes are deferred, drawn apart. Content mostly has some hundred bytes."""
+    if dice.chance(0.2):
+        return size
+    return replace(
+        size,
+        deferred_bytes=(100, 400, 4 << 10, 64 << 10)[dice.below(4)],
+        inline_bytes=(0, 100, 400, 16 << 10)[dice.below(4)],
+        deferred_changes=(1, 3, 8, 128)[dice.below(4)],
+        fold_s=dice.uniform(0.1, 3.0),
     )
 
 

@@ -386,8 +386,8 @@ class _Stage(FileLines):
 
     async def _flip(self, host: str) -> None:
         disk = self._world.disks[host]
-        ((path, _, version),) = [copy for copy in disk.copies() if copy[1] == self._chunk]
-        self._world.tell(f"-- {disk.flip(self._world.dice, path, version)} flips")
+        (copy,) = [copy for copy in disk.copies() if copy[1] == self._chunk]
+        self._world.tell(f"-- {disk.flip(self._world.dice, *copy)} flips")
 
     async def _cold(self, host: str, share: str) -> None:
         self._world.disks[host].cold = float(share)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threefs_storage.engine.engine import EngineSettings
 
-from tests.harness.chunk_engine import put, read_all
+from tests.harness.chunk_engine import NO_OVERLAYS, put, read_all
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated_disk import engine_on
 from tests.sim.disk import SimDisk, SimFile
@@ -214,9 +215,22 @@ def test_a_share_of_reads_finds_nothing_in_memory() -> None:
     with_disk(body)
 
 
-def test_rot_of_content_is_in_bytes_that_are_in_use() -> None:
+def test_rot_of_a_small_change_is_in_its_blob() -> None:
     async def body(disk: SimDisk) -> None:
         engine = await engine_on(disk)
+        await put(engine, ChunkId(1, 0), bytes(1000))
+        where = disk.rot_content(disk.random)
+        assert where is not None and "BlobKey" in where
+        with pytest.raises(CorruptChunk):
+            await read_all(engine, ChunkId(1, 0))
+
+    for seed in range(10):
+        with_disk(body, seed)
+
+
+def test_rot_of_content_is_in_bytes_that_are_in_use() -> None:
+    async def body(disk: SimDisk) -> None:
+        engine = await engine_on(disk, settings=EngineSettings(overlay=NO_OVERLAYS))
         assert disk.rot(disk.random) is None, "there is nothing yet"
         chunks = [ChunkId(1, number) for number in range(3)]
         for chunk in chunks:

@@ -61,6 +61,10 @@ class Size:
     inflight_bytes: int = 256 << 20  # ... and of them so much payload
     key: str = ""  # of the cluster; everybody proves to know it
     local_stores: bool = False  # of the one manager and the one meta service, on disks of their own
+    deferred_bytes: int = 0  # the largest change that is kept in the record store; 0: none is
+    inline_bytes: int = 0  # the largest content without a block
+    deferred_changes: int = 128  # of a chunk, before it is rewritten
+    fold_s: float = 1.0  # from one visit to changed chunks to the next
     lockers: int = 0  # clients that count in one file, one at a time, under its lock
     age_min: int = 0  # logical time of the chains when the load begins: versions and stamps are made of it
 
@@ -269,6 +273,10 @@ class World:
             host=process.host,
             port=PORT,
             ballast_bytes=0,
+            deferred_bytes=self.size.deferred_bytes,
+            inline_bytes=self.size.inline_bytes,
+            deferred_changes=self.size.deferred_changes,
+            fold_interval_s=self.size.fold_s,
             scrub_bytes_per_s=64 << 20,
             scrub_interval_s=self.size.scrub_s,
         )

@@ -188,7 +188,7 @@ class Reads:
             version = await self._committed(target, chain_version, chunk, deadline)
             if version is None or version.removed:
                 return (_NOT_FOUND, 0, 0, 0)
-            if version.lost and version.block is None:
+            if version.lost and not version.has_bytes:
                 raise ChunkLost
             length = min(len(into), version.length - offset)
             if length <= 0:
@@ -249,7 +249,7 @@ def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> 
             return (_NOT_FOUND, 0, 0, 0)
         length = version.length - offset
         if length < len(into):
-            if version.lost and version.block is None:
+            if version.lost and not version.has_bytes:
                 raise ChunkLost
             if length <= 0:
                 return (_OK, 0, 0, version.version)

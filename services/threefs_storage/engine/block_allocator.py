@@ -91,6 +91,9 @@ class BlockAllocator:
     def pin(self, slot: int) -> None:
         self._pins[slot] = self._pins.get(slot, 0) + 1
 
+    def is_pinned(self, slot: int) -> bool:
+        return slot in self._pins
+
     def unpin(self, slot: int) -> None:
         count = self._pins[slot] - 1
         if count:

@@ -74,6 +74,10 @@ class BlockFiles:
                     slot = allocator.take(durable)
         return Block(bits, slot)
 
+    def is_pinned(self, block: Block) -> bool:
+        """Whether a read uses the block."""
+        return self._allocators[block.bits].is_pinned(block.slot)
+
     def free(self, block: Block, number: int) -> None:
         """Free a block with table write `number`. It is reused when that is durable and no read has it pinned."""
         self._allocators[block.bits].free(block.slot, number)
@@ -106,6 +110,13 @@ class BlockFiles:
         """Bytes that clients' writes may take; negative if a part of the reserve is in use."""
         space = self._disk.space(self._directory)
         return space.free_bytes + self.unused_bytes() + self._freed_bytes() - self._reserved_bytes(space)
+
+    def has_room_beside(self, length: int, *, reserve: bool) -> bool:
+        """Whether that many bytes may be written beside the files. With `reserve`, half of the reserve of the disk may
+        be used; the other half is for blocks and records."""
+        space = self._disk.space(self._directory)
+        kept_free = self._reserved_bytes(space)
+        return space.free_bytes - length >= (kept_free // 2 if reserve else kept_free)
 
     def _freed_bytes(self) -> int:
         """Bytes that will be unused when the table is flushed."""

@@ -1,6 +1,10 @@
-"""Reading a version's bytes, verified against its checksums."""
+"""Reading a version's bytes, verified against its checksums.
 
-from collections.abc import Callable
+The checksums of a version are those of its content, wherever the bytes lie: a checksum block that is partly in a block
+and partly in blobs is put together, then verified as one.
+"""
+
+from collections.abc import Callable, Sequence
 
 import google_crc32c
 import numpy as np
@@ -8,10 +12,11 @@ import numpy as np
 from threefs.checksums import crc32c
 from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, is_aligned
-from threefs.errors import ChunkLost, CorruptChunk, DiskFailed, InvalidArgument
+from threefs.errors import ChunkLost, Corrupt, CorruptChunk, DiskFailed, InvalidArgument
 from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.content_plan import covering, expected_checksum
 from threefs_storage.engine.ghost_cache import GhostCache
+from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.records import Block, Version
 from threefs_storage.engine.scratch import Scratch
 
@@ -24,15 +29,21 @@ _value = google_crc32c.value
 _frombuffer = np.frombuffer
 _U8 = np.dtype(np.uint8)
 
+#: Where bytes of a blob lie in a range, and the bytes.
+_Piece = tuple[int, memoryview]
+
 
 class ChunkReader:
     def __init__(
         self,
         files: BlockFiles,
         buffers: BufferPool,
+        blob: Callable[[BlobKey], bytes | None],
         on_unreadable: Callable[[Block, DiskFailed], None] = lambda block, error: None,
     ) -> None:
+        """`blob` reads a blob from the record store."""
         self._files = files
+        self._blob = blob
         self._on_unreadable = on_unreadable
         self._buffers = buffers
         self._scratch = Scratch(buffers, SCRATCH_BYTES)
@@ -49,6 +60,7 @@ class ChunkReader:
         mask = version.checksum_block_bytes - 1
         if (
             block is None
+            or version.overlay is not None
             or end == offset
             or offset & mask
             or (end & mask and end != version.length)
@@ -71,56 +83,110 @@ class ChunkReader:
         `past_cache` the bytes come from the disk itself.
         """
         _check_range(version, offset, into)
-        block = version.block
-        if block is None or not len(into):
+        if not version.has_bytes or not len(into):
             return _read_nothing(version, into)
         begin, end = covering(version, offset, len(into))
         size = end - begin
-        direct = past_cache or (size >= DIRECT_FROM_BYTES and not self._ghosts.note_read(version, begin))
+        # Now: once this waits, another version may take the place of this one, and its blobs are removed.
+        pieces = self._pieces(version, begin, end)
+        base = _base_needed(version, begin, end)
+        direct = base > 0 and (past_cache or (base >= DIRECT_FROM_BYTES and not self._ghosts.note_read(version, begin)))
         exact = size == len(into)
         scratch: memoryview | None = None
-        self._files.pin(block)
+        block = version.block
+        if block is not None:
+            self._files.pin(block)
         try:
-            if not exact or (direct and not is_aligned(into)):
+            if not exact or (direct and (base < size or not is_aligned(into))):
                 scratch = await self._scratch.take(size)
             target = into if scratch is None else scratch[: _padded(size) if direct else size]
-            place = (block.slot << block.bits) + begin
-            try:
-                found = await self._files.file(block).read(place, target, direct=direct)
-            except DiskFailed as error:
-                self._on_unreadable(block, error)
-                raise
-            if found < size:
-                raise _corrupt(version, begin, end)
+            if base and block is not None:
+                await self._read_block(version, block, begin, target[: _padded(base) if direct else base], base, direct)
+            _lay(target, base, size, pieces)
             checksum = _verified(version, begin, target[:size])
             if scratch is None:
                 return checksum
             into[:] = target[offset - begin : offset - begin + len(into)]
         finally:
-            self._files.unpin(block)
+            if block is not None:
+                self._files.unpin(block)
             if scratch is not None:
                 self._scratch.give(scratch, size)
         return checksum if exact else crc32c(into)
 
+    async def _read_block(
+        self, version: Version, block: Block, begin: int, into: memoryview, length: int, direct: bool
+    ) -> None:
+        try:
+            found = await self._files.file(block).read((block.slot << block.bits) + begin, into, direct=direct)
+        except DiskFailed as error:
+            self._on_unreadable(block, error)
+            raise
+        if found < length:
+            raise _corrupt(version, begin, begin + length)
+
     def _read_part(self, version: Version, offset: int, into: memoryview) -> int | None:
-        """Like `read`, for a range that begins or ends within a checksum block."""
+        """Like `read`, for a version with an overlay, or a range that begins or ends within a checksum block."""
         _check_range(version, offset, into)
-        block = version.block
-        if block is None or not len(into):
+        if not version.has_bytes or not len(into):
             return _read_nothing(version, into)
         begin, end = covering(version, offset, len(into))
-        if end - begin >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, begin):
+        base = _base_needed(version, begin, end)
+        if base >= DIRECT_FROM_BYTES and not self._ghosts.cached(version, begin):
             return None
-        scratch = self._buffers.take(end - begin)
+        size = end - begin
+        if size == len(into):
+            return self._assemble_now(version, begin, base, into)
+        scratch = self._buffers.take(size)
         try:
-            target = scratch[: end - begin]
-            if self._files.file(block).read_now((block.slot << block.bits) + begin, target) < len(target):
+            target = scratch[:size]
+            if self._assemble_now(version, begin, base, target) is None:
                 return None
-            _verified(version, begin, target)
             into[:] = target[offset - begin : offset - begin + len(into)]
         finally:
             self._buffers.give(scratch)
         return crc32c(into)
+
+    def _assemble_now(self, version: Version, begin: int, base: int, target: memoryview) -> int | None:
+        """Fill `target` with whole checksum blocks from `begin` on, of which the block has the first `base` bytes.
+        Returns their CRC32C, or None if they are not in memory."""
+        block = version.block
+        if base and block is not None:
+            place = (block.slot << block.bits) + begin
+            if self._files.file(block).read_now(place, target[:base]) < base:
+                return None
+        _lay(target, base, len(target), self._pieces(version, begin, begin + len(target)))
+        return _verified(version, begin, target)
+
+    def _pieces(self, version: Version, begin: int, end: int) -> list[_Piece]:
+        """The bytes of a range that are in blobs. Raises CorruptChunk."""
+        overlay = version.overlay
+        if overlay is None:
+            return []
+        pieces = []
+        for extent in overlay.within(begin, end):
+            try:
+                data = self._blob(BlobKey(overlay.chunk, extent.blob))
+            except Corrupt as error:
+                raise CorruptChunk(error.message) from error
+            if data is None or len(data) != extent.blob_bytes:
+                raise _corrupt(version, extent.offset, extent.end)
+            part = memoryview(data)[extent.blob_offset : extent.blob_offset + extent.length]
+            pieces.append((extent.offset - begin, part))
+        return pieces
+
+
+def _base_needed(version: Version, begin: int, end: int) -> int:
+    """How many bytes of the block, from `begin` on, a read of this range needs."""
+    return end - begin if version.overlay is None else version.overlay.base_needed(begin, end)
+
+
+def _lay(target: memoryview, base: int, size: int, pieces: Sequence[_Piece]) -> None:
+    """Complete a range whose first `base` bytes have been read from the block."""
+    if base < size:
+        target[base:size] = bytes(size - base)
+    for place, data in pieces:
+        target[place : place + len(data)] = data
 
 
 def _verified(version: Version, begin: int, data: memoryview) -> int:

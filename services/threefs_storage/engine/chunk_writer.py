@@ -1,15 +1,23 @@
-"""Writing the content of a new version into a block."""
+"""Writing the content of a new version: into its overlay, into a new block, or behind the content of its block."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from threefs.checksums import CRC_BYTES, block_crcs, checksum_block_bytes, combine, crc32c
+from threefs.checksums import CRC_BYTES, Buffer, block_crcs, checksum_block_bytes, combine, crc32c
 from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, File, Write, is_aligned
 from threefs.errors import ChecksumMismatch, CorruptChunk, DiskFailed, NoSpace
 from threefs_storage.engine.block_files import BlockFiles, block_bits
 from threefs_storage.engine.chunk_reader import DIRECT_FROM_BYTES, ChunkReader
-from threefs_storage.engine.content_plan import ContentPlan, Kind, Update, extended_checksums
+from threefs_storage.engine.content_plan import (
+    ContentPlan,
+    Kind,
+    Update,
+    changed_checksums,
+    partly_kept_blocks,
+    replacement,
+)
+from threefs_storage.engine.overlay import BlobKey, Extent, Overlay
 from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.records import Block, Version
 from threefs_storage.engine.scratch import Scratch
@@ -22,13 +30,14 @@ SCRATCH_BYTES = 128 << 20
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A version with its content in a block. The group commit makes it durable, and does the writes of small
-    content."""
+    """A version with its content. The group commit makes it durable: it does the writes of small content to a block,
+    and writes the blobs with the record."""
 
     version: Version
     file: File | None = None
     writes: Sequence[Write] = field(default=())
     fresh: Block | None = None  # the block that was taken for it
+    blobs: Mapping[BlobKey, bytes] = field(default_factory=dict)
 
 
 class ChunkWriter:
@@ -42,24 +51,146 @@ class ChunkWriter:
         #: bytes must not be overwritten.
         self.torn: set[Block] = set()
 
-    async def write(self, old: Version | None, update: Update, plan: ContentPlan, payload: memoryview) -> Written:
-        """Raises ChecksumMismatch (of the payload), NoSpace, CorruptChunk (of the old content), DiskFailed."""
+    async def write(
+        self, blob: BlobKey, old: Version | None, update: Update, plan: ContentPlan, payload: memoryview
+    ) -> Written:
+        """`blob` is free for it. Raises ChecksumMismatch (of the payload), NoSpace, CorruptChunk (of the old content),
+        DiskFailed."""
         size = checksum_block_bytes(update.chunk_bytes)
         if plan.length == 0:
             removed = update.kind == Kind.REMOVE or update.removed
             return Written(_version(update, 0, b"", 0, None, size, removed))
         if not plan.whole and len(payload) and crc32c(payload) != update.checksum:
             raise _mismatch(update)
+        reserve = _may_use_reserve(old, update, plan)
+        if plan.whole:
+            return await self._write_whole(blob, old, update, plan, payload, reserve)
+        deferred = self._deferred(blob, old, plan, size, reserve)
+        if deferred is not None:
+            return await self._defer(blob, old, deferred, update, plan, payload)
         if old is not None and self._can_append(old, plan, size):
             return await self._append(old, update, plan, payload)
-        if plan.whole:
-            return await self._write_new_block(old, update, plan, payload)
         content = await self._scratch.take(plan.length)
         try:
             await self._assemble(old, plan, payload, content[: plan.length])
-            return await self._write_new_block(old, update, plan, content[: plan.length])
+            return await self._write_whole(blob, old, update, plan, content[: plan.length], reserve)
         finally:
             self._scratch.give(content, plan.length)
+
+    async def fold(self, blob: BlobKey, version: Version) -> Written:
+        """Write the content of a committed version with an overlay to where it should be without one. The content stays
+        the same. The record of the version must be durable, for its block may be written in place: where extents hide
+        it, and behind its base. Raises as `write` does."""
+        if self._can_fold_in_place(version):
+            return await self._fold_in_place(version)
+        length = version.length
+        content = await self._scratch.take(length)
+        try:
+            await self._read_old(version, 0, content[:length])
+            whole = ContentPlan(length, 0, 0, length)
+            return await self._write_whole(blob, None, replacement(version), whole, content[:length], reserve=False)
+        finally:
+            self._scratch.give(content, length)
+
+    def should_fold_first(self, version: Version, update: Update) -> bool:
+        """Whether this small change would bring the overlay of the version beyond its bounds, and a fold costs less
+        than a new block."""
+        limits, overlay = self._store.limits, version.overlay
+        if overlay is None or update.kind != Kind.WRITE or update.length > limits.deferred_bytes or version.lost:
+            return False
+        if len(overlay.extents) + 2 <= limits.extents and overlay.stored_bytes + update.length <= limits.stored_bytes:
+            return False
+        more = overlay.written(update.offset, update.length, 0)  # a number that no blob has
+        is_full = len(more.extents) > limits.extents or more.stored_bytes > limits.stored_bytes
+        return is_full and self._can_fold_in_place(version)
+
+    def _can_fold_in_place(self, version: Version) -> bool:
+        """A reader of an earlier version may still need what the extents hide of the block."""
+        block = version.block
+        return (
+            block is not None
+            and self._store.limits.inline_bytes < version.length <= 1 << block.bits
+            and (version.length == version.base_length or block not in self.torn)
+            and not self._files.is_pinned(block)
+        )
+
+    async def _fold_in_place(self, version: Version) -> Written:
+        block, overlay, base = version.block, version.overlay, version.base_length
+        assert block is not None and overlay is not None
+        file, place = self._files.file(block), block.slot << block.bits
+        folded = replace(version, overlay=None)
+        writes: list[Write] = []
+        for begin, end in overlay.covered(0, base):
+            content = bytearray(end - begin)
+            await self._read_old(version, begin, memoryview(content))
+            writes.append((place + begin, [content]))
+        if base == version.length:
+            return Written(folded, file, writes)
+        moved = await self._scratch.take(version.length - base)
+        try:
+            tail = moved[: version.length - base]
+            await self._read_old(version, base, tail)
+            if len(tail) < DIRECT_FROM_BYTES:
+                writes.append((place + base, [bytes(tail)]))
+            else:
+                await self._write_behind(folded, place + base, [tail])
+        finally:
+            self._scratch.give(moved, version.length - base)
+        return Written(folded, file, writes)
+
+    def _deferred(
+        self, blob: BlobKey, old: Version | None, plan: ContentPlan, size: int, reserve: bool
+    ) -> Overlay | None:
+        """The overlay of the new version; None if the change cannot be deferred."""
+        limits = self._store.limits
+        if not limits.deferred_bytes or plan.payload > limits.deferred_bytes:
+            return None
+        if old is None:
+            overlay = Overlay(blob.chunk, 0)
+        elif old.lost or old.checksum_block_bytes != size or _outgrows_block(old, plan):
+            return None
+        else:
+            overlay = (old.overlay or Overlay(blob.chunk, old.base_length)).cut(plan.length)
+        overlay = overlay.written(plan.offset, plan.payload, blob.number)
+        if len(overlay.extents) > limits.extents or overlay.stored_bytes > limits.stored_bytes:
+            return None
+        return overlay if self._files.has_room_beside(plan.payload, reserve=reserve) else None
+
+    async def _defer(
+        self,
+        blob: BlobKey,
+        old: Version | None,
+        overlay: Overlay,
+        update: Update,
+        plan: ContentPlan,
+        payload: memoryview,
+    ) -> Written:
+        """Keep the change in the record store."""
+        size = checksum_block_bytes(update.chunk_bytes)
+        kept: dict[int, bytes] = {}
+        if old is not None:
+            for number in partly_kept_blocks(old.length, size, plan):
+                kept[number] = await self._read_old_block(old, number * size, size)
+        crcs, checksum = changed_checksums(old, size, plan, payload, kept)
+        block = old.block if old is not None else None
+        if old is not None and block is not None and overlay.base_length < old.base_length:
+            self.torn.add(block)  # a crash may bring back the version with the bytes that are cut off
+        needed = None if block is not None and overlay == Overlay(blob.chunk, plan.length) else overlay
+        version = _version(update, plan.length, crcs, checksum, block, size, overlay=needed)
+        return Written(version, blobs={blob: bytes(payload)} if len(payload) else {})
+
+    async def _read_old_block(self, old: Version, begin: int, size: int) -> bytes:
+        """The old content of a checksum block, verified."""
+        content = bytearray(min(size, old.length - begin))
+        await self._read_old(old, begin, memoryview(content))
+        return bytes(content)
+
+    async def _read_old(self, old: Version, begin: int, into: memoryview) -> None:
+        if self._reader.read(old, begin, into) is None:
+            try:
+                await self._reader.read_cold(old, begin, into)
+            except DiskFailed as error:  # one place cannot be read, the rest of the disk may be good
+                raise CorruptChunk(error.message) from error
 
     def _can_append(self, old: Version, plan: ContentPlan, size: int) -> bool:
         block = old.block
@@ -72,38 +203,69 @@ class ChunkWriter:
         )
 
     async def _append(self, old: Version, update: Update, plan: ContentPlan, payload: memoryview) -> Written:
-        """Write into the block of the committed version, after its bytes: they and their checksums stay valid."""
+        """Write into the block of the committed version, behind its bytes: they and their checksums stay valid. What
+        the overlay has behind them moves there, too."""
         block = old.block
         assert block is not None
-        zeros = bytes(plan.length - old.length - len(payload))
-        crcs, checksum = extended_checksums(old, zeros, payload)
-        version = _version(update, plan.length, crcs, checksum, block, old.checksum_block_bytes)
-        if plan.length == old.length:
+        size, base = old.checksum_block_bytes, old.base_length
+        crcs, checksum = changed_checksums(old, size, plan, payload, {})
+        overlay = None if old.overlay is None else _clipped(replace(old.overlay, base_length=plan.length), base)
+        version = _version(update, plan.length, crcs, checksum, block, size, overlay=overlay)
+        if plan.length == base:
             return Written(version)
-        file, place = self._files.file(block), (block.slot << block.bits) + old.length
-        parts = [part for part in (zeros, payload) if len(part)]
-        if plan.length - old.length < DIRECT_FROM_BYTES:
+        zeros = bytes(plan.length - old.length - len(payload))
+        place = (block.slot << block.bits) + base
+        if old.length == base:
+            return await self._write_behind(version, place, [part for part in (zeros, payload) if len(part)])
+        moved = await self._scratch.take(old.length - base)
+        try:
+            tail = moved[: old.length - base]
+            await self._read_old(old, base, tail)
+            first = bytes(tail) if plan.length - base < DIRECT_FROM_BYTES else tail  # small parts are written later
+            parts = [first, *(part for part in (zeros, payload) if len(part))]
+            return await self._write_behind(version, place, parts)
+        finally:
+            self._scratch.give(moved, old.length - base)
+
+    async def _write_behind(self, version: Version, place: int, parts: Sequence[Buffer]) -> Written:
+        """Write these parts into the block of the version. Small ones are left to the group commit."""
+        assert version.block is not None
+        file = self._files.file(version.block)
+        if sum(map(len, parts)) < DIRECT_FROM_BYTES:
             return Written(version, file, [(place, parts)])
-        if zeros or place % DIRECT_BYTES:
+        if len(parts) > 1 or place % DIRECT_BYTES:
             await file.write(place, parts)
         else:
-            await self._write_large(file, place, payload)
+            await self._write_large(file, place, memoryview(parts[0]))
         return Written(version, file)
 
+    async def _write_whole(
+        self, blob: BlobKey, old: Version | None, update: Update, plan: ContentPlan, content: memoryview, reserve: bool
+    ) -> Written:
+        """Small content has no block."""
+        limits = self._store.limits
+        if (
+            not limits.deferred_bytes
+            or len(content) > limits.inline_bytes
+            or not self._files.has_room_beside(len(content), reserve=reserve)
+        ):
+            return await self._write_new_block(old, update, plan, content, reserve)
+        size = checksum_block_bytes(update.chunk_bytes)
+        crcs, checksum = _checksums(update, plan, content, size)
+        overlay = Overlay(blob.chunk, 0).written(0, len(content), blob.number)
+        version = _version(update, plan.length, crcs, checksum, None, size, overlay=overlay)
+        return Written(version, blobs={blob: bytes(content)})
+
     async def _write_new_block(
-        self, old: Version | None, update: Update, plan: ContentPlan, content: memoryview
+        self, old: Version | None, update: Update, plan: ContentPlan, content: memoryview, reserve: bool
     ) -> Written:
         """Write into a new block."""
         size = checksum_block_bytes(update.chunk_bytes)
-        crcs = block_crcs(content, size)
-        checksum = combine(crcs, size, (len(content) - 1) % size + 1)
-        if plan.whole and checksum != update.checksum:
-            raise _mismatch(update)
+        crcs, checksum = _checksums(update, plan, content, size)
         bits = block_bits(len(content))
         if old is not None and old.length and plan.appends(old.length):
             bits = max(bits, min(block_bits(update.chunk_bytes), block_bits(_GROWTH_FACTOR * len(content))))
-        shrinks = old is not None and len(content) <= old.length and update.kind == Kind.TRUNCATE
-        block = await self._take_block(bits, reserve=update.admitted or update.kind == Kind.REPLACE or shrinks)
+        block = await self._take_block(bits, reserve=reserve)
         version = _version(update, plan.length, crcs, checksum, block, size)
         file, place = self._files.file(block), block.slot << block.bits
         if len(content) < DIRECT_FROM_BYTES:
@@ -121,11 +283,7 @@ class ChunkWriter:
         keep = plan.keep
         if keep:
             assert old is not None
-            if self._reader.read(old, 0, content[:keep]) is None:
-                try:
-                    await self._reader.read_cold(old, 0, content[:keep])
-                except DiskFailed as error:  # one place cannot be read, the rest of the disk may be good
-                    raise CorruptChunk(error.message) from error
+            await self._read_old(old, 0, content[:keep])
         content[keep:] = bytes(plan.length - keep)
         content[plan.offset : plan.offset + len(payload)] = payload
 
@@ -172,8 +330,41 @@ def lost_version(update: Update) -> Version:
     return replace(version, lost=True)
 
 
+def _may_use_reserve(old: Version | None, update: Update, plan: ContentPlan) -> bool:
+    """Whether the reserve of the disk may be used: a predecessor has the change already, or it makes room."""
+    shrinks = old is not None and plan.length <= old.length and update.kind == Kind.TRUNCATE
+    return update.admitted or update.kind == Kind.REPLACE or shrinks
+
+
+def _outgrows_block(old: Version, plan: ContentPlan) -> bool:
+    """Whether the content is cut so far that it needs only a smaller block."""
+    return old.block is not None and plan.length < old.length and block_bits(plan.length) < old.block.bits
+
+
+def _clipped(overlay: Overlay, length: int) -> Overlay | None:
+    """The overlay without its extents from `length` on; None if none is left, and the block has all bytes before."""
+    extents: tuple[Extent, ...] = tuple(overlay.within(0, length))
+    return replace(overlay, extents=extents) if extents else None
+
+
+def _checksums(update: Update, plan: ContentPlan, content: memoryview, size: int) -> tuple[bytes, int]:
+    """Raises ChecksumMismatch if the content came as a whole, and is not what its sender means."""
+    crcs = block_crcs(content, size)
+    checksum = combine(crcs, size, (len(content) - 1) % size + 1)
+    if plan.whole and checksum != update.checksum:
+        raise _mismatch(update)
+    return crcs, checksum
+
+
 def _version(
-    update: Update, length: int, crcs: bytes, checksum: int, block: Block | None, size: int, removed: bool = False
+    update: Update,
+    length: int,
+    crcs: bytes,
+    checksum: int,
+    block: Block | None,
+    size: int,
+    removed: bool = False,
+    overlay: Overlay | None = None,
 ) -> Version:
     assert len(crcs) == -(-length // size) * CRC_BYTES
     return Version(
@@ -187,6 +378,7 @@ def _version(
         removed,
         update.identity,
         stamp=update.stamp,
+        overlay=overlay,
     )
 
 

@@ -1,14 +1,16 @@
 """The new content of a chunk after a change: its length, checksums and parts. Pure: no bytes are moved here."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
-from threefs.checksums import CRC_BYTES, append, combine, crc32c
-from threefs.errors import InvalidArgument
-from threefs.ids import WriteIdentity
+from threefs.checksums import CRC_BYTES, Buffer, append, combine, crc32c
+from threefs.errors import InvalidArgument, VersionGap
+from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import MAX_CHUNK_BYTES
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN, Forgotten, OnceEntry
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.records import Record, Version
 
 
 class Kind(enum.IntEnum):
@@ -53,6 +55,11 @@ class ContentPlan:
     payload: int  # bytes of it
 
     @property
+    def end(self) -> int:
+        """Where the payload ends."""
+        return self.offset + self.payload
+
+    @property
     def whole(self) -> bool:
         """Whether the payload is all of the new content."""
         return self.payload == self.length
@@ -90,6 +97,27 @@ def plan(old_length: int, update: Update) -> ContentPlan:
     return result
 
 
+def check_order(chunk: ChunkId, record: Record, update: Update) -> None:
+    """Raises VersionGap if the change does not apply to this record."""
+    committed = record.committed
+    if update.kind == Kind.REPLACE:
+        if (
+            committed is not None
+            and committed.chain_version == update.chain_version
+            and committed.version > update.version
+        ):
+            raise VersionGap(
+                f"version {update.version} of chunk {chunk} is older than {committed.version}, of one chain version"
+            )
+        return
+    if record.pending is not None:
+        raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
+    next_version = (committed.version if committed is not None else 0) + 1
+    absent = committed is None or (committed.removed and committed.version < update.version)
+    if update.version != next_version and not (update.fresh and absent):
+        raise VersionGap(f"version {update.version} of chunk {chunk} cannot follow {next_version - 1}")
+
+
 def keeps_content(old_length: int, kind: int, offset: int, length: int, chunk_bytes: int) -> bool:
     """Whether a change keeps a part of the old content. An old length of 0 means that the length is not known."""
     if kind == Kind.WRITE:
@@ -117,28 +145,69 @@ def replacement(
     )
 
 
-def extended_checksums(old: Version, zeros: bytes, payload: memoryview) -> tuple[bytes, int]:
-    """The block checksums and the checksum of `old` followed by zeros and payload, computed from the new bytes
-    alone."""
-    size = old.checksum_block_bytes
-    crcs = [
-        int.from_bytes(old.block_checksums[at : at + CRC_BYTES], "little")
-        for at in range(0, len(old.block_checksums), CRC_BYTES)
-    ]
-    at = old.length
-    for part in (memoryview(zeros), payload):
-        done = 0
-        while done < len(part):
-            take = min(size - at % size, len(part) - done)
-            piece = crc32c(part[done : done + take])
-            if at % size:
-                crcs[-1] = append(crcs[-1], piece, take)
+def partly_kept_blocks(old_length: int, size: int, plan: ContentPlan) -> list[int]:
+    """The checksum blocks of which some old bytes stay and others go: their new checksums need the bytes that stay."""
+    candidates = {plan.keep // size} if plan.keep < old_length else set()
+    if plan.payload:
+        candidates |= {plan.offset // size, (plan.end - 1) // size}
+    return sorted(block for block in candidates if _is_partly_kept(block * size, old_length, size, plan))
+
+
+def _is_partly_kept(begin: int, old_length: int, size: int, plan: ContentPlan) -> bool:
+    kept_end = min(begin + size, plan.keep)
+    if kept_end <= begin:
+        return False
+    if kept_end < min(begin + size, old_length):
+        return True
+    overlaps = plan.offset < kept_end and plan.end > begin
+    return overlaps and not (plan.offset <= begin and plan.end >= kept_end)
+
+
+def changed_checksums(
+    old: Version | None, size: int, plan: ContentPlan, payload: memoryview, kept: Mapping[int, Buffer]
+) -> tuple[bytes, int]:
+    """The block checksums and the checksum of the new content, computed from the new bytes and from `kept`: the old
+    bytes of each of the `partly_kept_blocks`."""
+    old_length = old.length if old is not None else 0
+    count = -(-plan.length // size)
+    crcs = bytearray(old.block_checksums if old is not None else b"")[: count * CRC_BYTES]
+    crcs.extend(bytes(count * CRC_BYTES - len(crcs)))
+    grown = range(old_length // size, count if plan.length > old_length else 0)
+    written = range(plan.offset // size, -(-plan.end // size) if plan.payload else 0)
+    for block in {*kept, *written, *grown}:
+        begin, end = block * size, min((block + 1) * size, plan.length)
+        checksum, at = 0, begin
+        kept_end = min(end, plan.keep)
+        if block in kept:
+            checksum, at = crc32c(_merged(kept[block], begin, kept_end, plan, payload)), kept_end
+        elif kept_end > begin and not (plan.offset < kept_end and plan.end > begin):
+            checksum, at = int.from_bytes(crcs[block * CRC_BYTES : (block + 1) * CRC_BYTES], "little"), kept_end
+        while at < end:
+            if plan.offset <= at < plan.end:
+                stop = min(end, plan.end)
+                piece = crc32c(payload[at - plan.offset : stop - plan.offset])
             else:
-                crcs.append(piece)
-            at += take
-            done += take
-    packed = b"".join(crc.to_bytes(CRC_BYTES, "little") for crc in crcs)
-    return packed, combine(packed, size, (at - 1) % size + 1)
+                stop = min(end, plan.offset) if at < plan.offset else end
+                piece = _crc_of_zeros(stop - at)
+            checksum = append(checksum, piece, stop - at) if at > begin else piece
+            at = stop
+        crcs[block * CRC_BYTES : (block + 1) * CRC_BYTES] = checksum.to_bytes(CRC_BYTES, "little")
+    packed = bytes(crcs)
+    return packed, combine(packed, size, (plan.length - 1) % size + 1) if plan.length else 0
+
+
+def _merged(old: Buffer, begin: int, end: int, plan: ContentPlan, payload: memoryview) -> bytearray:
+    """The new bytes from `begin` to `end`, the end of what is kept; `old` begins there, too."""
+    merged = bytearray(memoryview(old)[: end - begin])
+    first, last = max(begin, plan.offset), min(end, plan.end)
+    if first < last:
+        merged[first - begin : last - begin] = payload[first - plan.offset : last - plan.offset]
+    return merged
+
+
+@lru_cache(maxsize=256)
+def _crc_of_zeros(length: int) -> int:
+    return crc32c(bytes(length))
 
 
 def covering(version: Version, offset: int, length: int) -> tuple[int, int]:

@@ -1,15 +1,18 @@
 """The chunks of one target.
 
 A change has two steps. `stage` writes the content of the next version and its record, and returns when both are
-durable. `commit` makes that version the committed one. Content is copied on write: it goes to a new block, so that no
-crash can damage the committed version. Only an append writes into the committed block, after the committed bytes.
+durable. `commit` makes that version the committed one. Content is copied on write, so that no crash can damage the
+committed version: it goes to a new block, or, if it is small, to the record store, as an overlay over the committed
+block (overlay.py). Only an append writes into the committed block, after the bytes of it that count. `fold` makes a
+block of a version with an overlay.
 
 The caller changes a chunk in one task at a time. A record is valid until the next await, or as long as the block of its
 version is pinned.
 """
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,15 +29,16 @@ from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_reader import ChunkReader
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written, lost_version
-from threefs_storage.engine.content_plan import Kind, Update, plan, replacement
+from threefs_storage.engine.content_plan import Kind, Update, check_order, plan, replacement
 from threefs_storage.engine.group_commit import GroupCommit
-from threefs_storage.engine.record_store import LOGICAL_TIME, RecordStore, RecordTable, live_version
+from threefs_storage.engine.overlay import OverlayLimits
+from threefs_storage.engine.record_store import AFTER_ALL_CHUNKS, LOGICAL_TIME, RecordStore, RecordTable, live_version
 from threefs_storage.engine.records import Block, Record, Version, decode
 
 _KEPT_BUFFER_BYTES = 64 << 20
-_AFTER_ALL_KEYS = b"\xff" * 13
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
 MAX_UNREADABLE = 16
+_OVERLAY_LIMITS = OverlayLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class EngineSettings:
     full_ratio: float = 0.98  # of the disk: the rest is a reserve, which clients' writes cannot use
     cached_records: int = 32_768
     ballast_bytes: int = 0  # room for records on a full disk
+    overlay: OverlayLimits = _OVERLAY_LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +87,24 @@ class ChunkEngine:
         self._ballast = ballast
         self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks of records whose write failed with the table
         self._unreadable_blocks: set[Block] = set()
-        reader = ChunkReader(files, buffers, self._note_unreadable)
+        reader = ChunkReader(files, buffers, store.blob, self._note_unreadable)
         store.on_failure = self.fail
         self._writer = ChunkWriter(files, store, reader, buffers)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
         # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` never waits, and
-        # returns None if it would have to. `record` returns the record of a chunk. Every read calls them, so they have
-        # no wrappers.
+        # returns None if it would have to. `record` returns the record of a chunk, `stored_record` that in the table.
+        # Every read calls them, so they have no wrappers.
         self.read = reader.read
         self.read_cold = reader.read_cold
-        self.record = store.get
+        self.record, self.stored_record = store.get, store.stored_record
         #: Chunks with a pending version, and chunks with a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending
         #: By inode: writes of clients with this fence or a lower one are refused.
         self.fences: Mapping[int, int] = store.fences
         self.lost_chunks: Set[ChunkId] = store.lost
+        self.inventory, self.unreadable = store.inventory, store.unreadable
+        self.foldable: Mapping[ChunkId, None] = store.foldable  # in the order of their last changes
         self.corrected = store.corrected
         self.note, self.put_note, self.keep_note = store.note, store.put_note, store.keep_note
 
@@ -118,7 +125,7 @@ class ChunkEngine:
         await files.open()
         ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
         table = await ballast.open_with_room(lambda: open_table(directory / "records"))
-        store = RecordStore(table, settings.cached_records)
+        store = RecordStore(table, settings.cached_records, settings.overlay)
         try:
             store_id = await store.load_identity(lambda: int.from_bytes(random.token(8), "big") or 1)
             engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
@@ -134,16 +141,17 @@ class ChunkEngine:
 
     def _load_records(self) -> None:
         """Read all records. Raises Corrupt if the table itself is damaged."""
-        for chunk, data in self._store.rows(b"", _AFTER_ALL_KEYS):
+        for chunk, data in self._store.rows(b"", AFTER_ALL_CHUNKS):
             try:
                 record = decode(chunk, data)
             except Corrupt:
                 self.damaged.append(chunk)  # its blocks count as free: only a whole chunk can repair it
                 self._store.index_unreadable(chunk)
                 continue
-            for block in _blocks(record):
+            for block in record.blocks:
                 self._files.claim(block)
             self._store.update_indexes(chunk, record)
+            self._store.count_blobs(record)
             self.newest_stamp = max(self.newest_stamp, record.newest_stamp)
             self._chunks += live_version(record) is not None
 
@@ -181,7 +189,7 @@ class ChunkEngine:
                 self.fail(error)
                 raise
             for chunk, block in self._uncertain_blocks:
-                if block not in _blocks(self.record(chunk) or Record()):
+                if block not in (self.record(chunk) or Record()).blocks:
                     self._free(block, 0)
             self._uncertain_blocks.clear()
             self.failure = None
@@ -231,13 +239,21 @@ class ChunkEngine:
         """
         await run_to_completion(self._restore(chunk, version, memoryview(content).cast("B")))
 
+    async def fold(self, chunk: ChunkId) -> bool:
+        """Write the committed version of a foldable chunk to a block of its own. Its content stays the same. False if
+        a version is pending, or there is nothing to fold.
+
+        Raises NoSpace, CorruptChunk, Corrupt, DiskFailed, Unavailable.
+        """
+        return await run_to_completion(self._fold(chunk))
+
     def mark_lost(self, chunk: ChunkId, version: Version) -> Version:
         """Mark a committed or pending version whose content no member has. Not durable at once."""
         self._check_writable()
         record = self.record(chunk)
         assert record is not None and version in (record.committed, record.pending)
         lost = dataclasses.replace(version, lost=True)
-        self._write(chunk, _exchanged(record, version, lost))
+        self._write(chunk, record.with_copy(version, lost))
         return lost
 
     def forget(self, chunk: ChunkId) -> None:
@@ -252,7 +268,7 @@ class ChunkEngine:
             return
         number = self._write(chunk, None)
         self._chunks -= live_version(record) is not None
-        for block in _blocks(record):
+        for block in record.blocks:
             self._free(block, number)
 
     def drop_pending(self, chunk: ChunkId) -> None:
@@ -267,10 +283,10 @@ class ChunkEngine:
         block = record.pending.block
         if block is None:
             return
-        if record.committed is not None and record.committed.block == block:
-            self._writer.torn.add(block)
-        else:
+        if record.committed is None or record.committed.block != block:
             self._free(block, number)
+        elif record.committed.base_length < record.pending.base_length:
+            self._writer.torn.add(block)
 
     def fail(self, error: ThreefsError) -> None:
         """Take no more changes. The first error counts, but an error for good replaces that of a full disk."""
@@ -288,7 +304,8 @@ class ChunkEngine:
             self._buffers.give(buffer)
 
     def pin(self, version: Version) -> None:
-        """Keep the block of this version until `unpin`, whatever happens to the chunk."""
+        """Keep the block of this version until `unpin`, whatever happens to the chunk. Its blobs are not kept: a read
+        takes them in its first step."""
         if version.block is not None:
             self._files.pin(version.block)
 
@@ -305,22 +322,6 @@ class ChunkEngine:
         rows = self._store.scan(ChunkId(inode, first).key(), ChunkId(inode, FENCE_CHUNK).key())
         return list(islice(((chunk, record) for chunk, record in rows if live_version(record)), limit))
 
-    def unreadable(self, inode: int) -> list[ChunkId]:
-        """Chunks of an inode whose records are damaged."""
-        rows = self._store.rows(ChunkId(inode, 0).key(), _after(inode))
-        return [chunk for chunk, data in rows if _readable(chunk, data) is None]
-
-    def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
-        """All records after that chunk in key order, with tombstones and pending versions; None for a damaged one."""
-        begin = b"" if after is None else after.key() + b"\0"
-        return [
-            (chunk, _readable(chunk, data)) for chunk, data in islice(self._store.rows(begin, _AFTER_ALL_KEYS), limit)
-        ]
-
-    def stored_record(self, chunk: ChunkId) -> Record | None:
-        """The record in the table, past the cache; an empty one if there is none, None if it is damaged."""
-        return self._store.stored_record(chunk)
-
     def pending(self) -> list[ChunkId]:
         """Chunks that have a pending version, in key order."""
         return sorted(self._store.pending)
@@ -332,35 +333,44 @@ class ChunkEngine:
 
     def space(self) -> Space:
         disk = self._disk.space(self._directory)
-        used, reusable = self._files.used_bytes(), self._files.unused_bytes()
+        used, reusable = self._files.used_bytes() + self._store.blob_bytes, self._files.unused_bytes()
         return Space(disk.capacity_bytes, used, disk.free_bytes + reusable, self._chunks, reusable, disk.disk)
 
-    async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:
+    @contextmanager
+    def _changing(self, chunk: ChunkId) -> Iterator[None]:
+        """One task changes the chunk. A disk that fails in it takes no more changes."""
         self._check_writable()
-        if not self._ballast.allocated and not update.admitted and update.kind in (Kind.WRITE, Kind.EXTEND):
-            raise NoSpace("the disk has room only for removals")
         assert chunk not in self._staging, "a chunk is changed by one task at a time"
         self._staging.add(chunk)
         try:
+            yield
+        except DiskFailed as error:
+            self.fail(error)
+            raise
+        finally:
+            self._staging.discard(chunk)
+
+    async def _stage(self, chunk: ChunkId, update: Update, payload: memoryview) -> Version:
+        with self._changing(chunk):
+            if not self._ballast.allocated and not update.admitted and update.kind in (Kind.WRITE, Kind.EXTEND):
+                raise NoSpace("the disk has room only for removals")
             record = self._base_record(chunk, update)
             if update.lost:
                 return await self._stage_lost(chunk, update, record)
             old = live_version(record)
+            if old is not None and self._writer.should_fold_first(old, update):
+                old = await self._fold_committed(chunk, record, old)
+                record = self._base_record(chunk, update)
             content = plan(old.length if old is not None else 0, update)
             if len(payload) != content.payload:
                 raise InvalidArgument(f"{len(payload)} bytes of payload, the change announces {content.payload}")
-            written = await self._writer.write(old, update, content, payload)
+            written = await self._writer.write(record.free_blob(chunk), old, update, content, payload)
             assert (written.version.version, written.version.length) == (update.version, content.length), (
                 "a staged version is the one that the change describes"
             )
             await self._make_durable(chunk, _with_pending(record, written.version, update), written)
             self._free_replaced(record)
             return written.version
-        except DiskFailed as error:
-            self.fail(error)
-            raise
-        finally:
-            self._staging.discard(chunk)
 
     async def _stage_lost(self, chunk: ChunkId, update: Update, record: Record) -> Version:
         """A version without content, unless that of the same one is here, committed or pending."""
@@ -376,26 +386,43 @@ class ChunkEngine:
         return version
 
     async def _restore(self, chunk: ChunkId, version: Version, content: memoryview) -> None:
-        self._check_writable()
-        assert chunk not in self._staging, "a chunk is changed by one task at a time"
-        self._staging.add(chunk)
-        try:
+        with self._changing(chunk):
             record = self.record(chunk)
             assert record is not None and version in (record.committed, record.pending)
             update = replacement(version)
-            written = await self._writer.write(None, update, plan(0, update), content)
+            written = await self._writer.write(record.free_blob(chunk), None, update, plan(0, update), content)
             assert written.version.content[:3] == version.content[:3], "a repair changes neither version nor content"
-            after = _exchanged(record, version, dataclasses.replace(written.version, removed=version.removed))
+            after = record.with_copy(version, dataclasses.replace(written.version, removed=version.removed))
             await self._make_durable(chunk, after, written)
-            if version.block in self._unreadable_blocks:
-                self._unreadable_blocks.discard(version.block)  # stays in use until the next start: no chunk gets it
-            elif version.block is not None and version.block not in _blocks(after):
-                self._free(version.block, 0)
-        except DiskFailed as error:
-            self.fail(error)
-            raise
-        finally:
-            self._staging.discard(chunk)
+            self._free_given_up(version, after)
+
+    async def _fold(self, chunk: ChunkId) -> bool:
+        with self._changing(chunk):
+            record = self.record(chunk)
+            version = record.committed if record is not None else None
+            if record is None or version is None or record.pending is not None or not self._store.should_fold(version):
+                return False
+            await self._fold_committed(chunk, record, version)
+            return True
+
+    async def _fold_committed(self, chunk: ChunkId, record: Record, version: Version) -> Version:
+        await self._store.flush()  # the commit of this version must not be undone: a fold may write in its block
+        written = await self._writer.fold(record.free_blob(chunk), version)
+        assert written.version.content == version.content, "folding changes neither version nor content"
+        after = record.with_copy(version, written.version)
+        await self._make_durable(chunk, after, written)
+        self._free_given_up(version, after)
+        return written.version
+
+    def _free_given_up(self, version: Version, after: Record) -> None:
+        """Free the block of a version that another copy has replaced, unless the record names it still."""
+        block = version.block
+        if block is None or block in after.blocks:
+            return
+        if block in self._unreadable_blocks:
+            self._unreadable_blocks.discard(block)  # stays in use until the next start: no chunk gets it
+        else:
+            self._free(block, 0)
 
     def _base_record(self, chunk: ChunkId, update: Update) -> Record:
         """The record to which `update` applies. Raises VersionGap if it applies to another one."""
@@ -405,27 +432,12 @@ class ChunkEngine:
             if update.kind != Kind.REPLACE:
                 raise
             return Record()
-        committed = record.committed
-        if update.kind == Kind.REPLACE:
-            if (
-                committed is not None
-                and committed.chain_version == update.chain_version
-                and committed.version > update.version
-            ):
-                raise VersionGap(
-                    f"version {update.version} of chunk {chunk} is older than {committed.version}, of one chain version"
-                )
-            return record
-        if record.pending is not None:
-            raise VersionGap(f"version {record.pending.version} of chunk {chunk} is still pending")
-        next_version = (committed.version if committed is not None else 0) + 1
-        if update.version != next_version and not (update.fresh and _absent(record, update.version)):
-            raise VersionGap(f"version {update.version} of chunk {chunk} cannot follow {next_version - 1}")
+        check_order(chunk, record, update)
         return record
 
     async def _make_durable(self, chunk: ChunkId, record: Record, written: Written) -> None:
         try:
-            await self._committer.commit(chunk, record, written.file, written.writes)
+            await self._committer.commit(chunk, record, written.file, written.writes, written.blobs)
         except (NoSpace, Unavailable):
             if self._store.failure is not None:
                 self.fail(self._store.failure)
@@ -466,34 +478,6 @@ class ChunkEngine:
             raise type(self.failure)(self.failure.message)
 
 
-def _readable(chunk: ChunkId, data: bytes) -> Record | None:
-    try:
-        return decode(chunk, data)
-    except Corrupt:
-        return None
-
-
-def _absent(record: Record, version: int) -> bool:
-    return record.committed is None or (record.committed.removed and record.committed.version < version)
-
-
 def _with_pending(record: Record, pending: Version, update: Update) -> Record:
     shipped = update.entries if update.kind == Kind.REPLACE else None
     return Record(record.committed, pending, record.entries, shipped, record.forgotten, update.forgotten)
-
-
-def _exchanged(record: Record, version: Version, other: Version) -> Record:
-    """The record with another copy of its committed or pending version."""
-    if version == record.committed:
-        return dataclasses.replace(record, committed=other)
-    return dataclasses.replace(record, pending=other)
-
-
-def _blocks(record: Record) -> set[Block]:
-    versions = (record.committed, record.pending)
-    return {version.block for version in versions if version is not None and version.block is not None}
-
-
-def _after(inode: int) -> bytes:
-    """A key after all keys of an inode."""
-    return ChunkId(inode, 0xFFFFFFFF).key() + b"\0"

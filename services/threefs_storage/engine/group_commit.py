@@ -6,13 +6,16 @@ use the queue, because starting a task and waiting for it would cost as much as 
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from threefs.env.disk import File, Write
 from threefs.ids import ChunkId
+from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.records import Record
+
+_NO_BLOBS: Mapping[BlobKey, bytes] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class _Item:
     record: Record
     file: File | None
     writes: Sequence[Write]
+    blobs: Mapping[BlobKey, bytes]
     written: asyncio.Future[int]
 
 
@@ -32,16 +36,23 @@ class GroupCommit:
         self._arrivals = 0  # commits in this turn of the event loop
         self._was_concurrent = False  # the last turn had several
 
-    async def commit(self, chunk: ChunkId, record: Record, file: File | None, writes: Sequence[Write]) -> None:
-        """Do the writes, and make them and earlier writes to `file` durable, then the record.
+    async def commit(
+        self,
+        chunk: ChunkId,
+        record: Record,
+        file: File | None,
+        writes: Sequence[Write],
+        blobs: Mapping[BlobKey, bytes] = _NO_BLOBS,
+    ) -> None:
+        """Do the writes, and make them and earlier writes to `file` durable, then the record with its new blobs.
 
         After an error of the disk the record was not written. After an error of the table it may have been.
         """
         if self._is_alone() and (file is None or file.sync_now(writes)):
-            number = self._store.write({chunk: record})
+            number = self._store.write({chunk: record}, blobs)
         else:
             written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._queue.append(_Item(chunk, record, file, writes, written))
+            self._queue.append(_Item(chunk, record, file, writes, blobs, written))
             if self._task is None:
                 self._task = asyncio.create_task(self._run())
             number = await written
@@ -83,7 +94,8 @@ class GroupCommit:
                 _fail(items, failure)
         good = [item for item in batch if not item.written.done()]
         if good:
-            number = self._store.write({item.chunk: item.record for item in good})
+            blobs = {key: data for item in good for key, data in item.blobs.items()}
+            number = self._store.write({item.chunk: item.record for item in good}, blobs)
             for item in good:
                 item.written.set_result(number)
 

@@ -1,17 +1,25 @@
-"""The records of chunks in a table, behind a bounded cache of decoded ones. Notes of the target lie beside them."""
+"""The records of chunks in a table, behind a bounded cache of decoded ones. Blobs of chunks and notes of the target lie
+beside them.
+
+A blob is written and removed in one write of the table with the record that names it, or names it no more. So after a
+crash, no record names a missing blob, and there is no blob that no record names.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Protocol
 
 from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.ids import ChunkId
 from threefs.kv.engine_api import Pair
 from threefs.layout import FENCE_CHUNK
+from threefs_storage.engine.overlay import BlobKey, OverlayLimits, range_of_blobs
 from threefs_storage.engine.records import Record, Version, corrected, decode, encode
 
 _PAGE = 512
 _LAST_PAGE = 8
-_NOTES = b"\xff" * 14  # after the keys of all chunks
+AFTER_ALL_CHUNKS = b"\xff" * 13  # no chunk has this key or a later one
+_NOTES = b"\xff" * 14  # after the keys of all blobs
 _IDENTITY_KEY = _NOTES + b"store"
 _IDENTITY_BYTES = 8
 #: The note that keeps the logical time of the chain, in minutes.
@@ -43,7 +51,11 @@ class RecordStore:
     and records that are still used move back from there.
     """
 
-    def __init__(self, table: RecordTable, cached_records: int) -> None:
+    def __init__(self, table: RecordTable, cached_records: int, limits: OverlayLimits | None = None) -> None:
+        self.limits = limits or OverlayLimits()
+        self.blob_bytes = 0  # of all blobs
+        #: Chunks whose committed version is to be folded into a block, in the order of their last changes.
+        self.foldable: dict[ChunkId, None] = {}
         self.pending: set[ChunkId] = set()  # chunks that have a pending version
         self.lost: set[ChunkId] = set()  # chunks that have a lost version
         self.fences: dict[int, int] = {}  # by inode: writes with this fence or a lower one are refused
@@ -95,19 +107,49 @@ class RecordStore:
             self._old.pop(chunk, None)
             return None
 
-    def write(self, records: Mapping[ChunkId, Record | None]) -> int:
-        """Write records, and return the number of the write for `flush`. After NoSpace, Unavailable or Corrupt, nothing
-        was written."""
-        rows = {chunk.key(): None if record is None else encode(chunk, record) for chunk, record in records.items()}
+    def write(self, records: Mapping[ChunkId, Record | None], blobs: Mapping[BlobKey, bytes] | None = None) -> int:
+        """Write records with their new blobs, remove the blobs that they name no more, and return the number of the
+        write for `flush`. After NoSpace, Unavailable or Corrupt, nothing was written."""
+        rows: dict[bytes, bytes | None] = {}
+        grown = 0
+        for chunk, record in records.items():
+            rows[chunk.key()] = None if record is None else encode(chunk, record)
+            before, after = self._blobs(chunk), {} if record is None else record.blobs
+            rows.update((BlobKey(chunk, number).encoded(), None) for number in before.keys() - after.keys())
+            grown += sum(after.values()) - sum(before.values())
+        rows.update((key.encoded(), data) for key, data in (blobs or {}).items())
         try:
             number = self._table.write(rows)
         except Corrupt as error:  # the table met damage while sorting, and takes no more writes
             self.on_failure(error)
             raise
+        self.blob_bytes += grown
         for chunk, record in records.items():
             self.update_indexes(chunk, record)
             self._cache(chunk, record)
         return number
+
+    def _blobs(self, chunk: ChunkId) -> dict[int, int]:
+        """The number of each blob that the chunk has, and its bytes; 0 bytes if the record that says so is damaged."""
+        try:
+            record = self.get(chunk)
+        except Corrupt:
+            return {BlobKey.number_of(key): 0 for key, _ in self._scan(*range_of_blobs(chunk), 0)}
+        return {} if record is None else record.blobs
+
+    def blob(self, key: BlobKey) -> bytes | None:
+        """Raises Corrupt, and what a failed table raises."""
+        return self._get(key.encoded())
+
+    def count_blobs(self, record: Record) -> None:
+        """Count the blobs of a record. Call this for every record when the table is opened."""
+        self.blob_bytes += sum(record.blobs.values())
+
+    def should_fold(self, version: Version | None) -> bool:
+        """Whether the content of a version should be in a block of its own. Small content has none."""
+        if version is None or version.overlay is None or version.lost:
+            return False
+        return version.block is not None or version.length > self.limits.inline_bytes
 
     async def load_identity(self, draw: Callable[[], int]) -> int:
         """The identity of this table, drawn when it is opened for the first time."""
@@ -135,7 +177,7 @@ class RecordStore:
             del self._unsaved_notes[key]
 
     def update_indexes(self, chunk: ChunkId, record: Record | None) -> None:
-        """Update `pending`, `lost` and `fences`. Call this for every record when the table is opened."""
+        """Update `pending`, `lost`, `foldable` and `fences`. Call this for every record when the table is opened."""
         if chunk.number == FENCE_CHUNK:
             self._update_fence(chunk.inode, record)
         if record is not None and record.pending is not None:
@@ -146,6 +188,9 @@ class RecordStore:
             self.lost.add(chunk)
         elif self.lost:
             self.lost.discard(chunk)
+        self.foldable.pop(chunk, None)
+        if record is not None and self.should_fold(record.committed):
+            self.foldable[chunk] = None
 
     def index_unreadable(self, chunk: ChunkId) -> None:
         """Update `fences` for a damaged record: without its fence, all writes to the inode with a fence are refused."""
@@ -207,6 +252,16 @@ class RecordStore:
                 return None
             end = pairs[-1][0]
 
+    def unreadable(self, inode: int) -> list[ChunkId]:
+        """Chunks of an inode whose records are damaged."""
+        rows = self.rows(ChunkId(inode, 0).key(), ChunkId(inode, FENCE_CHUNK).key() + b"\0")
+        return [chunk for chunk, data in rows if _readable(chunk, data) is None]
+
+    def inventory(self, after: ChunkId | None, limit: int) -> list[tuple[ChunkId, Record | None]]:
+        """All records after that chunk in key order, with tombstones and pending versions; None for a damaged one."""
+        begin = b"" if after is None else after.key() + b"\0"
+        return [(chunk, _readable(chunk, data)) for chunk, data in islice(self.rows(begin, AFTER_ALL_CHUNKS), limit)]
+
     def _get(self, key: bytes) -> bytes | None:
         try:
             return self._table.get(key)
@@ -231,6 +286,13 @@ class RecordStore:
             self._old = self._young
             self._young = {}
         self._young[chunk] = record
+
+
+def _readable(chunk: ChunkId, data: bytes) -> Record | None:
+    try:
+        return decode(chunk, data)
+    except Corrupt:
+        return None
 
 
 def live_version(record: Record | None) -> Version | None:

@@ -20,14 +20,17 @@ from threefs_storage.engine.exactly_once import (
     add_entry,
     newest_stamp,
 )
+from threefs_storage.engine.overlay import MAX_EXTENTS, BlobKey, Extent, Overlay
 
-_FORMAT = 2
+_FORMAT = 3
 _HEAD = struct.Struct("<BBH")  # format, flags, number of entries
 _VERSION = struct.Struct("<QIIIBBBI16sIQI")
 _ENTRY = struct.Struct("<16sIQQIII")
 _COUNT = struct.Struct("<H")
 _FORGOTTEN = struct.Struct("<QI")
 _DIGEST = struct.Struct("<IB")
+_OVERLAY = struct.Struct("<IH")  # length of the base, number of extents
+_EXTENT = struct.Struct("<5I")
 _CRC = struct.Struct("<I")
 
 
@@ -40,14 +43,15 @@ class _Forms(NamedTuple):
     counter: struct.Struct
 
 
-#: Format 1 has no stamps.
+#: Format 1 has no stamps; formats 1 and 2 have no overlays.
 _FORMS = {
     1: _Forms(struct.Struct("<BBB"), struct.Struct("<QIIIBBBI16sIQ"), struct.Struct("<16sIQQII"), struct.Struct("<B")),
+    2: _Forms(_HEAD, _VERSION, _ENTRY, _COUNT),
     _FORMAT: _Forms(_HEAD, _VERSION, _ENTRY, _COUNT),
 }
 
 _HAS_COMMITTED, _HAS_PENDING, _HAS_INCOMING, _HAS_FORGOTTEN = 1, 2, 4, 8
-_REMOVED, _HAS_IDENTITY, _LOST = 1, 2, 4
+_REMOVED, _HAS_IDENTITY, _LOST, _HAS_OVERLAY = 1, 2, 4, 8
 _NO_BLOCK = 0xFF
 _NO_CLIENT = bytes(16)
 
@@ -67,15 +71,28 @@ class Version:
     chain_version: int
     length: int  # bytes
     checksum: int  # CRC32C of all of them
-    block: Block | None  # None if there are no bytes here
+    block: Block | None  # None if there are no bytes in a block
     checksum_block_bytes: int
     block_checksums: bytes  # CRC32C of each checksum block, 4 bytes each
     removed: bool = False  # a tombstone: the chunk does not exist, but its next version is above this one
     identity: WriteIdentity | None = None  # of the write that made it
-    #: No member of the chain that answered has this content undamaged. Without a block, no byte of it is here; with
-    #: one, the checksum blocks that are intact can still be read.
+    #: No member of the chain that answered has this content undamaged. Without block and overlay, no byte of it is
+    #: here; with them, the checksum blocks that are intact can still be read.
     lost: bool = False
     stamp: int = 0  # when its write was taken, in minutes of the chain's time
+    overlay: Overlay | None = None  # None if the block has all bytes; the checksums are those of the whole content
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether bytes of the content are here."""
+        return self.block is not None or self.overlay is not None
+
+    @property
+    def base_length(self) -> int:
+        """Bytes of the content that the block has, at its beginning. An overlay may cover some of them."""
+        if self.overlay is not None:
+            return self.overlay.base_length
+        return self.length if self.block is not None else 0
 
     @property
     def content(self) -> tuple[int, int, int, bool]:
@@ -91,6 +108,31 @@ class Record:
     incoming_entries: tuple[OnceEntry, ...] | None = None  # replace `entries` when the pending version is committed
     forgotten: Forgotten = NOTHING_FORGOTTEN
     incoming_forgotten: Forgotten = NOTHING_FORGOTTEN
+
+    @property
+    def blobs(self) -> dict[int, int]:
+        """The number of each blob that the versions name, and its bytes."""
+        found: dict[int, int] = {}
+        for version in (self.committed, self.pending):
+            if version is not None and version.overlay is not None:
+                found |= version.overlay.blobs
+        return found
+
+    @property
+    def blocks(self) -> set[Block]:
+        """The blocks that the versions name."""
+        versions = (self.committed, self.pending)
+        return {version.block for version in versions if version is not None and version.block is not None}
+
+    def free_blob(self, chunk: ChunkId) -> BlobKey:
+        """A blob that no version names."""
+        return BlobKey(chunk, 1 + max(self.blobs, default=0))
+
+    def with_copy(self, version: Version, other: Version) -> "Record":
+        """The record with another copy of its committed or pending version."""
+        if version == self.committed:
+            return replace(self, committed=other)
+        return replace(self, pending=other)
 
     def entry(self, client: bytes, channel: int) -> OnceEntry | None:
         """The result of the last committed write of this channel."""
@@ -171,10 +213,10 @@ def decode(chunk: ChunkId, data: bytes) -> Record:
     body = data[: -_CRC.size]
     if crc32c(chunk.key() + body) != _CRC.unpack_from(data, len(body))[0]:
         raise Corrupt(f"the record of chunk {chunk} does not match its checksum")
-    if body[0] not in (1, _FORMAT):
+    if body[0] not in _FORMS:
         raise Corrupt(f"the record of chunk {chunk} has format {body[0]}, which this program does not know")
     try:
-        return _decode_body(body)
+        return _decode_body(chunk, body)
     except (struct.error, ValueError) as error:
         raise Corrupt(f"the record of chunk {chunk} cannot be decoded: {error}") from None
 
@@ -211,6 +253,7 @@ def _encode_version(version: Version) -> bytes:
         (_REMOVED if version.removed else 0)
         | (_HAS_IDENTITY if version.identity else 0)
         | (_LOST if version.lost else 0)
+        | (_HAS_OVERLAY if version.overlay is not None else 0)
     )
     bits, slot = version.block or (_NO_BLOCK, 0)
     identity = version.identity or (_NO_CLIENT, 0, 0)
@@ -228,19 +271,26 @@ def _encode_version(version: Version) -> bytes:
             version.stamp,
         )
         + version.block_checksums
+        + (_encode_overlay(version.overlay) if version.overlay is not None else b"")
     )
 
 
-def _decode_body(body: bytes) -> Record:
+def _encode_overlay(overlay: Overlay) -> bytes:
+    assert len(overlay.extents) <= MAX_EXTENTS, "an overlay is bounded (I20)"
+    fields = [field for extent in overlay.extents for field in extent]
+    return _OVERLAY.pack(overlay.base_length, len(overlay.extents)) + struct.pack(f"<{len(fields)}I", *fields)
+
+
+def _decode_body(chunk: ChunkId, body: bytes) -> Record:
     forms = _FORMS[body[0]]
     _, flags, entry_count = forms.head.unpack_from(body)
     at = forms.head.size
     committed = pending = incoming = None
     forgotten = incoming_forgotten = NOTHING_FORGOTTEN
     if flags & _HAS_COMMITTED:
-        committed, at = _decode_version(forms, body, at)
+        committed, at = _decode_version(forms, chunk, body, at)
     if flags & _HAS_PENDING:
-        pending, at = _decode_version(forms, body, at)
+        pending, at = _decode_version(forms, chunk, body, at)
     entries, at = _decode_entries(forms, body, at, entry_count)
     if flags & _HAS_FORGOTTEN:
         forgotten, at = Forgotten(*_FORGOTTEN.unpack_from(body, at)), at + _FORGOTTEN.size
@@ -253,13 +303,18 @@ def _decode_body(body: bytes) -> Record:
     return Record(committed, pending, entries, incoming, forgotten, incoming_forgotten)
 
 
-def _decode_version(forms: _Forms, body: bytes, at: int) -> tuple[Version, int]:
+def _decode_version(forms: _Forms, chunk: ChunkId, body: bytes, at: int) -> tuple[Version, int]:
     fields = forms.version.unpack_from(body, at)
     number, chain_version, length, checksum, flags, checksum_bits, bits, slot, client, channel, seq, *stamp = fields
     at += forms.version.size
     size = -(-length >> checksum_bits) * CRC_BYTES
     if at + size > len(body):
         raise ValueError("block checksums are missing")
+    crcs, at = body[at : at + size], at + size
+    overlay = None
+    if flags & _HAS_OVERLAY:
+        overlay, at = _decode_overlay(chunk, body, at)
+        overlay.check(length, has_block=bits != _NO_BLOCK)
     version = Version(
         number,
         chain_version,
@@ -267,13 +322,23 @@ def _decode_version(forms: _Forms, body: bytes, at: int) -> tuple[Version, int]:
         checksum,
         None if bits == _NO_BLOCK else Block(bits, slot),
         1 << checksum_bits,
-        body[at : at + size],
+        crcs,
         bool(flags & _REMOVED),
         WriteIdentity(client, channel, seq) if flags & _HAS_IDENTITY else None,
         bool(flags & _LOST),
-        *stamp,
+        stamp[0] if stamp else 0,
+        overlay,
     )
-    return version, at + size
+    return version, at
+
+
+def _decode_overlay(chunk: ChunkId, body: bytes, at: int) -> tuple[Overlay, int]:
+    base_length, count = _OVERLAY.unpack_from(body, at)
+    if count > MAX_EXTENTS:
+        raise ValueError(f"an overlay has {count} extents, {MAX_EXTENTS} are the most")
+    begin, end = at + _OVERLAY.size, at + _OVERLAY.size + count * _EXTENT.size
+    extents = tuple(Extent(*_EXTENT.unpack_from(body, i)) for i in range(begin, end, _EXTENT.size))
+    return Overlay(chunk, base_length, extents), end
 
 
 def _decode_entries(forms: _Forms, body: bytes, at: int, count: int) -> tuple[tuple[OnceEntry, ...], int]:

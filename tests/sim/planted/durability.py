@@ -111,7 +111,8 @@ def commit_not_ordered() -> None:
     commit = committer_module.GroupCommit._commit
 
     async def hasty(self: Any, batch: list[Any]) -> None:
-        number = self._store.write({item.chunk: item.record for item in batch})
+        blobs = {key: data for item in batch for key, data in item.blobs.items()}
+        number = self._store.write({item.chunk: item.record for item in batch}, blobs)
         await self._store.flush(number)
         with contextlib.suppress(ThreefsError):
             await commit(self, batch)

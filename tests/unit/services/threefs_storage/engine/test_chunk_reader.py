@@ -3,10 +3,10 @@ import os
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.records import Version
 
-from tests.harness.chunk_engine import opened, put
+from tests.harness.chunk_engine import NO_OVERLAYS, opened, put
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
 from tests.sim.disk import SimDisk
 from threefs.checksums import crc32c
@@ -16,6 +16,7 @@ from threefs.ids import ChunkId
 
 CHUNK = ChunkId(7, 0)
 MIB = 1 << 20
+BLOCKS_ONLY = EngineSettings(overlay=NO_OVERLAYS)
 
 RANGES = [
     (0, MIB),
@@ -91,7 +92,7 @@ def test_a_range_beyond_the_end_is_refused(tmp_path: Path, offset: int, length: 
 async def simulated(cold: float, data: bytes) -> tuple[ChunkEngine, SimDisk, Version]:
     disk = new_disk()
     disk.cold = cold
-    engine = await engine_on(disk)
+    engine = await engine_on(disk, settings=BLOCKS_ONLY)
     return engine, disk, await put(engine, CHUNK, data)
 
 

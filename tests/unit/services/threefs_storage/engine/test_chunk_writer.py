@@ -4,15 +4,19 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.engine.content_plan import Kind
+from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.overlay import BlobKey, OverlayLimits
 from threefs_storage.engine.records import Record
 
-from tests.harness.chunk_engine import change, opened, put, read_all, read_range, update
+from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, read_all, read_range, update
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
+from threefs.checksums import crc32c
 from threefs.env.buffers import BufferPool
-from threefs.errors import ChecksumMismatch, CorruptChunk
+from threefs.errors import ChecksumMismatch, CorruptChunk, NoSpace
 from threefs.ids import ChunkId
 
 CHUNK = ChunkId(7, 0)
+BLOCKS_ONLY = EngineSettings(overlay=NO_OVERLAYS)
 MIB = 1 << 20
 
 
@@ -20,7 +24,7 @@ MIB = 1 << 20
 def test_appends_stay_in_their_block_until_it_is_full(tmp_path: Path, step: int) -> None:
     async def main() -> None:
         data = os.urandom(MIB)
-        async with opened(tmp_path) as engine:
+        async with opened(tmp_path, BLOCKS_ONLY) as engine:
             blocks = []
             for offset in range(0, 6 * step, step):
                 version = await put(engine, CHUNK, data[offset : offset + step], offset)
@@ -35,7 +39,7 @@ def test_appends_stay_in_their_block_until_it_is_full(tmp_path: Path, step: int)
 
 def test_everything_but_an_append_goes_to_a_new_block(tmp_path: Path) -> None:
     async def main() -> None:
-        async with opened(tmp_path) as engine:
+        async with opened(tmp_path, BLOCKS_ONLY) as engine:
             before = await put(engine, CHUNK, b"a" * 5000)
             appended = await put(engine, CHUNK, b"b" * 10, 5000)
             assert appended.block == before.block
@@ -51,7 +55,7 @@ def test_everything_but_an_append_goes_to_a_new_block(tmp_path: Path) -> None:
 
 def test_an_append_leaves_the_committed_version_readable(tmp_path: Path) -> None:
     async def main() -> None:
-        async with opened(tmp_path) as engine:
+        async with opened(tmp_path, BLOCKS_ONLY) as engine:
             first = await put(engine, CHUNK, b"a" * 5000)
             wanted = update(engine, CHUNK, Kind.WRITE, b"b" * 5000, offset=5000)
             pending = await engine.stage(CHUNK, wanted, payload=b"b" * 5000)
@@ -114,7 +118,7 @@ def test_payload_memory_of_any_alignment(tmp_path: Path, length: int, shift: int
 def test_old_content_that_is_damaged_is_not_copied() -> None:
     async def main() -> None:
         disk = new_disk()
-        engine = await engine_on(disk)
+        engine = await engine_on(disk, settings=BLOCKS_ONLY)
         await put(engine, CHUNK, b"a" * 10_000)
         (file,) = disk.files.values()
         file.flip(8000)
@@ -125,5 +129,213 @@ def test_old_content_that_is_damaged_is_not_copied() -> None:
         assert record.pending is None
         await put(engine, CHUNK, b"b" * 10_000)
         assert await read_all(engine, CHUNK) == b"b" * 10_000
+
+    simulate(main())
+
+
+SMALL = EngineSettings(overlay=OverlayLimits(deferred_bytes=5000, inline_bytes=1000, extents=4, stored_bytes=9000))
+
+
+def test_a_small_change_needs_no_new_block(tmp_path: Path) -> None:
+    async def main() -> None:
+        data = bytearray(os.urandom(100_000))
+        async with opened(tmp_path, SMALL) as engine:
+            first = await put(engine, CHUNK, bytes(data))
+            for offset, length in ((5, 10), (99_995, 20), (8192, 4096), (0, 3)):
+                payload = os.urandom(length)
+                version = await put(engine, CHUNK, payload, offset)
+                data[offset : offset + length] = payload
+                assert version.block == first.block and version.overlay is not None
+                assert version.checksum == crc32c(bytes(data)) and version.base_length == 100_000
+                assert await read_all(engine, CHUNK) == bytes(data)
+            assert engine.space().used_bytes == (1 << 17) + 10 + 20 + 4096 + 3
+        async with opened(tmp_path, SMALL) as engine:
+            assert await read_all(engine, CHUNK) == bytes(data)
+            assert engine.space().used_bytes == (1 << 17) + 10 + 20 + 4096 + 3
+
+    asyncio.run(main())
+
+
+def test_beyond_a_bound_the_overlay_is_folded(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, SMALL) as engine:
+            first = await put(engine, CHUNK, bytes(100_000))
+            for number in range(4):
+                assert (await put(engine, CHUNK, b"x", 1000 * number)).block == first.block
+            fifth = await put(engine, CHUNK, b"x", 4000)
+            assert fifth.overlay is not None and len(fifth.overlay.extents) == 1 and fifth.block == first.block
+            for number in range(9):
+                second = await put(engine, CHUNK, b"y" * 1000, 1000 * number)  # adjacent, but not one extent
+            assert second.overlay is not None and len(second.overlay.extents) <= 4
+            large = await put(engine, CHUNK, b"z" * 5001, 7)
+            assert large.overlay is None
+            assert engine._store.blob_bytes == 0
+            assert engine._files.used_bytes() - engine._files._freed_bytes() == 1 << 17
+
+    asyncio.run(main())
+
+
+def test_a_blob_that_is_overwritten_as_a_whole_is_given_up(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, SMALL) as engine:
+            await put(engine, CHUNK, bytes(100_000))
+            for number in range(20):
+                version = await put(engine, CHUNK, bytes([number]) * 4096, 4096)
+                assert version.overlay is not None and version.overlay.stored_bytes == 4096
+            assert engine._store.blob_bytes == 4096
+
+    asyncio.run(main())
+
+
+def test_small_content_has_no_block(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, SMALL) as engine:
+            version = await put(engine, CHUNK, b"a" * 1000)
+            assert version.block is None and engine.space().used_bytes == 1000
+            version = await put(engine, CHUNK, b"b" * 10, 995)
+            assert version.block is None and version.length == 1005
+            assert list(engine.foldable) == [CHUNK], "it is not small any more"
+            assert await engine.fold(CHUNK)
+            assert await read_all(engine, CHUNK) == b"a" * 995 + b"b" * 10
+            assert engine.space().used_bytes == 1 << 16
+            assert not await engine.fold(CHUNK)
+            await change(engine, CHUNK, Kind.TRUNCATE, length=900)
+            await put(engine, CHUNK, b"c", 0)
+            assert list(engine.foldable) == [CHUNK], "it is small again, and needs no block"
+            assert await engine.fold(CHUNK)
+            assert engine._store.blob_bytes == 900 and not engine.foldable
+            assert engine._files.used_bytes() == engine._files._freed_bytes()
+
+    asyncio.run(main())
+
+
+def test_a_length_that_changes_writes_no_content(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, SMALL) as engine:
+            first = await put(engine, CHUNK, b"a" * 100_000)
+            cut = await change(engine, CHUNK, Kind.TRUNCATE, length=70_000)
+            assert cut.block == first.block and cut.base_length == 70_000
+            extended = await change(engine, CHUNK, Kind.EXTEND, length=200_000)
+            assert extended.block == first.block and extended.base_length == 70_000
+            assert await read_all(engine, CHUNK) == b"a" * 70_000 + bytes(130_000)
+            smaller = await change(engine, CHUNK, Kind.TRUNCATE, length=60_000)
+            assert smaller.block not in (None, first.block), "a smaller block is enough"
+            same = await change(engine, CHUNK, Kind.EXTEND, length=60_000)
+            assert same.block == smaller.block and same.overlay is None
+
+    asyncio.run(main())
+
+
+def test_appends_that_were_deferred_are_folded_into_their_block(tmp_path: Path) -> None:
+    async def main() -> None:
+        data = os.urandom(300_000)
+        async with opened(tmp_path, SMALL) as engine:
+            first = await put(engine, CHUNK, data[:140_000])
+            for at in range(140_000, 160_000, 4000):
+                version = await put(engine, CHUNK, data[at : at + 4000], at)
+                assert version.block == first.block
+                assert await read_all(engine, CHUNK) == data[: at + 4000]
+            assert await engine.fold(CHUNK)
+            version = await put(engine, CHUNK, data[160_000:260_000], 160_000)
+            assert version.block == first.block and version.overlay is None
+            await put(engine, CHUNK, b"x" * 100, 50)
+            assert await read_all(engine, CHUNK) == data[:50] + b"x" * 100 + data[150:260_000]
+            appended = await put(engine, CHUNK, data[200_000:202_000], 260_000)
+            appended = await put(engine, CHUNK, b"z" * 2000, 262_000 + 72)
+            assert appended.overlay is not None and len(appended.overlay.extents) <= 4
+        async with opened(tmp_path, SMALL) as engine:
+            content = data[:50] + b"x" * 100 + data[150:260_000] + data[200_000:202_000] + bytes(72) + b"z" * 2000
+            assert await read_all(engine, CHUNK) == content
+            assert await engine.fold(CHUNK)
+            assert await read_all(engine, CHUNK) == content
+
+    asyncio.run(main())
+
+
+def test_a_blob_that_is_damaged_is_noticed_and_restored(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, SMALL) as engine:
+            await put(engine, CHUNK, b"a" * 100_000)
+            version = await put(engine, CHUNK, b"b" * 100, 5000)
+            good = b"a" * 5000 + b"b" * 100 + b"a" * 94_900
+            table = engine._store._table
+            for data in (b"b" * 99 + b"c", b"b" * 99, None):
+                table.write({BlobKey(CHUNK, 1).encoded(): data})
+                with pytest.raises(CorruptChunk):
+                    await engine.verify(version)
+                with pytest.raises(CorruptChunk):
+                    await read_all(engine, CHUNK)
+                with pytest.raises(CorruptChunk):
+                    await engine.fold(CHUNK)
+                with pytest.raises(CorruptChunk):
+                    await put(engine, CHUNK, b"x", 4999)
+                assert await read_range(engine, version, 8192, 4096) == b"a" * 4096
+            await engine.restore(CHUNK, version, good)
+            assert await read_all(engine, CHUNK) == good
+            assert not engine.foldable and engine._store.blob_bytes == 0
+
+    asyncio.run(main())
+
+
+def test_a_reader_of_the_version_before_is_not_disturbed(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, SMALL) as engine:
+            await put(engine, CHUNK, b"a" * 100_000)
+            old = await put(engine, CHUNK, b"b" * 100, 5000)
+            into = memoryview(bytearray(100_000))
+            reading = asyncio.ensure_future(engine.read_cold(old, 0, into, past_cache=True))
+            await asyncio.sleep(0)
+            for letter in (b"c", b"d", b"e"):
+                await put(engine, CHUNK, letter * 200, 4950)
+            await engine.fold(CHUNK)
+            assert await reading == old.checksum
+
+    asyncio.run(main())
+
+
+def test_a_chunk_with_a_pending_version_is_not_folded(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, SMALL) as engine:
+            await put(engine, CHUNK, b"a" * 100_000)
+            await put(engine, CHUNK, b"b" * 100, 5000)
+            wanted = update(engine, CHUNK, Kind.WRITE, b"c", offset=3)
+            pending = await engine.stage(CHUNK, wanted, payload=b"c")
+            assert not await engine.fold(CHUNK)
+            assert (engine.record(CHUNK) or Record()).pending == pending
+            engine.commit(CHUNK, pending.version, 1)
+            assert await engine.fold(CHUNK)
+            assert await read_all(engine, CHUNK) == b"aaac" + b"a" * 4996 + b"b" * 100 + b"a" * 94_900
+
+    asyncio.run(main())
+
+
+def test_a_fold_does_not_write_under_a_reader(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(tmp_path, SMALL) as engine:
+            first = await put(engine, CHUNK, b"a" * 100_000)
+            engine.pin(first)
+            second = await put(engine, CHUNK, b"b" * 100, 5000)
+            assert second.block == first.block
+            assert await engine.fold(CHUNK)
+            assert await read_range(engine, first, 0, 100_000) == b"a" * 100_000
+            engine.unpin(first)
+            third = await put(engine, CHUNK, b"c" * 100, 5000)
+            assert await engine.fold(CHUNK)
+            assert (engine.record(CHUNK) or Record()).blocks == {third.block}, "now in place"
+
+    asyncio.run(main())
+
+
+def test_a_full_disk_refuses_deferred_changes_too() -> None:
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=6_000_000)
+        engine = await engine_on(disk)
+        await put(engine, CHUNK, bytes(100_000))
+        with pytest.raises(NoSpace):
+            for number in range(1, 10_000):
+                await put(engine, ChunkId(8, number), b"x" * 3000)
+        assert engine.failure is None
+        assert disk.free_bytes() >= 100_000
+        await change(engine, ChunkId(8, 1), Kind.REMOVE)
 
     simulate(main())

@@ -5,13 +5,15 @@ from threefs_storage.engine.content_plan import (
     ContentPlan,
     Kind,
     Update,
+    changed_checksums,
     covering,
     expected_checksum,
-    extended_checksums,
+    partly_kept_blocks,
     plan,
 )
 from threefs_storage.engine.records import Version
 
+from tests.harness.chunk_machine import expected
 from threefs.checksums import block_crcs, combine, crc32c
 from threefs.errors import InvalidArgument
 from threefs.wire import storage_pb2
@@ -80,12 +82,40 @@ def test_what_does_not_fit_is_refused(update: Update) -> None:
         plan(0, update)
 
 
-@given(old=st.integers(1, 10_000), zeros=st.integers(0, 9_000), new=st.integers(0, 9_000))
-def test_checksums_of_an_append_follow_from_the_new_bytes(old: int, zeros: int, new: int) -> None:
-    first, second = bytes([7]) * old, bytes([9]) * new
-    whole = first + bytes(zeros) + second
-    crcs, checksum = extended_checksums(version_of(first), bytes(zeros), memoryview(second))
-    assert (crcs, checksum) == (block_crcs(whole, SIZE), crc32c(whole))
+def assert_checksums_follow(old: bytes, update: Update) -> None:
+    """From the new bytes, and from the old ones of the checksum blocks that are partly kept."""
+    payload = b"\xee" * update.length if update.kind == Kind.WRITE else b""
+    changed = expected(old, Kind(update.kind), update.offset, update.length, payload) or b""
+    made = plan(len(old), update)
+    kept = {n: old[n * SIZE : (n + 1) * SIZE] for n in partly_kept_blocks(len(old), SIZE, made)}
+    assert len(kept) <= 2
+    found = changed_checksums(version_of(old), SIZE, made, memoryview(payload), kept)
+    assert found == (block_crcs(changed, SIZE), crc32c(changed))
+
+
+@given(
+    old=st.integers(0, 20_000),
+    kind=st.sampled_from([Kind.WRITE, Kind.TRUNCATE, Kind.EXTEND]),
+    offset=st.one_of(st.integers(0, 5).map(lambda i: i * SIZE), st.integers(0, 20_000)),
+    length=st.one_of(st.integers(1, 3).map(lambda i: i * SIZE), st.integers(1, 9_000)),
+)
+def test_checksums_of_a_change_follow_from_few_bytes(old: int, kind: Kind, offset: int, length: int) -> None:
+    content = bytes(i * 31 % 251 for i in range(old))
+    assert_checksums_follow(content, Update(kind, 1, 1, offset if kind == Kind.WRITE else 0, length))
+
+
+def test_checksums_of_an_append_need_no_old_byte() -> None:
+    for old in (0, 1, SIZE - 1, SIZE, SIZE + 1):
+        for offset in (old, old + 1, old + 3 * SIZE):
+            assert not partly_kept_blocks(old, SIZE, plan(old, Update(Kind.WRITE, 1, 1, offset, 100)))
+        assert not partly_kept_blocks(old, SIZE, plan(old, Update(Kind.EXTEND, 1, 1, 0, old + 100)))
+
+
+def test_whole_checksum_blocks_need_no_old_byte() -> None:
+    for offset, length in ((0, SIZE), (SIZE, 2 * SIZE), (2 * SIZE, 100)):
+        assert not partly_kept_blocks(
+            2 * SIZE + 50, SIZE, plan(2 * SIZE + 50, Update(Kind.WRITE, 1, 1, offset, length))
+        )
 
 
 @given(data=st.data(), length=st.integers(1, 40_000))

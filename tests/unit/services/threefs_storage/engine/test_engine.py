@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.engine.content_plan import Kind, Update, replacement
-from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.exactly_once import OnceEntry
 from threefs_storage.engine.records import Record
 
-from tests.harness.chunk_engine import change, opened, put, read_all, update
+from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, read_all, update
 from tests.harness.chunk_machine import expected
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
 from threefs.checksums import crc32c
@@ -273,7 +273,7 @@ def test_a_damaged_record_costs_one_chunk_until_it_is_replaced() -> None:
 def test_a_failed_disk_ends_all_changes_but_not_reading() -> None:
     async def main() -> None:
         disk = new_disk()
-        engine = await engine_on(disk)
+        engine = await engine_on(disk, settings=EngineSettings(overlay=NO_OVERLAYS))
         await put(engine, CHUNK, b"a")
         disk.failing |= {"write", "sync"}
         with pytest.raises(ThreefsError):

@@ -1,9 +1,13 @@
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_storage.engine.exactly_once import MAX_ENTRIES, NOTHING_FORGOTTEN, Forgotten, OnceEntry
+from threefs_storage.engine.overlay import MAX_EXTENTS, Overlay
 from threefs_storage.engine.records import Block, Record, Version, corrected, decode, encode
 
+from threefs.checksums import crc32c
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
 
@@ -14,6 +18,14 @@ FIRST_FORMAT = (
     "000000000000000200000000000000640000000500000001000102030405060708090a0b0c0d0e0f02000000010000000000"
     "000002000000000000006400000005000000be6d1e7d"
 )
+SECOND_FORMAT = (
+    "02070100030000000000000002000000881300004d000000020c1004000000000102030405060708090a0b0c0d0e0f010000"
+    "000200000000000000000000000001020304050607030000000000000002000000881300004d000000020c10040000000001"
+    "02030405060708090a0b0c0d0e0f010000000200000000000000000000000001020304050607000102030405060708090a0b"
+    "0c0d0e0f01000000010000000000000002000000000000006400000005000000000000000100000102030405060708090a0b"
+    "0c0d0e0f0200000001000000000000000200000000000000640000000500000000000000000000000000000000000000017a"
+    "dabd"
+)
 CHUNK = ChunkId(0x0102030405060708, 9)
 
 u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
@@ -22,21 +34,32 @@ entries = st.lists(st.builds(OnceEntry, clients, u32, u64, u64, u32, u32, u32), 
 
 
 @st.composite
+def overlays(draw: st.DrawFn, length: int, has_block: bool) -> Overlay:
+    overlay = Overlay(CHUNK, draw(st.integers(0, length)) if has_block else 0)
+    for number in range(draw(st.integers(0, 5))):
+        offset = draw(st.integers(0, length))
+        overlay = overlay.written(offset, draw(st.integers(0, length - offset)), number)
+    return overlay
+
+
+@st.composite
 def versions(draw: st.DrawFn) -> Version:
     length = draw(st.integers(0, 40_000))
     blocks = -(-length // 4096)
+    block = draw(st.none() | st.builds(Block, st.integers(16, 26), u32)) if length else None
     return Version(
         version=draw(u64),
         chain_version=draw(u32),
         length=length,
         checksum=draw(u32),
-        block=draw(st.builds(Block, st.integers(16, 26), u32)) if length else None,
+        block=block,
         checksum_block_bytes=4096,
         block_checksums=draw(st.binary(min_size=4 * blocks, max_size=4 * blocks)),
         removed=draw(st.booleans()),
         identity=draw(st.none() | st.builds(WriteIdentity, clients, u32, u64)),
         lost=draw(st.booleans()),
         stamp=draw(u32),
+        overlay=draw(st.none() | overlays(length, block is not None)),
     )
 
 
@@ -100,8 +123,6 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 @given(st.binary(max_size=300))
 def test_a_body_that_makes_no_sense_is_refused_or_decoded_but_never_crashes(body: bytes) -> None:
-    from threefs.checksums import crc32c
-
     body = b"\x01" + body
     try:
         decode(CHUNK, body + crc32c(CHUNK.key() + body).to_bytes(4, "little"))
@@ -131,6 +152,41 @@ def test_a_record_of_the_first_format_is_read() -> None:
     record = decode(CHUNK, data)
     assert record == sample()
     assert decode(CHUNK, encode(CHUNK, record)) == record
+
+
+def test_a_record_of_the_second_format_is_read() -> None:
+    """As versions 0.1 and 0.2 wrote it: it has no overlay."""
+    data = bytes.fromhex(SECOND_FORMAT)
+    record = decode(CHUNK, data)
+    assert record == sample()
+    assert decode(CHUNK, encode(CHUNK, record)) == record
+
+
+def test_the_extents_of_a_record_are_bounded() -> None:
+    """More than the bound are damage, however well they fit."""
+    base = Version(1, 1, 1 << 20, 0, None, 4096, bytes(1024))
+    overlay = Overlay(CHUNK, 0)
+    for number in range(MAX_EXTENTS):
+        overlay = overlay.written(2 * number, 1, number)
+    body = bytearray(encode(CHUNK, Record(dataclasses.replace(base, overlay=overlay)))[:-4])
+    assert decode(CHUNK, bytes(body) + crc32c(CHUNK.key() + body).to_bytes(4, "little")).committed is not None
+    at = len(body) - 20 * MAX_EXTENTS - 2
+    body[at : at + 2] = (MAX_EXTENTS + 1).to_bytes(2, "little")
+    body += bytes(20)
+    with pytest.raises(Corrupt, match="1025 extents"):
+        decode(CHUNK, bytes(body) + crc32c(CHUNK.key() + body).to_bytes(4, "little"))
+
+
+def test_blobs_and_blocks_that_a_record_names() -> None:
+    block, other = Block(16, 4), Block(17, 1)
+    first = Version(3, 2, 5000, 77, block, 4096, bytes(8), overlay=Overlay(CHUNK, 5000).written(0, 10, 4))
+    second = dataclasses.replace(first, version=4, overlay=Overlay(CHUNK, 5000).written(0, 10, 4).written(5, 9, 6))
+    record = Record(first, second)
+    assert record.blobs == {4: 10, 6: 9}
+    assert record.free_blob(CHUNK).number == 7
+    assert Record().free_blob(CHUNK).number == 1
+    assert record.blocks == {block}
+    assert record.with_copy(first, dataclasses.replace(first, block=other)).blocks == {block, other}
 
 
 def test_shipped_entries_take_the_place_of_those_here() -> None:

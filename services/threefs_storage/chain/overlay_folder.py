@@ -1,0 +1,91 @@
+"""Folding overlays: small changes that were kept in the record store move into blocks when their chunk is at rest.
+
+Reads of a block cost less than reads of many blobs, and the record store stays small. A fold changes no content, so
+each target folds by itself. It holds the lock of the chunk: a write waits for the fold, a read does not.
+"""
+
+from collections.abc import Iterable
+
+import structlog
+
+from threefs.background import BackgroundTasks
+from threefs.env.clock import Clock
+from threefs.errors import Corrupt, CorruptChunk, ThreefsError
+from threefs.ids import ChunkId
+from threefs_storage.chain.craq import Craq
+from threefs_storage.target import Target
+
+#: A chunk that has not changed for one to two such intervals is folded.
+FOLD_INTERVAL_S = 10.0
+#: Changed chunks of a target, beyond which the oldest ones are folded without waiting for rest.
+MAX_FOLDABLE = 4096
+_FOLD_S = 5.0
+_LOG = structlog.get_logger()
+
+
+class OverlayFolder:
+    """One task per process."""
+
+    def __init__(self, craq: Craq, interval_s: float, *, clock: Clock) -> None:
+        self._craq = craq
+        self._interval_s = interval_s
+        self._clock = clock
+        self._seen: dict[int, dict[ChunkId, int]] = {}  # by target: the versions of foldable chunks at the last visit
+        self._background = BackgroundTasks()
+
+    def start(self, targets: Iterable[Target]) -> None:
+        self._background.start("overlay folder", self._run(list(targets)))
+
+    async def stop(self) -> None:
+        await self._background.stop()
+
+    async def _run(self, targets: list[Target]) -> None:
+        while True:
+            await self._clock.sleep(self._interval_s)
+            for target in targets:
+                try:
+                    await self.visit(target)
+                except ThreefsError as error:
+                    _LOG.debug("overlays cannot be folded now", target=target.target_id, error=str(error))
+                except Exception:
+                    _LOG.exception("overlays cannot be folded", target=target.target_id)
+
+    async def visit(self, target: Target) -> None:
+        """Fold the chunks that have not changed since the last visit, and the oldest of too many."""
+        engine = target.engine
+        if engine.failure is not None:
+            return
+        before, seen = self._seen.get(target.target_id, {}), {}
+        excess = len(engine.foldable) - MAX_FOLDABLE
+        for place, chunk in enumerate(list(engine.foldable)):
+            if target.engine is not engine or engine.failure is not None:
+                return
+            version = _foldable_version(target, chunk)
+            if version is None:
+                continue
+            if version == before.get(chunk) or place < excess:
+                await self._fold(target, chunk)
+            else:
+                seen[chunk] = version
+        self._seen[target.target_id] = seen
+
+    async def _fold(self, target: Target, chunk: ChunkId) -> None:
+        try:
+            async with self._craq.locked_change(target, chunk, self._clock.monotonic() + _FOLD_S):
+                await target.engine.fold(chunk)
+        except (Corrupt, CorruptChunk):
+            target.note_damage(chunk)
+
+
+def _foldable_version(target: Target, chunk: ChunkId) -> int | None:
+    """The committed version of a chunk that may be folded now."""
+    if chunk in target.locks or chunk in target.damaged or chunk not in target.engine.foldable:
+        return None
+    try:
+        record = target.engine.record(chunk)
+    except Corrupt:
+        target.note_damage(chunk)
+        return None
+    if record is None or record.committed is None or record.pending is not None:
+        return None
+    return record.committed.version
