@@ -78,12 +78,14 @@ class StoreFaults:
 
     def _is_known_to_be_older(self, store: str, found: Mapping[bytes, bytes]) -> bool:
         if store == META:
-            if keys.STORE not in found or keys.TICK not in found:
-                return False  # it was copied before it was made, or before the first tick
+            if keys.STORE not in found:
+                return False  # it was copied before it was made
             known = records.decode(self._world.manager_kv.pairs()[METADATA_KEY], pb.MetadataStore, METADATA_KEY)
             record = records.decode(found[keys.STORE], StoreRecord, keys.STORE)
-            tick = records.decode(found[keys.TICK], Counter, keys.TICK)
-            return (record.epoch, tick.value) < (known.epoch, known.generation)
+            generation = sum(
+                records.decode(found[key], Counter, key).value for key in (keys.TICK, keys.STARTS) if key in found
+            )
+            return (record.epoch, generation) < (known.epoch, known.generation)
         nodes = [node for host, node in self._world.storages.items() if self._world.processes[host].running]
         version = records.decode(found[CLUSTER_KEY], pb.ClusterRecord, CLUSTER_KEY).routing_version
         return bool(nodes) and all(node._registration._newest_routing > version for node in nodes)
