@@ -372,6 +372,13 @@ class ResultForgotten(ThreefsError):
         self.version = version  # the one to make the write anew from
 
 
+class ResultDropped(ThreefsError):
+    """This write was sent before, and too many others have written the chunk since: nobody knows any more whether it
+    was applied, so no repeat will tell."""
+
+    code, posix = 78, _errno.EIO
+
+
 class TooFewReplicas(ThreefsError):
     """The chain has fewer serving targets than it needs to take writes."""
 

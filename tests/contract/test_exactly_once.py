@@ -6,7 +6,7 @@ import pytest
 from threefs_storage.engine import exactly_once
 
 from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, chain_of, until
-from threefs.errors import OutcomeUnknown, ResultForgotten
+from threefs.errors import ResultDropped, ResultForgotten
 
 
 def other(number: int) -> bytes:
@@ -45,7 +45,7 @@ async def test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown(
         with pytest.raises(ResultForgotten):
             await chain.send(late, b"OLD")
         late.again = True
-        with pytest.raises(OutcomeUnknown, match="may have been dropped"):
+        with pytest.raises(ResultDropped, match="may have been dropped"):
             await chain.send(late, b"OLD")
         assert chain[1].committed() == 41
         anew = chain.row(b"LST", seq=2, known_version=41)

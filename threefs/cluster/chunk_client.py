@@ -29,6 +29,7 @@ from threefs.errors import (
     DeadlineExceeded,
     NotServing,
     OutcomeUnknown,
+    ResultDropped,
     ResultForgotten,
     Retry,
     StaleFence,
@@ -125,9 +126,9 @@ class _Row:
 
     def failed(self, error: ThreefsError) -> None:
         self.error = error
-        if error.retry is Retry.UNKNOWN:
+        if error.retry is Retry.UNKNOWN or isinstance(error, ResultDropped):
             self.outcome_unknown = True
-        elif error.retry is Retry.NEVER:
+        if error.retry is Retry.NEVER:
             self.give_up()
 
     def done(self, applied: Applied) -> None:

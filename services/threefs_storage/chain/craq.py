@@ -23,6 +23,7 @@ from threefs.errors import (
     CorruptChunk,
     DeadlineExceeded,
     OutcomeUnknown,
+    ResultDropped,
     ResultForgotten,
     Retry,
     StaleFence,
@@ -72,7 +73,8 @@ class Craq:
 
         Raises ChainChanged, NotServing, VersionGap, StaleWrite, StaleFence, ChunkChanged, InvalidArgument,
         ChecksumMismatch, ChunkLost, ResultForgotten, NoSpace: it had no effect. Raises DeadlineExceeded,
-        OutcomeUnknown: the version may be pending, and is committed later then.
+        OutcomeUnknown: the version may be pending, and is committed later then. Raises ResultDropped: an earlier
+        attempt may have been applied.
         """
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
         if chunk.number == FENCE_CHUNK and not write.version:
@@ -265,7 +267,7 @@ class Craq:
             )
         if entry is None and may_be_forgotten(record.forgotten, write.known_version, target.logical_time.now):
             if write.again or write.first_seq:
-                raise OutcomeUnknown(f"the result of write {identity.seq} of chunk {chunk} may have been dropped")
+                raise ResultDropped(f"the result of write {identity.seq} of chunk {chunk} may have been dropped")
             raise ResultForgotten(version=committed)
         version = committed + 1 if record.committed is not None else target.first_version
         assert version > committed, "versions only rise (I4)"

@@ -15,6 +15,7 @@ from threefs.errors import (
     DeadlineExceeded,
     NoSpace,
     OutcomeUnknown,
+    ResultDropped,
     ResultForgotten,
     ThreefsError,
     Unavailable,
@@ -309,6 +310,15 @@ def test_a_change_that_is_refused_because_results_are_forgotten_is_made_anew_and
     assert (first.known_version, first.first_seq) == (0, 0)
     assert (second.known_version, second.first_seq, second.again) == (41, first.identity.seq, False)
     assert second.identity.seq > first.identity.seq
+
+
+def test_a_change_whose_result_was_dropped_is_not_repeated() -> None:
+    s = Setting()
+    refusal = pb.ChunkWriteResult(code=ResultDropped.code, message="the result may have been dropped")
+    s.storage._write = lambda request, payload: pb.WriteReply(results=[refusal])  # type: ignore[method-assign]
+    with pytest.raises(OutcomeUnknown, match="may or may not have been applied; last error: the result may have been"):
+        go(s.chunks.write(LAYOUT, INODE, 1, 0, b"hello", timeout_s=5))
+    assert len(s.writes()) == 1
 
 
 def test_a_change_names_the_newest_version_of_its_chunk_that_was_seen() -> None:
