@@ -49,12 +49,8 @@ class LeasedKind:
 
     keys: tuple[bytes, bytes]
     lease_of: Callable[[bytes, bytes], int]  # of key and value
-    #: Releases the record under a key, if IsEnded is true of it in the same transaction.
-    release: Callable[[Context, bytes, "IsEnded"], Awaitable[None]]
-
-
-#: Whether a stored value (None: there is none) is held under a lease that has ended.
-IsEnded = Callable[[bytes | None], bool]
+    #: Releases the record under a key, if fencing.IsEnded is true of it in the same transaction.
+    release: Callable[[Context, bytes, fencing.IsEnded], Awaitable[None]]
 
 
 class LeaseReaper:
@@ -182,7 +178,7 @@ async def _clear(tx: Transaction, removed: list[bytes]) -> None:
         tx.clear(key)
 
 
-def _is_under_ended_lease(kind: LeasedKind, key: bytes, numbers: set[int]) -> IsEnded:
+def _is_under_ended_lease(kind: LeasedKind, key: bytes, numbers: set[int]) -> fencing.IsEnded:
     def is_ended(value: bytes | None) -> bool:
         if value is None:
             return False
@@ -195,7 +191,7 @@ def _is_under_ended_lease(kind: LeasedKind, key: bytes, numbers: set[int]) -> Is
     return is_ended
 
 
-async def end_session(context: Context, key: bytes, ended: IsEnded) -> None:
+async def end_session(context: Context, key: bytes, ended: fencing.IsEnded) -> None:
     """Close a write session in place of its client. Only the chains know how much the client has written.
 
     Whether it has written at all is not known either. So the file counts as changed: otherwise readers would keep its
@@ -226,7 +222,7 @@ async def end_session(context: Context, key: bytes, ended: IsEnded) -> None:
     await transactions.run_with_chunk_io(context, attempt)
 
 
-async def _clear_if_ended(context: Context, key: bytes, ended: IsEnded) -> None:
+async def _clear_if_ended(context: Context, key: bytes, ended: fencing.IsEnded) -> None:
     """Only if the record is still of the ended lease: the client may hold the same thing under a new one."""
 
     async def drop(tx: Transaction) -> None:

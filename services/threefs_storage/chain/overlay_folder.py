@@ -45,8 +45,6 @@ class OverlayFolder:
             for target in targets:
                 try:
                     await self.visit(target)
-                except ThreefsError as error:
-                    _LOG.debug("overlays cannot be folded now", target=target.target_id, error=str(error))
                 except Exception:
                     _LOG.exception("overlays cannot be folded", target=target.target_id)
 
@@ -63,18 +61,22 @@ class OverlayFolder:
             version = _foldable_version(target, chunk)
             if version is None:
                 continue
-            if version == before.get(chunk) or place < excess:
-                await self._fold(target, chunk)
-            else:
+            due = version == before.get(chunk) or place < excess
+            if not due or not await self._fold(target, chunk):
                 seen[chunk] = version
         self._seen[target.target_id] = seen
 
-    async def _fold(self, target: Target, chunk: ChunkId) -> None:
+    async def _fold(self, target: Target, chunk: ChunkId) -> bool:
+        """False if it cannot be folded now: the next visit tries again, and the other chunks do not wait for it."""
         try:
             async with self._craq.locked_change(target, chunk, self._clock.monotonic() + _FOLD_S):
                 await target.engine.fold(chunk)
         except (Corrupt, CorruptChunk):
             target.note_damage(chunk)
+        except ThreefsError as error:
+            _LOG.debug("an overlay cannot be folded now", target=target.target_id, chunk=chunk, error=str(error))
+            return False
+        return True
 
 
 def _foldable_version(target: Target, chunk: ChunkId) -> int | None:

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.chain import overlay_folder
+from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.overlay import BlobKey, OverlayLimits
 from threefs_storage.engine.records import Version
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Replica, TestChain, chain_of
+from threefs.errors import NoSpace
 from threefs.ids import ChunkId
 from threefs.wire import storage_pb2 as pb
 
@@ -90,6 +92,28 @@ async def test_of_too_many_the_oldest_are_folded_at_once(tmp_path: Path, monkeyp
         await visit(chain)
         for replica in chain.replicas:
             assert list(replica.target.engine.foldable) == [ChunkId(7, 3), ChunkId(7, 0)]
+
+
+async def test_a_chunk_that_cannot_be_folded_keeps_no_other_one_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with chain_of(tmp_path, overlay=LIMITS) as chain:
+        for number in range(2):
+            await chain.write(CONTENT, chunk=ChunkId(7, number))
+            await chain.write(b"small", 10, chunk=ChunkId(7, number))
+        fold, refused = ChunkEngine.fold, [ChunkId(7, 0)]
+
+        async def full(self: ChunkEngine, chunk: ChunkId) -> bool:
+            if chunk in refused:
+                raise NoSpace("no room for a block")
+            return await fold(self, chunk)
+
+        monkeypatch.setattr(ChunkEngine, "fold", full)
+        await visit(chain, 2)
+        assert [list(replica.target.engine.foldable) for replica in chain.replicas] == [[ChunkId(7, 0)]] * 3
+        refused.clear()
+        await visit(chain)
+        assert not any(replica.target.engine.foldable for replica in chain.replicas)
 
 
 async def test_damage_that_a_fold_meets_is_repaired(tmp_path: Path) -> None:
