@@ -108,23 +108,23 @@ class LoadServer:
         if not isinstance(found, list) or not 0 < len(found) <= _MAX_JOBS:
             raise InvalidArgument(f"a run has from 1 to {_MAX_JOBS} jobs")
         jobs = [job_file.from_json(one) for one in found]
+        host = str(fields.get("host", "")).replace("/", "_").replace(":", "-")
         for job in jobs:
-            self._check_allowed(job, str(fields.get("host", "")))
+            self._check_allowed(job, host)
         self._jobs, self._outcome, self._failure, self._snapshot = jobs, None, "", Snapshot()
         self._run_id, self._heard_s = RANDOM.token(8).hex(), CLOCK.monotonic()
-        host = str(fields.get("host", "")).replace("/", "_").replace(":", "-")
         self._runner = Runner(jobs, self._keep, host=host, key_file=self._key_file, hold=True)
         self._tasks.run("load server: run", self._run(self._runner))
         return encode({"run": self._run_id})
 
     def _check_allowed(self, job: Job, host: str) -> None:
-        """Raises AccessDenied for files that are none of the client's business."""
+        """Raises AccessDenied for files outside of the directory that is allowed, links included."""
         if job.engine != "posix":
             return
         if self._directory is None:
             raise AccessDenied("this host takes no jobs of the engine posix: start its --server with --allow-directory")
         top = os.path.realpath(self._directory)
-        for path in job.paths(0, host.replace("/", "_")):
+        for path in (path for process in range(job.processes) for path in job.paths(process, host)):
             if os.path.commonpath([top, os.path.realpath(path)]) != top:
                 raise AccessDenied(f"{path} is not below {top}, where this host lets jobs of the engine posix work")
 

@@ -56,7 +56,7 @@ async def test_a_server_for_everybody_is_on_this_host_only() -> None:
         await LoadServer("").start("0.0.0.0", 0)
 
 
-@pytest.mark.parametrize("options", ["filename=../x", "filename=link/x"])
+@pytest.mark.parametrize("options", ["filename=../x", "filename=link/x", "rw=write\nnumjobs=2"])
 async def test_files_outside_of_the_allowed_directory_are_refused(tmp_path: Path, options: str) -> None:
     allowed, other = tmp_path / "allowed", tmp_path / "other"
     allowed.mkdir()
@@ -64,6 +64,7 @@ async def test_files_outside_of_the_allowed_directory_are_refused(tmp_path: Path
     (allowed / "link").symlink_to(other)
     server = LoadServer(KEY, directory=allowed)
     address = await server.start("127.0.0.1", 0)
+    (allowed / f"{address.replace(':', '-')}.a.1.0").symlink_to(other / "x")  # the file of the second process
     with pytest.raises(AccessDenied, match="is not below"):
         await RemoteRun([address], jobs(allowed, options), ignore, key=KEY).run()
     with pytest.raises(AccessDenied, match="is not below"):
