@@ -19,7 +19,7 @@ from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 
 _NODES = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?(?:@(\S+))?")
-_MOST_NODES = 10_000
+_MAX_NODES = 10_000
 _TIMEOUT_S = 30.0
 
 
@@ -90,8 +90,8 @@ def planned(words: Iterable[str]) -> list[pb.PlannedNode]:
         if match is None:
             raise InvalidArgument(f"{word!r} is not ID, ID-ID or either with @DOMAIN, like 3, 1-8 or 1-8@rack-a")
         first, last = int(match[1]), int(match[2] or match[1])
-        if last < first or last - first >= _MOST_NODES:
-            raise InvalidArgument(f"{word!r} is not a range of at most {_MOST_NODES} nodes")
+        if last < first or last - first >= _MAX_NODES:
+            raise InvalidArgument(f"{word!r} is not a range of at most {_MAX_NODES} nodes")
         for node_id in range(first, last + 1):
             if node_id in found:
                 raise InvalidArgument(f"node {node_id} is named twice")

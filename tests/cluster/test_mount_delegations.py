@@ -1,4 +1,4 @@
-"""Names that others add are there at once, also in directories that a mount has claimed."""
+"""Names that others add are there at once, also in directories that are delegated to a mount."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ MANY = 10 * CREATES_BEFORE_REQUEST
 
 @pytest.fixture(scope="module")
 def two(cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    top = tmp_path_factory.mktemp("claims")
+    top = tmp_path_factory.mktemp("delegations")
     with Mount(cluster.address, top / "here") as here, Mount(cluster.address, top / "there") as there:
         yield here, there
 
@@ -65,7 +65,7 @@ class Maker:
     def __init__(self, directory: Path) -> None:
         self.failures: list[OSError] = []
         self._directory = directory
-        self._stop, self._claimed = threading.Event(), threading.Event()
+        self._stop, self._delegated = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
@@ -75,14 +75,14 @@ class Maker:
                 make(self._directory / f"own-{made}")
                 made += 1
                 if made == 4 * CREATES_BEFORE_REQUEST:
-                    self._claimed.set()
+                    self._delegated.set()
         except OSError as error:
             self.failures.append(error)
-            self._claimed.set()
+            self._delegated.set()
 
     def __enter__(self) -> None:
         self._thread.start()
-        assert self._claimed.wait(60.0)
+        assert self._delegated.wait(60.0)
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
@@ -96,7 +96,7 @@ def test_names_of_others_are_there_at_once(two: tuple[Path, Path], what: str) ->
 
 @pytest.mark.timeout(300)
 def test_so_they_are_with_several_meta_services(postgres: PostgresServer, tmp_path: Path) -> None:
-    engines = postgres.schema("claims_manager"), postgres.schema("claims_meta")
+    engines = postgres.schema("delegations_manager"), postgres.schema("delegations_meta")
     with SharedCluster(tmp_path, *engines, managers=1, metas=3) as cluster:
         here, there = Mount(cluster.address, tmp_path / "here"), Mount(cluster.address, tmp_path / "there")
         with here as first, there as second:

@@ -8,7 +8,7 @@ from threefs_mount.cache.delegation import Delegation, DirectoryDelegations, Pen
 from tests.harness.delegation_model import Plan, Service, explore
 from threefs.wire import meta_pb2 as pb
 
-#: The mount that claims adds names, another one adds one.
+#: The mount with the delegation adds names, another one adds one.
 TWO = Plan(((0, "add", b"a"), (1, "add", b"x")), ticks=3)
 #: Two others, at services of their own.
 THREE = Plan(((1, "add", b"x"), (2, "add", b"y")), mounts=3, ticks=3)
@@ -17,9 +17,9 @@ SAME = Plan(((0, "add", b"a"), (0, "remove", b"a"), (0, "add", b"a")), mounts=1,
 #: A service is held up, and makes a change when its client has given it up.
 LATE = Plan(((0, "add", b"a"), (0, "add", b"b"), (0, "want", b""), (0, "add", b"c")), mounts=1, ticks=0, losses=1)
 LATE_AND_GONE = Plan(((0, "add", b"a"), (0, "remove", b"a"), (0, "add", b"c")), mounts=1, ticks=0, losses=1)
-#: It gives up, and claims again.
+#: It returns the delegation, and asks again.
 AGAIN = Plan(((0, "end", b""), (0, "want", b""), (1, "add", b"x")), ticks=1)
-#: Both claim.
+#: Both ask for it.
 BOTH = Plan(((1, "want", b""), (1, "add", b"x")), ticks=2)
 
 
@@ -30,15 +30,15 @@ def test_nothing_that_is_there_is_said_to_be_absent(plan: Plan) -> None:
 
 class EndsWithoutWaiting(Service):
     @staticmethod
-    def may_revoke(claim: pb.Delegation, seen_s: float, now_s: float) -> bool:
-        return claim.recalled
+    def may_revoke(delegation: pb.Delegation, seen_s: float, now_s: float) -> bool:
+        return delegation.recalled
 
 
 class SecondDoesNotWait(Service):
-    """Who finds the claim recalled takes it that somebody has waited."""
+    """A service that finds the delegation recalled takes it that another one has waited."""
 
-    def seen_s(self, claim: pb.Delegation, now_s: float) -> float:
-        return now_s - 1.0 if claim.recalled else now_s
+    def seen_s(self, delegation: pb.Delegation, now_s: float) -> float:
+        return now_s - 1.0 if delegation.recalled else now_s
 
 
 class FreesAtOnce(Service):
@@ -55,15 +55,15 @@ class ForgetsRecalls(Service):
     """The client may take again what it is to give up."""
 
     @staticmethod
-    def may_grant(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
-        return not claim.client or claim.client == client
+    def may_grant(delegation: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
+        return not delegation.client or delegation.client == client
 
 
 class TakesAll(Service):
     """Also what is another client's."""
 
     @staticmethod
-    def may_grant(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
+    def may_grant(delegation: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
         return True
 
 
@@ -71,32 +71,32 @@ class TakesOldClaims(Service):
     """In place of newer ones."""
 
     @staticmethod
-    def may_grant(claim: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
-        return not claim.client or (claim.client == client and not claim.recalled)
+    def may_grant(delegation: pb.Delegation, client: bytes, number: int, tick: int) -> bool:
+        return not delegation.client or (delegation.client == client and not delegation.recalled)
 
 
 class KnowsOnlyClients(Service):
     """What a client asked for is its own, however long ago."""
 
     @staticmethod
-    def ownership(claim: pb.Delegation, adder: Creator | None, directory: int, name: bytes) -> Ownership:
-        if not claim.client:
+    def ownership(delegation: pb.Delegation, adder: Creator | None, directory: int, name: bytes) -> Ownership:
+        if not delegation.client:
             return Ownership.FREE
-        return Ownership.OURS if adder is not None and adder.client == claim.client else Ownership.THEIRS
+        return Ownership.OURS if adder is not None and adder.client == delegation.client else Ownership.THEIRS
 
 
 class CountsFromTheAnswer(DirectoryDelegations):
-    def _confirm(self, claim: Delegation, sent_s: float, now_s: float) -> None:
-        super()._confirm(claim, now_s, now_s)
+    def _confirm(self, delegation: Delegation, sent_s: float, now_s: float) -> None:
+        super()._confirm(delegation, now_s, now_s)
 
 
 class KeepsNamesWhenAnswered(DirectoryDelegations):
     def begin_create(self, directory: int, name: bytes, request: int, now_s: float) -> PendingCreate:
-        claim = self._delegations.pop(directory, None)
+        delegation = self._delegations.pop(directory, None)
         addition = super().begin_create(directory, name, request, now_s)
-        if claim is not None:
-            self._delegations[directory] = claim
-            addition.delegation = claim if claim.granted else None
+        if delegation is not None:
+            self._delegations[directory] = delegation
+            addition.delegation = delegation if delegation.granted else None
         return addition
 
 
@@ -104,17 +104,17 @@ class ForgetsWhatIsUnderWay(DirectoryDelegations):
     def begin_request(self, directory: int, number: int, now_s: float) -> tuple[Delegation, int]:
         under_way, self._pending_creates = self._pending_creates, {}
         oldest = min([one.request for one in under_way], default=number)
-        claim, _ = super().begin_request(directory, number, now_s)
+        delegation, _ = super().begin_request(directory, number, now_s)
         self._pending_creates = under_way
-        return claim, oldest
+        return delegation, oldest
 
 
 class ForgetsNamesThatMayCome(DirectoryDelegations):
     """A name goes with any removal of it."""
 
     def begin_unlink(self, directory: int, name: bytes) -> PendingUnlink | None:
-        claim = self._delegations.get(directory)
-        return None if claim is None else PendingUnlink(claim, name, claim.names.get(name, -1))
+        delegation = self._delegations.get(directory)
+        return None if delegation is None else PendingUnlink(delegation, name, delegation.names.get(name, -1))
 
     def unlink_done(self, removal: PendingUnlink | None) -> None:
         if removal is not None:

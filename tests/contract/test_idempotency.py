@@ -82,7 +82,7 @@ async def test_after_others_have_changed_everything(bench: MetaBench) -> None:
 
 
 async def test_the_script_has_all_mutations(bench: MetaBench) -> None:
-    """And so will those that are made later: they carry an identity. A claim is granted once, and then never again."""
+    """Mutations of later versions carry an identity and are in it, too. A delegation is granted once, never again."""
     script = Script(Service(bench.context).call, "/script")
     await script.run()
     every = [each for each in vars(methods).values() if isinstance(each, Method) and each.service.endswith("Meta")]

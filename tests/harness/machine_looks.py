@@ -122,7 +122,7 @@ class LooksRules(TwoTrees):
 
     @rule(driver=DRIVERS, other=DRIVERS, rename=st.booleans())
     def new_names_are_there_at_once_where_somebody_else_makes_many(self, driver: str, other: str, rename: bool) -> None:
-        """A mount claims such a directory."""
+        """A mount asks for the delegation of such a directory."""
 
         def make(tree: Driver) -> None:
             tree.make_directory(_BUSY, 0o755)

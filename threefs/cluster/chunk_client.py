@@ -316,20 +316,20 @@ class ChunkClient:
         rows = [_Row(update) for update in updates]
         waiting = rows
         while waiting:
-            claimed, waiting = self._lock_chunks(waiting)
-            if not claimed:
+            locked, waiting = self._lock_chunks(waiting)
+            if not locked:
                 await self._wait_for_others(waiting, deadline)
                 waiting = [row for row in waiting if row.to_send]
                 continue
             try:
-                await self._send_until_done(claimed, deadline)
+                await self._send_until_done(locked, deadline)
             finally:
-                self._unlock_chunks(claimed)
+                self._unlock_chunks(locked)
         return [_result(row) for row in rows]
 
     def _lock_chunks(self, rows: list[_Row]) -> tuple[list[_Row], list[_Row]]:
         """Split into rows whose chunk is now ours, and the others. Nobody waits while holding, so no deadlock."""
-        claimed, others = [], []
+        locked, others = [], []
         loop = asyncio.get_running_loop()
         for row in rows:
             chunk = row.update.chunk
@@ -338,8 +338,8 @@ class ChunkClient:
                 continue
             self._locked[chunk] = loop.create_future()
             self._assign_identity(row, self._newest_versions.get(chunk, 0))
-            claimed.append(row)
-        return claimed, others
+            locked.append(row)
+        return locked, others
 
     def _assign_identity(self, row: _Row, known_version: int) -> None:
         """Give a change its identity."""

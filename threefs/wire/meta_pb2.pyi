@@ -286,18 +286,18 @@ class AclEntry(_message.Message):
     def __init__(self, tag: _Optional[_Union[AclTag, str]] = ..., permissions: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class InodeReply(_message.Message):
-    __slots__ = ("inode", "replaced", "over_quota", "claim", "recalled")
+    __slots__ = ("inode", "replaced", "over_quota", "delegation", "recalled")
     INODE_FIELD_NUMBER: _ClassVar[int]
     REPLACED_FIELD_NUMBER: _ClassVar[int]
     OVER_QUOTA_FIELD_NUMBER: _ClassVar[int]
-    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    DELEGATION_FIELD_NUMBER: _ClassVar[int]
     RECALLED_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
     replaced: Inode
     over_quota: bool
-    claim: int
+    delegation: int
     recalled: int
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., replaced: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: _Optional[bool] = ..., claim: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., replaced: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: _Optional[bool] = ..., delegation: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
 
 class CreateRequest(_message.Message):
     __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session", "caller", "umask", "access", "unnamed")
@@ -332,20 +332,20 @@ class CreateRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ..., access: _Optional[int] = ..., unnamed: _Optional[bool] = ...) -> None: ...
 
 class CreateReply(_message.Message):
-    __slots__ = ("inode", "created", "lease", "over_quota", "claim", "recalled")
+    __slots__ = ("inode", "created", "lease", "over_quota", "delegation", "recalled")
     INODE_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     OVER_QUOTA_FIELD_NUMBER: _ClassVar[int]
-    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    DELEGATION_FIELD_NUMBER: _ClassVar[int]
     RECALLED_FIELD_NUMBER: _ClassVar[int]
     inode: Inode
     created: bool
     lease: int
     over_quota: bool
-    claim: int
+    delegation: int
     recalled: int
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ..., claim: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ..., delegation: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
 
 class OpenRequest(_message.Message):
     __slots__ = ("mutation", "place", "session", "truncate", "caller", "access")
@@ -562,10 +562,10 @@ class DelegateRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., directory: _Optional[int] = ..., oldest: _Optional[int] = ...) -> None: ...
 
 class DelegateReply(_message.Message):
-    __slots__ = ("claim",)
-    CLAIM_FIELD_NUMBER: _ClassVar[int]
-    claim: int
-    def __init__(self, claim: _Optional[int] = ...) -> None: ...
+    __slots__ = ("delegation",)
+    DELEGATION_FIELD_NUMBER: _ClassVar[int]
+    delegation: int
+    def __init__(self, delegation: _Optional[int] = ...) -> None: ...
 
 class ReturnDelegationRequest(_message.Message):
     __slots__ = ("client", "directories", "numbers")

@@ -29,7 +29,7 @@ class Request(Protocol):
 
 class Reply(Protocol):
     @property
-    def claim(self) -> int: ...
+    def delegation(self) -> int: ...
 
     @property
     def recalled(self) -> int: ...
@@ -66,7 +66,7 @@ class DelegationClient:
         except BaseException:
             delegations.create_failed(create)
             raise
-        delegations.create_done(create, reply.claim, reply.recalled, monotonic())
+        delegations.create_done(create, reply.delegation, reply.recalled, monotonic())
         return reply
 
     async def track_file_create(self, request: pb.CreateRequest, creation: Awaitable[Created]) -> Created:
@@ -81,7 +81,7 @@ class DelegationClient:
             delegations.create_failed(create)
             raise
         if reply.created:
-            delegations.create_done(create, reply.claim, reply.recalled, monotonic())
+            delegations.create_done(create, reply.delegation, reply.recalled, monotonic())
         else:
             delegations.create_found_existing(create)
         return number, reply
@@ -100,7 +100,7 @@ class DelegationClient:
         request = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=oldest)
         try:
             reply = await self._context.meta.call(methods.DELEGATE, request, timeout_s=_TIMEOUT_S)
-            if not delegations.request_answered(delegation, reply.claim, asked_s, clock.monotonic()):
+            if not delegations.request_answered(delegation, reply.delegation, asked_s, clock.monotonic()):
                 return
             after, more = b"", True
             while more:

@@ -256,7 +256,7 @@ class Namespace:
     def put_delegation_reply(self, directory: int, *, granted: int = 0, recalled: int = 0) -> None:
         """Tell the holder of a delegation, by its number, that it stands or that it is recalled."""
         # These fields have the same numbers in all replies.
-        self._delegation_replies[directory] = pb.InodeReply(claim=granted, recalled=recalled).SerializeToString()
+        self._delegation_replies[directory] = pb.InodeReply(delegation=granted, recalled=recalled).SerializeToString()
 
     def take_delegation_replies(self) -> dict[int, bytes]:
         """By directory, what the client is told of its delegations, serialized. Each is told once, after a reply."""

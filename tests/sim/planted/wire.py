@@ -69,13 +69,13 @@ def unknown_is_told_as_done() -> None:
 def changes_of_a_chunk_overtake_each_other() -> None:
     """Two changes of one chunk by one client are under way at once."""
 
-    def claim(self: ChunkClient, rows: Any) -> Any:
+    def lock(self: ChunkClient, rows: Any) -> Any:
         for row in rows:
             self._seq += 1
             row.seq = self._seq
         return rows, []
 
-    put(ChunkClient, "_lock_chunks", claim)
+    put(ChunkClient, "_lock_chunks", lock)
     put(ChunkClient, "_unlock_chunks", lambda self, rows: None)
 
 

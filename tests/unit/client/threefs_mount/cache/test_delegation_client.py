@@ -1,4 +1,4 @@
-"""Mounts that claim directories, at real meta services in memory, with time of their own."""
+"""Mounts with delegations of directories, at real meta services in memory, with a clock of their own."""
 
 import asyncio
 import dataclasses
@@ -66,19 +66,19 @@ class Mount:
     def __init__(self, calls: Calls, directory: int, **options: Any) -> None:
         self.calls, self.directory = calls, directory
         link: Any = SimpleNamespace(meta=calls, clock=LOOP_CLOCK)
-        self.claimer = DelegationClient(link, options.pop("cache_s", 1.0), creates_before_request=4, **options)
+        self.client = DelegationClient(link, options.pop("cache_s", 1.0), creates_before_request=4, **options)
 
     def absent(self, name: str) -> bool:
-        """For sure. A look that finds nothing is told to the claims, as who asks would."""
-        sure = self.claimer.delegations.is_negative(self.directory, name.encode(), LOOP_CLOCK.monotonic())
+        """Whether the mount knows it without a call. A lookup that finds nothing is recorded, as the mount does."""
+        sure = self.client.delegations.is_negative(self.directory, name.encode(), LOOP_CLOCK.monotonic())
         if not sure:
-            self.claimer.delegations.record_negative_lookup(self.directory, LOOP_CLOCK.monotonic())
+            self.client.delegations.record_negative_lookup(self.directory, LOOP_CLOCK.monotonic())
         return sure
 
     async def create(self, name: str) -> None:
         self.absent(name)
         request = pb.CreateRequest(mutation=self.calls.mutation(), place=at(name, self.directory), exclusive=True)
-        await self.claimer.track_file_create(request, self._created(request))
+        await self.client.track_file_create(request, self._created(request))
 
     async def _created(self, request: pb.CreateRequest) -> tuple[int, pb.CreateReply]:
         return 1, await self.calls.call(methods.CREATE, request, timeout_s=1.0)
@@ -86,16 +86,16 @@ class Mount:
     async def rename(self, old: str, new: str) -> None:
         source, destination = at(old, self.directory), at(new, self.directory)
         request = pb.RenameRequest(mutation=self.calls.mutation(), source=source, destination=destination)
-        removal = self.claimer.delegations.begin_unlink(self.directory, old.encode())
+        removal = self.client.delegations.begin_unlink(self.directory, old.encode())
         change = self.calls.call(methods.RENAME, request, timeout_s=1.0)
-        await self.claimer.track_create(self.directory, new.encode(), request, change)
-        self.claimer.delegations.unlink_done(removal)
+        await self.client.track_create(self.directory, new.encode(), request, change)
+        self.client.delegations.unlink_done(removal)
 
     async def remove(self, name: str) -> None:
-        removal = self.claimer.delegations.begin_unlink(self.directory, name.encode())
+        removal = self.client.delegations.begin_unlink(self.directory, name.encode())
         request = pb.RemoveRequest(mutation=self.calls.mutation(), place=at(name, self.directory))
         await self.calls.call(methods.REMOVE, request, timeout_s=1.0)
-        self.claimer.delegations.unlink_done(removal)
+        self.client.delegations.unlink_done(removal)
 
 
 class Scene:
@@ -108,16 +108,16 @@ class Scene:
         self.here = Mount(Calls(context, b"h" * 16, delay), directory)
         self.there = Mount(Calls(other, b"t" * 16, delay), directory)
 
-    async def claimed(self) -> bytes:
+    async def holder(self) -> bytes:
         """By whom."""
         return (await self.fs.context.namespace(self.fs.engine.begin()).require_inode(self.directory)).delegation.client
 
     async def hold(self, name: str = "first") -> None:
-        """The mount here claims the directory."""
+        """The mount here gets the delegation of the directory."""
         for number in range(5):
             await self.here.create(f"{name}-{number}")
         await asyncio.sleep(0.01)
-        assert await self.claimed() == b"h" * 16 and self.here.absent("x")
+        assert await self.holder() == b"h" * 16 and self.here.absent("x")
 
 
 def play(scene: Callable[[Scene], Awaitable[None]], delay: Callable[[], float] = lambda: 0.0) -> None:
@@ -125,9 +125,9 @@ def play(scene: Callable[[Scene], Awaitable[None]], delay: Callable[[], float] =
         fs = await MetaBench().start()
         found = Scene(fs, (await fs.mkdir("/d")).inode, delay)
         await scene(found)
-        await found.here.claimer.close()
-        await found.there.claimer.close()
-        assert not await found.claimed()
+        await found.here.client.close()
+        await found.there.client.close()
+        assert not await found.holder()
         await fs.audit()
 
     run_virtual(whole())
@@ -180,7 +180,7 @@ def test_others_wait_until_the_holder_hears_of_it() -> None:
         assert not found.here.absent("x") and not found.here.absent("z")
         for number in range(30):
             await found.here.create(f"later-{number}")
-        assert not await found.claimed()
+        assert not await found.holder()
 
     play(scene)
 
@@ -202,7 +202,7 @@ def test_what_is_used_no_more_is_given_back_in_one_call() -> None:
     async def scene(found: Scene) -> None:
         await found.hold()
         await asyncio.sleep(2.5)
-        assert not await found.claimed() and found.here.calls.made.count("ReturnDelegation") == 1
+        assert not await found.holder() and found.here.calls.made.count("ReturnDelegation") == 1
         await found.hold("second")
 
     play(scene)
@@ -222,7 +222,7 @@ def test_failed_creates_request_no_delegation() -> None:
         await found.here.create("last")
         await asyncio.sleep(0.01)
         assert found.here.calls.made[-3:] == ["Delegate", "ListNames", "ReturnDelegation"]
-        assert not found.here.absent("x") and not await found.claimed()
+        assert not found.here.absent("x") and not await found.holder()
         found.here.calls.failing = True
         with pytest.raises(Unavailable):
             await found.here.calls.call(methods.LIST_NAMES, pb.ListNamesRequest(), timeout_s=1.0)
@@ -235,18 +235,18 @@ def test_an_unnamed_file_adds_no_name_and_one_that_is_there_says_nothing() -> No
         await found.hold()
         place = at("", found.directory)
         unnamed = pb.CreateRequest(mutation=found.here.calls.mutation(), place=place, unnamed=True, session=b"s" * 16)
-        await found.here.claimer.track_file_create(unnamed, found.here._created(unnamed))
+        await found.here.client.track_file_create(unnamed, found.here._created(unnamed))
         existing = pb.CreateRequest(mutation=found.here.calls.mutation(), place=at("first-1", found.directory))
-        _, reply = await found.here.claimer.track_file_create(existing, found.here._created(existing))
-        assert not reply.created and not reply.claim
-        assert found.here.absent("x") and len(found.here.claimer.delegations) == 1
+        _, reply = await found.here.client.track_file_create(existing, found.here._created(existing))
+        assert not reply.created and not reply.delegation
+        assert found.here.absent("x") and len(found.here.client.delegations) == 1
 
     play(scene)
 
 
 @pytest.mark.parametrize("seed", range(15))
 def test_what_is_there_is_never_absent(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two mounts do what they like, each several things at a time, and claim the directory whenever they may."""
+    """Two mounts do what they like, each several things at a time, and ask for the delegation whenever they may."""
     monkeypatch.setattr(rules, "COOLDOWN_TICKS", 0)
     monkeypatch.setattr(bounds, "PAUSE_S", 0.0)
     dice = random.Random(seed)
@@ -276,8 +276,8 @@ def test_what_is_there_is_never_absent(seed: int, monkeypatch: pytest.MonkeyPatc
                 assert isinstance(error, AlreadyExists | NotFound)
 
     async def scene(found: Scene) -> None:
-        for claims in (found.here.claimer.delegations, found.there.claimer.delegations):
-            claims._creates_before_request = 1
+        for delegations in (found.here.client.delegations, found.there.client.delegations):
+            delegations._creates_before_request = 1
         quiet = dice.random() < 0.5
         await asyncio.gather(
             *(programs(found, found.here, 150) for _ in range(2)),

@@ -191,7 +191,9 @@ async def test_a_rename_in_a_batch_reports_a_delegation(bench: MetaBench) -> Non
     directory = (await bench.mkdir("/d")).inode
     for name in ("/d/1", "/d/2"):
         await bench.create(name)
-    number = (await delegate(bench.context, pb.DelegateRequest(mutation=bench.mutation(), directory=directory))).claim
+    number = (
+        await delegate(bench.context, pb.DelegateRequest(mutation=bench.mutation(), directory=directory))
+    ).delegation
     moves = [
         pb.RenameRequest(
             source=pb.Place(base=directory, path=old), destination=pb.Place(base=directory, path=b"new " + old)
@@ -202,8 +204,8 @@ async def test_a_rename_in_a_batch_reports_a_delegation(bench: MetaBench) -> Non
     bench._request += len(changes)
     mutation = pb.Mutation(client=CLIENT, request=bench._request - 1)
     request = pb.BatchRequest(mutation=mutation, changes=changes)
-    assert number and [one.file.claim for one in (await answered(bench, request)).results] == [number] * 2
-    assert [one.file.claim for one in (await answered(bench, request)).results] == [0] * 2, "told once"
+    assert number and [one.file.delegation for one in (await answered(bench, request)).results] == [number] * 2
+    assert [one.file.delegation for one in (await answered(bench, request)).results] == [0] * 2, "told once"
     assert await bench.names("/d") == ["new 1", "new 2"]
 
 
@@ -348,7 +350,7 @@ async def test_what_is_removed_together_goes_into_the_trash_together(bench: Meta
 def test_they_are_pieces_of_the_reply() -> None:
     create = pb.CreateReply(inode=pb.Inode(inode=5, name=b"n" * 300), created=True)
     file = pb.InodeReply(inode=pb.Inode(inode=6))
-    told = pb.InodeReply(claim=8).SerializeToString()
+    told = pb.InodeReply(delegation=8).SerializeToString()
     pieces = [
         engine.successful_result("create", 1 << 40, create.SerializeToString() + told),
         *(engine.successful_result(kind, 7, file.SerializeToString()) for kind in ("rename", "close", "sync")),
@@ -357,7 +359,7 @@ def test_they_are_pieces_of_the_reply() -> None:
         engine.failed_result(NotFound("x" * 3000)),
         engine.serialized_result(pb.Changed(file=file, request=11)),
     ]
-    create.claim = 8
+    create.delegation = 8
     assert pb.BatchReply.FromString(b"".join(pieces)) == pb.BatchReply(
         results=[
             pb.Changed(create=create, request=1 << 40),

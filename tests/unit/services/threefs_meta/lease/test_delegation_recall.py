@@ -96,21 +96,21 @@ async def test_the_holder_of_a_delegation_does_not_wait_and_learns_of_it(bench: 
     place = at("new", directory)
     made = pb.CreateRequest(mutation=bench.mutation(), place=place)
     reply = await create(context, made)
-    assert (reply.claim, reply.recalled) == (number, 0)
+    assert (reply.delegation, reply.recalled) == (number, 0)
     again = await create(context, made)
-    assert again.inode == reply.inode and not again.claim and not again.recalled
+    assert again.inode == reply.inode and not again.delegation and not again.recalled
     moving = pb.RenameRequest(mutation=bench.mutation(), source=place, destination=at("r", directory))
-    assert (await rename(context, moving)).claim == number
+    assert (await rename(context, moving)).delegation == number
     linking = pb.LinkRequest(mutation=bench.mutation(), source=at("/f"), destination=at("l", directory))
-    assert (await link(context, linking)).claim == number
+    assert (await link(context, linking)).delegation == number
     making = pb.MkdirRequest(mutation=bench.mutation(), place=at("elsewhere"))
-    assert not (await mkdir(context, making)).claim
+    assert not (await mkdir(context, making)).delegation
     existing = pb.CreateRequest(mutation=bench.mutation(), place=at("r", directory))
-    assert not (await create(context, existing)).claim
+    assert not (await create(context, existing)).delegation
     assert await delegation_recall._recall_or_clear(context, DelegationHeld(directory, CLIENT, number), None)
     making = pb.MkdirRequest(mutation=bench.mutation(), place=at("m", directory))
     reply_of_mkdir = await mkdir(context, making)
-    assert (reply_of_mkdir.claim, reply_of_mkdir.recalled) == (0, number)
+    assert (reply_of_mkdir.delegation, reply_of_mkdir.recalled) == (0, number)
     assert (await stored(bench, directory)).client == CLIENT, "it is not free before its client gives it back"
     assert bench.clock.monotonic() == began_s
 
@@ -129,7 +129,7 @@ async def test_many_changes_wait_together_for_a_recall(bench: MetaBench) -> None
     began_s = bench.clock.monotonic()
     done = (await run_batch(bench.context, request)).parsed()
     assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S
-    assert not any(one.code or one.retry_alone or one.create.claim for one in done.results)
+    assert not any(one.code or one.retry_alone or one.create.delegation for one in done.results)
     await bench.pass_ticks(6)
     number = await delegated(bench, directory)
     for change in changes[:5]:
@@ -137,8 +137,8 @@ async def test_many_changes_wait_together_for_a_recall(bench: MetaBench) -> None
     request = pb.BatchRequest(mutation=bench.mutation(), changes=changes[:5])
     bench._request += 5
     done = (await run_batch(bench.context, request)).parsed()
-    assert [one.create.claim for one in done.results] == [number] * 4 + [0]
-    assert [one.create.claim for one in (await run_batch(bench.context, request)).parsed().results] == [0] * 5
+    assert [one.create.delegation for one in done.results] == [number] * 4 + [0]
+    assert [one.create.delegation for one in (await run_batch(bench.context, request)).parsed().results] == [0] * 5
 
 
 async def test_what_the_holder_does_not_expect_counts_as_somebody_elses(bench: MetaBench) -> None:
@@ -149,9 +149,9 @@ async def test_what_the_holder_does_not_expect_counts_as_somebody_elses(bench: M
     for request in (pb.CreateRequest(mutation=bench.mutation(), place=at("link", directory)), late):
         mutation = bench.mutation()
         wanted = pb.DelegateRequest(mutation=mutation, directory=directory, oldest=late.mutation.request + 1)
-        assert (await delegate(bench.context, wanted)).claim
+        assert (await delegate(bench.context, wanted)).delegation
         began_s = bench.clock.monotonic()
-        assert not (await create(bench.context, request)).claim
+        assert not (await create(bench.context, request)).delegation
         assert bench.clock.monotonic() - began_s >= DELEGATION_RECALL_S
         await bench.pass_ticks(6)
     assert {"behind", "late"} <= set(await bench.names("/d"))

@@ -20,8 +20,8 @@ async def delegated(fs: MetaBench, directory: int, client: bytes = CLIENT) -> in
     mutation = fs.mutation()
     mutation.client = client
     reply = await delegate(fs.context, pb.DelegateRequest(mutation=mutation, directory=directory))
-    assert reply.claim in (0, mutation.request)
-    return reply.claim
+    assert reply.delegation in (0, mutation.request)
+    return reply.delegation
 
 
 async def stored(fs: MetaBench, directory: int) -> pb.Delegation:
@@ -42,8 +42,8 @@ async def test_one_client_at_a_time(bench: MetaBench) -> None:
 async def test_a_repeated_answer_grants_nothing(bench: MetaBench, store: str) -> None:
     number = (await bench.mkdir("/d")).inode
     request = pb.DelegateRequest(mutation=bench.mutation(), directory=number)
-    assert (await delegate(bench.context, request)).claim == request.mutation.request
-    assert not (await delegate(bench.context, request)).claim
+    assert (await delegate(bench.context, request)).delegation == request.mutation.request
+    assert not (await delegate(bench.context, request)).delegation
 
 
 async def test_where_one_was_recalled_there_is_none_for_a_while(bench: MetaBench) -> None:
