@@ -1,1 +1,1 @@
-"""Logs, metrics and the story of a chunk or chain."""
+"""Logs, metrics and the traces of recent events."""

@@ -1,4 +1,4 @@
-"""The story of a key: what happened to a chunk or a chain lately, for people and for tests. Bounded."""
+"""The last events of each chunk and chain, for people who search an error and for tests. Memory is bounded."""
 
 from collections import deque
 from collections.abc import Hashable
@@ -17,7 +17,7 @@ class Event:
 
 
 class EventTrace:
-    """The last events of the keys that were touched last."""
+    """The last `events` events of each of the `keys` keys that had the most recent ones."""
 
     def __init__(self, *, keys: int = 1024, events: int = 16, clock: Clock = CLOCK) -> None:
         self._events = events

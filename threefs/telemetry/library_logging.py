@@ -1,4 +1,4 @@
-"""Logs of code that also runs inside other people's programs: a client must not write to their standard output."""
+"""Logs of code that also runs inside programs of users: a client must not write to their standard output."""
 
 import logging
 from typing import Any

@@ -35,7 +35,7 @@ def configure(program: str, level: str = "info") -> None:
 
 
 def identify(**names: str | int) -> None:
-    """Every line of this process says from now on who wrote it."""
+    """Add `names` to every line that this process logs from now on."""
     _identity.update(names)
 
 

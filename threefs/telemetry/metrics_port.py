@@ -12,8 +12,8 @@ from threefs.errors import ThreefsError
 
 _PATH = b"/metrics"
 _MAX_HEAD_BYTES = 16 << 10
-_MAX_AT_ONCE = 8
-_PATIENCE_S = 10.0
+_MAX_SCRAPES = 8
+_TIMEOUT_S = 10.0
 
 _LOG = structlog.get_logger()
 
@@ -21,7 +21,7 @@ Source = Callable[[], Awaitable[Iterable[Metric]]]
 
 
 class MetricsPort:
-    """`source` is asked at every scrape."""
+    """Answers each scrape with the metrics that `source` then returns."""
 
     def __init__(self, net: Net, source: Source) -> None:
         self.address = ""
@@ -37,7 +37,7 @@ class MetricsPort:
         _LOG.info("metrics", address=self.address)
 
     def _accept(self, stream: Stream) -> None:
-        if len(self._scrapes) < _MAX_AT_ONCE:
+        if len(self._scrapes) < _MAX_SCRAPES:
             self._scrapes.add(_Scrape(self, stream))
         else:
             stream.close()
@@ -53,7 +53,7 @@ class MetricsPort:
 
 
 class _Scrape:
-    """One connection: a request comes, the answer goes, and that is the end of it."""
+    """One connection: it takes one request, answers it and closes."""
 
     def __init__(self, port: MetricsPort, stream: Stream) -> None:
         self._port = port
@@ -62,7 +62,7 @@ class _Scrape:
         self._length = 0
         self._rest = memoryview(b"")  # of the answer
         self._task: asyncio.Task[None] | None = None
-        self._impatience = asyncio.get_running_loop().call_later(_PATIENCE_S, self.close)
+        self._timeout = asyncio.get_running_loop().call_later(_TIMEOUT_S, self.close)
         stream.on_readable(self._readable)
 
     def _readable(self) -> None:
@@ -81,20 +81,20 @@ class _Scrape:
             self.close()
 
     async def _answer(self, head: bytes) -> None:
-        self._rest = memoryview(await self._found(head))
+        self._rest = memoryview(await self._response(head))
         self._send()
 
-    async def _found(self, head: bytes) -> bytes:
+    async def _response(self, head: bytes) -> bytes:
         method, path = [*head.split(b" ", 2), b""][:2]
         if method != b"GET" or path.partition(b"?")[0] != _PATH:
-            return _response("404 Not Found", "text/plain", b"metrics are at /metrics\n")
+            return _http("404 Not Found", "text/plain", b"metrics are at /metrics\n")
         try:
-            found = await self._port.source()
+            metrics = await self._port.source()
         except ThreefsError as error:
-            return _response("503 Service Unavailable", "text/plain", f"{error}\n".encode())
+            return _http("503 Service Unavailable", "text/plain", f"{error}\n".encode())
         registry = CollectorRegistry()
-        registry.register(_Collected(found))
-        return _response("200 OK", CONTENT_TYPE_LATEST, generate_latest(registry))
+        registry.register(_Collected(metrics))
+        return _http("200 OK", CONTENT_TYPE_LATEST, generate_latest(registry))
 
     def _send(self) -> None:
         try:
@@ -108,7 +108,7 @@ class _Scrape:
             self.close()
 
     def close(self) -> None:
-        self._impatience.cancel()
+        self._timeout.cancel()
         if self._task is not None and not self._task.done() and self._task is not asyncio.current_task():
             self._task.cancel()
         self._stream.close()
@@ -116,13 +116,15 @@ class _Scrape:
 
 
 class _Collected:
-    def __init__(self, found: Iterable[Metric]) -> None:
-        self._found = list(found)
+    """Metrics in the form that a registry of Prometheus takes."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = list(metrics)
 
     def collect(self) -> Iterable[Metric]:
-        return self._found
+        return self._metrics
 
 
-def _response(status: str, kind: str, body: bytes) -> bytes:
+def _http(status: str, kind: str, body: bytes) -> bytes:
     head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     return head.encode() + body
