@@ -72,7 +72,7 @@ class BackgroundTasks:
         return task
 
     async def join(self) -> None:
-        """Wait until all have ended by themselves, those that start meanwhile as well."""
+        """Wait until all have ended by themselves, those that start during the wait as well."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -92,7 +92,7 @@ class BackupSource:
         assert self._worker is not None, "an embedded store has one"
         if request.lineage != self._known_lineage(table):
             raise TooOld("this store is not the one that was backed up so far; take a new snapshot")
-        await table.flush()  # nobody has been told of what it makes durable before its own flush has ended
+        await table.flush()  # no caller has an answer about what this makes durable before its own flush has ended
         durable = table.durable_change
         if self._reader is None:
             self._reader = LogReader(table.directory)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings
 
-#: A server proves to anybody who asks that it knows the key, so who asks can try guesses at home.
+#: A server proves to anybody who asks that it knows the key, so a stranger can try guesses offline.
 MIN_CHARS = 16
 _BYTES = 32
 _MAX_BYTES = 4096

@@ -1,7 +1,7 @@
 """A cache of the entries of small directories, as this service has read them.
 
 A directory draws a new token in every transaction that changes one of its entries. So the entries that were read under
-a token are valid wherever the same token is found, whichever service has changed the directory meanwhile.
+a token are valid wherever the same token is found, whichever services have changed the directory in between.
 """
 
 from threefs_meta.store.entry_codec import EntryColumns

@@ -59,7 +59,7 @@ OPTIONS = (
         "random: every block once in each pass. zipf or zipf:THETA: some blocks much more often than others.",
     ),
     Option("randseed", _number(0, (1 << 63) - 1), 0x3F5, _WHAT, "Seed of offsets, mixes and sizes."),
-    Option("fsync", _number(0, 1 << 40), 0, _WHAT, "fsync after so many writes; 0: never."),
+    Option("fsync", _number(0, 1 << 40), 0, _WHAT, "Writes between two fsyncs; 0: none."),
     Option("fdatasync", _number(0, 1 << 40), 0, _WHAT, "fdatasync after so many writes; 0: never."),
     Option(
         "verify",

@@ -41,7 +41,7 @@ def _listener(address: str) -> int | None:
 
 
 class ServiceMeter:
-    """CPU seconds of services between `begin` and `end`, by role. A process that ends meanwhile counts as nothing."""
+    """CPU seconds of services between `begin` and `end`, by role. A process that ends in between counts as nothing."""
 
     def __init__(self, services: Iterable[Service]) -> None:
         self._services = list(services)

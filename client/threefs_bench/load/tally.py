@@ -34,7 +34,7 @@ class Latencies:
         self._histogram: Any = None
 
     def add(self, values_ns: "list[int] | np.ndarray[Any, np.dtype[np.int64]]", times: int = 1) -> None:
-        """Each of the values so many times."""
+        """Count each of `values_ns` `times` times."""
         values = np.asarray(values_ns, dtype=np.int64)
         if not len(values):
             return

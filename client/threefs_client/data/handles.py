@@ -138,8 +138,8 @@ class Handle:
             at += length
 
     async def apply(self, make: Callable[[], Sequence[ChunkUpdate]]) -> None:
-        """Apply the chunk updates that `make` returns. If locks of other clients on the file were lost meanwhile,
-        `make` is called again, and its updates have a newer fence.
+        """Apply the chunk updates that `make` returns. If locks of other clients on the file were lost before
+        they arrive, `make` is called again, and its updates have a newer fence.
 
         Raises SessionLost if locks of this process were lost.
         """

@@ -35,8 +35,8 @@ class Trash:
         self._namespace = namespace
 
     async def set(self, directory: Path, seconds: int | None) -> Attributes:
-        """Keep everything that is removed below the directory from now on for so many seconds. 0: delete at once; None:
-        as in the directory above.
+        """Keep everything that is removed below the directory for `seconds` from now on. 0: delete at once; None: as in
+        the directory above.
 
         For the owner of the directory. Raises InvalidArgument for more than ten years.
         """

@@ -80,7 +80,7 @@ class ListingCache:
             if names is not None:
                 self._drop(state)
                 known = CachedListing(names, partial(self._page, number), partial(self._on_growth, state))
-                if self._directories.get(number) is state:  # else it was evicted meanwhile: its readers go on
+                if self._directories.get(number) is state:  # else it was evicted during the call: its readers go on
                     state.listing = known
                     self.size += known.size
             assert known is not None, "only a known listing can be unchanged"

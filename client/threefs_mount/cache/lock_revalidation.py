@@ -54,6 +54,6 @@ class LockRevalidation:
             await self._drop_pages(inode)
 
     def revalidated_since(self, inode: int, generation: int) -> bool:
-        """Whether the file was revalidated after that generation, so that an answer of then is too old."""
+        """Whether the file was revalidated after `generation`, so that an answer of that generation is too old."""
         file = self._files.get(inode)
         return file is not None and file.revalidation > generation

@@ -61,7 +61,7 @@ def default_minimum(replicas: int) -> int:
 
 
 def check_minimum(min_replicas: int, replicas: int) -> None:
-    """Raises InvalidArgument unless a chain of so many replicas can have this minimum."""
+    """Raises InvalidArgument unless a chain of `replicas` replicas can have this minimum."""
     if not 1 <= min_replicas <= replicas:
         raise InvalidArgument(f"the minimum of replicas must be 1 to {replicas}, not {min_replicas}")
 

@@ -194,7 +194,7 @@ class _BatchTransaction:
         return len(made)
 
     async def _apply_same_kind(self, start: int, end: int) -> Sequence[tuple[Reply, bytes]]:
-        """With each reply, what the client is told of its delegation."""
+        """Each reply, and its delegation fields, serialized."""
         context, actor = self._batch.context, self._batch.actor
         same_kind = self._same_kind(start, end)
         match self._batch.kinds[start]:
@@ -233,7 +233,7 @@ class _BatchTransaction:
         self._rollback()
 
     def _succeeded(self, number: int, reply: bytes, delegation_reply: bytes) -> None:
-        """What the client is told of its delegation is not stored: it is no answer to a later repeat."""
+        """The delegation fields are not stored with the result: a later repeat must not hear them."""
         kind, identity = self._batch.kinds[number], self._batch.first + number
         assert kind is not None, "a change that was made has a kind"
         self.results[number] = self._stored_results[identity] = successful_result(kind, identity, reply)

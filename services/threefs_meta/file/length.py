@@ -1,7 +1,7 @@
 """The length of a file, and how it grows by what writers report. `file/truncation.py` says how it is truncated.
 
 A writer reports the end of what it has written, with the truncate version under which it wrote. If the inode has the
-same version, the larger length counts. Otherwise the file was truncated meanwhile, and only the chains know whether
+same version, the larger length counts. Otherwise the file was truncated in between, and only the chains know whether
 those bytes came before or after the truncate, so they are asked. Their answer counts only while the truncate version
 stays.
 """

@@ -97,7 +97,7 @@ class LeaseReaper:
     async def _end(self, key: bytes, seen: bytes) -> None:
         async def end(tx: Transaction) -> bool:
             if await tx.get(key) != seen:
-                return False  # the client has renewed it meanwhile
+                return False  # the client has renewed it since
             client = keys.client_of(key)
             await leases.end(tx, client, await leases.current(tx, client))
             return True

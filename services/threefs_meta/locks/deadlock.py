@@ -19,7 +19,7 @@ from threefs_meta.store.namespace import Namespace
 LockOwner = tuple[bytes, int]  # client, and owner within it
 
 MAX_VISITED = 64
-#: A record that was not renewed for so many ticks is void: its owner does not ask any more.
+#: Ticks after which a record that was not renewed is void: its owner has stopped asking.
 STALE_TICKS = 3
 
 

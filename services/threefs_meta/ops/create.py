@@ -102,8 +102,8 @@ def create_transaction(
 async def create_batch(
     context: Context, ns: Namespace, requests: Iterable[pb.CreateRequest], actor: Credentials, client: bytes
 ) -> list[tuple[Reply, bytes]]:
-    """Create the first of these, as many as are new files in directories that exist. For each file: the reply, and what
-    the client is told of its delegation of the directory.
+    """Create the first of these, as many as are new files in directories that exist. For each file: the reply, and
+    its delegation fields, serialized.
 
     The result is the same as if each file were created alone. Raises any error that one of the creates would raise; the
     caller then rolls back.

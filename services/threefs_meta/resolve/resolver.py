@@ -184,7 +184,7 @@ async def find(
 def _has_lost_name(place: pb.Place, inode: pb.Inode) -> bool:
     """Whether the inode has lost the name by which the caller has found it; the name may be that of another inode now.
 
-    A directory may have been moved meanwhile: a caller that works in it has not looked it up by its name.
+    A directory may have been moved since: a caller that works in it has not looked it up by its name.
     """
     if place.HasField("moves") and inode.type != pb.DIRECTORY:
         return place.moves != inode.moves

@@ -90,8 +90,8 @@ _ROW = np.dtype(
         ("type", "u1"),
     ]
 )
-#: Up to so many entries are decoded one by one. numpy is faster for more, but directories are listed rarely, and its
-#: code takes long to come back into the processor's caches.
+#: Fewer entries are decoded one by one. numpy is faster for more, but directories are listed rarely, and its code takes
+#: long to come back into the processor's caches.
 _MIN_VECTORIZED = 256
 _BODY_BYTES = _FORM.size
 _ZEROS = crc32c_behind(FORMAT_CRC, bytes(_BODY_BYTES))

@@ -78,7 +78,7 @@ class StoreIdentity:
         if await self._transaction(_is_empty):
             try:
                 await self._ask_manager(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
-            except StrangeStore:  # another service may have made the store meanwhile, and told the manager
+            except StrangeStore:  # another service may have made the store since, and registered it with the manager
                 if await self._transaction(_is_empty):
                     raise
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())

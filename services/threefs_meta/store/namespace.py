@@ -259,12 +259,12 @@ class Namespace:
         self._delegation_replies[directory] = pb.InodeReply(delegation=granted, recalled=recalled).SerializeToString()
 
     def take_delegation_replies(self) -> dict[int, bytes]:
-        """By directory, what the client is told of its delegations, serialized. Each is told once, after a reply."""
+        """The delegation fields of replies, serialized, by directory. Each goes out once, appended to a reply."""
         replies, self._delegation_replies = self._delegation_replies, {}
         return replies
 
     def take_delegation_reply(self) -> bytes:
-        """The same of one change, which is told of one directory: of the last that got a name."""
+        """The delegation fields of the directory that got a name last: the reply of one change has room for one."""
         return next(reversed(self.take_delegation_replies().values()), b"")
 
     def add_subdir_link(self, parent: int, directory: int) -> None:

@@ -133,7 +133,7 @@ class Copies:
 
 
 def _requested(record: Record, chunk: ChunkId, request: pb.FetchChunkRequest) -> WholeChunk | None:
-    """The version that is asked for: one with that number, length and checksum, or the newest that may be told."""
+    """The requested version: one with that number, length and checksum, or the newest that the request allows."""
     if request.version:
         wanted = (request.version, request.length, request.checksum, False)
         versions = (v for v in (record.committed, record.pending) if v is not None and not v.lost)
