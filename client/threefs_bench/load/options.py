@@ -60,7 +60,7 @@ OPTIONS = (
     ),
     Option("randseed", _number(0, (1 << 63) - 1), 0x3F5, _WHAT, "Seed of offsets, mixes and sizes."),
     Option("fsync", _number(0, 1 << 40), 0, _WHAT, "Writes between two fsyncs; 0: none."),
-    Option("fdatasync", _number(0, 1 << 40), 0, _WHAT, "fdatasync after so many writes; 0: never."),
+    Option("fdatasync", _number(0, 1 << 40), 0, _WHAT, "Writes between two fdatasyncs; 0: none."),
     Option(
         "verify",
         values.choice("crc32c"),

@@ -10,8 +10,8 @@ from threefs.routing import Routing
 from threefs.wire import meta_pb2 as pb
 
 DEFAULT_TABLE = TableId(1)
-#: Chains of a file by default, or all chains of a smaller table. More chains would spread a file further, but its exact length
-#: and its removal take a call to every chain of the stripe.
+#: Chains of a file by default, or all chains of a smaller table. More chains would spread a file further, but its exact
+#: length and its removal take a call to every chain of the stripe.
 DEFAULT_STRIPE = 16
 
 

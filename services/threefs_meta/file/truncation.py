@@ -11,10 +11,10 @@ raises the truncate version, provided that the inode is still exactly what it wa
 - Why only listed versions are removed: a service may hang in the middle, while its caller asks another service and then
   writes. So a page of chunks is listed with their versions, then the inode must still be what it was, and only then
   are exactly those versions removed. What was written later has another version, or was not listed, or was reported.
-- What readers see during a truncate: before the first bytes go, the inode is marked (`cutting`). A reader that finds a hole
-asks for the inode, and waits while there is a mark. So it sees the file as it was before or as it is afterwards, and
-never zeros in place of old bytes. The lease reaper removes the mark of a service that died; the destroyed bytes then
-read as zeros.
+- What readers see during a truncate: before the first bytes go, the inode is marked (`cutting`). A reader that finds
+  a hole asks for the inode, and waits while there is a mark. So it sees the file as it was before or as it is
+  afterwards, and never zeros in place of old bytes. The lease reaper removes the mark of a service that died; the
+  destroyed bytes then read as zeros.
 - Why an extension removes bytes too: bytes beyond the length may have been written and not reported yet. Such a write
   comes before the truncate, so its bytes must be gone.
 """
