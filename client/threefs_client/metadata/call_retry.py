@@ -142,7 +142,7 @@ class MetaClient:
         if not self._is_silent and self._clock.monotonic() - (deadline - timeout_s) >= _SILENCE_S:
             self._is_silent = True
             _LOG.warning(
-                "no meta service answers: calls are repeated until their timeout", error=str(error), after_s=timeout_s
+                "no meta service answers: calls are repeated until their timeout", error=str(error), timeout_s=timeout_s
             )
 
     def _addresses_in(self, routing: Routing) -> Sequence[str]:
