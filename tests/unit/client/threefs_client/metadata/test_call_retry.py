@@ -160,7 +160,7 @@ def test_a_wait_for_a_meta_service_is_logged_once_and_soon() -> None:
                 told = [log for log in logs if log["log_level"] == "warning"]
                 expected = "no meta service answers: calls are repeated until their timeout"
                 assert [log["event"] for log in told] == [expected]
-                assert told[0]["after_s"] == 10.0 and "nobody listens" in told[0]["error"]
+                assert told[0]["timeout_s"] == 10.0 and "nobody listens" in told[0]["error"]
                 files.peers.meta_faults.clear()
                 await looking
                 assert logs.pop()["event"] == "a meta service answers again"
