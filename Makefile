@@ -15,8 +15,8 @@ help: ## Show this list
 demo: $(READY) ## Start a cluster, use it, kill a storage process, check everything (JSON=file writes the figures)
 	$(BIN)/threefs demo $(if $(JSON),--json $(JSON))
 
-fast: $(READY) ## Run the unit tests: no cluster, no simulator (a minute)
-	$(BIN)/python -m pytest tests/unit -n 3 --dist loadfile -q
+fast: $(READY) ## Run the unit tests that start no process, with fewer random examples (a minute)
+	$(BIN)/python -m pytest tests/unit -n 3 --dist loadfile -q -m 'not processes' --hypothesis-profile=fast
 
 # Tests mostly wait for processes and leases, so a few files run side by side even on two cores.
 test: $(READY) ## Run all tests, or some one by one (ARGS="tests/unit/threefs -k rocks")

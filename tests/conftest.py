@@ -22,6 +22,8 @@ os.environ[POISON_VARIABLE] = "1"
 
 #: A machine may be slow: no example is judged by its time.
 settings.register_profile("threefs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+#: For `make fast`.
+settings.register_profile("fast", settings.get_profile("threefs"), max_examples=25)
 settings.load_profile("threefs")
 
 

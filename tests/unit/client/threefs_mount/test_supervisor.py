@@ -11,6 +11,8 @@ from threefs_mount.supervisor import supervise
 
 from threefs.backoff import Backoff
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = """
 import os, signal, sys, time
 with open(sys.argv[1], "a") as runs:

@@ -224,6 +224,7 @@ def test_a_call_of_a_finalizer_fails_instead_of_waiting_for_a_thread_that_never_
     assert said(TOO_LATE) == "the program is ending, so it is too late for calls to the cluster"
 
 
+@pytest.mark.processes
 def test_a_loop_that_is_stuck_does_not_keep_the_program() -> None:
     began = time.monotonic()
     before = "import time; loop_thread.EXIT_S = loop_thread._STOP_S = 0.2\nasync def stuck(): time.sleep(3600)"

@@ -10,6 +10,8 @@ from threefs_bench.load import command, options
 
 from tests.harness.processes import environment
 
+pytestmark = pytest.mark.processes
+
 COMMAND = [sys.executable, "-m", "threefs_bench.load.command"]
 
 

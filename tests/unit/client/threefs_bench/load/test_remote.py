@@ -18,6 +18,8 @@ from threefs.errors import (
     Unavailable,
 )
 
+pytestmark = pytest.mark.processes
+
 KEY = "a key that is long enough"
 
 

@@ -8,6 +8,8 @@ from threefs_bench.load.runner import Run, Runner, Snapshot
 
 from threefs.errors import InvalidArgument
 
+pytestmark = pytest.mark.processes
+
 
 async def run(text: str, directory: Path, stall_s: float = runner.STALL_S) -> tuple[Run, list[Snapshot]]:
     jobs = job_file.parse_text(text, "x", {"ioengine": "posix", "directory": str(directory)})

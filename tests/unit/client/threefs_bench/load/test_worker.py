@@ -4,11 +4,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from threefs_bench.load.engine import Assignment
 from threefs_bench.load.job import Job
 from threefs_bench.load.tally import Result
 
 from tests.harness.processes import environment
+
+pytestmark = pytest.mark.processes
 
 
 def launch(directory: Path, **given: Any) -> "subprocess.Popen[bytes]":
