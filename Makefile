@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo fast test coverage check proto proto-check bench-smoke bench-meta sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
+.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -78,6 +78,14 @@ bit-flips: $(READY) ## Turn over 10,000 bits of content, records and tables, and
 models: ## Check the models of the protocol with spin: a short set (SET=base: all configurations, SET=ablate: without each rule)
 	@if command -v spin >/dev/null; then cd docs/models && python3 check.py $(or $(SET),quick); \
 	else echo "models: skipped, spin is not installed (apt-get install spin)"; fi
+
+bench: $(READY) ## Measure threefs beside the machine's limits and other systems (JSON=file PLOTS=dir ONLY=client SIZE=small ROUNDS=3 PEERS=harness WORK=dir)
+	$(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	$(if $(PEERS),--peers $(PEERS)) $(if $(WORK),--work $(WORK)) $(if $(PLOTS),--plots $(PLOTS)) $(if $(JSON),--json $(JSON))
+
+bench-scale: $(READY) ## Simulate reads of 180 storage nodes and 400 to 1,000 clients (JSON=file PLOTS=dir SEED=1 CALIBRATE=1)
+	$(BIN)/python -m benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(CALIBRATE),--calibrate) \
+	$(if $(PLOTS),--plots $(PLOTS)) $(if $(JSON),--json $(JSON))
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
 	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))

@@ -1,7 +1,7 @@
 """Measures other file systems by a harness outside this project: programs that are called by path.
 
     HARNESS/peers.py install|up|exec|down NAME --dir DIR    three copies, every copy synced
-    HARNESS/mountbench.py --mount DIR --only metadata --json FILE
+    HARNESS/mountbench.py --mount DIR --only GROUP,... --json FILE
 
 Inside the same `exec`, `python -m threefs_bench mount DIR --apart` measures them with many calls in flight.
 
@@ -12,10 +12,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from threefs_bench.mount import Row
 
@@ -43,16 +45,21 @@ class Harness:
     def measure(self, mount: Path, label: str, inside: Sequence[str] = ()) -> list[Row]:
         """Rates of metadata on a mounted directory; `inside` is a command that runs others where it can be seen.
         Raises PeerFailedError."""
+        rows = self.rows(mount, label, ("metadata",), inside)
+        return [*map(_row, rows), *self._measure_apart(mount, inside)]
+
+    def rows(self, mount: Path, label: str, groups: Sequence[str], inside: Sequence[str] = ()) -> list[dict[str, Any]]:
+        """Rows of mountbench for groups of its loads. Raises PeerFailedError."""
         self.work.mkdir(parents=True, exist_ok=True)
         file = self.work / f"{label}.json"
         file.unlink(missing_ok=True)
         command = [sys.executable, str(self.programs / "mountbench.py"), "--mount", str(mount), "--label", label]
-        command += ["--only", "metadata", "--json", str(file), *(["--quick"] if self.quick else [])]
+        command += ["--only", ",".join(groups), "--json", str(file), *(["--quick"] if self.quick else [])]
         _run([*inside, *command], self.timeout_s)
-        found = json.loads(file.read_text(encoding="utf-8"))["results"]
+        found: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))["results"]
         if failed := [row["error"] for row in found if "error" in row]:
             raise PeerFailedError(str(failed[0])[:_REASON_CHARS])
-        return [*(_row(row) for row in found), *self._measure_apart(mount, inside)]
+        return found
 
     def _measure_apart(self, mount: Path, inside: Sequence[str]) -> list[Row]:
         """With many calls in flight: that the harness does not measure."""
@@ -70,11 +77,16 @@ class Harness:
 
     def measure_peer(self, name: str) -> list[Row]:
         """Bring it up, measure, take it down, with all its data. Raises PeerFailedError."""
+        with self.peer(name) as (mount, inside):
+            return self.measure(mount, name, inside)
+
+    @contextmanager
+    def peer(self, name: str) -> Iterator[tuple[Path, list[str]]]:
+        """A running peer: its mount, and the command that runs others where that can be seen. Its data are removed.
+        Raises PeerFailedError."""
         try:
             self._peer("up", name, _UP_S, "--copies", str(COPIES), "--durability", "fsync")
-            place = self.work / name
-            inside = [*self._command("exec", name), "--"]
-            return self.measure(place / "mnt", name, inside)
+            yield self.work / name / "mnt", [*self._command("exec", name), "--"]
         finally:
             self._peer("down", name, _DOWN_S, "--purge")
 
@@ -99,7 +111,7 @@ def _run(command: Sequence[str], timeout_s: float, more: Mapping[str, str] = Map
     return done.stdout
 
 
-def _row(found: dict[str, float | str]) -> Row:
+def _row(found: Mapping[str, Any]) -> Row:
     """Of mountbench's, under the names that threefs_bench.mount gives."""
     return Row(
         name=str(found["name"]).removeprefix("meta_"),

@@ -22,6 +22,7 @@ class Options:
     read_ahead_bytes: int = 1 << 20  # of each file that is read in small pieces
     noatime: bool = False  # reads do not change access times (else as with relatime: after a change, and once a day)
     verify: bool = True  # check the checksums of reads in the client, too
+    unix_sockets: bool = True  # to services on this host; else TCP, as to those of other hosts
     key_file: str = ""  # has the key of the cluster; by default `keyring` finds it
     token: str = field(default="", repr=False)  # the key itself
 

@@ -18,14 +18,15 @@ START_S = 60.0
 USER = "threefs"
 
 
-def _binary(name: str) -> Path | None:
+def binary(name: str) -> Path | None:
+    """A program of the newest installed version."""
     found = [Path(shutil.which(name) or "/nowhere"), *sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))]
     return next((path for path in reversed(found) if path.exists()), None)
 
 
 def lacking() -> str:
     """Why no server can be started here; empty when it can."""
-    if _binary("postgres") is None or _binary("initdb") is None:
+    if binary("postgres") is None or binary("initdb") is None:
         return "no PostgreSQL server on this machine: install postgresql"
     return ""
 
@@ -36,11 +37,11 @@ def needs_postgres() -> None:
 
 
 class PostgresServer:
-    def __init__(self, *, fsync: bool = False) -> None:
-        """Without fsync it is quicker; no test cuts the power."""
+    def __init__(self, *, fsync: bool = False, place: Path | None = None) -> None:
+        """Without fsync it is quicker; no test cuts the power. `place` is where its directory is made."""
         self._fsync = "on" if fsync else "off"
         self._user = "nobody" if os.geteuid() == 0 else None
-        self._directory = Path(tempfile.mkdtemp(prefix="threefs-postgres-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="threefs-postgres-", dir=place))
         self._port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         if self._user:
@@ -58,7 +59,7 @@ class PostgresServer:
             )
         options = {"port": self._port, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
         options |= {"max_pred_locks_per_transaction": 256, "fsync": self._fsync}
-        command = [str(_binary("postgres")), "-D", str(data)]
+        command = [str(binary("postgres")), "-D", str(data)]
         for name, value in options.items():
             command += ["-c", f"{name}={value}"]
         with (self._directory / "log").open("ab") as log:
@@ -68,7 +69,7 @@ class PostgresServer:
 
     def _run(self, name: str, *arguments: str) -> None:
         done = subprocess.run(
-            [str(_binary(name)), *arguments], user=self._user, cwd="/", capture_output=True, timeout=START_S
+            [str(binary(name)), *arguments], user=self._user, cwd="/", capture_output=True, timeout=START_S
         )
         assert done.returncode == 0, done.stderr.decode()
 

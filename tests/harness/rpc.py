@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Any, ParamSpec
 
@@ -52,8 +51,8 @@ def announcing(frame: bytes, body_bytes: int) -> bytes:
 class TcpNet(RealNet):
     """Never the UNIX socket beside."""
 
-    async def _connect_unix(self, host: str, port: int, ip: str) -> socket.socket | None:
-        return None
+    def __init__(self) -> None:
+        super().__init__(unix_sockets=False)
 
 
 NETS: dict[str, type[RealNet]] = {"tcp": TcpNet, "unix": RealNet}

@@ -189,6 +189,10 @@ class SocketListener:
 class RealNet:
     """TCP, and for peers on this host the UNIX socket beside it (see `local_sockets`)."""
 
+    def __init__(self, *, unix_sockets: bool = True) -> None:
+        """Without `unix_sockets` it connects to peers on this host by TCP as well."""
+        self._unix_sockets = unix_sockets
+
     async def connect(self, address: str, timeout_s: float) -> Stream:
         host, port = parse_address(address)
         sock: socket.socket | None = None
@@ -214,7 +218,9 @@ class RealNet:
             raise
 
     async def _connect_unix(self, host: str, port: int, ip: str) -> socket.socket | None:
-        return local_sockets.connect(host, port) if local_sockets.is_of_this_host(ip) else None
+        if not self._unix_sockets or not local_sockets.is_of_this_host(ip):
+            return None
+        return local_sockets.connect(host, port)
 
     async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
         try:

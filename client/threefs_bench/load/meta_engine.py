@@ -38,7 +38,10 @@ class MetaEngine:
 
     async def prepare(self, progress: Progress) -> None:
         self._fs = await threefs_client.connect_async(
-            self._job["address"], timeout_s=TIMEOUT_S, key_file=self._part.key_file
+            self._job["address"],
+            timeout_s=TIMEOUT_S,
+            unix_sockets=self._job["unix_sockets"],
+            key_file=self._part.key_file,
         )
         try:
             if above := self._top.rpartition("/")[0]:

@@ -53,7 +53,11 @@ class NativeEngine:
 
     async def prepare(self, progress: Progress) -> None:
         self._fs = await threefs_client.connect_async(
-            self._job["address"], timeout_s=TIMEOUT_S, noatime=True, key_file=self._part.key_file
+            self._job["address"],
+            timeout_s=TIMEOUT_S,
+            noatime=True,
+            unix_sockets=self._job["unix_sockets"],
+            key_file=self._part.key_file,
         )
         numbered = list(enumerate(self._paths))
         for begin in range(0, len(numbered), _OPENED):

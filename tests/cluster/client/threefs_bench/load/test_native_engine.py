@@ -11,6 +11,7 @@ from threefs_bench.load.turns import Window
 from threefs_client import FileSystem
 
 from tests.harness.cluster import LocalCluster
+from threefs.env import net
 from threefs.env.clock import CLOCK
 from threefs.errors import Corrupt
 
@@ -38,6 +39,20 @@ async def test_reads_find_what_is_laid_out(cluster: LocalCluster, fs: FileSystem
     read = found.kinds["read"]
     assert (read.operations, read.bytes, read.short, read.latencies.count) == (256, 1 << 20, 0, 256)
     assert {entry.name for entry in fs.list(f"/load-read-{batch}")} == {"a.0.0", "a.0.1"}
+
+
+@pytest.mark.parametrize("unix", [0, 1])
+async def test_services_on_this_host_are_reached_as_the_job_says(cluster: LocalCluster, unix: int) -> None:
+    before = set(net._STREAMS)
+    options = f"[a]\nioengine=native\naddress={cluster.address}\ndirectory=/load-{unix}\nsize=1m\nunix_sockets={unix}"
+    (made,) = job_file.parse_text(options, "x")
+    engine = NativeEngine(Assignment(made, 0, 0))
+    try:
+        await engine.prepare(lambda done: None)
+        services = [stream.service for stream in set(net._STREAMS) - before]
+    finally:
+        await engine.close()
+    assert services and all(name.startswith("@threefs.") == bool(unix) for name in services)
 
 
 @pytest.mark.parametrize("rw", ["write", "randwrite", "randrw"])
