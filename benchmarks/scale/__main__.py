@@ -1,0 +1,113 @@
+"""`make bench-scale`: what the model says of 180 storage nodes and 400 to 1,000 clients.
+
+    python -m benchmarks.scale                     the table and, with --plots, pictures
+    python -m benchmarks.scale --calibrate         first measure this machine, and keep what was found in --calibration
+
+Minutes on one core. The same seed gives the same figures.
+"""
+
+import dataclasses
+import json
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import click
+
+from benchmarks.measurements import MIB
+from benchmarks.scale import calibrate, calibration, plots
+from benchmarks.scale.calibration import Calibration
+from benchmarks.scale.fabric import Links
+from benchmarks.scale.model import Outcome, Scenario, simulate
+
+CLIENTS = (400, 700, 1000)
+_WHOLE = Scenario()
+_LOSSY = Links(repeat_s=5e-3)
+_CALIBRATION_S = 3.0
+_CALIBRATION_BYTES = 256 * MIB
+
+
+def scenarios(whole: Scenario) -> Iterator[tuple[str, Scenario]]:
+    """Name, scenario. `whole` is the cluster with all clients."""
+    change = dataclasses.replace
+    for clients in (whole.clients * count // CLIENTS[-1] for count in CLIENTS):
+        for what, senders in (("on", whole.senders), ("off", None)):
+            yield f"{clients} clients, request-to-send {what}", change(whole, clients=clients, senders=senders)
+    for what, senders in (("on", whole.senders), ("off", None)):
+        name = f"{whole.clients} clients, lossy fabric, request-to-send {what}"
+        yield name, change(whole, senders=senders, links=change(whole.links, repeat_s=_LOSSY.repeat_s))
+    for placement in ("solver", "random"):
+        for dead in (0, 1):
+            if placement == "random" or dead:
+                name = f"{whole.clients} clients, placement by {placement}, {dead} nodes dead"
+                yield name, change(whole, placement=placement, dead_nodes=dead)
+
+
+def run(whole: Scenario, costs: Calibration, jobs: int) -> dict[str, Outcome]:
+    named = list(scenarios(whole))
+    if jobs == 1:
+        return {name: _told(name, scenario, costs) for name, scenario in named}
+    with ProcessPoolExecutor(jobs) as pool:
+        waiting = {name: pool.submit(_told, name, scenario, costs) for name, scenario in named}
+        return {name: future.result() for name, future in waiting.items()}
+
+
+def _told(name: str, scenario: Scenario, costs: Calibration) -> Outcome:
+    begin_s = time.monotonic()
+    outcome = simulate(scenario, costs)
+    click.echo(f"{name}: {time.monotonic() - begin_s:.0f} s", err=True)
+    return outcome
+
+
+def table(found: dict[str, Outcome]) -> str:
+    lines = ["| scenario | read | of the limit | p50 | p99 | slowest client | busiest disk (average) | sent again |"]
+    lines.append("|---|---:|---:|---:|---:|---:|---:|---:|")
+    for name, one in found.items():
+        latency = f"{one.p50_ms:.1f} ms | {one.p99_ms:.1f} ms"
+        disks = f"{one.busiest_disk:.0%} ({one.average_disk:.0%})"
+        lines.append(
+            f"| {name} | {one.gib_per_s / 1024:.2f} TiB/s | {one.share:.0%} | {latency} | {one.slowest_client:.0%} "
+            f"| {disks} | {one.dropped:,} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+@click.command()
+@click.option("--clients", default=CLIENTS[-1], show_default=True, help="Most clients; also 40 % and 70 % of them.")
+@click.option("--nodes", default=_WHOLE.nodes, show_default=True, help="Storage nodes of 16 disks.")
+@click.option("--senders", default=_WHOLE.senders, show_default=True, help="Budget of a client with request-to-send.")
+@click.option("--seed", default=1, show_default=True)
+@click.option("--jobs", default=1, show_default=True, help="Scenarios at a time.")
+@click.option("--calibrate", "fresh", is_flag=True, help="Measure this machine first.")
+@click.option("--calibration", "costs", type=click.Path(path_type=Path), default=calibration.FILE, help="Its file.")
+@click.option("--plots", "pictures", type=click.Path(path_type=Path, file_okay=False), help="Directory for plots.")
+@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
+def main(
+    clients: int,
+    nodes: int,
+    senders: int,
+    seed: int,
+    jobs: int,
+    fresh: bool,
+    costs: Path,
+    pictures: Path | None,
+    file: Path | None,
+) -> None:
+    """Simulate reads of a large cluster. Prints a Markdown table."""
+    if fresh:
+        with tempfile.TemporaryDirectory(prefix="threefs-scale-") as scratch:
+            measured = calibrate.measure(Path(scratch), seconds=_CALIBRATION_S, file_bytes=_CALIBRATION_BYTES)
+        calibration.save(measured, costs)
+    found = run(Scenario(clients=clients, nodes=nodes, senders=senders, seed=seed), calibration.load(costs), jobs)
+    click.echo(table(found))
+    if file is not None:
+        figures = {name: dataclasses.asdict(outcome) for name, outcome in found.items()}
+        file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    if pictures is not None:
+        click.echo(f"wrote {plots.write(found, pictures)}", err=True)
+
+
+if __name__ == "__main__":
+    main()
