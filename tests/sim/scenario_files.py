@@ -10,11 +10,14 @@ into NAME TEXT [OFFSET]                 written there, and flushed
 holds NAME TEXT [OFFSET]                written, and not flushed
 tries NAME TEXT [OFFSET]                the same, begun at once and called TEXT
 close NAME
+parts NAME                              the same, and an error of it is fine
+covers CLIENT PATH                      no chunk has bytes behind the end of the file
 lock NAME                               tried at once, begun as "lock NAME": done, or Locked
 unlock NAME                             begun as "unlock NAME"
 whole                                   every inode has its names, and every name its inode
 """
 
+import contextlib
 from collections.abc import Coroutine
 from typing import Any
 
@@ -24,6 +27,8 @@ from threefs_client.context import ClientContext
 
 from tests.sim.files import namespace
 from tests.sim.world import World
+from threefs.errors import ThreefsError
+from threefs.ids import InodeId
 
 _CHUNK_BYTES = 64 << 10
 
@@ -96,6 +101,21 @@ class FileLines:
     async def _close(self, name: str) -> None:
         client, file = self._files.pop(name)
         await self._as(client, file.close())
+
+    async def _parts(self, name: str) -> None:
+        with contextlib.suppress(ThreefsError):
+            await self._close(name)
+
+    async def _covers(self, client: str, path: str) -> None:
+        async def ends() -> tuple[int, int]:
+            link = self._links[client]
+            async with await AsyncFileSystem(link).open(path, "rb") as file:
+                handle = file.handle
+                end = await link.chunks.file_length(handle.layout, InodeId(handle.inode), timeout_s=20.0)
+                return handle.length, end
+
+        length, end = await self._as(client, ends())
+        assert length >= end, f"{path} has {length} bytes, and its chunks end at {end}"
 
     async def _lock(self, name: str) -> None:
         client, file = self._files[name]

@@ -288,6 +288,11 @@ class Handle:
                 if self._needs_sync:
                     await self._report()
 
+    async def end_unknown_writes(self) -> None:
+        """After this no write of unknown outcome takes effect any more: none shows behind a later truncate."""
+        if self._length_unknown:
+            await self.sync()
+
     async def _report(self) -> None:
         request = pb.SyncRequest(mutation=self.context.meta.mutation(), inode=self.inode)
         if self._finished_appends_end:
@@ -306,6 +311,7 @@ class Handle:
 
     async def truncate(self, length: int) -> None:
         self.check_write(0, length)
+        await self.end_unknown_writes()
         request = pb.TruncateRequest(
             mutation=self.context.meta.mutation(),
             place=paths.inode_place(self.inode),

@@ -12,7 +12,7 @@ from threefs_client.data.copy_range import copy_range
 from threefs_client.data.handles import Handle
 from threefs_client.data.hole_retry import HoleRetry
 
-from threefs.errors import LockLost, QuotaExceeded, ThreefsError, Unavailable
+from threefs.errors import LockLost, QuotaExceeded, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.files.dirty_extents import DirtyExtents, Extent, clip, covers, overlay
@@ -408,8 +408,8 @@ class OpenFile:
         since = handle.file.truncate_version
         try:
             await handle.apply(lambda: [update for offset, data in extents for update in handle.updates(offset, data)])
-        except BaseException as error:  # part of it may be there
-            self._handle.record_write(outcome_unknown=not isinstance(error, Unavailable))
+        except BaseException:  # part of it may be there, whatever the error of one chunk is
+            self._handle.record_write(outcome_unknown=True)
             raise
         finally:
             self._in_flight = []
@@ -425,8 +425,8 @@ class OpenFile:
         try:
             await handle.sync()
             await handle.append(memoryview(data))
-        except BaseException as error:  # part of it may be there
-            self._handle.record_write(outcome_unknown=not isinstance(error, Unavailable))
+        except BaseException:  # part of it may be there, whatever the error of one chunk is
+            self._handle.record_write(outcome_unknown=True)
             raise
         finally:
             self._append_in_flight = self._append_start = 0
@@ -461,6 +461,7 @@ class OpenFile:
         """With `through_handle`, the open handle stands for the permission to write. Else `moves` says which name the
         program has used: the count of moves when the kernel got it."""
         await self.flush()
+        await self._handle.end_unknown_writes()
         request = pb.TruncateRequest(
             mutation=self._context.meta.mutation(),
             place=pb.Place(base=self.inode.inode, named=not through_handle, moves=moves),

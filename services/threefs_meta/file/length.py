@@ -3,7 +3,8 @@
 A writer reports the end of what it has written, with the truncate version under which it wrote. If the inode has the
 same version, the larger length counts. Otherwise the file was truncated in between, and only the chains know whether
 those bytes came before or after the truncate, so they are asked. Their answer counts only while the truncate version
-stays.
+stays. If the outcome of a write is not known (`exact`), the fence of the inode is raised before the chains are asked:
+such a write has ended then, or never has an effect.
 """
 
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from threefs.layout import FileLayout, chains_reached, from_wire, max_file_bytes
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
+from threefs_meta.locks import fencing
 from threefs_meta.transactions import NeedsChunkIo
 
 #: Appends under way that each inode remembers. With more, readers may see zeros in place of the oldest.
@@ -69,6 +71,8 @@ class LengthUpdate:
 
     async def _measure(self, layout: FileLayout, inode: int, truncate_version: int) -> None:
         chains = self.report.chains(layout)
+        if self.report.exact:
+            await fencing.end_writes(self._context, inode, chains)
         end = await self._context.chunks.file_length(layout, InodeId(inode), chains=chains, timeout_s=CHUNKS_TIMEOUT_S)
         self._measured = truncate_version, end
 

@@ -1,4 +1,6 @@
-"""Taking locks away from a silent client, so that nothing it wrote under them is stored afterwards (I18).
+"""Fences: what was sent before one is raised is stored before that, or never. A lock is taken away from a silent
+client behind a fence, so nothing it wrote under the lock is stored afterwards (I18). The exact length of a file is
+asked behind one, so no write of unknown outcome comes later.
 
 The client may only be slow: its writes may still be on their way, and it may go on before it notices. So each inode has
 a number, its fence. A client that opens the file for writing gets the fence, and sends the next higher number with each
@@ -8,15 +10,16 @@ then is the record of the lock cleared, and another client can have the lock. A 
 fence again when a write is refused. While a chain does not answer, the lock stays.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from threefs.cluster.chunk_client import ChunkUpdate
 from threefs.errors import NotServing
-from threefs.ids import ChunkId, InodeId
+from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.kv import records, retry
 from threefs.kv.engine_api import Transaction
 from threefs.layout import FENCE_CHUNK, MAX_CHUNK_BYTES, FileLayout, from_wire
+from threefs.routing import Routing
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
 from threefs.wire.records_pb2 import ClientLocks
@@ -41,26 +44,62 @@ async def fence_and_release(context: Context, key: bytes, is_ended: IsEnded) -> 
     await _change(context, lambda tx: _clear(tx, key, is_ended))
 
 
+async def end_writes(context: Context, number: int, chains: int) -> None:
+    """Have every write that was sent to the first `chains` of a file's stripe (0: to all) end, or be refused.
+
+    A write whose outcome its client does not know may be pending at a head, or on its way there: the tail, which is
+    asked for the length, does not know of it yet. Other writers are refused once, and read the fence. A chain with
+    fewer targets than writes need is left out: it admits no write, and later ones must name a newer chain version.
+    """
+    inode = await _change(context, lambda tx: _raise_in_inode(context, tx, number))
+    if inode is None:
+        return
+    stripe = _chains(context, from_wire(inode.layout))[: chains or None]
+    await _raise_on(context, inode, [chain for chain in stripe if _admits_writes(context.routing(), chain)])
+
+
 async def raise_on_chains(context: Context, inode: pb.Inode) -> None:
     """Have all chains of the file refuse writes whose number is not above the inode's fence."""
+    await _raise_on(context, inode, _chains(context, from_wire(inode.layout)))
+
+
+async def _raise_on(context: Context, inode: pb.Inode, chains: Iterable[ChainId]) -> None:
     assert inode.fence > 0, "a fence is raised in the inode first"
-    layout = from_wire(inode.layout)
-    updates = _updates(context, storage_pb2.EXTEND, layout, inode)
+    updates = _updates(storage_pb2.EXTEND, inode, chains, length=inode.fence)
     await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
 
 
 async def remove_fences(context: Context, inode: pb.Inode) -> None:
     """Remove the chunks that hold the fence of a file that is being freed."""
     if inode.fence:
-        layout = from_wire(inode.layout)
-        await context.chunks.apply(_updates(context, storage_pb2.REMOVE, layout, inode), timeout_s=CHUNKS_TIMEOUT_S)
+        updates = _updates(storage_pb2.REMOVE, inode, _chains(context, from_wire(inode.layout)))
+        await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
 
 
-def _updates(context: Context, kind: storage_pb2.WriteKind, layout: FileLayout, inode: pb.Inode) -> list[ChunkUpdate]:
-    chains = layout.chains(context.routing().tables.get(layout.table_id, ()))
+def _updates(
+    kind: storage_pb2.WriteKind, inode: pb.Inode, chains: Iterable[ChainId], length: int = 0
+) -> list[ChunkUpdate]:
     chunk = ChunkId(InodeId(inode.inode), FENCE_CHUNK)
-    length = inode.fence if kind == storage_pb2.EXTEND else 0
     return [ChunkUpdate(chain, chunk, kind, MAX_CHUNK_BYTES, length=length) for chain in sorted(set(chains))]
+
+
+def _chains(context: Context, layout: FileLayout) -> Sequence[ChainId]:
+    return layout.chains(context.routing().tables.get(layout.table_id, ()))
+
+
+def _admits_writes(routing: Routing, chain: ChainId) -> bool:
+    known = routing.chains.get(chain)
+    return known is None or len(known.serving) >= routing.minimums().get(chain, 1)
+
+
+async def _raise_in_inode(context: Context, tx: Transaction, number: int) -> pb.Inode | None:
+    """The inode with its new fence; None if it is gone."""
+    ns = context.namespace(tx)
+    inode = await ns.inode(number)
+    if inode is not None:
+        inode.fence += 1
+        ns.put_inode_unseen(inode)
+    return inode
 
 
 async def _raise_fence(context: Context, tx: Transaction, key: bytes, is_ended: IsEnded) -> pb.Inode | None:

@@ -29,6 +29,17 @@ FILES = {
         cut c1 /file 6
         get c2 /file se~~~~
     """,
+    "the length is asked after a write of unknown outcome has ended": """
+        put c1 /file 0
+        open c1 /file one
+        jam head 80
+        tries one 0123456789
+        outcome 0123456789 OutcomeUnknown DeadlineExceeded
+        parts one
+        wait 60
+        well
+        covers c2 /file
+    """,
     "a lock excludes others": """
         put c1 /file 0
         open c1 /file one

@@ -11,7 +11,7 @@ from threefs_meta.file import truncation
 from threefs_meta.file.length import LengthUpdate
 from threefs_meta.garbage_collector import GarbageCollector
 from threefs_meta.lease import leases
-from threefs_meta.locks import file_locks
+from threefs_meta.locks import fencing, file_locks
 from threefs_meta.ops import lock as lock_module
 from threefs_meta.ops import rename as rename_module
 from threefs_meta.store import keys
@@ -123,6 +123,16 @@ def close_without_its_length() -> None:
         request.exact = False
 
     put(Handle, "_fill_report", silent)
+
+
+@plant
+def length_is_asked_while_a_write_is_pending() -> None:
+    """I11: a write of unknown outcome comes after the exact length was asked, and its bytes lie behind the end."""
+
+    async def nothing(context: Any, inode: int, chains: int) -> None:
+        pass
+
+    put(fencing, "end_writes", nothing)
 
 
 @plant

@@ -212,6 +212,28 @@ def test_nothing_is_written_without_a_session() -> None:
     play(scene)
 
 
+def test_a_write_of_unknown_outcome_ends_before_a_truncate() -> None:
+    """Otherwise it may be applied after the truncate, whose caller expects zeros there."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        handle.record_write(outcome_unknown=True)
+        calls: list[str] = []
+        call = handle.context.meta.call
+
+        async def note(method: Any, request: Any, **more: Any) -> Any:
+            calls.append(method.name)
+            return await call(method, request, **more)
+
+        handle.context.meta.call = note  # type: ignore[method-assign]
+        await handle.truncate(10)
+        assert calls[-2:] == ["Sync", "Truncate"]
+        await handle.truncate(20)
+        assert calls[-2:] == ["Truncate", "Truncate"], "known outcomes need no report first"
+
+    play(scene)
+
+
 def test_an_open_outcome_asks_for_the_exact_length() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         handle = await opened(fs)

@@ -1,5 +1,7 @@
 """Locks of silent clients go only after nothing can be stored any more that was written under them (I18)."""
 
+from dataclasses import replace
+
 import pytest
 from threefs_meta.locks import file_locks
 from threefs_meta.ops.lock import lock
@@ -9,7 +11,7 @@ from threefs_meta.store import keys
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
 from threefs.cluster.chunk_client import ChunkUpdate
 from threefs.errors import Locked, NotServing, StaleFence, ThreefsError
-from threefs.ids import ChunkId, InodeId
+from threefs.ids import ChunkId, InodeId, TableId
 from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
@@ -122,3 +124,32 @@ async def test_interrupted_and_repeated_it_ends_the_same(bench: MetaBench, seed:
     with pytest.raises(ThreefsError):
         await write(bench, old)
     await write(bench, await bench.stat("/a"))
+
+
+async def test_an_exact_length_is_asked_behind_a_fence(bench: MetaBench) -> None:
+    """A write of unknown outcome that is still on its way is refused when it arrives; other writers go on."""
+    await bench.create("/a")
+    old = await opened(bench, CLIENT, SESSION)
+    await write(bench, old)
+    closed = await bench.close(old, SESSION, exact=True, written=True, attempted_end=1)
+    assert closed.length == 1
+    with pytest.raises(StaleFence):
+        await write(bench, old)
+    await write(bench, await bench.stat("/a"))
+
+
+async def test_an_exact_length_waits_for_no_chain_that_admits_no_writes(bench: MetaBench) -> None:
+    await bench.create("/a")
+    old = await opened(bench, CLIENT, SESSION)
+    await write(bench, old)
+    bench.cluster.routing = replace(bench.cluster.routing, min_replicas={TableId(1): 4})
+    assert (await bench.close(old, SESSION, exact=True, written=True, attempted_end=1)).length == 1
+    assert not bench.storage.fences
+
+
+async def test_only_the_chains_that_a_writer_has_reached_get_a_fence(bench: MetaBench) -> None:
+    await bench.create("/a")
+    old = await opened(bench, CLIENT, SESSION)
+    await write(bench, old)
+    await bench.close(old, SESSION, exact=True, written=True, attempted_end=1)
+    assert len(bench.storage.fences) == 1
