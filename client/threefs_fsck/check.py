@@ -5,6 +5,7 @@ from threefs_client import AsyncFileSystem
 from threefs_fsck.chunks import ChunkCheck
 from threefs_fsck.findings import Report
 from threefs_fsck.metadata import MetadataCheck, Progress
+from threefs_fsck.removed_files import RemovedFileCheck
 
 #: A repair may reveal a finding that the damage had hidden, such as a loop below a dangling entry.
 _ROUNDS = 4
@@ -30,8 +31,12 @@ async def check(fs: AsyncFileSystem, *, repair: bool = False, progress: Progress
 async def _check_once(fs: AsyncFileSystem, repair: bool, progress: Progress) -> Report:
     report = Report()
     link = fs.context
-    await MetadataCheck(link.meta, report, repair=repair, progress=progress).run()
+    metadata = MetadataCheck(link.meta, report, repair=repair, progress=progress)
+    await metadata.run()
     await ChunkCheck(
         link.meta, link.peers, link.cluster, link.chunks, report, clock=link.clock, repair=repair, progress=progress
     ).run()
+    await RemovedFileCheck(link.meta, link.peers, link.cluster, link.chunks, report, progress=progress).run(
+        metadata.restored_ns
+    )
     return report

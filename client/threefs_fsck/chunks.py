@@ -5,7 +5,8 @@ The order of looking makes it right while the cluster is in use. A file's inode 
 goes after its last one; so a chunk that is still seen when its inode is known not to exist belongs to nobody. What
 seems to differ between replicas is looked at again until it has stood still for a while.
 
-A chunk that is missing on all replicas cannot be told from a hole: both read as zeros.
+A chunk that is missing on all replicas cannot be told from a hole: both read as zeros. `removed_files.py` finds files
+whose chunks were removed since the backup from which the metadata was restored.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -47,6 +47,7 @@ class MetadataCheck:
         self._report = report
         self._repair = repair
         self._progress = progress
+        self.restored_ns = 0  # when the store was restored, Unix time; 0: never
         self._in_queue: set[int] = set()
         self._queued: dict[int, dict[bytes, None]] = {}  # suspected inode -> its keys in the removal queue
         self._named_in_queue: set[int] = set()  # suspected because the queue has them
@@ -80,6 +81,7 @@ class MetadataCheck:
         parents = ParentLinks()
         async for page in self._pages(pb.FSCK_INODES):
             self._report.inodes += page.rows
+            self.restored_ns = page.restored_ns
             usage.add(page.usage)
             await self._recheck([subject for subject in page.suspects if subject.key])
             for subject in page.suspects:

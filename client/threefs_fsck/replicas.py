@@ -12,7 +12,8 @@ from threefs.wire import storage_pb2 as pb
 
 PAGE_ROWS = 1024
 CALL_S = 20.0
-GOOD, DAMAGED, LOST = range(3)  # health of a copy, as its target knows it; DAMAGED: not repaired yet
+#: Health of a copy, as its target knows it. DAMAGED: not repaired yet; REMOVED: a tombstone.
+GOOD, DAMAGED, LOST, REMOVED = range(4)
 
 
 class StorageCalls(Protocol):
@@ -112,9 +113,17 @@ async def replica_states(calls: StorageCalls, routing: Routing, chain: Chain, ch
 
 
 async def scan(
-    calls: StorageCalls, address: str, target: TargetId, chain_version: int, behind: ChunkId | None, limit: int
+    calls: StorageCalls,
+    address: str,
+    target: TargetId,
+    chain_version: int,
+    behind: ChunkId | None,
+    limit: int,
+    *,
+    removed: bool = False,
 ) -> pb.ScanChunksReply:
-    request = pb.ScanChunksRequest(target=target, chain_version=chain_version, limit=limit)
+    """A page of the chunks of a target; with `removed`, of tombstones too."""
+    request = pb.ScanChunksRequest(target=target, chain_version=chain_version, limit=limit, removed=removed)
     if behind is not None:
         request.behind, request.inode, request.index = True, behind.inode, behind.number
     return await calls.call(address, SCAN_CHUNKS, request, timeout_s=CALL_S)

@@ -7,6 +7,7 @@ from typing import Any
 from threefs_fsck.chunks import ChunkCheck
 from threefs_fsck.findings import Report
 from threefs_fsck.metadata import MetadataCheck
+from threefs_fsck.removed_files import RemovedFileCheck
 from threefs_meta.context import Context
 from threefs_meta.service import bind
 
@@ -69,4 +70,13 @@ async def check_chunks(
         repair=repair,
         progress=lambda title, rows: None,
     ).run()
+    return report
+
+
+async def check_removed_files(
+    meta: LocalMeta, storage: MemoryStorage, chunks: ChunkClient, *, restored_ns: int
+) -> Report:
+    report = Report()
+    check = RemovedFileCheck(meta, storage, storage.cluster, chunks, report, progress=lambda title, rows: None)
+    await check.run(restored_ns)
     return report

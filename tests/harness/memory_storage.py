@@ -48,6 +48,8 @@ class MemoryCluster:
         return self.routing
 
 
+_REMOVED = 3  # as the health of a tombstone
+
 #: Called before a request is served; may raise. Return True to serve it and lose the answer.
 Fault = Callable[[str, Method[Any, Any], Message], ThreefsError | None]
 
@@ -130,7 +132,8 @@ class MemoryStorage:
     def _scan(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
         chain = self._check(request.target, request.chain_version)
         behind = ChunkId(request.inode, request.index) if request.behind else ChunkId(-1, 0)
-        mine = sorted(chunk for chunk in self.data if self.chain_of[chunk] == chain and chunk > behind)
+        known = self.chain_of if request.removed else self.data
+        mine = sorted(chunk for chunk in known if self.chain_of[chunk] == chain and chunk > behind)
         limit = min(request.limit, 3)
         reply = pb.ScanChunksReply(more=len(mine) > limit)
         for chunk in mine[:limit]:
@@ -140,9 +143,10 @@ class MemoryStorage:
             reply.inode.append(chunk.inode)
             reply.index.append(chunk.number)
             reply.version.append(self.versions[chunk])
-            reply.length.append(len(self.data[chunk]))
-            reply.checksum.append(crc32c(bytes(self.data[chunk])))
-            reply.health.append(self.health.get((request.target, chunk), 0))
+            content = bytes(self.data.get(chunk, b""))
+            reply.length.append(len(content))
+            reply.checksum.append(crc32c(content))
+            reply.health.append(self.health.get((request.target, chunk), 0) if chunk in self.data else _REMOVED)
             reply.pending.append((request.target, chunk) in self.pending)
         return reply
 

@@ -852,7 +852,7 @@ class FsckScanRequest(_message.Message):
     def __init__(self, table: _Optional[_Union[FsckTable, str]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., wanted: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class FsckScanReply(_message.Message):
-    __slots__ = ("after", "more", "rows", "inode", "type", "nlink", "parent", "names", "suspects", "usage")
+    __slots__ = ("after", "more", "rows", "inode", "type", "nlink", "parent", "names", "suspects", "usage", "restored_ns")
     AFTER_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -863,6 +863,7 @@ class FsckScanReply(_message.Message):
     NAMES_FIELD_NUMBER: _ClassVar[int]
     SUSPECTS_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    RESTORED_NS_FIELD_NUMBER: _ClassVar[int]
     after: bytes
     more: bool
     rows: int
@@ -873,7 +874,8 @@ class FsckScanReply(_message.Message):
     names: _containers.RepeatedCompositeFieldContainer[FsckName]
     suspects: _containers.RepeatedCompositeFieldContainer[FsckSubject]
     usage: _containers.RepeatedCompositeFieldContainer[FsckUsage]
-    def __init__(self, after: _Optional[bytes] = ..., more: _Optional[bool] = ..., rows: _Optional[int] = ..., inode: _Optional[_Iterable[int]] = ..., type: _Optional[_Iterable[_Union[InodeType, str]]] = ..., nlink: _Optional[_Iterable[int]] = ..., parent: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ..., usage: _Optional[_Iterable[_Union[FsckUsage, _Mapping]]] = ...) -> None: ...
+    restored_ns: int
+    def __init__(self, after: _Optional[bytes] = ..., more: _Optional[bool] = ..., rows: _Optional[int] = ..., inode: _Optional[_Iterable[int]] = ..., type: _Optional[_Iterable[_Union[InodeType, str]]] = ..., nlink: _Optional[_Iterable[int]] = ..., parent: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ..., usage: _Optional[_Iterable[_Union[FsckUsage, _Mapping]]] = ..., restored_ns: _Optional[int] = ...) -> None: ...
 
 class FsckName(_message.Message):
     __slots__ = ("inode", "parent", "name")

@@ -16,7 +16,7 @@ from threefs_meta.fsck import usage
 from threefs_meta.fsck.checks import check_record, entry_names_inode
 from threefs_meta.quota import accounting
 from threefs_meta.quota.accounting import Account, Cost
-from threefs_meta.store import keys
+from threefs_meta.store import identity, keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
@@ -53,6 +53,9 @@ async def fsck_scan(context: Context, request: pb.FsckScanRequest) -> pb.FsckSca
             reply.after = key
             if count % _YIELD_EVERY == 0:
                 await asyncio.sleep(0)
+        if request.table == pb.FSCK_INODES:
+            record = await identity.read_record(ns.tx)
+            reply.restored_ns = 0 if record is None else record.restored_ns
         for account, cost in costs.items():
             reply.usage.add(account=account, bytes=cost.bytes, inodes=cost.inodes)
         return reply

@@ -87,7 +87,7 @@ class StoreIdentity:
         epoch = await self._report(restored=mark is not None, sole_address=self._sole_address())
         while mark is not None and await self._transaction(_end_leases):
             pass
-        self.record = await self._transaction(lambda tx: _finish_restore(tx, epoch))
+        self.record = await self._transaction(lambda tx: _finish_restore(tx, epoch, now_ns))
         # Only a store that was admitted counts its start: else restarts would bring an older copy up to date.
         await self._transaction(lambda tx: increase(tx, keys.STARTS, 1))
         await self._report(restored=False)
@@ -144,7 +144,8 @@ async def _is_empty(tx: Transaction) -> bool:
     return not await tx.get_range(b"", KEYS_END, limit=1)
 
 
-async def _read_record(tx: Transaction) -> StoreRecord | None:
+async def read_record(tx: Transaction) -> StoreRecord | None:
+    """None: the store is new."""
     value = await tx.get(keys.STORE)
     return None if value is None else records.decode(value, StoreRecord, keys.STORE)
 
@@ -155,7 +156,7 @@ async def _identify(
     """The identity, and the mark of a restore that is not settled. A store without an identity gets `fresh`: the store
     is new, or was made by a version that drew none."""
     mark = await restore_mark.read_mark(tx)
-    record = await _read_record(tx)
+    record = await read_record(tx)
     if record is None:
         record = fresh
         tx.set(keys.STORE, records.encode(record))
@@ -164,7 +165,7 @@ async def _identify(
 
 
 async def _admission_request(tx: Transaction) -> pb.AdmitStoreRequest:
-    record = await _read_record(tx)
+    record = await read_record(tx)
     if record is None:
         raise StrangeStore("the identity of the metadata store is gone: another program writes to the store")
     return pb.AdmitStoreRequest(
@@ -186,11 +187,11 @@ async def _end_leases(tx: Transaction) -> bool:
     return bool(page)
 
 
-async def _finish_restore(tx: Transaction, epoch: int) -> StoreRecord:
-    record = await _read_record(tx)
+async def _finish_restore(tx: Transaction, epoch: int, now_ns: int) -> StoreRecord:
+    record = await read_record(tx)
     assert record is not None, "the store has an identity before its restore is settled"
     if epoch > record.epoch:
-        record.epoch = epoch
+        record.epoch, record.restored_ns = epoch, now_ns
         tx.set(keys.STORE, records.encode(record))
         before = await read_counter(tx, keys.NEXT_INODE)
         first = await raise_to(tx, keys.NEXT_INODE, epoch << EPOCH_BITS)

@@ -1,0 +1,128 @@
+"""Finds files that were removed after the backup from which the metadata was restored: their names are back, and their
+bytes are not.
+
+Such a file reads as zeros, as a hole does. But the chain of a removed chunk keeps a tombstone for about two hours. So
+a file is found if no chunk of it is left, one of its chunks was removed, and its content has not changed since the
+restore. Punching holes into all of a file leaves the same behind; the finding says so.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+
+from threefs_client import paths
+
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.cluster.routing_watcher import RoutingSource
+from threefs.errors import ChainChanged, NotServing, Unavailable
+from threefs.ids import ROOT, ChunkId, InodeId
+from threefs.layout import from_wire
+from threefs.rpc import methods
+from threefs.wire import meta_pb2 as pb
+from threefs_fsck import replicas
+from threefs_fsck.findings import Finding, Report
+from threefs_fsck.metadata import CALL_S, PAGE_ROWS, MetaService, Progress
+
+#: As the names of so many are asked for at a time.
+_PART = 1024
+#: Directories on one path, at most: a damaged store may have a loop.
+_MAX_DEPTH = 4096
+
+
+class RemovedFileCheck:
+    def __init__(
+        self,
+        meta: MetaService,
+        calls: replicas.StorageCalls,
+        cluster: RoutingSource,
+        chunks: ChunkClient,
+        report: Report,
+        *,
+        progress: Progress,
+    ) -> None:
+        self._meta = meta
+        self._calls = calls
+        self._cluster = cluster
+        self._chunks = chunks
+        self._report = report
+        self._progress = progress
+
+    async def run(self, restored_ns: int) -> None:
+        """`restored_ns` is when the store was restored; 0: never."""
+        if not restored_ns:
+            return
+        found = set()
+        async for numbers in self._with_tombstones():
+            for inode in await self._inodes(numbers):
+                if _is_unchanged(inode, restored_ns) and not await self._has_bytes(inode):
+                    found.add(inode.inode)
+        for start in range(0, len(found), _PART):
+            await self._report_files(sorted(found)[start : start + _PART])
+
+    async def _with_tombstones(self) -> AsyncIterator[list[int]]:
+        """Inodes of removed chunks, in pages. A chain that does not answer is left out: its chunks were reported."""
+        for chain in self._cluster.routing.chains.values():
+            if chain.tail is None:
+                continue
+            address, after, more = self._cluster.routing.address_of(chain.tail), None, True
+            while more and address:
+                try:
+                    reply = await replicas.scan(
+                        self._calls, address, chain.tail, chain.version, after, PAGE_ROWS, removed=True
+                    )
+                except (ChainChanged, NotServing, Unavailable) as error:
+                    detail = (
+                        f"which files were removed since the backup cannot be seen at chain {chain.chain_id}: {error}"
+                    )
+                    self._report.findings.append(Finding("chain_unavailable", detail))
+                    break
+                self._progress("removed chunks", len(reply.inode))
+                after, more = ChunkId(reply.last_inode, reply.last_index), reply.more
+                removed = zip(reply.inode, reply.health, strict=True)
+                yield sorted({inode for inode, health in removed if health == replicas.REMOVED})
+
+    async def _inodes(self, numbers: Sequence[int]) -> list[pb.Inode]:
+        """Those that exist and can be read."""
+        if not numbers:
+            return []
+        request = pb.BatchStatRequest(places=[pb.Place(base=number) for number in numbers])
+        reply = await self._meta.call(methods.BATCH_STAT, request, timeout_s=CALL_S)
+        return [result.inode for result in reply.results if not result.code]
+
+    async def _has_bytes(self, inode: pb.Inode) -> bool:
+        layout = from_wire(inode.layout)
+        return bool(await self._chunks.file_length(layout, InodeId(inode.inode), timeout_s=CALL_S))
+
+    async def _report_files(self, numbers: Sequence[int]) -> None:
+        async for name in self._names(numbers):
+            path = "/".join([*await self._above(name.parent), paths.decode(name.name)])
+            detail = (
+                f"/{path} was removed after the backup, or shortly before it a program punched holes into all of it: "
+                "it reads as zeros; remove it, or restore its content"
+            )
+            self._report.findings.append(Finding("removed_file", detail, name.inode, name.parent, name.name))
+
+    async def _names(self, numbers: Sequence[int]) -> AsyncIterator[pb.FsckName]:
+        after, more = b"", True
+        while more:
+            request = pb.FsckScanRequest(table=pb.FSCK_ENTRIES, after=after, limit=PAGE_ROWS, wanted=numbers)
+            page = await self._meta.call(methods.FSCK_SCAN, request, timeout_s=CALL_S)
+            after, more = page.after, page.more
+            for name in page.names:
+                yield name
+
+    async def _above(self, directory: int) -> list[str]:
+        """The names of the directories above an entry, from the root on."""
+        names: list[str] = []
+        while directory != ROOT and len(names) < _MAX_DEPTH:
+            inodes = await self._inodes([directory])
+            if not inodes:
+                return [f"(directory {directory})", *names]
+            names.insert(0, paths.decode(inodes[0].name))
+            directory = inodes[0].parent
+        return names
+
+
+def _is_unchanged(inode: pb.Inode, restored_ns: int) -> bool:
+    """A file with a name and a length, whose content is as it was in the backup."""
+    if inode.type != pb.FILE or not inode.nlink or not inode.length or not inode.HasField("layout"):
+        return False
+    return inode.birth_ns <= restored_ns and inode.mtime_ns <= restored_ns
