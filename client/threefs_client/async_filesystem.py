@@ -347,8 +347,13 @@ class AsyncFileSystem(NamespaceApi):
             except StaleFence:
                 if not left_s:
                     raise
-            for file in {id(file): file for file, _, _ in rows}.values():
-                await file.handle.refresh_fence()
+            handles = list({id(file): file.handle for file, _, _ in rows}.values())
+            sent = [handle.fence for handle in handles]
+            for handle in handles:
+                await handle.refresh_fence()
+            if sent == [handle.fence for handle in handles]:
+                for handle in handles:
+                    await handle.raise_fence()
 
     async def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
         """Copy bytes from one open file to offset `at` of another one, or of the same file.

@@ -202,10 +202,10 @@ class MemoryStorage:
     def _fence(self, chain: ChainId, inode: int, write: pb.ChunkWrite) -> pb.ChunkWriteResult:
         if write.kind == pb.REMOVE:
             self.fences.pop((chain, inode), None)
-        else:
-            assert write.kind == pb.EXTEND
-            self.fences[chain, inode] = max(write.length, self.fences.get((chain, inode), 0))
-        return pb.ChunkWriteResult(version=1)
+            return pb.ChunkWriteResult(version=1)
+        assert write.kind == pb.EXTEND
+        fence = self.fences[chain, inode] = max(write.length, self.fences.get((chain, inode), 0))
+        return pb.ChunkWriteResult(version=1, length=fence)
 
     def _change(self, chunk: ChunkId, write: pb.ChunkWrite, part: bytes) -> None:
         if write.kind == pb.REMOVE:

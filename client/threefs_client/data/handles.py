@@ -144,11 +144,12 @@ class Handle:
         Raises SessionLost if locks of this process were lost.
         """
         for _ in range(_MAX_FENCE_RETRIES):
+            sent = self._fence
             try:
                 await self.context.chunks.apply(make(), timeout_s=self.context.options.timeout_s)
                 return
             except StaleFence:
-                await self.refresh_fence()
+                await self.follow_fence(sent)
             except ThreefsError as error:
                 raise paths.with_file_name(error, self.inode, self.name) from None
         name = self.name or f"inode {self.inode}"
@@ -156,6 +157,19 @@ class Handle:
             f"{name} was not written: other clients lost a lock on it during each of {_MAX_FENCE_RETRIES} attempts; "
             "try again"
         )
+
+    async def follow_fence(self, sent: int) -> None:
+        """Take a fence that the chains accept, after they have refused `sent`. Raises SessionLost."""
+        await self.refresh_fence()
+        if self._fence <= sent:
+            await self.raise_fence()
+
+    async def raise_fence(self) -> None:
+        """The metadata do not know the fence that the chains have: they were restored from a backup that is older.
+        A report of an unknown outcome has them raise and read it. Raises SessionLost."""
+        self.record_write(outcome_unknown=True)
+        await self.sync()
+        await self.refresh_fence()
 
     async def refresh_fence(self) -> None:
         """Take the newest fence, unless a lock of this process was lost. Raises SessionLost.

@@ -66,7 +66,10 @@ async def raise_on_chains(context: Context, inode: pb.Inode) -> None:
 async def _raise_on(context: Context, inode: pb.Inode, chains: Iterable[ChainId]) -> None:
     assert inode.fence > 0, "a fence is raised in the inode first"
     updates = _updates(storage_pb2.EXTEND, inode, chains, length=inode.fence)
-    await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
+    raised = await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
+    highest = max((chunk.length for chunk in raised), default=0)
+    if highest > inode.fence:  # the metadata were restored from a backup that does not know it
+        await _change(context, lambda tx: _raise_in_inode(context, tx, inode.inode, at_least=highest))
 
 
 async def remove_fences(context: Context, inode: pb.Inode) -> None:
@@ -92,12 +95,12 @@ def _admits_writes(routing: Routing, chain: ChainId) -> bool:
     return known is None or len(known.serving) >= routing.minimums().get(chain, 1)
 
 
-async def _raise_in_inode(context: Context, tx: Transaction, number: int) -> pb.Inode | None:
+async def _raise_in_inode(context: Context, tx: Transaction, number: int, *, at_least: int = 0) -> pb.Inode | None:
     """The inode with its new fence; None if it is gone."""
     ns = context.namespace(tx)
     inode = await ns.inode(number)
     if inode is not None:
-        inode.fence += 1
+        inode.fence = max(inode.fence + 1, at_least)
         ns.put_inode_unseen(inode)
     return inode
 

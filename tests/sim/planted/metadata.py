@@ -19,7 +19,7 @@ from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace
 
 from tests.sim.kv import SimKv
-from tests.sim.planted.registry import plant, put
+from tests.sim.planted.registry import plant, plant_for, put
 from threefs.wire import meta_pb2 as pb
 
 
@@ -133,6 +133,28 @@ def length_is_asked_while_a_write_is_pending() -> None:
         pass
 
     put(fencing, "end_writes", nothing)
+
+
+@plant_for(
+    "unit/services/threefs_meta/locks/test_fencing.py::test_the_metadata_take_the_fence_of_the_chains_if_they_were_restored"
+)
+def fences_of_chains_stay_unknown() -> None:
+    """I18: restored metadata give out fences that the chains refuse, for ever."""
+    raise_on = fencing._raise_on
+
+    async def forgetful(context: Any, inode: pb.Inode, chains: Any) -> None:
+        change = fencing._change
+        fencing._change = _no_change  # type: ignore[assignment]
+        try:
+            await raise_on(context, inode, chains)
+        finally:
+            fencing._change = change
+
+    put(fencing, "_raise_on", forgetful)
+
+
+async def _no_change(context: Any, work: Any) -> None:
+    pass
 
 
 @plant

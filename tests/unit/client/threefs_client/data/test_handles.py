@@ -308,6 +308,31 @@ def test_who_has_lost_nothing_writes_on_under_the_new_fence() -> None:
     play(scene)
 
 
+def test_a_fence_that_restored_metadata_do_not_know_is_asked_for() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        handle = await opened(fs)
+        await handle.write(0, memoryview(b"one"))
+        inode = files.meta.files[b"a"]
+        settle = files.meta._sync
+
+        async def report(request: pb.SyncRequest | pb.CloseRequest) -> pb.InodeReply:
+            if request.exact:  # as the meta service does, which raises the fence of the chains then
+                inode.fence = max(files.storage.fences.values())
+            return await settle(request)
+
+        files.meta._sync = report  # type: ignore[method-assign]
+        for chain in files.cluster.routing.chains:
+            files.storage.fences[chain, inode.inode] = 5
+        await handle.write(0, memoryview(b"two"))
+        for chain in files.cluster.routing.chains:
+            files.storage.fences[chain, inode.inode] = 50
+        async with await fs.open("/a", "r+b") as file:
+            await fs.write_batch([(file, 0, b"T")])
+        assert await fs.read_file("/a") == b"Two"
+
+    play(scene)
+
+
 def test_who_has_lost_its_lease_meanwhile_does_not() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         handle = await opened(fs)

@@ -153,3 +153,16 @@ async def test_only_the_chains_that_a_writer_has_reached_get_a_fence(bench: Meta
     await write(bench, old)
     await bench.close(old, SESSION, exact=True, written=True, attempted_end=1)
     assert len(bench.storage.fences) == 1
+
+
+async def test_the_metadata_take_the_fence_of_the_chains_if_they_were_restored(bench: MetaBench) -> None:
+    """Otherwise every fence that they give out is refused, and the file can never be written again."""
+    await bench.create("/a")
+    old = await opened(bench, CLIENT, SESSION)
+    for chain in bench.cluster.routing.chains:
+        bench.storage.fences[chain, old.inode] = 7
+    with pytest.raises(StaleFence):
+        await write(bench, old)
+    closed = await bench.close(old, SESSION, exact=True, written=True, attempted_end=1)
+    assert closed.fence == 7
+    await write(bench, closed)
