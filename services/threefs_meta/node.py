@@ -91,7 +91,7 @@ class MetaNode:
         context = Context(
             engine=engine,
             chunks=ChunkClient(self._peers, self._cluster, client, clock=clock, random=random),
-            allocator=InodeAllocator(engine, clock=clock, random=random),
+            allocator=InodeAllocator(engine, report=self._identity.report_inode_numbers, clock=clock, random=random),
             logical_clock=LogicalClock(engine, lambda: self._cluster.routing.lease_s, clock=clock, random=random),
             routing=lambda: self._cluster.routing,
             status=self._status,

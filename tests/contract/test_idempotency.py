@@ -13,7 +13,7 @@ from threefs_meta.service import bind
 from threefs_meta.store.inode_numbers import InodeAllocator
 
 from tests.harness.cluster import LocalCluster
-from tests.harness.meta_harness import MetaBench
+from tests.harness.meta_harness import MetaBench, reported
 from tests.harness.mutation_script import Call, Script
 from threefs.env.net import RealNet
 from threefs.rpc import methods
@@ -47,7 +47,7 @@ async def another(bench: MetaBench) -> Service:
     context = Context(
         engine=bench.engine,
         chunks=bench.chunks,
-        allocator=InodeAllocator(bench.engine, clock=clock, random=random),
+        allocator=InodeAllocator(bench.engine, report=reported, clock=clock, random=random),
         logical_clock=ticks,
         routing=bench.context.routing,
         status=bench.context.status,

@@ -51,6 +51,10 @@ CLIENT = bytes(range(16))
 SESSION = b"s" * 16
 
 
+async def reported() -> None:
+    """There is no manager to which inode numbers could be reported."""
+
+
 class MetaBench:
     """Operations by short names. `engine`, `storage` and `clock` are there to be tampered with."""
 
@@ -67,7 +71,7 @@ class MetaBench:
         self.context = Context(
             engine=self.engine,
             chunks=self.chunks,
-            allocator=InodeAllocator(self.engine, clock=self.clock, random=self.random),
+            allocator=InodeAllocator(self.engine, report=reported, clock=self.clock, random=self.random),
             logical_clock=LogicalClock(self.engine, lambda: 0.0, clock=self.clock, random=self.random),
             routing=lambda: self.cluster.routing,
             status=self._status,

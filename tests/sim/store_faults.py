@@ -78,14 +78,16 @@ class StoreFaults:
 
     def _is_known_to_be_older(self, store: str, found: Mapping[bytes, bytes]) -> bool:
         if store == META:
-            if keys.STORE not in found:
-                return False  # it was copied before it was made
+            if keys.STORE not in found or keys.NEXT_INODE not in found:
+                return False  # it was copied before it was made, or used
             known = records.decode(self._world.manager_kv.pairs()[METADATA_KEY], pb.MetadataStore, METADATA_KEY)
             record = records.decode(found[keys.STORE], StoreRecord, keys.STORE)
             generation = sum(
                 records.decode(found[key], Counter, key).value for key in (keys.TICK, keys.STARTS) if key in found
             )
-            return (record.epoch, generation) < (known.epoch, known.generation)
+            next_inode = records.decode(found[keys.NEXT_INODE], Counter, keys.NEXT_INODE).value
+            numbers_again = record.epoch == known.epoch and next_inode < known.next_inode
+            return numbers_again or (record.epoch, generation) < (known.epoch, known.generation)
         nodes = [node for host, node in self._world.storages.items() if self._world.processes[host].running]
         version = records.decode(found[CLUSTER_KEY], pb.ClusterRecord, CLUSTER_KEY).routing_version
         return bool(nodes) and all(node._registration._newest_routing > version for node in nodes)

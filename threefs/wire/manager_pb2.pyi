@@ -276,20 +276,22 @@ class PresenceReply(_message.Message):
     def __init__(self) -> None: ...
 
 class AdmitStoreRequest(_message.Message):
-    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored", "sole_address")
+    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored", "sole_address", "next_inode")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     RESTORED_FIELD_NUMBER: _ClassVar[int]
     SOLE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_INODE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     store_id: str
     epoch: int
     generation: int
     restored: bool
     sole_address: str
-    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: _Optional[bool] = ..., sole_address: _Optional[str] = ...) -> None: ...
+    next_inode: int
+    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: _Optional[bool] = ..., sole_address: _Optional[str] = ..., next_inode: _Optional[int] = ...) -> None: ...
 
 class AdmitStoreReply(_message.Message):
     __slots__ = ("epoch",)
@@ -434,11 +436,13 @@ class SeenStore(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MetadataStore(_message.Message):
-    __slots__ = ("store_id", "epoch", "generation")
+    __slots__ = ("store_id", "epoch", "generation", "next_inode")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_INODE_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     epoch: int
     generation: int
-    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    next_inode: int
+    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ...) -> None: ...

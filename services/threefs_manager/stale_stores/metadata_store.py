@@ -21,6 +21,10 @@ _RESTORE_HINT = (
     "mount its disk, or restore the newest backup with `threefs restore BACKUP` (docs/backup.md). A store that the "
     "cluster does not know is not used, because files would show the bytes of others"
 )
+_NEWEST_HINT = (
+    "Put the newest one in its place, or load what there is as a backup (`threefs meta dump`, then `threefs meta "
+    "load`): docs/backup.md"
+)
 
 
 async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
@@ -55,13 +59,20 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
     if request.restored:
         epoch = max(known.epoch, request.epoch) + 1
         return pb.MetadataStore(store_id=request.store_id, epoch=epoch, generation=request.generation)
+    if request.epoch == known.epoch and 0 < request.next_inode < known.next_inode:
+        raise StrangeStore(
+            f"the metadata store is an older copy: its next inode number is {request.next_inode}, but the cluster has "
+            f"given out numbers up to {known.next_inode - 1}. {_NEWEST_HINT}"
+        )
     if (request.epoch, request.generation) < (known.epoch, known.generation):
         raise StrangeStore(
             f"the metadata store is an older copy: it is in epoch {request.epoch} at tick {request.generation}, but "
-            f"the cluster has seen epoch {known.epoch} and tick {known.generation}. Put the newest one in its place, "
-            "or load what there is as a backup (`threefs meta dump`, then `threefs meta load`): docs/backup.md"
+            f"the cluster has seen epoch {known.epoch} and tick {known.generation}. {_NEWEST_HINT}"
         )
-    return pb.MetadataStore(store_id=request.store_id, epoch=request.epoch, generation=request.generation)
+    next_inode = request.next_inode or (known.next_inode if request.epoch == known.epoch else 0)
+    return pb.MetadataStore(
+        store_id=request.store_id, epoch=request.epoch, generation=request.generation, next_inode=next_inode
+    )
 
 
 class SoleService:

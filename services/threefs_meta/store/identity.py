@@ -4,7 +4,8 @@ The identity is drawn when the store is made, in the transaction that makes the 
 asks the manager whether the cluster has metadata already: a disk that is not mounted looks like an empty store. While
 the store is in use, the service reports its generation to the manager: a number that rises with each tick and each
 start. So the manager knows an older copy, unless it was made after the last start and in the last seconds (REPORT_S and
-a tick).
+a tick). It knows each block of inode numbers before a number of it is given out, and each start skips numbers of
+leases. So even such a copy, which lacks the last changes, gives no number out twice.
 
 Inode numbers are `epoch << EPOCH_BITS | counter`. The manager gives a store that was loaded from a backup an epoch that
 no store had before. So a new file never gets the number, and never the chunks, of a file that the backup does not know.
@@ -41,6 +42,8 @@ _PAUSE_S = 0.2
 _IN_USE_S = 15.0  # how long another service may seem alive on a store for one process
 _MAX_ATTEMPTS = 5
 _ID_BYTES = 16
+#: More than are given out in the seconds in which an older copy is not known. A start counts them as used.
+_SKIPPED_LEASES = 1 << 20
 _PAGE = 200
 
 T = TypeVar("T")
@@ -89,7 +92,7 @@ class StoreIdentity:
             pass
         self.record = await self._transaction(lambda tx: _finish_restore(tx, epoch, now_ns))
         # Only a store that was admitted counts its start: else restarts would bring an older copy up to date.
-        await self._transaction(lambda tx: increase(tx, keys.STARTS, 1))
+        await self._transaction(_count_start)
         await self._report(restored=False)
         if mark is not None:
             _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
@@ -105,16 +108,25 @@ class StoreIdentity:
             except ThreefsError as error:
                 _LOG.info("the store could not be reported to the manager", error=str(error))
 
-    async def _report(self, *, restored: bool, sole_address: str = "") -> int:
-        """Returns the epoch that the manager gives. Another service may have reported a later tick of the same store
-        before this message arrived, so a refused report is made again."""
+    async def report_inode_numbers(self) -> None:
+        """Tell the manager which numbers are reserved. Once it knows, an older copy of the store is refused. Raises
+        StrangeStore, and the errors of managers that do not answer."""
+        await self._report(restored=False, wait=False)
+
+    async def _report(self, *, restored: bool, sole_address: str = "", wait: bool = True) -> int:
+        """Returns the epoch that the manager gives. With `wait`, waits for a manager as long as it takes.
+
+        Another service may have reported a later tick of the same store meanwhile, so a refused report is made again.
+        """
         attempts = 0
         while True:
             request = await self._transaction(_admission_request)
             request.restored, request.sole_address = restored, sole_address
             attempts += 1
             try:
-                return (await self._ask_manager(request)).epoch
+                if wait:
+                    return (await self._ask_manager(request)).epoch
+                return (await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)).epoch
             except StrangeStore:
                 if attempts == _MAX_ATTEMPTS:
                     raise
@@ -173,7 +185,13 @@ async def _admission_request(tx: Transaction) -> pb.AdmitStoreRequest:
         store_id=record.store_id,
         epoch=record.epoch,
         generation=await read_counter(tx, keys.TICK) + await read_counter(tx, keys.STARTS),
+        next_inode=await read_counter(tx, keys.NEXT_INODE),
     )
+
+
+async def _count_start(tx: Transaction) -> None:
+    await increase(tx, keys.STARTS, 1)
+    await increase(tx, keys.LAST_LEASE, _SKIPPED_LEASES)
 
 
 async def _end_leases(tx: Transaction) -> bool:

@@ -1,6 +1,11 @@
-"""Inode numbers: reserved in the store in blocks, given out from memory. The rest of a block is never used."""
+"""Inode numbers: reserved in the store in blocks, given out from memory. The rest of a block is never used.
+
+A number is given out when the manager knows that its block is reserved: an older copy of the store, which would reserve
+the block again, is refused from then on (`identity.py`).
+"""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
@@ -14,15 +19,25 @@ BLOCK = 4096
 
 
 class InodeAllocator:
-    def __init__(self, engine: Engine, *, clock: Clock = CLOCK, random: Random = RANDOM) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        report: Callable[[], Awaitable[None]],
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+    ) -> None:
+        """`report` tells the manager what is reserved in the store."""
         self._engine = engine
+        self._report = report
         self._clock = clock
         self._random = random
         self._next = self._end = 0
+        self._unreported: tuple[int, int] | None = None  # a block that is reserved, and not yet known to the manager
         self._refilling = asyncio.Lock()
 
     async def allocate(self) -> int:
-        """A number that no inode has or has ever had."""
+        """A number that no inode has or has ever had. Raises the errors of a manager that does not answer."""
         while self._next == self._end:
             async with self._refilling:
                 if self._next == self._end:
@@ -41,6 +56,9 @@ class InodeAllocator:
         """Count the rest of the block as removed, so that the number of inodes is right. After a crash it is too
         high."""
         left, self._next = self.left, self._end
+        if self._unreported is not None:
+            left += BLOCK
+            self._unreported = None
 
         async def work(tx: Transaction) -> None:
             await increase(tx, keys.REMOVED_INODES, left)
@@ -53,6 +71,10 @@ class InodeAllocator:
             await raise_to(tx, keys.NEXT_INODE, ROOT + 1)
             return await increase(tx, keys.NEXT_INODE, BLOCK) - BLOCK
 
-        # After an unknown outcome this reserves another block: one may be lost, and none is given out twice.
-        first = await retry.run(self._engine, reserve, clock=self._clock, random=self._random, replayable=True)
-        self._next, self._end = first, first + BLOCK
+        if self._unreported is None:
+            # After an unknown outcome this reserves another block: one may be lost, and none is given out twice.
+            first = await retry.run(self._engine, reserve, clock=self._clock, random=self._random, replayable=True)
+            self._unreported = first, first + BLOCK
+        await self._report()
+        self._next, self._end = self._unreported
+        self._unreported = None

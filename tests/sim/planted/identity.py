@@ -16,6 +16,7 @@ from threefs.rpc import handshake
 from threefs.rpc.connection_pool import ConnectionPool
 
 _STORES = "sim/test_store_faults.py"
+_IDENTITIES = "unit/services/threefs_meta/store/test_identity.py"
 _DOZES = "sim/test_lock_holders_asleep.py"
 
 
@@ -27,6 +28,22 @@ def older_copy_of_the_managers_store_is_served() -> None:
         self.confirmed = True
 
     put(StaleStoreDetector, "check", confirmed)
+
+
+@plant_for(f"{_IDENTITIES}::test_a_copy_from_before_the_last_inode_number_is_refused_however_young_it_is")
+def inode_numbers_are_used_before_they_are_reported() -> None:
+    """I15: a copy of the metadata that is some seconds old gives the numbers out again."""
+
+    async def silent(self: identity.StoreIdentity) -> None:
+        pass
+
+    put(identity.StoreIdentity, "report_inode_numbers", silent)
+
+
+@plant_for(f"{_IDENTITIES}::test_a_start_gives_out_no_number_of_a_lease_that_the_copy_may_lack")
+def leases_go_on_where_a_copy_stopped() -> None:
+    """I18: a client that has lost its locks with the last seconds of the metadata finds its number again."""
+    put(identity, "_SKIPPED_LEASES", 0)
 
 
 @plant_for(

@@ -45,6 +45,21 @@ def test_what_is_strange_is_refused_in_words_that_say_what_to_do(request_: pb.Ad
         check_store(KNOWN, "c", request_)
 
 
+def test_a_store_that_would_give_out_inode_numbers_again_is_refused() -> None:
+    known = pb.MetadataStore(store_id="aa", epoch=2, generation=50, next_inode=900)
+    with pytest.raises(StrangeStore, match=r"next inode number is 899.*up to 899.*threefs meta load"):
+        check_store(known, "c", inodes(asked(), 899))
+    assert check_store(known, "c", inodes(asked(), 901)).next_inode == 901
+    assert check_store(known, "c", asked()) == known, "a service of an older version does not say"
+    assert check_store(known, "c", inodes(asked(epoch=3, generation=1), 7)).next_inode == 7, "it was restored"
+    assert check_store(known, "c", inodes(asked(epoch=0, restored=True), 7)).next_inode == 0
+
+
+def inodes(request: pb.AdmitStoreRequest, next_inode: int) -> pb.AdmitStoreRequest:
+    request.next_inode = next_inode
+    return request
+
+
 def test_what_goes_on_is_remembered() -> None:
     assert check_store(KNOWN, "c", asked(generation=51)).generation == 51
     assert check_store(KNOWN, "c", asked()) == KNOWN

@@ -11,9 +11,10 @@ from threefs_meta.lease.leases import ensure
 from threefs_meta.store import keys
 from threefs_meta.store.counters import raise_to, read_counter
 from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _admission_request
-from threefs_meta.store.inode_numbers import InodeAllocator
+from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator
 
 from tests.harness.clocks import SteppedClock
+from tests.harness.meta_harness import reported
 from tests.harness.seeded_random import SeededRandom
 from threefs.errors import StrangeStore, ThreefsError, Unavailable
 from threefs.ids import ROOT
@@ -166,12 +167,45 @@ def test_a_copy_from_before_the_last_start_is_refused_however_young_it_is() -> N
     run(check_copy_before_start)
 
 
+async def check_young_copy(world: World) -> None:
+    """It was made while the service ran, and no tick has passed since. But inode numbers were reserved."""
+    engine = MemoryEngine()
+    service = world.service(engine)
+    await service.admit()
+    copy = await copied(engine)
+    lease = await retry.run(engine, lambda tx: ensure(tx, b"l" * 16, 1), replayable=True)
+    await world.service(await copied(copy)).admit()  # nothing was given out: it lacks names at most
+    number = await InodeAllocator(engine, report=service.report_inode_numbers).allocate()
+    with pytest.raises(StrangeStore, match=f"older copy: .* up to {number + BLOCK - 1}"):
+        await world.service(copy).admit()
+    await world.service(await copied(engine)).admit()
+    young = await retry.run(copy, lambda tx: ensure(tx, b"y" * 16, 1), replayable=True)
+    assert young == lease, "which is why it must not be served"
+
+
+def test_a_copy_from_before_the_last_inode_number_is_refused_however_young_it_is() -> None:
+    run(check_young_copy)
+
+
+async def check_leases_of_a_young_copy(world: World) -> None:
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    copy = await copied(engine)
+    lost = await retry.run(engine, lambda tx: ensure(tx, b"l" * 16, 1), replayable=True)
+    await world.service(copy).admit()
+    assert await retry.run(copy, lambda tx: ensure(tx, b"y" * 16, 1), replayable=True) > lost
+
+
+def test_a_start_gives_out_no_number_of_a_lease_that_the_copy_may_lack() -> None:
+    run(check_leases_of_a_young_copy)
+
+
 async def check_epochs(world: World) -> None:
     engine = MemoryEngine()
     await world.service(engine).admit()
-    low = await InodeAllocator(engine).allocate()
+    low = await InodeAllocator(engine, report=reported).allocate()
     backup = await copied(engine)
-    lost = [await InodeAllocator(engine).allocate() for _ in range(3)]  # as the backup does not know
+    lost = [await InodeAllocator(engine, report=reported).allocate() for _ in range(3)]  # as the backup does not know
     await tick(engine, 9)
     await world.service(engine).admit()
     seen = {low, *lost}
@@ -180,11 +214,11 @@ async def check_epochs(world: World) -> None:
         service = world.service(again)
         await service.admit()
         assert service.record.epoch == number
-        inode = await InodeAllocator(again).allocate()
+        inode = await InodeAllocator(again, report=reported).allocate()
         assert inode >> EPOCH_BITS == number and inode not in seen
         seen.add(inode)
         await world.service(again).admit()  # a later start changes nothing
-        assert (await InodeAllocator(again).allocate()) >> EPOCH_BITS == number
+        assert (await InodeAllocator(again, report=reported).allocate()) >> EPOCH_BITS == number
         assert await read_counter(again.begin(), keys.TICK) == 0
     with pytest.raises(StrangeStore, match="older copy"):
         await world.service(engine).admit()

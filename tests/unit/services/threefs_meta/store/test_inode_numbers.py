@@ -3,10 +3,14 @@
 import asyncio
 
 import pytest
+from threefs_meta.store import keys
+from threefs_meta.store.counters import read_counter
 from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator
 
 from tests.harness.clocks import SteppedClock
+from tests.harness.meta_harness import reported
 from tests.harness.seeded_random import SeededRandom
+from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
 
 
@@ -14,7 +18,7 @@ from threefs.kv.memory import MemoryEngine
 async def test_no_number_twice_even_with_two_services_and_a_bad_store(seed: int) -> None:
     clock, random = SteppedClock(), SeededRandom(seed)
     engine = MemoryEngine(random=random, conflict_rate=0.3, unknown_rate=0.3, clock=clock)
-    both = [InodeAllocator(engine, clock=clock, random=random) for _ in range(2)]
+    both = [InodeAllocator(engine, report=reported, clock=clock, random=random) for _ in range(2)]
     takes = [allocator.allocate() for _ in range(BLOCK + 10) for allocator in both]
     numbers = await asyncio.gather(*takes)
     assert len(set(numbers)) == len(numbers)
@@ -23,12 +27,41 @@ async def test_no_number_twice_even_with_two_services_and_a_bad_store(seed: int)
 
 async def test_a_restart_goes_on_behind_the_block() -> None:
     engine = MemoryEngine()
-    assert await InodeAllocator(engine).allocate() == 2
-    assert await InodeAllocator(engine).allocate() == 2 + BLOCK
+    assert await InodeAllocator(engine, report=reported).allocate() == 2
+    assert await InodeAllocator(engine, report=reported).allocate() == 2 + BLOCK
 
 
 async def test_one_transaction_per_block() -> None:
     engine = MemoryEngine()
-    allocator = InodeAllocator(engine)
+    allocator = InodeAllocator(engine, report=reported)
     await asyncio.gather(*(allocator.allocate() for _ in range(BLOCK)))
     assert engine._history.version == 1
+
+
+async def test_no_number_is_given_out_before_the_manager_knows_its_block() -> None:
+    engine, told = MemoryEngine(), []
+
+    async def report() -> None:
+        told.append(await read_counter(engine.begin(), keys.NEXT_INODE))
+        if len(told) == 1:
+            raise Unavailable("no manager answers")
+
+    allocator = InodeAllocator(engine, report=report)
+    with pytest.raises(Unavailable):
+        await allocator.allocate()
+    assert allocator.left == 0
+    assert await allocator.allocate() == 2, "the block that was reserved is used"
+    assert told == [2 + BLOCK, 2 + BLOCK]
+
+
+async def test_a_block_that_was_never_used_counts_as_removed() -> None:
+    engine = MemoryEngine()
+
+    async def report() -> None:
+        raise Unavailable("no manager answers")
+
+    allocator = InodeAllocator(engine, report=report)
+    with pytest.raises(Unavailable):
+        await allocator.allocate()
+    await allocator.close()
+    assert await read_counter(engine.begin(), keys.REMOVED_INODES) == BLOCK
