@@ -126,6 +126,18 @@ class Routing:
         """The "host:port" of the process that holds the target; empty while that is unknown."""
         return self.node_of(target).address
 
+    def shown_target(self, target: TargetId) -> str:
+        """As errors name it: with its node, which `threefs status` lists."""
+        known = self.targets.get(target)
+        return f"target {target}" if known is None else f"target {target} of node {known.node_id}"
+
+    def shown_chain(self, chain: ChainId) -> str:
+        """As errors name it: with the nodes that hold its copies."""
+        known = self.chains.get(chain)
+        found = [] if known is None else [self.targets.get(member.target_id) for member in known.members]
+        nodes = [str(target.node_id) for target in found if target is not None]
+        return f"chain {chain} on nodes {', '.join(nodes)}" if nodes else f"chain {chain}"
+
     def minimums(self) -> dict[ChainId, int]:
         """How many targets of each chain must serve, for it to take writes of clients; of one that is not there 1."""
         found: dict[ChainId, int] = {}

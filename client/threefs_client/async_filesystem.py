@@ -217,6 +217,15 @@ class AsyncFileSystem(NamespaceApi):
         for file in files.values():
             self.context.atime_reporter.record_read(file)
         places = None if into is None else _destinations(rows, into)
+        try:
+            return await self._read_rows(rows, files, places, deadline)
+        except ThreefsError as error:
+            names = {file.inode: _shown_key(key) for key, file in files.items()}
+            raise paths.with_file_names(error, names) from None
+
+    async def _read_rows(
+        self, rows: Sequence[ReadRow], files: dict[Any, ReadFile], places: list[memoryview] | None, deadline: float
+    ) -> list[memoryview]:
         changes = {key: file.change for key, file in files.items()}
         result = await self.context.reader.read_batch(rows, files, places, deadline)
         if result is None:
@@ -323,10 +332,12 @@ class AsyncFileSystem(NamespaceApi):
         left_s = self.context.options.timeout_s if timeout_s is None else timeout_s
         try:
             await self._apply(checked, left_s)
-        except BaseException:
+        except BaseException as error:
             for file, _, _ in checked:
                 file.handle.record_write(outcome_unknown=True)
-            raise
+            if not isinstance(error, ThreefsError):
+                raise
+            raise paths.with_file_names(error, {file.handle.inode: file.name for file, _, _ in checked}) from None
         for (file, offset, view), version in zip(checked, since, strict=True):
             if len(view):
                 file.handle.record_write(offset + len(view), truncate_version=version)
@@ -415,6 +426,12 @@ def unwrap_file(key: Any) -> AsyncFile | None:
         return key
     inner = getattr(key, "threefs_file", None)
     return inner() if inner is not None else None
+
+
+def _shown_key(key: Any) -> str:
+    """How a row names its file, for errors."""
+    file = unwrap_file(key)
+    return paths.display(key) if file is None else file.name
 
 
 def _destinations(rows: Sequence[ReadRow], into: Any) -> list[memoryview]:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from threefs.errors import InvalidArgument, NotFound, ThreefsError, error_of
@@ -63,9 +64,14 @@ def parent(path: Path) -> str:
 
 
 def with_file_name(error: ThreefsError, inode: int, name: str) -> ThreefsError:
-    """The same error with the name of the file: the meta service names open files by their inode numbers."""
-    message = re.sub(rf"\binode {inode}\b", lambda _: name, error.message)
-    return error if not name or message == error.message else error_of(error.code, message)
+    """The same error with the name of the file: the services name files by their inode numbers."""
+    return with_file_names(error, {inode: name})
+
+
+def with_file_names(error: ThreefsError, names: Mapping[int, str]) -> ThreefsError:
+    """The same error with the names of these files instead of their inode numbers. An empty name is not known."""
+    message = re.sub(r"\binode (\d+)\b", lambda found: names.get(int(found[1])) or found[0], error.message)
+    return error if message == error.message else error_of(error.code, message)
 
 
 def display(path: Path) -> str:

@@ -17,6 +17,15 @@ class PeerTargets:
         self._connections = connections
         self._routing = routing
 
+    def shown(self, target: TargetId) -> str:
+        """As errors name it."""
+        return self._routing().shown_target(target)
+
+    def node_of(self, target: TargetId) -> str:
+        """As errors name it."""
+        known = self._routing().targets.get(target)
+        return f"target {target}" if known is None else f"node {known.node_id}"
+
     async def call(self, target: TargetId, method: Method[Req, Rep], request: Req, **options: Any) -> Rep:
         """Call the process of that target; `options` are those of `ConnectionPool.call`.
 
@@ -24,5 +33,5 @@ class PeerTargets:
         """
         address = self._routing().address_of(target)
         if not address:
-            raise Unavailable(f"the storage process of target {target} has not registered yet")
+            raise Unavailable(f"the storage process of {self.shown(target)} has not registered yet")
         return await self._connections.call(address, method, request, **options)

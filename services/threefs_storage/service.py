@@ -23,6 +23,7 @@ from threefs.errors import (
     Overloaded,
     ResultForgotten,
     ThreefsError,
+    TooFewReplicas,
     Unavailable,
 )
 from threefs.ids import ChunkId
@@ -58,7 +59,7 @@ from threefs_storage.chunk_listing import scan_chunks
 from threefs_storage.engine.exactly_once import MAX_ENTRIES
 from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
-from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal
+from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal, too_few
 from threefs_storage.health.repair import Repair
 from threefs_storage.health.scrubber import Scrubber, ScrubRate
 from threefs_storage.health.target_recovery import TargetRecovery
@@ -205,8 +206,11 @@ class Storage:
             self._note_full(write, error)
             if isinstance(error, NoSpace):
                 error = await self._no_space(target, write, error)
+            if isinstance(error, TooFewReplicas):
+                error = too_few(target, await self._room.absences(target, write.chunk_bytes))
             if isinstance(error, DiskFailed):  # a client reads this, and the error names a file of this machine
-                error = DiskFailed(f"the disk of target {target.target_id} failed; `threefs status` says how")
+                shown = self._cluster.routing.shown_target(target.target_id)
+                error = DiskFailed(f"the disk of {shown} failed; `threefs status` says how")
             version = error.version if isinstance(error, ResultForgotten) else 0
             return pb.ChunkWriteResult(code=error.code, message=error.message, version=version)
         except Exception as error:
@@ -228,7 +232,7 @@ class Storage:
         found = PeerRoom.TAKES_OVER if target.leaving else await self._room.ask(target, write.chunk_bytes)
         if found is PeerRoom.TAKES_OVER:
             self._target_recovery.on_no_space(target)
-        return refusal(target, found)
+        return refusal(target, found, self._room.nodes(target))
 
     # ---- queries
 

@@ -1,15 +1,18 @@
 """A chain with fewer serving targets than it needs takes no writes of clients, and acknowledges none."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
 from threefs_manager.service import Manager
 
-from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, until
+from tests.harness.chain_harness import CHUNK, CHUNK_BYTES, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, until
+from tests.harness.small_disk import small_disk
 from tests.unit.services.threefs_manager.test_service import PLAN, Bench, plan
 from tests.unit.services.threefs_manager.test_service import run as run_manager
-from threefs.errors import AlreadyExists, InvalidArgument, NotFound, OutcomeUnknown, Retry, TooFewReplicas
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound, OutcomeUnknown, Retry, ThreefsError, TooFewReplicas
+from threefs.ids import ChunkId
 from threefs.wire import manager_pb2
 from threefs.wire import storage_pb2 as pb
 
@@ -40,6 +43,25 @@ async def test_a_lone_target_takes_no_writes_but_is_read(tmp_path: Path) -> None
         assert await chain.read(1) == (2, b"two") and chain[1].pending() == 0
         need(chain, 1)
         assert (await chain.write(b"one")).version == 3, "the minimum was lowered"
+
+
+async def test_the_error_says_why_the_others_do_not_serve(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "node-2", "48m"):
+        async with chain_of(tmp_path) as chain:
+            need(chain, 2)
+            for number in range(200):
+                if chain[2].target.leaving:
+                    break
+                with contextlib.suppress(ThreefsError):
+                    await chain.write(bytes(CHUNK_BYTES), chunk=ChunkId(7, number), timeout_s=2.0)
+            assert chain[2].target.leaving
+            await chain[3].stop()
+            chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+            with pytest.raises(TooFewReplicas) as caught:
+                await chain.write(b"x")
+            said = caught.value.message
+            assert "the disk of node 2 is full, node 3 does not answer" in said and "remove files" in said
+            assert str(tmp_path) not in said
 
 
 async def test_a_target_that_syncs_does_not_count(tmp_path: Path) -> None:

@@ -293,7 +293,7 @@ class ChunkClient:
             try:
                 known = routing.chains.get(chain)
                 if known is None or known.tail is None:
-                    raise NotServing(f"chain {chain} has no serving target")
+                    raise NotServing(f"{routing.shown_chain(chain)} has no serving target")
                 address = _address(routing, known.tail)
                 return await self._calls.call(
                     address, method, request(known.tail, known.version), timeout_s=self._attempt_s(deadline)
@@ -391,7 +391,7 @@ class ChunkClient:
         for row in rows:
             chain = routing.chains.get(row.update.chain)
             if chain is None or chain.head is None:
-                row.failed(NotServing(f"chain {row.update.chain} has no serving target"))
+                row.failed(NotServing(f"{routing.shown_chain(row.update.chain)} has no serving target"))
                 continue
             try:
                 by_address.setdefault(_address(routing, chain.head), []).append(row)
@@ -474,7 +474,7 @@ class ChunkClient:
 def _address(routing: Routing, target: int) -> str:
     address = routing.address_of(target)  # type: ignore[arg-type]
     if not address:
-        raise Unavailable(f"the storage process of target {target} has not registered yet")
+        raise Unavailable(f"the storage process of {routing.shown_target(target)} has not registered yet")  # type: ignore[arg-type]
     return address
 
 

@@ -237,18 +237,21 @@ def _settle_rows(
             length = 0
         elif code:
             what = error_of(code).message
-            failed.append((row, error_of(code, f"{what}: chunk {row[3]} of inode {row[2]}, at target {row[0]}")))
+            failed.append((row, error_of(code, f"{what}: {_place(plan, row)}")))
             continue
         elif length > len(place):
             raise ProtocolError(f"a read reply has {length} bytes for a row of {len(place)}")
         elif verify and length and crc32c(place[:length]) != checksum:
-            message = f"chunk {row[3]} of inode {row[2]} from target {row[0]} did not arrive as it was sent"
-            failed.append((row, ChecksumMismatch(message)))
+            failed.append((row, ChecksumMismatch(f"bytes did not arrive as they were sent: {_place(plan, row)}")))
             continue
         if length < len(place):
             place[length:] = bytes(len(place) - length)  # a hole in the file
             results[row[6]] = Hole(place, length)
     return failed
+
+
+def _place(plan: ReadPlan, row: Row) -> str:
+    return f"chunk {row[3]} of inode {row[2]}, at target {row[0]} of the storage process {plan.endpoint.address}"
 
 
 class Hole:

@@ -60,7 +60,7 @@ class ReplicaSelector:
                 if (address := self.routing.address_of(target))
             )
             if not found:
-                raise NotServing(f"chain {chain_id} has no serving target")
+                raise NotServing(f"{self.routing.shown_chain(chain_id)} has no serving target")
             self._chains[chain_id] = found
         return found
 

@@ -134,7 +134,7 @@ class Successor:
             return result
         error = error_of(result.code, result.message)
         if isinstance(error, NoSpace):  # the successor leaves the chain, or finds room
-            raise Unavailable(f"the disk of target {successor.target_id} is full")
+            raise Unavailable(f"the disk of {self._peers.shown(successor.target_id)} is full")
         raise error
 
 

@@ -1,5 +1,6 @@
 import pytest
 
+from tests.harness.memory_storage import make_routing
 from threefs import routing
 from threefs.errors import ProtocolError
 from threefs.ids import ChainId, NodeId, TableId, TargetId
@@ -56,6 +57,15 @@ def test_a_snapshot_survives_the_wire() -> None:
     assert routing.from_wire(routing.to_wire(snapshot)) == snapshot
     assert snapshot.address_of(TargetId(101)) == "127.0.0.1:7001"
     assert snapshot.meta_addresses() == ("127.0.0.1:7100",), "one without an address has not registered yet"
+
+
+def test_errors_name_the_nodes() -> None:
+    found = make_routing()
+    target = found.chains[ChainId(2)].members[0].target_id
+    assert found.shown_target(target) == f"target {target} of node {found.targets[target].node_id}"
+    assert found.shown_target(TargetId(999)) == "target 999"
+    assert found.shown_chain(ChainId(2)) == "chain 2 on nodes 2, 3, 1"
+    assert found.shown_chain(ChainId(99)) == "chain 99"
 
 
 def test_routing_of_an_unknown_kind_is_refused_in_words() -> None:

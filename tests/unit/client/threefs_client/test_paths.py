@@ -46,3 +46,5 @@ def test_an_error_tells_the_name_that_the_user_knows() -> None:
     named = paths.with_file_name(error, 12, "/a")
     assert isinstance(named, NotFound) and named.message == "/a of 3 is not inode 123"
     assert paths.with_file_name(error, 12, "") is error and paths.with_file_name(error, 7, "/a") is error
+    both = paths.with_file_names(error, {12: "/a", 123: "/b"})
+    assert both.message == "/a of 3 is not /b"

@@ -52,7 +52,7 @@ async def test_a_chain_that_is_full_says_so_in_words_of_its_user(tmp_path: Path)
             await fill(chain)
             error = await refused(chain)
             assert isinstance(error, NoSpace), error
-            assert "chain 1" in error.message and "remove files or add disks" in error.message
+            assert "chain 1 (node 1, node 2)" in error.message and "remove files or add disks" in error.message
             assert str(tmp_path) not in error.message
             assert not chain[1].target.leaving and not chain[2].target.leaving, "and it keeps its replicas"
 

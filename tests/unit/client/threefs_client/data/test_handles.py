@@ -9,7 +9,16 @@ from threefs_client.data.handles import Handle
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
-from threefs.errors import ChunkLost, ConnectionLost, Deadlock, NotFound, OutcomeUnknown, SessionLost, Unavailable
+from threefs.errors import (
+    ChunkLost,
+    ConnectionLost,
+    Deadlock,
+    NotFound,
+    OutcomeUnknown,
+    SessionLost,
+    StaleWrite,
+    Unavailable,
+)
 from threefs.ids import ChunkId
 from threefs.wire import meta_pb2 as pb
 
@@ -304,6 +313,17 @@ def test_who_has_lost_nothing_writes_on_under_the_new_fence() -> None:
             fenced(files)
             await file.allocate(1, 1, 3)
         assert await fs.read_file("/a") == b"T\0o!"
+
+    play(scene)
+
+
+def test_a_batch_that_fails_names_its_files() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async with await fs.open("/a", "wb") as file:
+            inode = file.handle.inode
+            files.storage.before = [lambda *_: StaleWrite(f"write 1 of inode {inode} came late")]
+            with pytest.raises(StaleWrite, match="write 1 of /a came late"):
+                await fs.write_batch([(file, 0, b"x")])
 
     play(scene)
 

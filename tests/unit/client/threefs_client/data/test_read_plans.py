@@ -124,7 +124,8 @@ def test_what_a_target_could_not_read_is_said_with_its_reason() -> None:
     plan.rows = [(101, 1, 7, 3, 0, 5, 0)]
     reply = pb.ReadReply(code=[CorruptChunk.code], length=[0], checksum=[0], version=[1])
     ((_, error),) = read_plans.settle(plan, reply, [None], verify=True)
-    assert str(error) == "The stored bytes do not match their checksum: chunk 3 of inode 7, at target 101"
+    where = f"at target 101 of the storage process {plan.endpoint.address}"
+    assert str(error) == f"The stored bytes do not match their checksum: chunk 3 of inode 7, {where}"
 
 
 def test_own_buffers_are_one_piece() -> None:

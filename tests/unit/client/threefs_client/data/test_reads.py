@@ -139,7 +139,7 @@ def test_bytes_that_arrive_wrong_are_read_elsewhere() -> None:
         wrong[0] = 1
         await check(fs, [("/a", 1, 3)])
         wrong[0] = 10_000
-        with pytest.raises(ChecksumMismatch):
+        with pytest.raises(ChecksumMismatch, match="chunk 0 of /a, at target"):
             await fs.read_batch([("/a", 1, 3)], timeout_s=0.05)
 
     play(scene)
