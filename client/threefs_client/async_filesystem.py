@@ -82,7 +82,7 @@ class AsyncFileSystem(NamespaceApi):
         chunk_bytes: int = 0,
         stripe: int = 0,
     ) -> AsyncFile:
-        """Open a file. Modes are those of the built-in `open`, binary only (with "b").
+        """Open a file. Modes are those of the built-in `open`, binary only (with "b"); "rb" by default.
 
         For a new file, `parents` creates missing directories; `chunk_bytes` and `stripe` set its layout (0: inherited).
         """

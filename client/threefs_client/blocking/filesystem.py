@@ -238,7 +238,7 @@ class FileSystem:
         newline: str | None = None,
     ) -> Any:
         """Open a file. Modes are those of the built-in `open`: a File with "b", else an io.TextIOWrapper around one
-        (UTF-8).
+        (UTF-8). Without a mode, a file is opened as "rb", as in other libraries of file systems (fsspec).
 
         For a new file, `parents` creates missing directories; `chunk_bytes` and `stripe` set its layout (0: inherited).
         """

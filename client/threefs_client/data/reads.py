@@ -18,6 +18,8 @@ from threefs.errors import Corrupt, CorruptChunk, NotServing, Retry, ThreefsErro
 from threefs.layout import FileLayout, spans
 from threefs.routing import Routing
 from threefs.rpc import methods
+from threefs.telemetry.library_logging import LibraryLogger
+from threefs.telemetry.wait_log import SILENCE_S, WaitLog
 from threefs.wire import meta_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_client.data import read_plans
@@ -27,6 +29,9 @@ from threefs_client.options import Options
 
 _MAX_REQUEST_ROWS = 512  # so that the views of an answer fit into one system call
 _BACKOFF = Backoff(0.01, 0.5)
+_WARNING_INTERVAL_S = 30.0  # chains fail one by one, and warn together
+
+_LOG = LibraryLogger(__name__)
 
 
 class Connection(Protocol):
@@ -108,6 +113,12 @@ class Reader:
         self._random = random
         self._selector = ReplicaSelector(cluster.routing)
         self._budget = ByteBudget(options.in_flight_bytes)
+        self._wait_log = WaitLog(
+            _LOG,
+            waits="chunks cannot be read now: calls are repeated until their timeout",
+            goes_on="chunks can be read again",
+            interval_s=_WARNING_INTERVAL_S,
+        )
 
     def _current_selector(self) -> ReplicaSelector:
         selector = self._selector
@@ -158,7 +169,7 @@ class Reader:
 
     async def _read_pieces(self, pieces: list[Piece], deadline: float) -> bool:
         holes = False
-        attempt = 0
+        attempt, began = 0, self._clock.monotonic()
         while pieces:
             routing = self._cluster.routing
             plans, failed = read_plans.plan_pieces(
@@ -169,6 +180,12 @@ class Reader:
                 pieces[row[6]].error = error
                 failed.append(pieces[row[6]])
             holes = holes or any(type(result) is Hole for result in results)
+            now = self._clock.monotonic()
+            first_error = failed[0].error if failed else None
+            if first_error is not None:
+                self._wait_log.failed(first_error, began, now, deadline - began)
+            elif now - began >= SILENCE_S:
+                self._wait_log.answered()
             if failed and self._needs_pause(failed, deadline):
                 await self._pause(routing.version, attempt, deadline)
                 attempt += 1

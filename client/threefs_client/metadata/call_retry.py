@@ -20,14 +20,13 @@ from threefs.ids import ClientId
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.telemetry.library_logging import LibraryLogger
+from threefs.telemetry.wait_log import WaitLog
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Single, key_of, send_batch
 from threefs_client.metadata.coalescer import Coalescer
 from threefs_client.metadata.service_failover import Connection, Connections, ServiceFailover
 
 _BACKOFF = Backoff(0.02, 1.0)
-#: A call without an answer for this long logs a warning, once until a service answers again.
-_SILENCE_S = 1.0
 
 _LOG = LibraryLogger(__name__)
 
@@ -55,7 +54,11 @@ class MetaClient:
         self._random = random
         self._request = 0
         self._closing = False
-        self._is_silent = False  # no service answers, and a warning was logged
+        self._wait_log = WaitLog(
+            _LOG,
+            waits="no meta service answers: calls are repeated until their timeout",
+            goes_on="a meta service answers again",
+        )
         self._routing = EMPTY  # as of the last call, with the addresses in it
         self._addresses: Sequence[str] = ()
         self._coalescer = Coalescer(partial(send_batch, self))
@@ -120,9 +123,7 @@ class MetaClient:
                 left_s = min(self._attempt_timeout_s, max(0.001, deadline - self._clock.monotonic()))
                 connection = (self._failover.live(address) if address else None) or await self._connect(address, left_s)
                 reply: Rep = await connection.call(method, request, timeout_s=left_s)
-                if self._is_silent:
-                    self._is_silent = False
-                    _LOG.warning("a meta service answers again", address=address)
+                self._wait_log.answered(address=address)
                 return reply
             except ThreefsError as error:
                 if self._closing:
@@ -132,18 +133,11 @@ class MetaClient:
                     raise
                 if self._clock.monotonic() >= deadline:
                     raise _final_error(error, method, request, maybe_applied) from None
-                self._warn_of_silence(error, deadline, timeout_s)
+                self._wait_log.failed(error, deadline - timeout_s, self._clock.monotonic(), timeout_s)
             self._failover.record_failure(address)
             attempt += 1
             if attempt >= len(addresses):
                 await self._pause(routing.version, attempt, deadline)
-
-    def _warn_of_silence(self, error: ThreefsError, deadline: float, timeout_s: float) -> None:
-        if not self._is_silent and self._clock.monotonic() - (deadline - timeout_s) >= _SILENCE_S:
-            self._is_silent = True
-            _LOG.warning(
-                "no meta service answers: calls are repeated until their timeout", error=str(error), timeout_s=timeout_s
-            )
 
     def _addresses_in(self, routing: Routing) -> Sequence[str]:
         if routing is not self._routing:
