@@ -16,6 +16,7 @@ import uvloop
 from threefs import __version__, background, keys
 from threefs import settings as settings_module
 from threefs.background import TaskDied
+from threefs.cluster import data_format
 from threefs.cluster.manager_client import ManagerClient
 from threefs.env import process_tuning
 from threefs.env.clock import CLOCK
@@ -114,6 +115,7 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
     try:
         with owned(settings.data_dir):
             close_to_others(settings.data_dir)
+            data_format.claim(settings.data_dir)
             uvloop.run(_until_stopped(serve, settings))
     except OSError as error:  # or a ThreefsError: a directory that cannot be written, a port in use
         log.error("ended", reason=str(error))

@@ -139,6 +139,15 @@ def test_what_it_stores_is_nobody_elses(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "stored").stat().st_mode & 0o777 == 0o600
 
 
+def test_data_of_a_newer_version_are_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "format").write_text("999\n")
+    with launch(tmp_path, 'does = "store"') as process:
+        _, err = process.communicate()
+    assert process.returncode == 1 and "data of a newer version of threefs, in format 999" in err
+    assert not (tmp_path / "data" / "stored").exists()
+
+
 def test_a_log_level_that_is_none_is_not_served(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "serve"\nlog_level = "loud"') as process:
         out, err = process.communicate()

@@ -1,0 +1,46 @@
+"""The format of what a process keeps in its data directory. An older version of threefs must not take what it cannot
+read for damage, and repair it: so it refuses a directory in which a newer version has worked.
+"""
+
+import errno
+from pathlib import Path
+
+import structlog
+
+from threefs import __version__
+from threefs.cluster.incarnations import write_durably
+from threefs.errors import StrangeStore
+
+FILE_NAME = "format"
+#: Raise it with each change of stored data that the version before could not read.
+DATA_FORMAT = 1
+_LOG = structlog.get_logger()
+
+
+def claim(directory: Path) -> None:
+    """Note that this version works in the directory. Raises StrangeStore if a newer format is stored there, OSError."""
+    file = directory / FILE_NAME
+    stored = _stored(file)
+    if stored > DATA_FORMAT:
+        raise StrangeStore(
+            f"{directory} has data of a newer version of threefs, in format {stored}; this version, {__version__}, "
+            f"knows formats up to {DATA_FORMAT}. Nothing was changed. Start the newer version again (docs/upgrade.md)"
+        )
+    if stored < DATA_FORMAT:
+        try:
+            write_durably(file, f"{DATA_FORMAT}\n".encode("ascii"))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            _LOG.warning("the disk is full: the format of its data is noted at a later start", file=str(file))
+
+
+def _stored(file: Path) -> int:
+    """0: nobody has noted it."""
+    try:
+        return int(file.read_bytes())
+    except FileNotFoundError:
+        return 0
+    except ValueError:
+        _LOG.warning("the file of the format holds no number, and is written anew", file=str(file))
+        return 0
