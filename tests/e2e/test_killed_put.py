@@ -15,6 +15,7 @@ from threefs_client import FileSystem
 from tests.harness.cluster import LocalCluster
 from tests.harness.processes import environment
 
+#: Random moments at which `put` is killed: half of them while it sends a file in one piece, half in several.
 POINTS = 50
 SEED = 16
 

@@ -1,0 +1,113 @@
+"""Backups, restores, supervised mounts, and what others may read: bugs that only a real test can meet."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from threefs_backup.follower import Follower
+from threefs_manager.store import restore
+from threefs_mount import supervisor
+
+from tests.sim.planted.registry import plant_for, put
+from threefs import keys
+from threefs.cluster import data_format
+from threefs.env import directory_lock
+from threefs.kv import dump
+from threefs.routing import Chain
+from threefs.rpc.grpc_binding import _ProofInterceptor
+
+_BACKUP = "unit/client/threefs_backup"
+_RESTORE = "unit/services/threefs_manager/store/test_restore.py"
+
+
+@plant_for(f"{_BACKUP}/test_follower.py::test_a_backup_follows_over_logs_starts_and_lost_connections")
+def backup_ends_with_its_snapshot() -> None:
+    """What is changed after the snapshot is not archived."""
+
+    async def nothing(self: Follower) -> None:
+        pass
+
+    put(Follower, "_read_log", nothing)
+
+
+@plant_for(f"{_BACKUP}/test_restore.py::test_any_damage_is_found_before_anything_is_written")
+def damaged_backup_is_restored() -> None:
+    """A snapshot is loaded without a look at its checksums."""
+    put(dump, "check", lambda source: None)
+
+
+@plant_for(f"{_RESTORE}::test_whoever_served_last_returns_as_if_all_had_died")
+def restored_chains_serve_at_once() -> None:
+    """I2: a target that the backup knows as serving may have left its chain since."""
+
+    def unchanged(chain: Chain) -> Chain:
+        return chain
+
+    put(restore, "without_serving", unchanged)
+
+
+@plant_for(f"{_RESTORE}::test_versions_rise_beyond_what_counting_reaches_and_never_fall")
+def restored_chains_count_on() -> None:
+    """I5: a version that the lost part of the store had given out is given out again."""
+
+    def next_version(version: int, wall_ns: int) -> int:
+        return version + 1
+
+    put(restore, "raised_routing_version", next_version)
+
+
+@plant_for(
+    "unit/client/threefs_mount/test_supervisor.py::test_what_was_killed_or_has_crashed_is_started_again_until_it_works"
+)
+def dead_mount_stays_dead() -> None:
+    """I19: the process behind a mount is not started again."""
+
+    async def once(command: Sequence[str], point: str, ready: Any, **more: Any) -> int:
+        status, _ = await supervisor._run(command, ready, asyncio.Event())
+        return status
+
+    put(supervisor, "supervise", once)
+
+
+@plant_for("unit/threefs/test_keys.py::test_a_key_is_made_once_and_for_one_user")
+def key_is_readable_by_others() -> None:
+    """I21: the file of the key has the mode that umask leaves."""
+    make = keys.make
+
+    def open_to_others(path: Path, key: str = "") -> str:
+        made = make(path, key)
+        os.chmod(path, 0o644)
+        return made
+
+    put(keys, "make", open_to_others)
+
+
+@plant_for("unit/threefs/env/test_directory_lock.py::test_a_new_directory_is_nobody_elses_and_an_open_one_is_closed")
+def data_directory_stays_open_to_others() -> None:
+    """I21: what a service stores can be read by other users of the machine."""
+    put(directory_lock, "close_to_others", lambda path: None)
+
+
+@plant_for("unit/threefs/rpc/test_grpc_binding.py::test_with_a_key_health_and_reflection_need_it_too")
+def health_and_reflection_need_no_key() -> None:
+    """I21: strangers are told which services there are."""
+    intercept = _ProofInterceptor.intercept_service
+
+    async def partly(self: _ProofInterceptor, continuation: Any, details: Any) -> Any:
+        if details.method.startswith("/grpc."):
+            return await continuation(details)
+        return await intercept(self, continuation, details)
+
+    put(_ProofInterceptor, "intercept_service", partly)
+
+
+@plant_for("unit/threefs/cluster/test_data_format.py::test_data_of_a_newer_version_are_refused_and_left_alone")
+def data_of_a_newer_version_are_taken_over() -> None:
+    """What an older version cannot read, it takes for damage."""
+
+    def overwrite(directory: Path) -> None:
+        (directory / data_format.FILE_NAME).write_text(str(data_format.DATA_FORMAT))
+
+    put(data_format, "claim", overwrite)
