@@ -12,7 +12,7 @@ from threefs_client.data.copy_range import copy_range
 from threefs_client.data.handles import Handle
 from threefs_client.data.hole_retry import HoleRetry
 
-from threefs.errors import LockLost, QuotaExceeded, ThreefsError
+from threefs.errors import LockLost, QuotaExceeded, SessionLost, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.files.dirty_extents import DirtyExtents, Extent, clip, covers, overlay
@@ -408,8 +408,10 @@ class OpenFile:
         since = handle.file.truncate_version
         try:
             await handle.apply(lambda: [update for offset, data in extents for update in handle.updates(offset, data)])
-        except BaseException:  # part of it may be there, whatever the error of one chunk is
+        except BaseException as error:  # part of it may be there, whatever the error of one chunk is
             self._handle.record_write(outcome_unknown=True)
+            if isinstance(error, SessionLost):  # ESTALE is for names that have changed, and these bytes are lost
+                raise LockLost(f"storage has refused bytes that were written before a lock was lost: {error}") from None
             raise
         finally:
             self._in_flight = []

@@ -4,7 +4,8 @@ A writer reports the end of what it has written, with the truncate version under
 same version, the larger length counts. Otherwise the file was truncated in between, and only the chains know whether
 those bytes came before or after the truncate, so they are asked. Their answer counts only while the truncate version
 stays. If the outcome of a write is not known (`exact`), the fence of the inode is raised before the chains are asked:
-such a write has ended then, or never has an effect.
+such a write has ended then, or never has an effect. That is not done for a writer that was silent: it may have slept,
+and its bytes that are still to be sent must not be refused.
 """
 
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class LengthReport:
     exact: bool  # the writer does not know its end: ask the chains
     written: bool  # the content has changed
     attempted_end: int = 0  # the end of everything that it has sent, acknowledged or not; 0: unknown
+    by_writer: bool = True  # else the writer was silent; it may live, and go on under another session
 
     def chains(self, layout: FileLayout) -> int:
         """On how many chains of the stripe the writer's bytes can lie; 0 means on any."""
@@ -71,7 +73,7 @@ class LengthUpdate:
 
     async def _measure(self, layout: FileLayout, inode: int, truncate_version: int) -> None:
         chains = self.report.chains(layout)
-        if self.report.exact:
+        if self.report.exact and self.report.by_writer:
             await fencing.end_writes(self._context, inode, chains)
         end = await self._context.chunks.file_length(layout, InodeId(inode), chains=chains, timeout_s=CHUNKS_TIMEOUT_S)
         self._measured = truncate_version, end

@@ -197,7 +197,7 @@ async def end_session(context: Context, key: bytes, ended: fencing.IsEnded) -> N
     Whether it has written at all is not known either. So the file counts as changed: otherwise readers would keep its
     old bytes for ever.
     """
-    report = LengthReport(end=0, truncate_version=0, exact=True, written=True)
+    report = LengthReport(end=0, truncate_version=0, exact=True, written=True, by_writer=False)
     length_update = LengthUpdate(context, report)
 
     async def attempt(tx: Transaction) -> NeedsChunkIo | None:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 from collections.abc import Awaitable, Callable
 from random import Random
 from typing import Any
@@ -15,6 +16,7 @@ from threefs_mount.kernel.credentials import mode_after_write
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.background import cancel_and_wait
+from threefs.errors import LockLost, StaleWrite
 from threefs.ids import ChunkId
 from threefs.wire import meta_pb2 as pb
 
@@ -376,5 +378,47 @@ def test_who_is_asked_for_more_pages_than_it_knows_of_looks_how_long_the_file_is
         assert bytes(await file.read(0, 4096)) == b"x" * 100, "that is the last page, as far as is known"
         assert len(files.peers.meta_calls) == asked
         assert bytes(await file.read(0, 12288)) == b"x" * 9000
+
+    play(scene)
+
+
+def test_bytes_that_storage_refuses_after_a_lost_lock_are_no_stale_name() -> None:
+    """A lease was lost with the lock, and the fence was raised: programs get EIO, and not ESTALE."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"late")
+        inode = files.meta.files[b"a"]
+        inode.fence += 1
+        for chain in files.cluster.routing.chains:
+            files.storage.fences[chain, inode.inode] = inode.fence
+        files.meta.lease += 1
+        with pytest.raises(LockLost) as lost:
+            await file.flush()
+        assert lost.value.errno == errno.EIO
+
+    play(scene)
+
+
+def test_a_batch_of_chunks_of_which_one_fails_is_reported_as_unknown() -> None:
+    """The other one may be there, and its bytes must not lie behind the end of the file."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"x" * 2 * CHUNK)
+        real, calls = files.storage._apply, []
+
+        def apply(write: Any, chain: Any, part: bytes) -> Any:
+            calls.append(write)
+            if write.chunk.index == 0:
+                raise StaleWrite("it came late")
+            return real(write, chain, part)
+
+        files.storage._apply = apply  # type: ignore[method-assign]
+        with pytest.raises(StaleWrite):
+            await file.flush()
+        files.storage._apply = real  # type: ignore[method-assign]
+        file._dirty_ns = 1
+        await file.sync()
+        syncs = [request for _, name, request in files.peers.meta_calls if name == "Sync"]
+        assert syncs[-1].exact
 
     play(scene)
