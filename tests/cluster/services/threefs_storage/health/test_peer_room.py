@@ -13,6 +13,7 @@ from tests.harness.small_disk import small_disk
 from threefs.errors import NoSpace, NotServing, Unavailable
 from threefs.ids import ChunkId
 from threefs.rpc.methods import SPACE_INFO
+from threefs.wire import storage_pb2 as pb
 
 CONTENT = os.urandom(CHUNK_BYTES)
 _SMALL = "48m"
@@ -55,6 +56,18 @@ async def test_a_chain_that_is_full_says_so_in_words_of_its_user(tmp_path: Path)
             assert "chain 1 (node 1, node 2)" in error.message and "remove files or add disks" in error.message
             assert str(tmp_path) not in error.message
             assert not chain[1].target.leaving and not chain[2].target.leaving, "and it keeps its replicas"
+
+
+async def test_a_cut_makes_room_before_it_is_answered(tmp_path: Path) -> None:
+    """A removed file keeps its chunks for a while, because somebody may read it. A cut one does not."""
+    with small_disk(tmp_path / "node-1", _SMALL), small_disk(tmp_path / "node-2", _SMALL):
+        async with chain_of(tmp_path, 2) as chain:
+            written = await fill(chain)
+            assert isinstance(await refused(chain), NoSpace)
+            for number in range(written):
+                row = chain.row(kind=pb.REMOVE, chunk=ChunkId(7, number), chunk_bytes=0)
+                await chain.send(row, b"", timeout_s=20.0)
+            assert await fill(chain) > 10
 
 
 @pytest.mark.parametrize("state", [SYNCING, SERVING])
