@@ -26,10 +26,13 @@ from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method
 from threefs.rpc.server import Server
+from threefs.telemetry.library_logging import LibraryLogger
 from threefs_bench.load import job_file, report
 from threefs_bench.load.job import Job
 from threefs_bench.load.report import Entry
 from threefs_bench.load.runner import Run, Runner, Snapshot
+
+_LOG = LibraryLogger(__name__)
 
 DEFAULT_PORT = 8765  # fio's
 #: A client that has not asked for so long is gone, and its run is stopped.
@@ -137,6 +140,9 @@ class LoadServer:
             self._outcome = report.entries(self._jobs, run), run
         except (ThreefsError, OSError) as error:
             self._failure = str(error)
+        except Exception as error:  # a client waits for figures or a failure
+            self._failure = f"the run has broken off: {error!r}"
+            _LOG.exception("a run has broken off")
         finally:
             self._runner = None
 

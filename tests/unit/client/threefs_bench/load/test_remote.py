@@ -99,6 +99,18 @@ async def test_one_run_at_a_time_and_a_stop_brings_the_figures(tmp_path: Path) -
     await server.stop()
 
 
+async def test_a_run_that_breaks_off_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(remote.report, "entries", broken)
+    server = LoadServer(KEY, directory=tmp_path)
+    address = await server.start("127.0.0.1", 0)
+    with pytest.raises(InvalidArgument, match="broken off: ZeroDivisionError"):
+        await RemoteRun([address], jobs(tmp_path), ignore, key=KEY).run()
+    await server.stop()
+
+
 async def test_a_client_that_is_gone_ends_its_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "SILENCE_S", 0.5)
     server = LoadServer(KEY, directory=tmp_path)
