@@ -457,13 +457,17 @@ class OpenFile:
 
     # ---- changing ----
 
+    async def end_writes(self) -> None:
+        """To be called before a truncate: earlier writes have taken effect, or never will."""
+        await self.flush()
+        await self._handle.end_unknown_writes()
+
     async def truncate(
         self, length: int, caller: pb.Caller, *, through_handle: bool = False, moves: int | None = None
     ) -> pb.Inode:
         """With `through_handle`, the open handle stands for the permission to write. Else `moves` says which name the
         program has used: the count of moves when the kernel got it."""
-        await self.flush()
-        await self._handle.end_unknown_writes()
+        await self.end_writes()
         request = pb.TruncateRequest(
             mutation=self._context.meta.mutation(),
             place=pb.Place(base=self.inode.inode, named=not through_handle, moves=moves),
