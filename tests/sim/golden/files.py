@@ -31,13 +31,13 @@ FILES = {
     """,
     "the length is asked after a write of unknown outcome has ended": """
         put c1 /file 0
+        patience c1 3
         open c1 /file one
-        jam head 80
+        jam head 8
         tries one 0123456789
-        outcome 0123456789 OutcomeUnknown DeadlineExceeded
+        outcome 0123456789 OutcomeUnknown
         parts one
-        wait 60
-        well
+        wait 40
         covers c2 /file
     """,
     "a lock excludes others": """

@@ -17,7 +17,7 @@ def test_a_wait_is_said_once_and_so_is_its_end() -> None:
             assert not logs, "calls are often repeated once"
             for now in (1.5, 2.0, 40.0):
                 log.failed(Unavailable("nobody listens"), began=0.0, now=now, timeout_s=60.0)
-            assert [(each["event"], each["error"], each["after_s"]) for each in logs] == [
+            assert [(each["event"], each["error"], each["timeout_s"]) for each in logs] == [
                 ("it waits", "nobody listens", 60.0)
             ]
             log.answered(address="a")

@@ -174,7 +174,6 @@ async def check_young_copy(world: World) -> None:
     await service.admit()
     copy = await copied(engine)
     lease = await retry.run(engine, lambda tx: ensure(tx, b"l" * 16, 1), replayable=True)
-    await world.service(await copied(copy)).admit()  # nothing was given out: it lacks names at most
     number = await InodeAllocator(engine, report=service.report_inode_numbers).allocate()
     with pytest.raises(StrangeStore, match=f"older copy: .* up to {number + BLOCK - 1}"):
         await world.service(copy).admit()
