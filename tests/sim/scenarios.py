@@ -29,7 +29,8 @@
                                                        cancelled, or with one of these errors
     ended NAME ENDING ...                              the same, without waiting: it must have ended by now
     results NAME LENGTH ...                            how long the chunks of its rows are, as it was answered
-    patience CLIENT SECONDS                            how long its changes are tried from now on, and calls of files that it opens
+    patience CLIENT SECONDS                            how long its changes are tried from now on, and its
+                                                       calls of files that it opens
     budget CLIENT BYTES                                how many bytes of changes it may have on their way
     flip HOST                                          a bit of its copy of the chunk turns over on the disk
     cold HOST SHARE                                    the share of its reads whose bytes are not in memory

@@ -43,13 +43,8 @@ from threefs.routing import Routing
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.telemetry.library_logging import LibraryLogger
-from threefs.telemetry.wait_log import SILENCE_S, WaitLog
+from threefs.telemetry.wait_log import chunk_waits
 from threefs.wire import common_pb2, storage_pb2
-
-#: Chains fail one by one, and warn together.
-_WARNING_INTERVAL_S = 30.0
-
-_LOG = LibraryLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -172,12 +167,7 @@ class ChunkClient:
         self._limits = limits or ChunkLimits()
         self._budget = ByteBudget(self._limits.in_flight_bytes)
         self._backoff = Backoff(self._limits.first_pause_s, self._limits.longest_pause_s)
-        self._wait_log = WaitLog(
-            _LOG,
-            waits="chunks cannot be changed now: calls are repeated until their timeout",
-            goes_on="chunks can be changed again",
-            interval_s=_WARNING_INTERVAL_S,
-        )
+        self._wait_log = chunk_waits(LibraryLogger(__name__), "changed")
         self._seq = 0
         self._newest_versions = BoundedDict[ChunkId, int](_MAX_VERSIONS)  # the newest versions that were seen here
         self._locked: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
@@ -379,13 +369,10 @@ class ChunkClient:
             version = self._cluster.routing.version
             await self._send_all(rows, deadline)
             rows = [row for row in rows if row.to_send]
-            now = self._clock.monotonic()
+            error = rows[0].error if rows else None
+            self._wait_log.attempted(error, began, self._clock.monotonic(), deadline)
             if not rows:
-                if now - began >= SILENCE_S:
-                    self._wait_log.answered()
                 return
-            if rows[0].error is not None:
-                self._wait_log.failed(rows[0].error, began, now, deadline - began)
             if self._clock.monotonic() >= deadline:
                 for row in rows:
                     row.give_up()

@@ -19,7 +19,7 @@ from threefs.layout import FileLayout, spans
 from threefs.routing import Routing
 from threefs.rpc import methods
 from threefs.telemetry.library_logging import LibraryLogger
-from threefs.telemetry.wait_log import SILENCE_S, WaitLog
+from threefs.telemetry.wait_log import chunk_waits
 from threefs.wire import meta_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_client.data import read_plans
@@ -29,9 +29,6 @@ from threefs_client.options import Options
 
 _MAX_REQUEST_ROWS = 512  # so that the views of an answer fit into one system call
 _BACKOFF = Backoff(0.01, 0.5)
-_WARNING_INTERVAL_S = 30.0  # chains fail one by one, and warn together
-
-_LOG = LibraryLogger(__name__)
 
 
 class Connection(Protocol):
@@ -113,12 +110,7 @@ class Reader:
         self._random = random
         self._selector = ReplicaSelector(cluster.routing)
         self._budget = ByteBudget(options.in_flight_bytes)
-        self._wait_log = WaitLog(
-            _LOG,
-            waits="chunks cannot be read now: calls are repeated until their timeout",
-            goes_on="chunks can be read again",
-            interval_s=_WARNING_INTERVAL_S,
-        )
+        self._wait_log = chunk_waits(LibraryLogger(__name__), "read")
 
     def _current_selector(self) -> ReplicaSelector:
         selector = self._selector
@@ -180,12 +172,8 @@ class Reader:
                 pieces[row[6]].error = error
                 failed.append(pieces[row[6]])
             holes = holes or any(type(result) is Hole for result in results)
-            now = self._clock.monotonic()
             first_error = failed[0].error if failed else None
-            if first_error is not None:
-                self._wait_log.failed(first_error, began, now, deadline - began)
-            elif now - began >= SILENCE_S:
-                self._wait_log.answered()
+            self._wait_log.attempted(first_error, began, self._clock.monotonic(), deadline)
             if failed and self._needs_pause(failed, deadline):
                 await self._pause(routing.version, attempt, deadline)
                 attempt += 1

@@ -26,8 +26,7 @@ FLUSH_BYTES = 4 << 20
 #: ... or with this many extents, because each read searches all of them.
 FLUSH_PIECES = 4096
 _PAGE_BYTES = 4096
-#: With this many unsent bytes a write waits for a flush.
-MAX_UNSENT_BYTES = 4 * FLUSH_BYTES
+MAX_UNSENT_BYTES = 4 * FLUSH_BYTES  # with this many, a write waits for a flush
 
 _LOG = structlog.get_logger()
 
@@ -371,15 +370,14 @@ class OpenFile:
             await self._flush()
 
     async def flush(self) -> None:
-        """Send the unsent bytes, and wait until they are durable. Raises the error of this flush.
-
-        Cancelling the call does not stop the flush, because the bytes in flight are nowhere else.
-        """
+        """Send the unsent bytes, and wait until they are durable. Earlier writes have taken effect then, or never will.
+        Raises the error of this flush. Cancelling the call does not stop it: the bytes in flight are nowhere else."""
         before = self.errors.current
         await asyncio.shield(asyncio.ensure_future(self._flush()))
         failure = self.errors.check(before)
         if failure is not None:
             raise failure
+        await self._handle.end_unknown_writes()
 
     async def _flush(self) -> None:
         async with self._flush_lock:
@@ -411,7 +409,7 @@ class OpenFile:
         except BaseException as error:  # part of it may be there, whatever the error of one chunk is
             self._handle.record_write(outcome_unknown=True)
             if isinstance(error, SessionLost):  # ESTALE is for names that have changed, and these bytes are lost
-                raise LockLost(f"storage has refused bytes that were written before a lock was lost: {error}") from None
+                raise LockLost(f"bytes that were written before a lock was lost were refused: {error}") from None
             raise
         finally:
             self._in_flight = []
@@ -457,17 +455,12 @@ class OpenFile:
 
     # ---- changing ----
 
-    async def end_writes(self) -> None:
-        """To be called before a truncate: earlier writes have taken effect, or never will."""
-        await self.flush()
-        await self._handle.end_unknown_writes()
-
     async def truncate(
         self, length: int, caller: pb.Caller, *, through_handle: bool = False, moves: int | None = None
     ) -> pb.Inode:
         """With `through_handle`, the open handle stands for the permission to write. Else `moves` says which name the
         program has used: the count of moves when the kernel got it."""
-        await self.end_writes()
+        await self.flush()
         request = pb.TruncateRequest(
             mutation=self._context.meta.mutation(),
             place=pb.Place(base=self.inode.inode, named=not through_handle, moves=moves),

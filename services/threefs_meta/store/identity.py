@@ -22,6 +22,7 @@ from threefs.cluster.manager_client import Caller
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.errors import NodeInUse, Retry, StrangeStore, ThreefsError
+from threefs.ids import ROOT
 from threefs.kv import records, restore_mark, retry
 from threefs.kv.dump import KEYS_END
 from threefs.kv.engine_api import Engine, Transaction
@@ -185,7 +186,7 @@ async def _admission_request(tx: Transaction) -> pb.AdmitStoreRequest:
         store_id=record.store_id,
         epoch=record.epoch,
         generation=await read_counter(tx, keys.TICK) + await read_counter(tx, keys.STARTS),
-        next_inode=await read_counter(tx, keys.NEXT_INODE),
+        next_inode=max(await read_counter(tx, keys.NEXT_INODE), ROOT + 1),
     )
 
 

@@ -27,6 +27,10 @@ def test_a_wait_is_said_once_and_so_is_its_end() -> None:
             assert len(logs) == 2, "chains that fail one after the other say so together"
             log.failed(Unavailable(), began=10.0, now=31.5, timeout_s=60.0)
             assert len(logs) == 3
+            log.attempted(None, began=31.0, now=31.5, deadline=90.0)
+            assert len(logs) == 3, "this call has not waited"
+            log.attempted(None, began=30.0, now=31.5, deadline=90.0)
+            assert len(logs) == 4 and logs[3]["event"] == "it goes on"
     finally:
         if not configured:
             structlog.reset_defaults()
