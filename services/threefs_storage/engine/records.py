@@ -1,6 +1,7 @@
 """The record of a chunk, and its encoding.
 
-A record holds at most one committed and one pending version, and the exactly-once entries of the last writes. Its bytes
+A record holds at most one committed and one pending version, and the exactly-once entries of the last writes. The
+checksums and extents of the pending version are stored by their difference from those of the committed one. Its bytes
 end with a CRC32C over the chunk's key and everything before it, which detects every flipped bit, and a record under the
 wrong key.
 """
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from threefs.checksums import CRC_BYTES, crc32c
 from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
+from threefs_storage.engine.delta import decode_delta, encode_delta
 from threefs_storage.engine.exactly_once import (
     LIFETIME_MIN,
     NOTHING_FORGOTTEN,
@@ -22,7 +24,7 @@ from threefs_storage.engine.exactly_once import (
 )
 from threefs_storage.engine.overlay import MAX_EXTENTS, BlobKey, Extent, Overlay
 
-_FORMAT = 3
+_FORMAT = 4
 _HEAD = struct.Struct("<BBH")  # format, flags, number of entries
 _VERSION = struct.Struct("<QIIIBBBI16sIQI")
 _ENTRY = struct.Struct("<16sIQQIII")
@@ -43,15 +45,16 @@ class _Forms(NamedTuple):
     counter: struct.Struct
 
 
-#: Format 1 has no stamps; formats 1 and 2 have no overlays.
+#: Format 1 has no stamps; formats 1 and 2 have no overlays; formats 1 to 3 have no deltas.
 _FORMS = {
     1: _Forms(struct.Struct("<BBB"), struct.Struct("<QIIIBBBI16sIQ"), struct.Struct("<16sIQQII"), struct.Struct("<B")),
     2: _Forms(_HEAD, _VERSION, _ENTRY, _COUNT),
+    3: _Forms(_HEAD, _VERSION, _ENTRY, _COUNT),
     _FORMAT: _Forms(_HEAD, _VERSION, _ENTRY, _COUNT),
 }
 
 _HAS_COMMITTED, _HAS_PENDING, _HAS_INCOMING, _HAS_FORGOTTEN = 1, 2, 4, 8
-_REMOVED, _HAS_IDENTITY, _LOST, _HAS_OVERLAY = 1, 2, 4, 8
+_REMOVED, _HAS_IDENTITY, _LOST, _HAS_OVERLAY, _IS_DELTA = 1, 2, 4, 8, 16
 _NO_BLOCK = 0xFF
 _NO_CLIENT = bytes(16)
 
@@ -194,7 +197,10 @@ def encode(chunk: ChunkId, record: Record) -> bytes:
         | (_HAS_FORGOTTEN if record.forgotten.version else 0)
     )
     parts = [_HEAD.pack(_FORMAT, flags, len(record.entries))]
-    parts += [_encode_version(version) for version in (record.committed, record.pending) if version is not None]
+    if record.committed is not None:
+        parts.append(_encode_version(record.committed, None))
+    if record.pending is not None:
+        parts.append(_encode_version(record.pending, record.committed))
     parts += [_ENTRY.pack(*entry) for entry in record.entries]
     if record.forgotten.version:
         parts.append(_FORGOTTEN.pack(*record.forgotten))
@@ -248,12 +254,14 @@ def _readable(chunk: ChunkId, keyed: bytes | bytearray) -> Record | None:
         return None
 
 
-def _encode_version(version: Version) -> bytes:
+def _encode_version(version: Version, base: Version | None) -> bytes:
+    """With `base`, by the difference from it."""
     flags = (
         (_REMOVED if version.removed else 0)
         | (_HAS_IDENTITY if version.identity else 0)
         | (_LOST if version.lost else 0)
         | (_HAS_OVERLAY if version.overlay is not None else 0)
+        | (_IS_DELTA if base is not None else 0)
     )
     bits, slot = version.block or (_NO_BLOCK, 0)
     identity = version.identity or (_NO_CLIENT, 0, 0)
@@ -270,15 +278,24 @@ def _encode_version(version: Version) -> bytes:
             *identity,
             version.stamp,
         )
-        + version.block_checksums
-        + (_encode_overlay(version.overlay) if version.overlay is not None else b"")
+        + (version.block_checksums if base is None else _checksum_delta(base, version))
+        + (_encode_overlay(version.overlay, base) if version.overlay is not None else b"")
     )
 
 
-def _encode_overlay(overlay: Overlay) -> bytes:
+def _checksum_delta(base: Version, version: Version) -> bytes:
+    return encode_delta(base.block_checksums, version.block_checksums, CRC_BYTES)
+
+
+def _encode_overlay(overlay: Overlay, base: Version | None) -> bytes:
     assert len(overlay.extents) <= MAX_EXTENTS, "an overlay is bounded (I20)"
-    fields = [field for extent in overlay.extents for field in extent]
-    return _OVERLAY.pack(overlay.base_length, len(overlay.extents)) + struct.pack(f"<{len(fields)}I", *fields)
+    head, extents = _OVERLAY.pack(overlay.base_length, len(overlay.extents)), _encode_extents(overlay)
+    return head + (extents if base is None else encode_delta(_encode_extents(base.overlay), extents, _EXTENT.size))
+
+
+def _encode_extents(overlay: Overlay | None) -> bytes:
+    fields = [field for extent in overlay.extents for field in extent] if overlay is not None else []
+    return struct.pack(f"<{len(fields)}I", *fields)
 
 
 def _decode_body(chunk: ChunkId, body: bytes) -> Record:
@@ -288,9 +305,9 @@ def _decode_body(chunk: ChunkId, body: bytes) -> Record:
     committed = pending = incoming = None
     forgotten = incoming_forgotten = NOTHING_FORGOTTEN
     if flags & _HAS_COMMITTED:
-        committed, at = _decode_version(forms, chunk, body, at)
+        committed, at = _decode_version(forms, chunk, body, at, None)
     if flags & _HAS_PENDING:
-        pending, at = _decode_version(forms, chunk, body, at)
+        pending, at = _decode_version(forms, chunk, body, at, committed)
     entries, at = _decode_entries(forms, body, at, entry_count)
     if flags & _HAS_FORGOTTEN:
         forgotten, at = Forgotten(*_FORGOTTEN.unpack_from(body, at)), at + _FORGOTTEN.size
@@ -303,17 +320,18 @@ def _decode_body(chunk: ChunkId, body: bytes) -> Record:
     return Record(committed, pending, entries, incoming, forgotten, incoming_forgotten)
 
 
-def _decode_version(forms: _Forms, chunk: ChunkId, body: bytes, at: int) -> tuple[Version, int]:
+def _decode_version(forms: _Forms, chunk: ChunkId, body: bytes, at: int, base: Version | None) -> tuple[Version, int]:
     fields = forms.version.unpack_from(body, at)
     number, chain_version, length, checksum, flags, checksum_bits, bits, slot, client, channel, seq, *stamp = fields
     at += forms.version.size
-    size = -(-length >> checksum_bits) * CRC_BYTES
-    if at + size > len(body):
-        raise ValueError("block checksums are missing")
-    crcs, at = body[at : at + size], at + size
+    if not flags & _IS_DELTA:
+        base = None
+    elif base is None:
+        raise ValueError("the version from which another one differs is missing")
+    crcs, at = _decode_row(base.block_checksums if base else None, body, at, -(-length >> checksum_bits), CRC_BYTES)
     overlay = None
     if flags & _HAS_OVERLAY:
-        overlay, at = _decode_overlay(chunk, body, at)
+        overlay, at = _decode_overlay(chunk, body, at, base)
         overlay.check(length, has_block=bits != _NO_BLOCK)
     version = Version(
         number,
@@ -332,13 +350,23 @@ def _decode_version(forms: _Forms, chunk: ChunkId, body: bytes, at: int) -> tupl
     return version, at
 
 
-def _decode_overlay(chunk: ChunkId, body: bytes, at: int) -> tuple[Overlay, int]:
+def _decode_row(base: bytes | None, body: bytes, at: int, items: int, item_bytes: int) -> tuple[bytes, int]:
+    """So many items, whole or by their difference from `base`, and where they end."""
+    size = items * item_bytes
+    if base is not None:
+        return decode_delta(base, body, at, size, item_bytes)
+    if at + size > len(body):
+        raise ValueError("checksums or extents are missing")
+    return body[at : at + size], at + size
+
+
+def _decode_overlay(chunk: ChunkId, body: bytes, at: int, base: Version | None) -> tuple[Overlay, int]:
     base_length, count = _OVERLAY.unpack_from(body, at)
     if count > MAX_EXTENTS:
         raise ValueError(f"an overlay has {count} extents, {MAX_EXTENTS} are the most")
-    begin, end = at + _OVERLAY.size, at + _OVERLAY.size + count * _EXTENT.size
-    extents = tuple(Extent(*_EXTENT.unpack_from(body, i)) for i in range(begin, end, _EXTENT.size))
-    return Overlay(chunk, base_length, extents), end
+    before = _encode_extents(base.overlay) if base is not None else None
+    row, end = _decode_row(before, body, at + _OVERLAY.size, count, _EXTENT.size)
+    return Overlay(chunk, base_length, tuple(map(Extent._make, _EXTENT.iter_unpack(row)))), end
 
 
 def _decode_entries(forms: _Forms, body: bytes, at: int, count: int) -> tuple[tuple[OnceEntry, ...], int]:

@@ -26,6 +26,15 @@ SECOND_FORMAT = (
     "0c0d0e0f0200000001000000000000000200000000000000640000000500000000000000000000000000000000000000017a"
     "dabd"
 )
+THIRD_FORMAT = (
+    "03070100030000000000000002000000881300004d0000000a0c1004000000000102030405060708090a0b0c0d0e0f010000"
+    "000200000000000000000000000001020304050607a00f000001000a00000014000000010000000000000014000000030000"
+    "000000000002000000881300004d0000000a0c1004000000000102030405060708090a0b0c0d0e0f01000000020000000000"
+    "0000000000000001020304050607a00f000001000a0000001400000001000000000000001400000000010203040506070809"
+    "0a0b0c0d0e0f0100000001000000000000000200000000000000640000000500000000000000010000010203040506070809"
+    "0a0b0c0d0e0f0200000001000000000000000200000000000000640000000500000000000000000000000000000000000000"
+    "8d45132d"
+)
 CHUNK = ChunkId(0x0102030405060708, 9)
 
 u16, u32, u64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
@@ -160,6 +169,45 @@ def test_a_record_of_the_second_format_is_read() -> None:
     record = decode(CHUNK, data)
     assert record == sample()
     assert decode(CHUNK, encode(CHUNK, record)) == record
+
+
+def test_a_record_of_the_third_format_is_read() -> None:
+    """It has overlays, and no deltas."""
+    data = bytes.fromhex(THIRD_FORMAT)
+    record = decode(CHUNK, data)
+    assert record == overlaid(sample())
+    assert decode(CHUNK, encode(CHUNK, record)) == record
+
+
+def overlaid(record: Record) -> Record:
+    overlay = Overlay(CHUNK, 4000).written(10, 20, 1)
+    committed, pending = (v and dataclasses.replace(v, overlay=overlay) for v in (record.committed, record.pending))
+    return dataclasses.replace(record, committed=committed, pending=pending)
+
+
+@given(st.integers(0, 255), st.binary(min_size=4, max_size=4), st.integers(1, MAX_EXTENTS // 2))
+def test_a_small_change_costs_a_small_part_of_the_record(place: int, crc: bytes, extents: int) -> None:
+    """Whatever the chunk has: 256 checksums, and hundreds of extents."""
+    overlay = Overlay(CHUNK, 1 << 20)
+    for number in range(extents):
+        overlay = overlay.written(4096 * number, 4096, number + 1)
+    committed = Version(7, 1, 1 << 22, 9, Block(22, 1), 1 << 14, bytes(range(256)) * 4, overlay=overlay)
+    crcs = committed.block_checksums[: place * 4] + crc + committed.block_checksums[place * 4 + 4 :]
+    changed = overlay.written(place << 14, 4096, 9999)
+    pending = dataclasses.replace(committed, version=8, block_checksums=crcs, overlay=changed)
+    alone, both = encode(CHUNK, Record(committed)), encode(CHUNK, Record(committed, pending))
+    assert len(both) - len(alone) < 200
+    assert decode(CHUNK, both) == Record(committed, pending)
+
+
+def test_a_delta_without_a_base_is_damage() -> None:
+    record = sample()
+    body = bytearray(encode(CHUNK, Record(record.committed))[:-4])
+    body[1] = 2  # what is there is said to be the pending version
+    flags = 4 + 8 + 3 * 4
+    body[flags] |= 16
+    with pytest.raises(Corrupt):
+        decode(CHUNK, bytes(body) + crc32c(CHUNK.key() + body).to_bytes(4, "little"))
 
 
 def test_the_extents_of_a_record_are_bounded() -> None:
