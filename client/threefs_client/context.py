@@ -65,7 +65,8 @@ async def connect(
     client = ClientId(random.token(16))
     key, key_from = options.key(addresses)
     identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")
-    peers = ConnectionPool(net or RealNet(unix_sockets=options.unix_sockets), identity, clock=clock)
+    net = net or RealNet(unix_sockets=options.unix_sockets)
+    peers = ConnectionPool(net, identity, clock=clock, dscp=options.dscp)
     cluster = RoutingWatcher(peers, addresses, clock=clock, random=random)
     try:
         await cluster.start(options.connect_timeout_s)

@@ -6,6 +6,7 @@ from typing import Any
 
 from threefs.errors import InvalidArgument
 from threefs.leases import MAX_OPERATION_S
+from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp
 from threefs_client import keyring
 
 
@@ -23,6 +24,7 @@ class Options:
     noatime: bool = False  # reads do not change access times (else as with relatime: after a change, and once a day)
     verify: bool = True  # check the checksums of reads in the client, too
     unix_sockets: bool = True  # to services on this host; else TCP, as to those of other hosts
+    dscp: Dscp = DEFAULT_DSCP  # how packets are marked, by traffic class
     key_file: str = ""  # has the key of the cluster; by default `keyring` finds it
     token: str = field(default="", repr=False)  # the key itself
 

@@ -51,7 +51,7 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclu
     """`exclusive`: the embedded store admits one process, so the last primary has ended, and no other manager runs."""
     log = structlog.get_logger()
     holder = RANDOM.token(16).hex()
-    server = Server(RealNet(), Identity("", holder, settings.token, "threefs-manager"))
+    server = Server(RealNet(), Identity("", holder, settings.token, "threefs-manager"), dscp=settings.dscp)
     control = ControlServer(settings.token)
 
     def join(cluster_id: str) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -15,3 +17,4 @@ class Settings:
     engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
     log_level: str = "info"  # debug, info, warning or error
     lease_s: float = 10.0  # T of a cluster that is made here: a target that is silent for so long is dead
+    dscp: Dscp = DEFAULT_DSCP  # how packets are marked, by traffic class

@@ -67,8 +67,8 @@ class MetaNode:
         cluster_file: Path = settings.data_dir / "cluster_id"
         client = ClientId(random.token(16))
         identity = Identity(read_cluster_id(cluster_file), client.hex(), settings.token, "threefs-meta")
-        self._server = Server(net, identity, clock=clock)
-        self._peers = ConnectionPool(net, identity, clock=clock)
+        self._server = Server(net, identity, clock=clock, dscp=settings.dscp)
+        self._peers = ConnectionPool(net, identity, clock=clock, dscp=settings.dscp)
         self._managers = managers(self._peers)
         self._cluster = RoutingWatcher(self._peers, settings.managers, clock=clock, random=random)
         self._registration = Registration(

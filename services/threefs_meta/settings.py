@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -18,6 +20,7 @@ class Settings:
     owner_uid: int = 0  # owner of the root directory, if this service makes the store of a new cluster
     owner_gid: int = 0
     log_level: str = "info"  # debug, info, warning or error
+    dscp: Dscp = DEFAULT_DSCP  # how packets are marked, by traffic class
 
     @property
     def managers(self) -> list[str]:

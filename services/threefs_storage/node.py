@@ -1,9 +1,11 @@
 """One storage process, assembled from its parts. The outside world (net, disk, clock, managers) is passed in."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import structlog
+from prometheus_client import Metric
 
 from threefs.background import BackgroundTasks
 from threefs.cluster.manager_client import Caller
@@ -22,11 +24,14 @@ from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import PRESENCE
 from threefs.rpc.server import Server
+from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import RecordTable
-from threefs_storage.health.scrubber import ScrubRate
+from threefs_storage.metrics import metrics
+from threefs_storage.scheduling.background_pace import PaceLimits
+from threefs_storage.scheduling.background_scheduler import foreground_of
 from threefs_storage.service import Storage
 from threefs_storage.settings import Settings
 from threefs_storage.targets import Targets
@@ -60,8 +65,8 @@ class StorageNode:
         self._clock = clock
         cluster_file = settings.data_dir / "cluster_id"
         identity = Identity(read_cluster_id(cluster_file), random.token(16).hex(), settings.token, "threefs-storage")
-        self._server = Server(net, identity, clock=clock, limits=_LIMITS)
-        self._peers = ConnectionPool(net, identity, clock=clock)
+        self._server = Server(net, identity, clock=clock, limits=_LIMITS, dscp=settings.dscp)
+        self._peers = ConnectionPool(net, identity, clock=clock, dscp=settings.dscp)
         self._cluster = RoutingWatcher(self._peers, settings.managers, clock=clock, random=random)
         self.targets = Targets(
             NodeId(settings.node_id),
@@ -99,9 +104,17 @@ class StorageNode:
             clock=clock,
             random=random,
             report=self._registration.report,
-            scrub_rate=ScrubRate(settings.scrub_bytes_per_s, settings.scrub_interval_s),
+            foreground=partial(foreground_of, self._server.traffic),
+            pace=PaceLimits(settings.background_bytes_per_s),
+            scrub_bytes_per_s=settings.scrub_bytes_per_s,
+            scrub_interval_s=settings.scrub_interval_s,
             fold_interval_s=settings.fold_interval_s,
         )
+
+        self._metrics = MetricsPort(net, self._collect_metrics)
+
+    async def _collect_metrics(self) -> Iterable[Metric]:
+        return metrics(self._server.traffic, self.storage.scheduler.counters)
 
     async def start(self) -> None:
         """Listen, open the stores, and only then register: the locks of the stores prove that no earlier process serves
@@ -116,6 +129,8 @@ class StorageNode:
         self._server.join(self._registration.cluster_id)
         self.storage.start(self._server)
         self._registration.report()
+        if self._settings.metrics_port:
+            await self._metrics.start(self._settings.host, self._settings.metrics_port)
         self._background.start("presence", self._stay_present())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
@@ -123,6 +138,7 @@ class StorageNode:
         """Give the leases up, then tell the manager so, then stop."""
         self.targets.leave()
         await self._registration.announce_leaving()
+        await self._metrics.stop()
         await self._background.stop()
         await self._server.stop(_GRACE_S)
         await self.storage.stop()

@@ -43,6 +43,7 @@ from threefs.rpc.methods import (
 )
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
@@ -61,9 +62,11 @@ from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
 from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal, too_few
 from threefs_storage.health.repair import Repair
-from threefs_storage.health.scrubber import Scrubber, ScrubRate
+from threefs_storage.health.scrubber import SCRUB_BYTES_PER_S, SCRUB_INTERVAL_S, Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.peer_targets import PeerTargets
+from threefs_storage.scheduling.background_pace import Foreground, PaceLimits
+from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work, no_foreground
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
@@ -87,10 +90,14 @@ class Storage:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
         report: Callable[[], None] = lambda: None,
-        scrub_rate: ScrubRate | None = None,
+        foreground: Callable[[], Foreground] = no_foreground,
+        pace: PaceLimits | None = None,
+        scrub_bytes_per_s: int = SCRUB_BYTES_PER_S,
+        scrub_interval_s: float = SCRUB_INTERVAL_S,
         fold_interval_s: float = FOLD_INTERVAL_S,
     ) -> None:
-        """`report` sends a heartbeat at once, after a change of the targets."""
+        """`report` sends a heartbeat at once, after a change of the targets. Background work keeps to `pace` while
+        `foreground` says that clients are served."""
         self.trace = EventTrace(clock=clock)
         self._targets = targets
         self._cluster = cluster
@@ -102,11 +109,12 @@ class Storage:
         self._reads = Reads(targets, self._craq, VersionQuery(others, clock=clock), pool, clock)
         self._pending_recovery = PendingRecovery(self._craq, clock)
         self._copies = Copies(others, pool=pool)
-        self._repair = Repair(self._craq, self._copies, clock=clock)
-        self._resync = Resync(self._craq, self._repair, others, clock=clock)
+        self.scheduler = BackgroundScheduler(foreground, pace, clock=clock, rates={Work.SCRUB: scrub_bytes_per_s})
+        self._repair = Repair(self._craq, self._copies, self.scheduler, clock=clock)
+        self._resync = Resync(self._craq, self._repair, others, self.scheduler, clock=clock)
         self._tombstone_collector = TombstoneCollector(self._craq, clock=clock)
-        self._overlay_folder = OverlayFolder(self._craq, fold_interval_s, clock=clock)
-        self._scrubber = Scrubber(scrub_rate or ScrubRate(), Comparison(others, clock=clock), clock=clock)
+        self._overlay_folder = OverlayFolder(self._craq, fold_interval_s, self.scheduler, clock=clock)
+        self._scrubber = Scrubber(scrub_interval_s, Comparison(others, clock=clock), self.scheduler, clock=clock)
         self._target_recovery = TargetRecovery(targets, clock=clock, report=report, on_return=self._restart_chain_tasks)
         self._room = PeerRoomQuery(others, clock=clock)
         self._report = report
@@ -164,7 +172,10 @@ class Storage:
         if len(writes) > _MAX_WRITES:
             raise LimitExceeded(f"{len(writes)} writes in one request; {_MAX_WRITES} are the most")
         parts = _split_payload(call.request, call.payload)
-        if len(writes) == 1:
+        if call.traffic is TrafficClass.BACKGROUND:
+            async with self.scheduler.turn(Work.FOR_PEERS, len(call.payload), call.remaining_s() / 2):
+                results = await self._write_all(call, parts)
+        elif len(writes) == 1:
             results = [await self._write_one(call, writes[0], parts[0])]
         else:
             results = await self._write_all(call, parts)
@@ -298,7 +309,12 @@ class Storage:
         return pb.SyncDoneReply()
 
     async def _fetch_chunk(self, call: Call[pb.FetchChunkRequest, pb.FetchChunkReply]) -> None:
-        await self._copies.serve(call, self._targets.get(call.request.target))
+        target = self._targets.get(call.request.target)
+        if call.request.record_only:
+            await self._copies.serve(call, target)
+        else:
+            async with self.scheduler.turn(Work.FOR_PEERS, call.request.length, call.remaining_s() / 2):
+                await self._copies.serve(call, target)
 
     async def _scan_chunks(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
         target = self._targets.get(request.target)

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -12,6 +14,7 @@ class Settings:
     control: str  # gRPC "host:port" of the same managers
     host: str = "127.0.0.1"
     port: int = 0  # 0 picks a free one
+    metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
     domain: str = ""
     key_file: str = ""  # of the cluster's key (threefs.keys); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself
@@ -23,8 +26,10 @@ class Settings:
     deferred_changes: int = 128  # of a chunk, before it is rewritten
     fold_interval_s: float = 10.0  # chunks that have not changed for so long are moved from the record store to blocks
     ballast_bytes: int = 16 << 20  # per target, held free so that a full disk can be tidied up
+    background_bytes_per_s: int = 8 << 20  # that resync, repair and the like get at least while clients are served
     scrub_bytes_per_s: int = 32 << 20  # at which everything is read and verified ...
     scrub_interval_s: float = 7 * 86_400.0  # ... once in so long
+    dscp: Dscp = DEFAULT_DSCP  # how packets are marked, by traffic class
 
     @property
     def managers(self) -> list[str]:

@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from google.protobuf.message import Message
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.records import Record
+from threefs_storage.scheduling.background_scheduler import foreground_of, no_foreground
 from threefs_storage.service import Storage
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
@@ -157,6 +159,7 @@ class Replica:
         self.address = ""
         self.disk = HeldDisk()
         self.running = False
+        self.yields = False  # whether its background work yields to clients
 
     async def bind(self) -> None:
         """Listen, so that the address is known to all."""
@@ -171,7 +174,13 @@ class Replica:
         await self.targets.open(routing)
         self.target: Target = self.targets.by_id[self.target_id]
         self.target.leased_until = math.inf
-        self.storage = Storage(self.targets, self.cluster, self.peers, self.server.pool)  # type: ignore[arg-type]
+        self.storage = Storage(
+            self.targets,
+            self.cluster,  # type: ignore[arg-type]
+            self.peers,
+            self.server.pool,
+            foreground=partial(foreground_of, self.server.traffic) if self.yields else no_foreground,
+        )
         self.storage.start(self.server)
         self.running = True
 

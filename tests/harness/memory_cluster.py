@@ -22,6 +22,7 @@ from threefs.ids import ClientId, InodeId, NodeId
 from threefs.layout import FileLayout, chunk_count, from_wire
 from threefs.routing import Node, NodeKind
 from threefs.rpc.methods import Method
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import meta_pb2 as pb
 
 META_ADDRESSES = ("meta-1:1", "meta-2:1")
@@ -199,10 +200,12 @@ class MemoryPeers:
         # A copy, as over a wire.
         return type(reply).FromString(reply.SerializeToString())
 
-    def live(self, address: str) -> "MemoryConnection | None":
+    def live(self, address: str, traffic: TrafficClass = TrafficClass.DATA) -> "MemoryConnection | None":
         return None if address in self.storage.down else MemoryConnection(self, address)
 
-    async def connect(self, address: str, timeout_s: float) -> "MemoryConnection":
+    async def connect(
+        self, address: str, timeout_s: float, traffic: TrafficClass = TrafficClass.DATA
+    ) -> "MemoryConnection":
         await asyncio.sleep(0)
         return MemoryConnection(self, address)
 

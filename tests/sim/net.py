@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import KERNEL, Handle, Process, SimLoop
 from threefs.env.net import MAX_PIECES, Buffer, Callback, Stream, parse_address
+from threefs.env.packet_marks import PacketMark
 from threefs.errors import ConnectionRefused, Unavailable
 
 _WINDOW_BYTES = 1 << 20
@@ -149,6 +150,7 @@ class SimStream:
         self.service = service
         self.host = process.host
         self.other_host = other_host
+        self.marked = PacketMark()
         self._fabric = fabric
         self._process = process
         self._inbox: deque[memoryview] = deque()
@@ -222,6 +224,9 @@ class SimStream:
     def on_writable(self, callback: Callback | None) -> None:
         self._writable = None if callback is None else (callback, contextvars.copy_context())
         self._wake(1)
+
+    def mark(self, mark: PacketMark) -> None:
+        self.marked = mark
 
     def close(self) -> None:
         if self._closed:

@@ -13,7 +13,8 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from threefs.env import local_sockets
+from threefs.env import local_sockets, packet_marks
+from threefs.env.packet_marks import PacketMark
 from threefs.errors import ConnectionRefused, InvalidArgument, Unavailable
 
 Buffer = bytes | bytearray | memoryview
@@ -60,6 +61,10 @@ class Stream(Protocol):
     def on_readable(self, callback: Callback | None) -> None: ...
 
     def on_writable(self, callback: Callback | None) -> None: ...
+
+    def mark(self, mark: PacketMark) -> None:
+        """Mark the packets that this end sends from now on, where that is possible."""
+        ...
 
     def close(self) -> None: ...
 
@@ -123,6 +128,9 @@ class SocketStream:
             self._loop.remove_writer(self._socket)
         else:
             self._loop.add_writer(self._socket, callback)
+
+    def mark(self, mark: PacketMark) -> None:
+        packet_marks.apply(self._socket, mark)
 
     def close(self) -> None:
         if self._socket.fileno() >= 0:

@@ -26,6 +26,7 @@ from threefs.rpc.handshake import ClientHandshake, Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.send_window import SendWindow
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire.common_pb2 import Hello
 
 #: Called with the reply and the length of its payload. Returns writable views that have exactly that length together.
@@ -101,7 +102,15 @@ class _Pending:
 class ClientConnection:
     """A connection to a service, made by `ConnectionPool`. `cluster_id` is the id in the server's HELLO."""
 
-    def __init__(self, stream: Stream, address: str, identity: Identity, clock: Clock, limits: Limits) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        address: str,
+        identity: Identity,
+        clock: Clock,
+        limits: Limits,
+        traffic: TrafficClass = TrafficClass.DATA,
+    ) -> None:
         self.address = address
         self.cluster_id = ""
         self.outstanding = 0  # calls without an answer
@@ -109,7 +118,7 @@ class ClientConnection:
         self.closing = False  # no new calls: the server is stopping, or the connection is closed
         #: Called with the reason when the connection is lost. If this side closes it, the call comes before the close.
         self.on_lost: Callable[[ThreefsError], None] | None = None
-        self._handshake = ClientHandshake(identity, stream.service, address, limits=limits)
+        self._handshake = ClientHandshake(identity, stream.service, address, limits=limits, traffic=traffic)
         self._clock = clock
         self._limits = limits
         self._window: SendWindow[_Pending] = SendWindow(limits.calls, limits.inflight_bytes)

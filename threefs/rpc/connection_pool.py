@@ -1,4 +1,5 @@
-"""The connections of one process: one per address, opened when first needed, and opened again after a loss."""
+"""The connections of one process: one per address and traffic class, opened when first needed, and opened again after a
+loss."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from threefs.rpc.client_connection import ClientConnection, Sink
 from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp, TrafficClass
 
 _DEFAULT_LIMITS = Limits()
 
@@ -31,7 +33,15 @@ _DEFAULT_LIMITS = Limits()
 class ConnectionPool:
     """Calls to any address."""
 
-    def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        net: Net,
+        identity: Identity,
+        *,
+        clock: Clock = CLOCK,
+        limits: Limits = _DEFAULT_LIMITS,
+        dscp: Dscp = DEFAULT_DSCP,
+    ) -> None:
         self.identity = identity
         #: Called with the address and the reason when a connection is lost. If this side closes it, the call comes
         #: before the close.
@@ -39,30 +49,34 @@ class ConnectionPool:
         self._net = net
         self._clock = clock
         self._limits = limits
+        self._dscp = dscp
         self._met = False  # whether a service of the cluster has accepted this side, so it has the right key
-        self._live: dict[str, ClientConnection] = {}
-        self._connecting: dict[str, asyncio.Task[ClientConnection]] = {}
+        self._live: list[dict[str, ClientConnection]] = [{} for _ in TrafficClass]
+        self._connecting: dict[tuple[str, TrafficClass], asyncio.Task[ClientConnection]] = {}
 
-    def live(self, address: str) -> ClientConnection | None:
+    def live(self, address: str, traffic: TrafficClass = TrafficClass.DATA) -> ClientConnection | None:
         """The open connection to `address`, for hot paths that must not wait."""
-        connection = self._live.get(address)
+        connection = self._live[traffic].get(address)
         return connection if connection is not None and not connection.closing else None
 
-    async def connect(self, address: str, timeout_s: float) -> ClientConnection:
-        """The connection to `address`. Raises Unavailable, or the error with which the server refuses.
+    async def connect(
+        self, address: str, timeout_s: float, traffic: TrafficClass = TrafficClass.DATA
+    ) -> ClientConnection:
+        """The connection to `address` for calls of that class. Raises Unavailable, or the error with which the server
+        refuses.
 
         Once a service of the cluster has accepted this side, a process that does not prove the key is no service of the
         cluster: it has taken the port of a dead one. That is Unavailable, because the service will return, or another
         one will take its place.
         """
-        connection = self.live(address)
+        connection = self.live(address, traffic)
         if connection is not None:
             return connection
-        task = self._connecting.get(address)
+        task = self._connecting.get((address, traffic))
         if task is None:
-            task = asyncio.create_task(self._open(address))
-            self._connecting[address] = task
-            task.add_done_callback(lambda done: self._opened(address, done))
+            task = asyncio.create_task(self._open(address, traffic))
+            self._connecting[address, traffic] = task
+            task.add_done_callback(lambda done: self._opened(address, traffic, done))
         try:
             async with asyncio.timeout(timeout_s):
                 return await asyncio.shield(task)  # other callers may wait for it
@@ -74,9 +88,10 @@ class ConnectionPool:
                 raise Unavailable(f"cannot connect to {address}: this side closes its connections") from None
             raise
 
-    async def _open(self, address: str) -> ClientConnection:
+    async def _open(self, address: str, traffic: TrafficClass) -> ClientConnection:
         stream = await self._net.connect(address, self._limits.connect_s)
-        connection = ClientConnection(stream, address, self.identity, self._clock, self._limits)
+        stream.mark(self._dscp.mark(traffic))
+        connection = ClientConnection(stream, address, self.identity, self._clock, self._limits, traffic)
         try:
             await connection.exchange_hello(self._limits.connect_s)
         except (ConnectionLost, DeadlineExceeded) as error:  # no call was sent yet, so it is safe to try again
@@ -103,14 +118,14 @@ class ConnectionPool:
         needs_other = isinstance(error, NotAuthorised | WrongVersion) and not self.identity.token  # a key, or a program
         return self._met and not needs_other
 
-    def _opened(self, address: str, task: "asyncio.Task[ClientConnection]") -> None:
-        wanted = self._connecting.pop(address, None) is task
+    def _opened(self, address: str, traffic: TrafficClass, task: "asyncio.Task[ClientConnection]") -> None:
+        wanted = self._connecting.pop((address, traffic), None) is task
         if not task.cancelled() and task.exception() is None:
             connection = task.result()
             if not wanted:  # `close` came in the same moment
                 connection.close()
                 return
-            self._live[address] = connection
+            self._live[traffic][address] = connection
             if self.on_lost is not None:
                 connection.on_lost = partial(self.on_lost, address)
 
@@ -125,14 +140,17 @@ class ConnectionPool:
         sink: Sink | None = None,
         request_id: int = 0,
         hops: int | None = None,
+        traffic: TrafficClass | None = None,
     ) -> Rep:
         """Call the service at `address`, as `ClientConnection.call` does, and connect first if there is no connection.
+        `traffic` is the class of the call, by default that of its method.
 
         If the service has closed the idle connection in that moment, it has not begun the call, so it is repeated once.
         """
         deadline = self._clock.monotonic() + timeout_s
         again = False
-        connection = self.live(address) or await self.connect(address, timeout_s)
+        traffic = method.traffic if traffic is None else traffic
+        connection = self.live(address, traffic) or await self.connect(address, timeout_s, traffic)
         while True:
             left = deadline - self._clock.monotonic()
             try:
@@ -143,11 +161,12 @@ class ConnectionPool:
                 if again:
                     raise
                 again = True
-            connection = await self.connect(address, deadline - self._clock.monotonic())
+            connection = await self.connect(address, deadline - self._clock.monotonic(), traffic)
 
     def abandon(self) -> None:
         """In a forked child: forget the connections of the parent, without sending anything."""
-        self._live.clear()
+        for live in self._live:
+            live.clear()
         self._connecting.clear()
 
     async def close(self) -> None:
@@ -155,6 +174,7 @@ class ConnectionPool:
         self._connecting.clear()
         await cancel_and_wait(*connecting)
         error: ThreefsError = ConnectionLost("this side closes its connections")
-        for connection in list(self._live.values()):
-            connection.close(error)
-        self._live.clear()
+        for live in self._live:
+            for connection in list(live.values()):
+                connection.close(error)
+            live.clear()

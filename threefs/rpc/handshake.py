@@ -25,6 +25,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import NotAuthorised, ProtocolError, WrongCluster, WrongVersion
 from threefs.rpc import frames
 from threefs.rpc.limits import Limits
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire.common_pb2 import Hello
 
 NONCE_BYTES = 32
@@ -68,13 +69,14 @@ def check_cluster(own: str, theirs: str) -> None:
         raise WrongCluster(f"the peer belongs to cluster {theirs}, this side to cluster {own}")
 
 
-def hello(identity: Identity, limits: Limits = _DEFAULT_LIMITS) -> Hello:
-    """The HELLO of one side, with its identity and its limits for this connection."""
+def hello(identity: Identity, limits: Limits = _DEFAULT_LIMITS, traffic: TrafficClass = TrafficClass.DATA) -> Hello:
+    """The HELLO of one side, with its identity and its limits for this connection. `traffic` is said by the caller."""
     return Hello(
         protocol=frames.PROTOCOL,
         cluster_id=identity.cluster_id,
         client_id=identity.client_id,
         program=identity.program,
+        traffic_class=traffic,
         max_calls=limits.calls,
         max_inflight_bytes=limits.inflight_bytes,
         max_payload_bytes=limits.payload_bytes,
@@ -109,17 +111,19 @@ class ClientHandshake:
         *,
         limits: Limits = _DEFAULT_LIMITS,
         random: Random = RANDOM,
+        traffic: TrafficClass = TrafficClass.DATA,
     ) -> None:
         """`service` is the server's end of the connection (`Stream.service`). `address` is the server's name in
         errors."""
         self._identity = identity
         self._limits = limits
+        self._traffic = traffic
         self._address = address
         self._service = service
         if identity.token:
             self._sent = Hello(protocol=frames.PROTOCOL, nonce=random.token(NONCE_BYTES)).SerializeToString()
         else:
-            self._sent = hello(identity, limits).SerializeToString()
+            self._sent = hello(identity, limits, traffic).SerializeToString()
 
     def begin(self) -> bytes:
         """The first HELLO."""
@@ -142,7 +146,7 @@ class ClientHandshake:
         if not _is_proven(body, token, _SERVER, self._service, self._sent):
             raise NotAuthorised(_WRONG_KEY.format(self._address))
         check_cluster(self._identity.cluster_id, theirs.cluster_id)
-        mine = hello(self._identity, self._limits).SerializeToString()
+        mine = hello(self._identity, self._limits, self._traffic).SerializeToString()
         return theirs, _proven(mine, token, _CLIENT, self._service, self._sent, body)
 
 

@@ -5,6 +5,7 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import backup_pb2, common_pb2, manager_pb2, meta_pb2, storage_pb2
 
 Req = TypeVar("Req", bound=Message)
@@ -20,20 +21,29 @@ class Method(Generic[Req, Rep]):
     number: int  # in frames
     request: type[Req]
     reply: type[Rep]
+    traffic: TrafficClass = TrafficClass.METADATA  # of its calls, unless the caller says otherwise
 
     def __str__(self) -> str:
         return f"{self.service.rpartition('.')[2]}.{self.name}"
 
 
-def _method(module: Any, service: str, name: str, request: type[Req], reply: type[Rep]) -> Method[Req, Rep]:
+def _method(
+    module: Any,
+    service: str,
+    name: str,
+    request: type[Req],
+    reply: type[Rep],
+    traffic: TrafficClass = TrafficClass.METADATA,
+) -> Method[Req, Rep]:
     owner = module.DESCRIPTOR.services_by_name[service]
     found = owner.methods_by_name[name]
     assert found.input_type is request.DESCRIPTOR and found.output_type is reply.DESCRIPTOR, found.full_name
     number = found.GetOptions().Extensions[common_pb2.number]
-    return Method(owner.full_name, name, number, request, reply)
+    return Method(owner.full_name, name, number, request, reply, traffic)
 
 
 _M, _F, _S = manager_pb2, meta_pb2, storage_pb2
+_DATA, _REPLICATION, _BACKGROUND = TrafficClass.DATA, TrafficClass.REPLICATION, TrafficClass.BACKGROUND
 
 INIT = _method(_M, "Manager", "Init", _M.InitRequest, _M.InitReply)
 REGISTER = _method(_M, "Manager", "Register", _M.RegisterRequest, _M.RegisterReply)
@@ -87,18 +97,18 @@ QUERY_LOCK = _method(_F, "Meta", "QueryLock", _F.QueryLockRequest, _F.QueryLockR
 DELEGATE = _method(_F, "Meta", "Delegate", _F.DelegateRequest, _F.DelegateReply)
 RETURN_DELEGATION = _method(_F, "Meta", "ReturnDelegation", _F.ReturnDelegationRequest, _F.ReturnDelegationReply)
 
-READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply)
-WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply)
-QUERY_VERSION = _method(_S, "Storage", "QueryVersion", _S.QueryVersionRequest, _S.QueryVersionReply)
-LAST_CHUNK = _method(_S, "Storage", "LastChunk", _S.LastChunkRequest, _S.LastChunkReply)
-LIST_CHUNKS = _method(_S, "Storage", "ListChunks", _S.ListChunksRequest, _S.ListChunksReply)
-SPACE_INFO = _method(_S, "Storage", "SpaceInfo", _S.SpaceInfoRequest, _S.SpaceInfoReply)
-INVENTORY = _method(_S, "Storage", "Inventory", _S.InventoryRequest, _S.InventoryReply)
-SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneReply)
-FETCH_CHUNK = _method(_S, "Storage", "FetchChunk", _S.FetchChunkRequest, _S.FetchChunkReply)
-SCAN_CHUNKS = _method(_S, "Storage", "ScanChunks", _S.ScanChunksRequest, _S.ScanChunksReply)
+READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply, _DATA)
+WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply, _DATA)
+QUERY_VERSION = _method(_S, "Storage", "QueryVersion", _S.QueryVersionRequest, _S.QueryVersionReply, _REPLICATION)
+LAST_CHUNK = _method(_S, "Storage", "LastChunk", _S.LastChunkRequest, _S.LastChunkReply, _DATA)
+LIST_CHUNKS = _method(_S, "Storage", "ListChunks", _S.ListChunksRequest, _S.ListChunksReply, _DATA)
+SPACE_INFO = _method(_S, "Storage", "SpaceInfo", _S.SpaceInfoRequest, _S.SpaceInfoReply, _DATA)
+INVENTORY = _method(_S, "Storage", "Inventory", _S.InventoryRequest, _S.InventoryReply, _BACKGROUND)
+SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneReply, _BACKGROUND)
+FETCH_CHUNK = _method(_S, "Storage", "FetchChunk", _S.FetchChunkRequest, _S.FetchChunkReply, _BACKGROUND)
+SCAN_CHUNKS = _method(_S, "Storage", "ScanChunks", _S.ScanChunksRequest, _S.ScanChunksReply, _BACKGROUND)
 
 READ_SNAPSHOT = _method(
-    backup_pb2, "Backup", "ReadSnapshot", backup_pb2.ReadSnapshotRequest, backup_pb2.ReadSnapshotReply
+    backup_pb2, "Backup", "ReadSnapshot", backup_pb2.ReadSnapshotRequest, backup_pb2.ReadSnapshotReply, _BACKGROUND
 )
-READ_LOG = _method(backup_pb2, "Backup", "ReadLog", backup_pb2.ReadLogRequest, backup_pb2.ReadLogReply)
+READ_LOG = _method(backup_pb2, "Backup", "ReadLog", backup_pb2.ReadLogRequest, backup_pb2.ReadLogReply, _BACKGROUND)

@@ -24,6 +24,8 @@ from threefs.rpc.receive_buffers import BodyBudget
 from threefs.rpc.send_queue import QueuedBytes
 from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.server_connection import Call, Handler, ServerConnection
+from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp, TrafficClass
+from threefs.rpc.traffic_counters import TrafficCounters
 
 _DEFAULT_LIMITS = Limits()
 _MAX_REFUSED = 64  # connections beyond the limit that get an error; more are closed without one
@@ -34,10 +36,20 @@ _LOG = structlog.get_logger()
 class Server:
     """Serves methods on one port. Payload buffers come from `pool`, which handlers may use too."""
 
-    def __init__(self, net: Net, identity: Identity, *, clock: Clock = CLOCK, limits: Limits = _DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        net: Net,
+        identity: Identity,
+        *,
+        clock: Clock = CLOCK,
+        limits: Limits = _DEFAULT_LIMITS,
+        dscp: Dscp = DEFAULT_DSCP,
+    ) -> None:
         self.identity = identity
         self.clock = clock
         self.limits = limits
+        self.dscp = dscp
+        self.traffic = {traffic: TrafficCounters() for traffic in TrafficClass}
         self.pool = BufferPool()
         self.queued = QueuedBytes()
         self.calls_bytes = 0  # of requests in flight
@@ -199,6 +211,7 @@ class Server:
     def connection_ended(self, connection: ServerConnection) -> None:
         self._connections.pop(connection, None)
         self._unidentified.pop(connection, None)
+        connection.counters.discard(connection)
         self.call_ended()
 
     def log_failure(self, call: Call[Any, Any], error: BaseException) -> None:

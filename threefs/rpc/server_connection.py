@@ -26,6 +26,7 @@ from threefs.rpc.frames import Header
 from threefs.rpc.handshake import ServerHandshake
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.preencoded import Answer
+from threefs.rpc.traffic_class import TrafficClass, of_number
 from threefs.wire.common_pb2 import Hello
 
 if TYPE_CHECKING:
@@ -121,6 +122,11 @@ class Call(Generic[Req, Rep]):
     def fail(self, error: ThreefsError) -> None:
         self._answer(frames.FAILED, frames.error_body(error), (), 0, None)
 
+    @property
+    def traffic(self) -> TrafficClass:
+        """The class of the connection on which it came."""
+        return self._connection.traffic
+
     def _answer(
         self, flags: int, body: bytes, payload: Sequence[Buffer], length: int, sent: Callable[[], None] | None
     ) -> None:
@@ -188,11 +194,15 @@ class ServerConnection:
         self.server = server
         self.hello: Hello | None = None  # None until the identity of the peer is certain
         self.refusal: ThreefsError | None = None  # the answer to its HELLO
+        self.traffic = TrafficClass.DATA  # until HELLO names another one
+        self.counters = server.traffic[self.traffic]
+        self._socket = stream
         self._handshake = ServerHandshake(stream.service, limits=server.limits)
         self.calls: dict[int, Call[Any, Any]] = {}
         self.progress = Progress(server.clock.monotonic())
         self._inflight_bytes = 0
         self._calls_bytes = 0
+        self._admitted_s = 0.0  # when the newest call was admitted
         limits = server.limits
         now = server.clock.monotonic
         self.stream = FrameStream(
@@ -279,8 +289,15 @@ class ServerConnection:
             self.stream.send(handshake.frame(answer))
         if self.hello is not None:
             self._hello_timer.cancel()
+            self._join_class(of_number(self.hello.traffic_class))
             self.server.identified(self)
             self.stream.limits = self.server.limits
+
+    def _join_class(self, traffic: TrafficClass) -> None:
+        self.traffic = traffic
+        self.counters = self.server.traffic[traffic]
+        self.counters.add(self)
+        self._socket.mark(self.server.dscp.mark(traffic))
 
     def _request(self, header: Header, body: bytes) -> Sequence[memoryview]:
         if header.call_id in self.calls:
@@ -295,6 +312,7 @@ class ServerConnection:
         if self.stream.closed:  # this connection was evicted to make room
             return ()
         self.calls[header.call_id] = call
+        self.counters.begin_call(self._admitted_s)
         self._count(call.body_bytes + _CALL_BYTES)
         if not header.payload_bytes:
             self._run(call)
@@ -331,8 +349,8 @@ class ServerConnection:
             raise ProtocolError(f"the request of {method} cannot be parsed") from None
         if header.payload_bytes:
             self.server.make_room(header.payload_bytes, hops=frames.hops(header))
-        deadline = self.server.clock.monotonic() + header.deadline_ms / 1000
-        return Call(self, header, method, request, deadline)
+        self._admitted_s = self.server.clock.monotonic()
+        return Call(self, header, method, request, self._admitted_s + header.deadline_ms / 1000)
 
     def _refuse_call(self, header: Header, error: ThreefsError) -> None:
         body = frames.error_body(error)
@@ -390,6 +408,7 @@ class ServerConnection:
     def end(self, call: Call[Any, Any]) -> None:
         """The call is over: its handler has finished, and its answer is given."""
         if self.calls.pop(call.call_id, None) is not None:
+            self.counters.end_call()
             self._count(-call.body_bytes - _CALL_BYTES)
         buffer = call.take_buffer()
         if buffer is not None:

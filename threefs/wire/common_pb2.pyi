@@ -12,11 +12,12 @@ class Empty(_message.Message):
     def __init__(self) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "cluster_id", "client_id", "program", "max_calls", "max_inflight_bytes", "max_payload_bytes", "max_body_bytes", "nonce", "proof")
+    __slots__ = ("protocol", "cluster_id", "client_id", "program", "traffic_class", "max_calls", "max_inflight_bytes", "max_payload_bytes", "max_body_bytes", "nonce", "proof")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     PROGRAM_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_CLASS_FIELD_NUMBER: _ClassVar[int]
     MAX_CALLS_FIELD_NUMBER: _ClassVar[int]
     MAX_INFLIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -27,13 +28,14 @@ class Hello(_message.Message):
     cluster_id: str
     client_id: str
     program: str
+    traffic_class: int
     max_calls: int
     max_inflight_bytes: int
     max_payload_bytes: int
     max_body_bytes: int
     nonce: bytes
     proof: bytes
-    def __init__(self, protocol: _Optional[int] = ..., cluster_id: _Optional[str] = ..., client_id: _Optional[str] = ..., program: _Optional[str] = ..., max_calls: _Optional[int] = ..., max_inflight_bytes: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., max_body_bytes: _Optional[int] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., cluster_id: _Optional[str] = ..., client_id: _Optional[str] = ..., program: _Optional[str] = ..., traffic_class: _Optional[int] = ..., max_calls: _Optional[int] = ..., max_inflight_bytes: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., max_body_bytes: _Optional[int] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "routing_version")

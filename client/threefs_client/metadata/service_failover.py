@@ -16,6 +16,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import ThreefsError
 from threefs.rpc.methods import Method
+from threefs.rpc.traffic_class import TrafficClass
 
 _CHECK_S = 0.2  # a service that has sent nothing for so long is pinged
 _PING_TIMEOUT_S = 0.4  # of the answer to a ping
@@ -35,9 +36,9 @@ class Connection(Protocol):
 class Connections(Protocol):
     """The part of threefs.rpc.connection_pool.ConnectionPool that is needed here."""
 
-    def live(self, address: str) -> Connection | None: ...
+    def live(self, address: str, traffic: TrafficClass) -> Connection | None: ...
 
-    async def connect(self, address: str, timeout_s: float) -> Connection: ...
+    async def connect(self, address: str, timeout_s: float, traffic: TrafficClass) -> Connection: ...
 
 
 class ServiceFailover:
@@ -72,7 +73,7 @@ class ServiceFailover:
 
     def live(self, address: str) -> Connection | None:
         """The open connection, if there is one. It is checked for silence while calls wait."""
-        connection = self._peers.live(address)
+        connection = self._peers.live(address, TrafficClass.METADATA)
         if self._check_timer is None and connection is not None:
             self._schedule_check()
         return connection
@@ -82,14 +83,19 @@ class ServiceFailover:
         connection = self.live(address)
         if connection is None:
             others = self._has_alternative(address)
-            connection = await self._peers.connect(address, min(timeout_s, _CONNECT_TIMEOUT_S) if others else timeout_s)
+            timeout_s = min(timeout_s, _CONNECT_TIMEOUT_S) if others else timeout_s
+            connection = await self._peers.connect(address, timeout_s, TrafficClass.METADATA)
             if self._check_timer is None:
                 self._schedule_check()
         return connection
 
     def record_failure(self, address: str) -> None:
         """A call failed. If its connection has ended, the service is avoided until a probe is answered."""
-        if address not in self._avoided and self._peers.live(address) is None and len(self._addresses()) > 1:
+        if (
+            address not in self._avoided
+            and self._peers.live(address, TrafficClass.METADATA) is None
+            and len(self._addresses()) > 1
+        ):
             self._avoided[address] = asyncio.create_task(self._probe(address))
 
     def _has_alternative(self, address: str) -> bool:
@@ -103,7 +109,8 @@ class ServiceFailover:
                 if address not in self._addresses():
                     return
                 try:
-                    await (await self._peers.connect(address, _CONNECT_TIMEOUT_S)).ping(_PING_TIMEOUT_S)
+                    found = await self._peers.connect(address, _CONNECT_TIMEOUT_S, TrafficClass.METADATA)
+                    await found.ping(_PING_TIMEOUT_S)
                     return
                 except ThreefsError:
                     continue
@@ -119,7 +126,7 @@ class ServiceFailover:
         self._check_timer = None
         waiting = False
         for address in self._addresses():
-            connection = self._peers.live(address)
+            connection = self._peers.live(address, TrafficClass.METADATA)
             if connection is None or not connection.outstanding:
                 self._frames.pop(address, None)
                 continue

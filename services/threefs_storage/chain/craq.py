@@ -36,6 +36,7 @@ from threefs.errors import (
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
 from threefs.routing import ChainMember, PublicState
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
@@ -155,7 +156,8 @@ class Craq:
                 await self._successor.forget(target, successor, chunk, deadline)
             else:
                 whole = WholeChunk(chunk, committed, record.entries, record.forgotten)
-                await self._successor.send_whole_chunk(target, successor, whole, deadline)
+                background = TrafficClass.BACKGROUND
+                await self._successor.send_whole_chunk(target, successor, whole, deadline, background)
             self._trace.add(chunk, "shipped", version=committed.version if committed else 0, to=successor.target_id)
 
     def trace_repaired(self, target: Target, chunk: ChunkId) -> None:

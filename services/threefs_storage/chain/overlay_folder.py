@@ -13,6 +13,7 @@ from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, ThreefsError
 from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
+from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
 
 #: A chunk that has not changed for one to two such intervals is folded.
@@ -26,8 +27,9 @@ _LOG = structlog.get_logger()
 class OverlayFolder:
     """One task per process."""
 
-    def __init__(self, craq: Craq, interval_s: float, *, clock: Clock) -> None:
+    def __init__(self, craq: Craq, interval_s: float, scheduler: BackgroundScheduler, *, clock: Clock) -> None:
         self._craq = craq
+        self._scheduler = scheduler
         self._interval_s = interval_s
         self._clock = clock
         self._seen: dict[int, dict[ChunkId, int]] = {}  # by target: the versions of foldable chunks at the last visit
@@ -61,8 +63,14 @@ class OverlayFolder:
             version = _foldable_version(target, chunk)
             if version is None:
                 continue
-            due = version == before.get(chunk) or place < excess
-            if not due or not await self._fold(target, chunk):
+            if place < excess:  # too many wait: these do not yield to clients
+                done = await self._fold(target, chunk)
+            elif version == before.get(chunk):
+                async with self._scheduler.turn(Work.FOLD, _stored_bytes(target, chunk)):
+                    done = await self._fold(target, chunk)
+            else:
+                done = False
+            if not done:
                 seen[chunk] = version
         self._seen[target.target_id] = seen
 
@@ -91,3 +99,10 @@ def _foldable_version(target: Target, chunk: ChunkId) -> int | None:
     if record is None or record.committed is None or record.pending is not None:
         return None
     return record.committed.version
+
+
+def _stored_bytes(target: Target, chunk: ChunkId) -> int:
+    """About the bytes that a fold of the chunk moves. The record was read a moment ago."""
+    record = target.engine.record(chunk)
+    version = record.committed if record is not None else None
+    return version.overlay.stored_bytes if version is not None and version.overlay is not None else 0

@@ -26,6 +26,7 @@ from threefs_storage.chain.craq import Craq
 from threefs_storage.engine.records import Record, digest
 from threefs_storage.health.repair import Outcome, Repair
 from threefs_storage.peer_targets import PeerTargets
+from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
 
 MAX_ROWS = 2048
@@ -54,10 +55,13 @@ class InventoryRow:
 class Resync:
     """One task per target that has a syncing successor."""
 
-    def __init__(self, craq: Craq, repair: Repair, peers: PeerTargets, *, clock: Clock) -> None:
+    def __init__(
+        self, craq: Craq, repair: Repair, peers: PeerTargets, scheduler: BackgroundScheduler, *, clock: Clock
+    ) -> None:
         self._craq = craq
         self._repair = repair
         self._peers = peers
+        self._scheduler = scheduler
         self._clock = clock
         self._background = BackgroundTasks()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -123,7 +127,8 @@ class Resync:
         size = _size(target, chunk)
         await self._budget.take(size)
         try:
-            return await self._send_or_repair(target, chunk, chain_version)
+            async with self._scheduler.turn(Work.RESYNC, size):
+                return await self._send_or_repair(target, chunk, chain_version)
         finally:
             self._budget.give(size)
 

@@ -11,6 +11,7 @@ from threefs.ids import ChunkId
 from threefs.routing import ChainMember, PublicState
 from threefs.rpc.methods import WRITE
 from threefs.rpc.send_window import MAX_HOPS
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.write_messages import WholeChunk, chunk_id
 from threefs_storage.engine.records import Version
@@ -64,12 +65,17 @@ class Successor:
         return await self.send_whole_chunk(target, successor, whole, deadline)
 
     async def send_whole_chunk(
-        self, target: Target, successor: ChainMember, whole: WholeChunk, deadline: float
+        self,
+        target: Target,
+        successor: ChainMember,
+        whole: WholeChunk,
+        deadline: float,
+        traffic: TrafficClass = TrafficClass.REPLICATION,
     ) -> pb.ChunkWriteResult:
         """Let the whole chunk replace what the successor has. Raises as `forward` does, and CorruptChunk."""
         message = whole.message(successor.target_id, target.chain.version)
         if whole.version.lost:
-            return await self._send(target, successor, message, b"", deadline)
+            return await self._send(target, successor, message, b"", deadline, traffic)
         length = whole.version.length
         budget = self._budgets[min(target.chain.hops_after(successor.target_id), MAX_HOPS)]
         await self._reserve(budget, target, length, deadline)
@@ -78,7 +84,7 @@ class Successor:
             try:
                 content = buffer[:length]
                 await _read(target, whole.version, content)
-                return await self._send(target, successor, message, content, deadline)
+                return await self._send(target, successor, message, content, deadline, traffic)
             finally:
                 self._pool.give(buffer)
         finally:
@@ -101,7 +107,7 @@ class Successor:
             chunk=chunk_id(chunk),
             kind=pb.FORGET,
         )
-        await self._send(target, successor, message, b"", deadline)
+        await self._send(target, successor, message, b"", deadline, TrafficClass.BACKGROUND)
 
     async def collect_tombstone(
         self, target: Target, successor: ChainMember, chunk: ChunkId, version: int, deadline: float
@@ -115,10 +121,16 @@ class Successor:
             version=version,
             stamp=target.logical_time.now,
         )
-        await self._send(target, successor, message, b"", deadline)
+        await self._send(target, successor, message, b"", deadline, TrafficClass.BACKGROUND)
 
     async def _send(
-        self, target: Target, successor: ChainMember, message: pb.ChunkWrite, payload: Buffer, deadline: float
+        self,
+        target: Target,
+        successor: ChainMember,
+        message: pb.ChunkWrite,
+        payload: Buffer,
+        deadline: float,
+        traffic: TrafficClass = TrafficClass.REPLICATION,
     ) -> pb.ChunkWriteResult:
         call = self._peers.call(
             successor.target_id,
@@ -127,6 +139,7 @@ class Successor:
             timeout_s=max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic())),
             payload=[payload] if len(payload) else [],
             hops=target.chain.hops_after(successor.target_id),
+            traffic=traffic,
         )
         reply = await target.cancel_on_chain_change(call)
         result = reply.results[0]

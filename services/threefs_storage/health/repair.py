@@ -25,6 +25,7 @@ from threefs_storage.chain.write_messages import entries_of
 from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.exactly_once import Forgotten
 from threefs_storage.engine.records import Record, Version
+from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
 
 _TURN_S = 20.0
@@ -49,8 +50,9 @@ class Outcome(enum.Enum):
 class Repair:
     """One task per target. It sleeps while no chunk is damaged."""
 
-    def __init__(self, craq: Craq, copies: Copies, *, clock: Clock) -> None:
+    def __init__(self, craq: Craq, copies: Copies, scheduler: BackgroundScheduler, *, clock: Clock) -> None:
         self._craq = craq
+        self._scheduler = scheduler
         self._copies = copies
         self._clock = clock
         self._background = BackgroundTasks()
@@ -65,10 +67,9 @@ class Repair:
         rounds = 0
         while True:
             target.damage_added.clear()
-            for chunk in list(target.damaged):
-                await self.repair(target, chunk)
-            for chunk in list(islice(target.engine.lost_chunks, _MAX_LOST)):
-                await self.repair(target, chunk)
+            for chunk in [*target.damaged, *islice(target.engine.lost_chunks, _MAX_LOST)]:
+                async with self._scheduler.turn(Work.REPAIR, _length(target, chunk)):
+                    await self.repair(target, chunk)
             is_sound = not target.damaged and not target.engine.lost_chunks
             try:
                 async with asyncio.timeout(None if is_sound else _BACKOFF.limit_s(rounds)):
@@ -200,6 +201,15 @@ def _others(target: Target) -> list[tuple[TargetId, bool]]:
     serving = target.chain.serving
     place = serving.index(target.target_id)
     return [(t, False) for t in serving[place + 1 :]] + [(t, True) for t in reversed(serving[:place])]
+
+
+def _length(target: Target, chunk: ChunkId) -> int:
+    """About the bytes of the chunk; 0 if its record is damaged."""
+    try:
+        record = target.engine.record(chunk)
+    except ThreefsError:
+        return 0
+    return max((v.length for v in (record.committed, record.pending) if v is not None), default=0) if record else 0
 
 
 async def _is_intact(target: Target, version: Version) -> bool:

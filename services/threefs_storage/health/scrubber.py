@@ -2,7 +2,6 @@
 compares committed versions with the neighbours in the chain. After a restart it continues where it stopped."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import structlog
 
@@ -13,8 +12,11 @@ from threefs.ids import ChunkId
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
+from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
 
+SCRUB_BYTES_PER_S = 32 << 20
+SCRUB_INTERVAL_S = 7 * 86_400.0
 _PAGE = 256
 _MIN_BYTES = 4096  # every chunk counts as at least this many bytes
 _CURSOR = "scrub"  # the note in the store that names the last chunk that was read
@@ -22,18 +24,16 @@ _SHOWN = 8  # chunks in a line of the log
 _LOG = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class ScrubRate:
-    bytes_per_s: int = 32 << 20
-    interval_s: float = 7 * 86_400.0  # from the start of one pass to the start of the next, at least
-
-
 class Scrubber:
     """One task per process: the rate is that of the disk, however many targets are on it."""
 
-    def __init__(self, rate: ScrubRate, comparison: Comparison, *, clock: Clock) -> None:
+    def __init__(
+        self, interval_s: float, comparison: Comparison, scheduler: BackgroundScheduler, *, clock: Clock
+    ) -> None:
+        """A pass begins at least `interval_s` after the one before it."""
         self.passes = 0
-        self._rate = rate
+        self._interval_s = interval_s
+        self._scheduler = scheduler
         self._comparison = comparison
         self._clock = clock
         self._background = BackgroundTasks()
@@ -55,7 +55,7 @@ class Scrubber:
                 except Exception:
                     _LOG.exception("a target cannot be scrubbed", target=target.target_id)
             self.passes += 1
-            await self._clock.sleep(max(1.0, began + self._rate.interval_s - self._clock.monotonic()))
+            await self._clock.sleep(max(1.0, began + self._interval_s - self._clock.monotonic()))
 
     async def _scrub(self, target: Target) -> None:
         """One pass, from the stored cursor to the end."""
@@ -64,10 +64,10 @@ class Scrubber:
         after = ChunkId.of_key(cursor) if cursor else None
         while page := target.inventory(after, _PAGE):
             for chunk, _ in page:
-                length = await self._verify(target, engine, chunk)
+                async with self._scheduler.turn(Work.SCRUB, max(_length(engine, chunk), _MIN_BYTES)):
+                    length = await self._verify(target, engine, chunk)
                 target.scrubbed_chunks += 1
                 target.scrubbed_bytes += length
-                await self._clock.sleep(max(length, _MIN_BYTES) / self._rate.bytes_per_s)
                 if target.engine is not engine:
                     raise Unavailable("the store was opened again: the pass starts again")
             last = page[-1][0]
@@ -111,3 +111,12 @@ class Scrubber:
         if found is None and target.note_damage(chunk):
             _LOG.warning("a damaged record was found", target=target.target_id, chunk=chunk)
         return found or None
+
+
+def _length(engine: ChunkEngine, chunk: ChunkId) -> int:
+    """About the bytes that the chunk has: it may change until it is read."""
+    try:
+        record = engine.record(chunk)
+    except Corrupt:
+        return 0
+    return record.committed.length if record is not None and record.committed is not None else 0

@@ -13,6 +13,7 @@ from tests.sim.planted import (
     peers,
     replication,
     stores,
+    traffic,
     upkeep,
     wire,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "peers",
     "replication",
     "stores",
+    "traffic",
     "upkeep",
     "wire",
 ]

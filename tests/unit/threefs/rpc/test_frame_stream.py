@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.harness.rpc import on_a_loop
 from threefs.env.net import Buffer
+from threefs.env.packet_marks import PacketMark
 from threefs.errors import ConnectionLost, ProtocolError, ThreefsError
 from threefs.rpc import frames
 from threefs.rpc.frame_stream import FrameStream
@@ -68,6 +69,9 @@ class Trickle:
 
     def on_writable(self, callback: Callable[[], None] | None) -> None:
         self._writable = callback
+
+    def mark(self, mark: PacketMark) -> None:
+        pass
 
     def close(self) -> None:
         self.closed = True
@@ -426,6 +430,9 @@ class DeafStream:
     def on_readable(self, callback: object) -> None: ...
 
     def on_writable(self, callback: object) -> None: ...
+
+    def mark(self, mark: PacketMark) -> None:
+        pass
 
     def close(self) -> None: ...
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.records import Version
 from threefs_storage.health.comparison import Comparison
-from threefs_storage.health.scrubber import Scrubber, ScrubRate
+from threefs_storage.health.scrubber import SCRUB_BYTES_PER_S, SCRUB_INTERVAL_S, Scrubber
+from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 
 from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, Gate, Replica, TestChain, chain_of, until
 from tests.harness.clocks import SteppedClock
@@ -18,6 +19,17 @@ CHUNKS = [ChunkId(7, number) for number in range(20)]
 
 def comparison(chain: TestChain, node: int) -> Comparison:
     return chain[node].storage._scrubber._comparison
+
+
+def make_scrubber(
+    chain: TestChain,
+    node: int,
+    clock: SteppedClock,
+    bytes_per_s: int = SCRUB_BYTES_PER_S,
+    interval_s: float = SCRUB_INTERVAL_S,
+) -> Scrubber:
+    scheduler = BackgroundScheduler(clock=clock, rates={Work.SCRUB: bytes_per_s})
+    return Scrubber(interval_s, comparison(chain, node), scheduler, clock=clock)
 
 
 async def pass_over(scrubber: Scrubber, passes: int) -> None:
@@ -39,7 +51,7 @@ async def test_it_finds_what_nobody_reads_and_has_it_repaired(tmp_path: Path) ->
         with path.open("r+b") as file:
             file.seek((committed.block.slot << committed.block.bits) + 3)
             file.write(b"\xee")
-        scrubber = Scrubber(ScrubRate(), comparison(chain, 2), clock=SteppedClock())
+        scrubber = make_scrubber(chain, 2, SteppedClock())
         scrubber.start([target])
         await pass_over(scrubber, 1)
         assert target.damaged_chunks_found == 2 and target.scrubbed_chunks >= len(CHUNKS)
@@ -58,7 +70,7 @@ async def test_it_keeps_to_its_pace(tmp_path: Path) -> None:
             await chain.write(bytes(100_000), chunk=chunk)
         clock = SteppedClock()
         began = clock.monotonic()
-        scrubber = Scrubber(ScrubRate(bytes_per_s=100_000, interval_s=3600.0), comparison(chain, 1), clock=clock)
+        scrubber = make_scrubber(chain, 1, clock, bytes_per_s=100_000, interval_s=3600.0)
         scrubber.start([chain[1].target])
         await pass_over(scrubber, 1)
         assert clock.monotonic() - began >= len(CHUNKS)
@@ -76,7 +88,7 @@ async def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None
         target = chain[1].target
         target.engine.put_note("scrub", None)
         clock = Stopping(300)
-        scrubber = Scrubber(ScrubRate(), comparison(chain, 1), clock=clock)
+        scrubber = make_scrubber(chain, 1, clock)
         scrubber.start([target])
         await clock.stopped.wait()
         await scrubber.stop()
@@ -85,7 +97,7 @@ async def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None
         await chain[1].storage._scrubber.stop()
         target = chain[1].target
         target.scrubbed_chunks = 0
-        again = Scrubber(ScrubRate(), comparison(chain, 1), clock=SteppedClock())
+        again = make_scrubber(chain, 1, SteppedClock())
         again.start([target])
         await pass_over(again, 1)
         await again.stop()
@@ -112,7 +124,7 @@ async def test_it_outlives_a_target_whose_store_is_opened_anew_during_a_read(tmp
         await chain.write(bytes(100_000))
         target = chain[2].target
         hold = chain[2].disk.hold_read = Gate()
-        scrubber = Scrubber(ScrubRate(1 << 30, 0.0), comparison(chain, 2), clock=SteppedClock())
+        scrubber = make_scrubber(chain, 2, SteppedClock(), bytes_per_s=1 << 30, interval_s=0.0)
         scrubber.start([target])
         await hold.reached.wait()
         chain.change((1, SERVING), (2, OFFLINE))
@@ -146,7 +158,7 @@ async def test_a_target_that_is_behind_its_neighbours_leaves_and_is_made_equal(n
         await chain.write(b"NEW", chunk=CHUNKS[3])
         regress(chain[node], CHUNKS[3])
         targets = [replica.target for replica in chain.replicas]
-        scrubbers = [Scrubber(ScrubRate(), comparison(chain, n), clock=SteppedClock()) for n in (1, 2, 3)]
+        scrubbers = [make_scrubber(chain, n, SteppedClock()) for n in (1, 2, 3)]
         for scrubber, target in zip(scrubbers, targets, strict=True):
             scrubber.start([target])
         await until(lambda: targets[node - 1].leaving)

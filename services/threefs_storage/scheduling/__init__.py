@@ -1,0 +1,1 @@
+"""When background work may use the disk and the network that clients use, too."""

@@ -1,0 +1,125 @@
+import asyncio
+import contextlib
+
+from threefs_storage.scheduling.background_pace import PARALLEL, Foreground, PaceLimits
+from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
+
+from threefs.env.clock import CLOCK
+
+
+class Clients:
+    """Calls of clients, as many as the test says."""
+
+    def __init__(self, in_flight: int = 0) -> None:
+        self.in_flight = in_flight
+
+    def __call__(self) -> Foreground:
+        return Foreground(self.in_flight, CLOCK.monotonic() if self.in_flight else float("-inf"))
+
+
+async def test_alone_pieces_run_side_by_side_up_to_a_bound() -> None:
+    scheduler = BackgroundScheduler(clock=CLOCK)
+    running = most = 0
+
+    async def piece() -> None:
+        nonlocal running, most
+        async with scheduler.turn(Work.RESYNC, 1 << 20):
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+
+    await asyncio.gather(*(piece() for _ in range(3 * PARALLEL)))
+    assert most == PARALLEL
+    counters = scheduler.counters[Work.RESYNC]
+    assert (counters.pieces, counters.bytes) == (3 * PARALLEL, 3 * PARALLEL << 20)
+
+
+async def test_it_goes_on_while_clients_are_served_all_the_time() -> None:
+    scheduler = BackgroundScheduler(Clients(8), PaceLimits(min_bytes_per_s=64 << 20), clock=CLOCK)
+    running = 0
+
+    async def piece() -> None:
+        nonlocal running
+        async with scheduler.turn(Work.FOLD, 1 << 20):
+            running += 1
+            assert running == 1, "large pieces do not run side by side while clients are served"
+            await asyncio.sleep(0.001)
+            running -= 1
+
+    await asyncio.gather(*(piece() for _ in range(5)))
+    assert scheduler.counters[Work.FOLD].waited_seconds > 0
+
+
+async def test_a_piece_that_waits_begins_when_the_clients_have_left() -> None:
+    clients = Clients(1)
+    scheduler = BackgroundScheduler(clients, PaceLimits(min_bytes_per_s=1 << 10), clock=CLOCK)
+    async with scheduler.turn(Work.RESYNC, 100 << 20):
+        await asyncio.sleep(0.01)
+    clients.in_flight = 0
+    async with asyncio.timeout(30), scheduler.turn(Work.RESYNC, 1):
+        pass
+
+
+async def test_a_cancelled_piece_leaves_its_place_to_others() -> None:
+    scheduler = BackgroundScheduler(Clients(1), PaceLimits(min_bytes_per_s=64 << 20), clock=CLOCK)
+
+    async def piece() -> None:
+        async with scheduler.turn(Work.SCRUB, 1 << 20):
+            await asyncio.sleep(0)
+
+    for steps in range(8):
+        tasks = [asyncio.create_task(piece()) for _ in range(4)]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        for task in tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    async with asyncio.timeout(30), scheduler.turn(Work.SCRUB, 1):
+        pass
+
+
+async def test_pieces_for_peers_do_not_wait_for_the_own_ones() -> None:
+    """Two processes that send chunks to each other: each holds a turn until the other has taken its chunk."""
+    one, other = (BackgroundScheduler(Clients(4), clock=CLOCK) for _ in range(2))
+
+    async def send(sender: BackgroundScheduler, receiver: BackgroundScheduler) -> None:
+        async with sender.turn(Work.RESYNC, 1 << 20):
+            await asyncio.sleep(0)
+            async with receiver.turn(Work.FOR_PEERS, 1 << 20):
+                pass
+
+    async with asyncio.timeout(30):
+        await asyncio.gather(send(one, other), send(other, one))
+
+
+async def test_a_peer_waits_no_longer_than_its_call_can() -> None:
+    scheduler = BackgroundScheduler(Clients(1), PaceLimits(min_bytes_per_s=1), clock=CLOCK)
+    first = scheduler.turn(Work.FOR_PEERS, 1 << 20)  # the next one would have to wait for its end, and for days
+    async with first, asyncio.timeout(30), scheduler.turn(Work.FOR_PEERS, 1 << 20, 0.01):
+        pass
+
+
+async def test_a_kind_with_a_rate_never_exceeds_it() -> None:
+    slept = []
+
+    class Steps:
+        now = 0.0
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def wall_ns(self) -> int:
+            return 0
+
+        async def sleep(self, seconds: float) -> None:
+            slept.append(seconds)
+            self.now += seconds
+
+    scheduler = BackgroundScheduler(clock=Steps(), rates={Work.SCRUB: 1000})
+    for _ in range(3):
+        async with scheduler.turn(Work.SCRUB, 500):
+            pass
+    assert slept == [0.0, 0.5, 0.5]
