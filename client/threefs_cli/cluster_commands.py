@@ -171,6 +171,7 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "lease_ms": reply.lease_ms,
         "awaited_nodes": list(reply.awaited_nodes),
         "failure": reply.failure,
+        "link_removals": reply.link_removals,
         "nodes": [_node(row) for row in reply.nodes],
         "tables": [
             {"table_id": table.table_id, "chains": len(table.chains), "min_replicas": table.min_replicas or 1}
@@ -225,6 +226,9 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
         "scrubbed_bytes": sum(target.scrubbed_bytes for target in row.targets),
         "scrub_passes": min((target.scrub_passes for target in row.targets), default=0),
         "repaired_chunks": sum(target.repaired_chunks for target in row.targets),
+        "unreachable": [
+            {"node_id": peer.node_id, "unreachable_ms": peer.unreachable_ms} for peer in row.unreachable if row.alive
+        ],
         "read_only": any(target.read_only for target in row.targets),
         "failures": sorted({target.failure for target in row.targets if target.failure}),
         # targets of one process share its disk
@@ -340,6 +344,8 @@ def _node_messages(node: dict[str, Any]) -> Iterator[str]:
         yield f"{node['damaged_chunks']} damaged chunks found, {node['repaired_chunks']} repaired{waiting}"
     if node["read_only"]:
         yield "its disk is full: it accepts no writes of clients"
+    for peer in node["unreachable"]:
+        yield f"it cannot reach node {peer['node_id']} for {peer['unreachable_ms'] / 1000:.0f} s"
     for failure in node["failures"]:
         yield output.printable(failure)
 

@@ -314,6 +314,7 @@ class Manager:
         leased, changed = self._failure_detector.on_heartbeat(
             request.node_id, request.incarnation, list(request.targets), routing
         )
+        self._failure_detector.on_unreachable(request.node_id, list(request.unreachable))
         if request.leaving:
             leased = []
             self._failure_detector.mark_dead(request.node_id, request.incarnation)
@@ -382,16 +383,18 @@ class Manager:
         store, controller = self._require_primary()
         known = self._publisher.routing
         routing = self._publisher.message(known)
+        reasons = controller.links.reasons()
         return pb.GetStatusReply(
             routing_version=routing.version,
             cluster_id=routing.cluster_id,
             manager_epoch=store.epoch,
-            nodes=[self._failure_detector.status(node, known.lease_s) for node in routing.nodes],
+            nodes=[self._failure_detector.status(node, known.lease_s, reasons) for node in routing.nodes],
             chains=routing.chains,
             lease_ms=known.lease_ms,
             tables=routing.tables,
             awaited_nodes=self._inquiry.awaited_nodes if self._inquiry is not None else (),
             failure=controller.failure,
+            link_removals=controller.links.removals,
         )
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:

@@ -92,6 +92,7 @@ class StorageNode:
             stores=self.targets.stores,
             open_grant=self.targets.open_grant,
             fenced=self.targets.yield_leases,
+            unreachable=lambda: self.storage.reachability.unreachable(),
             clock=clock,
         )
         self._peers.on_lost = self._connection_lost

@@ -3,17 +3,20 @@
 from collections.abc import Callable
 from typing import Any
 
+from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Unavailable
 from threefs.ids import TargetId
 from threefs.routing import Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import Method, Rep, Req
+from threefs_storage.peer_reachability import PeerReachability
 
 
 class PeerTargets:
     """The connections of this process, with the routing that says where each target is served."""
 
-    def __init__(self, connections: ConnectionPool, routing: Callable[[], Routing]) -> None:
+    def __init__(self, connections: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock = CLOCK) -> None:
+        self.reachability = PeerReachability(connections.probe, routing, clock=clock)
         self._connections = connections
         self._routing = routing
 
@@ -31,7 +34,8 @@ class PeerTargets:
 
         Raises Unavailable if the process has not registered since the manager started, and what the call raises.
         """
-        address = self._routing().address_of(target)
-        if not address:
+        node = self._routing().node_of(target)
+        if not node.address:
             raise Unavailable(f"the storage process of {self.shown(target)} has not registered yet")
-        return await self._connections.call(address, method, request, **options)
+        call = self._connections.call(node.address, method, request, **options)
+        return await self.reachability.observe(node.node_id, call)

@@ -103,7 +103,9 @@ class Storage:
         self._cluster = cluster
         self._clock = clock
 
-        others = PeerTargets(peers, lambda: cluster.routing)
+        others = PeerTargets(peers, lambda: cluster.routing, clock=clock)
+        self.reachability = others.reachability
+        self.reachability.on_reached = report
         successor = Successor(others, clock=clock, pool=pool)
         self._craq = Craq(successor, self.trace, clock=clock, random=random)
         self._reads = Reads(targets, self._craq, VersionQuery(others, clock=clock), pool, clock)
@@ -142,8 +144,10 @@ class Storage:
         self._tombstone_collector.start(self._targets)
         self._overlay_folder.start(self._targets)
         self._target_recovery.start()
+        self.reachability.start()
 
     async def stop(self) -> None:
+        await self.reachability.stop()
         await self._target_recovery.stop()
         await self._room.stop()
         await self._scrubber.stop()

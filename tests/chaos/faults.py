@@ -12,12 +12,17 @@ from tests.chaos.cluster import LEASE_S, SMALL, Cluster, Shape, in_namespaces, n
 from tests.chaos.namespaces import HOST
 from threefs.leases import client_lease_s
 
-KINDS = ("kill", "kill", "kill", "stop", "stop", "oneway", "oneway", "cutoff", "restart", "slow", "full", "everything")
+KINDS = (
+    *("kill", "kill", "kill", "stop", "stop", "oneway", "oneway", "link", "link", "cutoff", "restart", "slow", "full"),
+    "everything",
+)
 #: Only where there is a shared store, or are mounts.
 WIDE_KINDS = ("member", "mount_kill", "mount_stop")
-_NETWORK = ("oneway", "cutoff")
+_NETWORK = ("oneway", "link", "cutoff")
 _MOUNT = ("mount_kill", "mount_stop")
 _WELL_S = 30.0
+#: A target that was out because a link had failed may wait for so long before it returns.
+_HOLD_OFF_S = 30 * LEASE_S
 _STOP_S = 30.0
 
 
@@ -26,7 +31,7 @@ class Fault:
     kind: str
     victim: str
     lasts_s: float
-    peer: str = ""  # of "oneway": packets from the victim to it are lost
+    peer: str = ""  # of "oneway": packets from the victim to it are lost; of "link" those both ways
 
     def __str__(self) -> str:
         return f"{self.kind} {self.victim}{' to ' if self.peer else ''}{self.peer} {self.lasts_s:.1f} s"
@@ -49,6 +54,9 @@ def draw(dice: random.Random, kind: str, shape: Shape = SMALL) -> Fault:
         case "oneway":
             victim, peer = dice.sample(reachable, 2)
             return Fault(kind, victim, lasts_s, peer)
+        case "link":  # between two storage processes, for so long that one of them is put out of its chains
+            victim, peer = dice.sample(storage, 2)
+            return Fault(kind, victim, dice.uniform(1.0, 6.0) * LEASE_S, peer)
         case "cutoff":
             return Fault(kind, dice.choice(reachable[:-1]), lasts_s)
         case "member":
@@ -101,8 +109,8 @@ class Faults:
             await asyncio.sleep(self._dice.uniform(0.5, 2.0))
             await self._strike_all(draw_together(self._dice, self.kinds, self._cluster.shape))
             # Before the next ones all must be well again, so that a minority is ill at a time.
-            if wrong := await self._cluster.healthy(_WELL_S):
-                self._problem(f"I13: not well {_WELL_S:.0f} s after the fault: {wrong}")
+            if wrong := await self._cluster.healthy(_WELL_S + _HOLD_OFF_S * ("link" in self.counts)):
+                self._problem(f"I13: not well long after the fault: {wrong}")
             for ended in self._cluster.ended():
                 self._problem(ended)
 
@@ -164,6 +172,15 @@ class Faults:
         network.block(fault.victim, fault.peer)
         await asyncio.sleep(fault.lasts_s)
         network.unblock(fault.victim, fault.peer)
+
+    async def _link(self, fault: Fault) -> None:
+        network = self._cluster.network
+        assert network is not None
+        network.block(fault.victim, fault.peer)
+        network.block(fault.peer, fault.victim)
+        await asyncio.sleep(fault.lasts_s)
+        network.unblock(fault.victim, fault.peer)
+        network.unblock(fault.peer, fault.victim)
 
     async def _cutoff(self, fault: Fault) -> None:
         network = self._cluster.network

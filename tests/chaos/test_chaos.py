@@ -32,7 +32,7 @@ def test_several_of_everything_and_two_mounts_under_faults(tmp_path: Path) -> No
 
 def test_every_kind_of_fault_strikes_and_is_taken_back(tmp_path: Path) -> None:
     async def strike_all(faults: Faults) -> None:
-        for kind in ("kill", "stop", "oneway", "cutoff", "restart", "slow", "everything"):
+        for kind in ("kill", "stop", "oneway", "link", "cutoff", "restart", "slow", "everything"):
             await faults.strike(kind)
 
     with cluster_in(tmp_path) as cluster:
@@ -42,7 +42,7 @@ def test_every_kind_of_fault_strikes_and_is_taken_back(tmp_path: Path) -> None:
         assert not asyncio.run(cluster.healthy(60.0))
         assert not cluster.end()
     if cluster.network is not None:
-        assert len(faults.counts) == 7
+        assert len(faults.counts) == 8
 
 
 def test_the_faults_of_a_seed_are_always_the_same_and_leave_a_replica_of_every_chain_well() -> None:
@@ -83,7 +83,7 @@ def test_without_the_tools_only_faults_of_the_network_and_of_disks_are_left_out(
         asyncio.run(cluster.start())
         assert not asyncio.run(cluster.healthy(60.0))
         faults = Faults(cluster, 5, lambda line: None)
-        assert set(KINDS) - set(faults.kinds) == {"oneway", "cutoff", "full"}
+        assert set(KINDS) - set(faults.kinds) == {"oneway", "link", "cutoff", "full"}
         asyncio.run(faults.strike("everything"))
         assert not asyncio.run(cluster.healthy(60.0))
         assert not cluster.end()

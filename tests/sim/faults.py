@@ -6,6 +6,8 @@ AT stop HOST FOR            SIGTERM, and a start after FOR seconds
 AT pause HOST FOR           SIGSTOP, SIGCONT
 AT part HOST HOST FOR       nothing gets from the first to the second
 AT split HOST HOST FOR      nothing gets either way
+AT link HOST HOST FOR       nothing gets either way between two storage processes, and for longer than after `split`
+AT half HOST HOST FOR       the same, from the first to the second only
 AT isolate HOST FOR         nothing gets from or to the host
 AT rift HOST HOST FOR       the network falls into two: the primary manager with these, all others with its store
 AT lone HOST HOST FOR       nothing gets between the two and the managers, everything else reaches them; of the time the
@@ -273,6 +275,8 @@ class Faults:
     def _split(self, one: str, other: str) -> Callable[[], Any]:
         first, second = self._part(one, other), self._part(other, one)
         return lambda: (first(), second())
+
+    _link, _half = _split, _part
 
     def _isolate(self, host: str) -> Callable[[], Any]:
         undo = [self._split(host, other) for other in self._world.hosts if other != host]

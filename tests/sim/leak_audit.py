@@ -66,6 +66,7 @@ def _dead(node: StorageNode) -> Iterator[str]:
         storage._repair,
         storage._tombstone_collector,
         storage._overlay_folder,
+        storage.reachability,
     )
     running = {
         f"pending recovery of target {target}": task for target, task in storage._pending_recovery._tasks.items()

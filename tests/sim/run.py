@@ -17,7 +17,16 @@ from tests.harness.history import History
 from tests.harness.linearizability import Undecided, violations
 from tests.harness.reported_order import explains
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import audit, intruders, leak_audit, local_store, lock_holders_asleep, run_shape, store_faults
+from tests.sim import (
+    audit,
+    failed_links,
+    intruders,
+    leak_audit,
+    local_store,
+    lock_holders_asleep,
+    run_shape,
+    store_faults,
+)
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
 from tests.sim.lockers import Lockers
@@ -31,6 +40,7 @@ from threefs.ids import ChunkId, InodeId
 os.environ[POISON_VARIABLE] = "1"  # I14: whoever uses a buffer that was given back is found out
 
 #: I13: when faults stop, everything is well again within three lease times; a fourth for what the faults left waiting.
+#: A target that is out for a failed link stays out until its hold-off has ended, and returns then.
 LIVENESS_S = 4 * LEASE_S
 _MOST_STEPS = 3_000_000
 #: Of the checker, for a chunk. A crowd of writers may leave a history that would take it hours.
@@ -162,6 +172,10 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.cuts:
         for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):
             steps.append(Step(at, "power", (host,), lasts))
+    for at, what, hosts, lasts in failed_links.draw(
+        SeededRandom(world.seed, "links"), world.storage_hosts, load.faults_s
+    ):
+        steps.append(Step(at, what, hosts, lasts))
     if load.dozes:
         for at, host, lasts in lock_holders_asleep.draw(SeededRandom(world.seed, "doze"), world):
             steps.append(Step(at, "doze", (host,), lasts))
@@ -171,7 +185,7 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
 async def _get_well(world: World, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome) -> None:
     begin = world.loop.time()
     try:
-        async with asyncio.timeout(LIVENESS_S):
+        async with asyncio.timeout(LIVENESS_S + world.hold_off_left_s()):
             while not world.healthy():
                 await asyncio.sleep(0.05)
     except TimeoutError:

@@ -370,7 +370,7 @@ class _Stage(FileLines):
 
     async def _well(self) -> None:
         await self._faults.heal()
-        async with asyncio.timeout(4 * LEASE_S):
+        async with asyncio.timeout(4 * LEASE_S + self._world.hold_off_left_s()):
             while not self._world.healthy():
                 await asyncio.sleep(0.05)
         await self._then()

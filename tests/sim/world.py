@@ -428,6 +428,12 @@ class World:
                 found.append((epoch.number, host))
         return max(found)[1] if found else None
 
+    def hold_off_left_s(self) -> float:
+        """How long a target may still stay out, because a link had failed."""
+        primary = self.primary()
+        controller = self.managers[primary]._controller if primary is not None else None
+        return max(0.0, controller.links.hold_off_left_s) if controller is not None else 0.0
+
     def healthy(self) -> bool:
         """Every target serves, and may."""
         routing = self.routing()

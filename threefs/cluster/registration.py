@@ -54,7 +54,8 @@ class Registration:
     `reports` returns the states of its targets, for each heartbeat. `open_grant` is called just before a heartbeat is
     sent. It returns a function that gets the targets that may serve and the end of their lease, half of T after that
     moment (R10). `fenced` is called when the manager does not take this process for its node any more. It has to give
-    up all leases. Then the process registers again, with a higher incarnation.
+    up all leases. Then the process registers again, with a higher incarnation. `unreachable` returns the storage
+    processes that this one cannot reach, for each heartbeat.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Registration:
         stores: Callable[[], Sequence[pb.Store]] = tuple,
         open_grant: Callable[[], Grant] = lambda: _grant_nothing,
         fenced: Callable[[], None] = lambda: None,
+        unreachable: Callable[[], Sequence[pb.UnreachablePeer]] = tuple,
         clock: Clock = CLOCK,
     ) -> None:
         self.node_id = NodeId(node_id)
@@ -82,6 +84,7 @@ class Registration:
         self._stores = stores
         self._open_grant = open_grant
         self._fenced = fenced
+        self._unreachable = unreachable
         self._lease_s = 0.0
         self._clock = clock
         self._report_due = asyncio.Event()
@@ -190,6 +193,7 @@ class Registration:
             targets=list(self._reports()),
             leaving=leaving,
             routing_version=self._newest_routing,
+            unreachable=self._unreachable(),
         )
 
     def _note_routing_version(self, version: int) -> None:

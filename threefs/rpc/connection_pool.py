@@ -129,6 +129,13 @@ class ConnectionPool:
             if self.on_lost is not None:
                 connection.on_lost = partial(self.on_lost, address)
 
+    async def probe(self, address: str) -> None:
+        """Make a new connection to `address`, and close it again: it shows whether the service can be reached, however
+        busy the connections are that calls use. Its packets are marked as those of data, which a network may treat in
+        a way of its own. Raises as `connect` does."""
+        connection = await self._open(address, TrafficClass.DATA)
+        connection.close()
+
     async def call(
         self,
         address: str,

@@ -241,19 +241,29 @@ class TargetReport(_message.Message):
     reusable_bytes: int
     def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: _Optional[bool] = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., reusable_bytes: _Optional[int] = ...) -> None: ...
 
+class UnreachablePeer(_message.Message):
+    __slots__ = ("node_id", "unreachable_ms")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_MS_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    unreachable_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., unreachable_ms: _Optional[int] = ...) -> None: ...
+
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version")
+    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version", "unreachable")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation: int
     targets: _containers.RepeatedCompositeFieldContainer[TargetReport]
     leaving: bool
     routing_version: int
-    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: _Optional[bool] = ..., routing_version: _Optional[int] = ...) -> None: ...
+    unreachable: _containers.RepeatedCompositeFieldContainer[UnreachablePeer]
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: _Optional[bool] = ..., routing_version: _Optional[int] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("routing_version", "leased")
@@ -358,23 +368,25 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended")
+    __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended", "unreachable")
     NODE_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
+    UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
     node: Node
     alive: bool
     silent_ms: int
     targets: _containers.RepeatedCompositeFieldContainer[TargetReport]
     heard: bool
     ended: bool
-    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: _Optional[bool] = ..., ended: _Optional[bool] = ...) -> None: ...
+    unreachable: _containers.RepeatedCompositeFieldContainer[UnreachablePeer]
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: _Optional[bool] = ..., ended: _Optional[bool] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "link_removals")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -384,6 +396,7 @@ class GetStatusReply(_message.Message):
     TABLES_FIELD_NUMBER: _ClassVar[int]
     AWAITED_NODES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    LINK_REMOVALS_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
     cluster_id: str
     manager_epoch: int
@@ -393,7 +406,8 @@ class GetStatusReply(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[ChainTable]
     awaited_nodes: _containers.RepeatedScalarFieldContainer[int]
     failure: str
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ...) -> None: ...
+    link_removals: int
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., link_removals: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "length_ms")

@@ -9,8 +9,9 @@ import structlog
 from threefs.env.clock import Clock
 from threefs.errors import Fenced, InvalidArgument, NotFound, StrangeStore, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.routing import Chain, NodeKind, PublicState, Routing, Target
+from threefs.routing import Chain, LocalState, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.chains.link_failures import LinkFailures
 from threefs_manager.chains.resync_progress import ResyncProgress
 from threefs_manager.chains.transitions import Observed, accept_loss, next_chain
 from threefs_manager.nodes.failure_detector import FailureDetector
@@ -46,6 +47,7 @@ class ChainController:
         self._clock = clock
         self._on_change = on_change
         self._progress = ResyncProgress(clock)
+        self.links = LinkFailures(clock)
         self._dirty: set[ChainId] = set()
         self._saved_at = clock.monotonic()
         self.failure = ""  # why the last attempt to change chains failed; empty if it did not
@@ -149,19 +151,27 @@ class ChainController:
     async def _evaluate(self, dirty: Iterable[ChainId]) -> None:
         routing = self._publisher.routing
         changes: list[tuple[Chain, Observed]] = []
+        self.links.update(routing, self._failure_detector.unreachable_peers(routing.lease_s))
         for chain_id in sorted(dirty):
             chain = routing.chains.get(chain_id)
             if chain is None:
                 continue
             known = self._failure_detector.evaluate(chain, routing, routing.lease_s)
+            self._hold_back(chain, known)
             source = self._failure_detector.report(chain.tail) if chain.tail is not None else None
-            self._failure_detector.withhold_lease(
-                chain, self._progress.stalled_target(chain, known, source, routing.lease_s)
-            )
+            stalled = self._progress.stalled_target(chain, known, source, routing.lease_s)
+            removed = self.links.target_to_remove(chain, known)
+            self._failure_detector.withhold_lease(chain, stalled if removed is None else removed)
             if next_chain(chain, known) is not chain:
                 changes.append((chain, known))
         for first in range(0, len(changes), _BATCH):
             await self._apply(changes[first : first + _BATCH])
+
+    def _hold_back(self, chain: Chain, known: dict[TargetId, LocalState | None]) -> None:
+        """A target that lives and has no link with the tail counts as unknown: it stays out."""
+        for target in self.links.held_targets(chain):
+            if known[target] is not LocalState.OFFLINE:
+                known[target] = None
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> Chain:
         """An administrator lets one target serve a lost chain with what it has. Raises NotFound, InvalidArgument."""
@@ -221,6 +231,7 @@ class ChainController:
         self._failure_detector.unfence(routing)
         for before, after in applied:
             _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_format_members(after))
+            self.links.on_change(before, after)
             self._on_change(before, after)
 
     def _generations_to_save(self, before: Chain, after: Chain) -> list[pb.SeenStore]:

@@ -5,11 +5,11 @@ the heartbeat that it was granted for, so it has ended by then. Everything is ke
 primary soon, and it waits T before it takes any of them for dead (R9).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from threefs.env.clock import Clock
-from threefs.ids import ChainId, TargetId
+from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.stale_stores.target_stores import StoreGenerations
@@ -22,6 +22,7 @@ class _Node:
     heard_at: float
     incarnation: int
     targets: Sequence[pb.TargetReport] = ()
+    unreachable: Sequence[pb.UnreachablePeer] = ()  # storage nodes that it cannot reach, as it said last
     confirmed: bool = False  # it has sent a heartbeat, not only a registration
     dead: bool = False  # known to have ended; messages of it that come late do not count
 
@@ -42,7 +43,7 @@ class FailureDetector:
         #: Fenced targets, and since when. They are taken for dead and get no lease until the published chain has put
         #: them out (R9): the transaction that does may be on its way, or its outcome unknown.
         self._fenced: dict[TargetId, float] = {}
-        #: Syncing targets that have to give way. They get no lease, and leave the chain when their last one has ended.
+        #: Targets that have to give way. They get no lease, and leave the chain when their last one has ended.
         self._lease_withheld: dict[ChainId, TargetId] = {}
 
     def on_heartbeat(
@@ -77,6 +78,22 @@ class FailureDetector:
         )
         return leased, changed
 
+    def on_unreachable(self, node_id: int, peers: Sequence[pb.UnreachablePeer]) -> None:
+        """Take in which storage nodes that node, whose heartbeat was just taken in, cannot reach."""
+        self._nodes[node_id].unreachable = peers
+
+    def unreachable_peers(self, lease_s: float) -> dict[NodeId, dict[NodeId, float]]:
+        """By living node, the living nodes that it cannot reach, and for how many seconds."""
+        return {
+            NodeId(node_id): {
+                NodeId(peer.node_id): peer.unreachable_ms / 1000
+                for peer in node.unreachable
+                if self.is_alive(peer.node_id, lease_s)
+            }
+            for node_id, node in self._nodes.items()
+            if node.unreachable and self.is_alive(node_id, lease_s)
+        }
+
     def _is_changed(self, target: TargetId, report: pb.TargetReport) -> bool:
         before = self._reports.get(target)
         return before is None or (before.local_state, before.chain_version) != (
@@ -89,6 +106,8 @@ class FailureDetector:
         known = self._nodes.get(node_id)
         if known is None or known.incarnation != incarnation:
             self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
+            for node in self._nodes.values():  # what others said of its process before says nothing of this one
+                node.unreachable = [peer for peer in node.unreachable if peer.node_id != node_id]
 
     def mark_dead(self, node_id: int, incarnation: int) -> None:
         """This process has ended. A heartbeat of it that comes late does not revive it."""
@@ -114,7 +133,7 @@ class FailureDetector:
             self._last_contact.pop(target, None)
 
     def withhold_lease(self, chain: Chain, target: TargetId | None) -> None:
-        """Grant this syncing target of the chain no lease from now on. None: every target may have one again."""
+        """Grant this target of the chain no lease from now on. None: every target may have one again."""
         if target is None:
             self._lease_withheld.pop(chain.chain_id, None)
         else:
@@ -211,28 +230,30 @@ class FailureDetector:
         """Whether the node was silent for T, in a term that has lasted at least T."""
         return not self.is_alive(node_id, lease_s) and self._silence_s(self._term_started_at) >= lease_s
 
-    def _with_staleness(self, report: pb.TargetReport) -> pb.TargetReport:
-        """The report, with the manager's own finding that the disk is an older copy."""
-        staleness = self.generations.staleness(report)
-        if not staleness:
+    def _with_finding(self, report: pb.TargetReport, reasons: Mapping[TargetId, str]) -> pb.TargetReport:
+        """The report, with what the manager itself has found: the disk is an older copy, or a link has failed."""
+        finding = self.generations.staleness(report) or reasons.get(TargetId(report.target_id), "")
+        if not finding:
             return report
         annotated = pb.TargetReport()
         annotated.CopyFrom(report)
-        annotated.failure = staleness
+        annotated.failure = finding
         return annotated
 
     def _silence_s(self, since: float) -> float:
         """How long this manager has listened since that moment."""
         return self._clock.monotonic() - max(since, self._listening_since)
 
-    def status(self, node: pb.Node, lease_s: float) -> pb.NodeStatus:
+    def status(self, node: pb.Node, lease_s: float, reasons: Mapping[TargetId, str]) -> pb.NodeStatus:
+        """`reasons` says why targets are out of their chains, as far as the manager has put them out for it."""
         heard = self._nodes.get(node.node_id)
         silent_s = self._clock.monotonic() - (heard.heard_at if heard is not None else self._term_started_at)
         return pb.NodeStatus(
             node=node,
             alive=self.is_alive(node.node_id, lease_s),
             silent_ms=int(silent_s * 1000),
-            targets=[self._with_staleness(report) for report in heard.targets] if heard is not None else (),
+            targets=[self._with_finding(report, reasons) for report in heard.targets] if heard is not None else (),
+            unreachable=heard.unreachable if heard is not None else (),
             heard=heard is not None,
             ended=heard is not None and heard.dead,
         )

@@ -137,6 +137,11 @@ def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
             raise InvalidArgument(f"target {report.target_id} reports state {report.local_state}, which does not exist")
         if len(report.failure) > MAX_FAILURE_CHARS:
             report.failure = report.failure[:MAX_FAILURE_CHARS]
+    if len(request.unreachable) > len(routing.nodes):
+        raise InvalidArgument(
+            f"node {request.node_id} cannot reach {len(request.unreachable)} nodes, and the cluster has "
+            f"{len(routing.nodes)}"
+        )
 
 
 def _find_or_create_node(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:

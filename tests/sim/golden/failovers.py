@@ -2,6 +2,7 @@
 
 from tests.sim.golden.disks import DISKS
 from tests.sim.golden.files import FILES
+from tests.sim.golden.links import LINKS
 from tests.sim.golden.members import MEMBERS
 from tests.sim.golden.replicas import REPLICAS
 from tests.sim.golden.requests import REQUESTS
@@ -296,4 +297,4 @@ _FAILOVERS = {
     """,
 }
 
-STORIES = {**_FAILOVERS, **MEMBERS, **REPLICAS, **REQUESTS, **DISKS, **FILES}
+STORIES = {**_FAILOVERS, **MEMBERS, **LINKS, **REPLICAS, **REQUESTS, **DISKS, **FILES}

@@ -88,6 +88,7 @@ def test_a_silent_node_is_reported_as_such(capsys: pytest.CaptureFixture[str]) -
         "scrubbed_bytes": 0,
         "scrub_passes": 0,
         "repaired_chunks": 0,
+        "unreachable": [],
         "read_only": False,
         "failures": [],
         "capacity_bytes": 100,
@@ -101,13 +102,16 @@ def test_recovery_damage_and_full_disks_are_reported(capsys: pytest.CaptureFixtu
     syncing = pb.TargetReport(target_id=101, synced_chunks=30, chunks_to_sync=70)
     damaged = pb.TargetReport(target_id=102, damaged_chunks=3, repaired_chunks=2, scrubbed_chunks=9)
     full = pb.TargetReport(target_id=103, read_only=True, failure="the disk of /d is full")
-    reply = pb.GetStatusReply(nodes=[pb.NodeStatus(node=node, alive=True, targets=[syncing, damaged, full])])
+    peer = pb.UnreachablePeer(node_id=3, unreachable_ms=12_100)
+    row = pb.NodeStatus(node=node, alive=True, targets=[syncing, damaged, full], unreachable=[peer])
+    reply = pb.GetStatusReply(nodes=[row])
     found = cluster_commands.describe("threefs://h:0", reply)
     assert found["nodes"][0]["resync"] == [{"target_id": 101, "looked_at_chunks": 30, "chunks": 70}]
     cluster_commands.print_status(found)
     shown = capsys.readouterr().out
     for line in (
         "node 1: target 101 brings its successor up to date: 30 of 70 chunks",
+        "node 1: it cannot reach node 3 for 12 s",
         "node 1: 3 damaged chunks found, 2 repaired",
         "node 1: its disk is full: it accepts no writes of clients",
         "node 1: the disk of /d is full",

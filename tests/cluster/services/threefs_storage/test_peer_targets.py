@@ -26,5 +26,5 @@ async def test_a_process_without_an_address_is_unavailable(tmp_path: Path) -> No
         silent = dataclasses.replace(routing.nodes[NodeId(2)], address="")
         unregistered = dataclasses.replace(routing, nodes={**routing.nodes, NodeId(2): silent})
         peers = PeerTargets(chain[1].peers, lambda: unregistered)
-        with pytest.raises(Unavailable, match="target 201 has not registered"):
+        with pytest.raises(Unavailable, match="target 201 of node 2 has not registered"):
             await peers.call(target_of(2), SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=20)

@@ -27,6 +27,19 @@ async def test_callers_of_one_address_share_a_connection(net: str) -> None:
         assert peers.live(address) is await peers.connect(address, 5)
 
 
+@pytest.mark.parametrize("net", NETS)
+async def test_a_probe_has_a_connection_of_its_own(net: str) -> None:
+    async with Served(net=NETS[net]) as (server, peers, address):
+        server.serve(SPACE_INFO, space)
+        connection = await peers.connect(address, 5)
+        await peers.probe(address)
+        assert peers.live(address) is connection, "it stays as it was"
+        await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        await server.stop(1)
+        with pytest.raises(Unavailable):
+            await peers.probe(address)
+
+
 async def test_nobody_there_is_said_with_the_address() -> None:
     peers = ConnectionPool(RealNet(), identity())
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):

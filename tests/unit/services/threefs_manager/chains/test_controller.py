@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_manager.chains.controller import ChainController
 from threefs_manager.chains.resync_progress import STALLED_LEASES
-from threefs_manager.election import Election, Epoch
+from threefs_manager.election import Epoch
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.routing_publisher import RoutingPublisher
-from threefs_manager.service import Manager
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.store.cluster_store import Store, Writer
 
+from tests.harness.beating_nodes import Bench, run
 from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
 from tests.harness.terms import take
@@ -24,83 +24,6 @@ from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
 from threefs.routing import Chain, ChainMember, PublicState, Target
 from threefs.wire import manager_pb2 as pb
-
-PLAN = pb.InitRequest(
-    storage=[pb.PlannedNode(node_id=n, domain=str(n)) for n in (1, 2, 3)], replicas=3, targets_per_disk=1, lease_ms=300
-)
-
-
-class Bench:
-    """A manager, and nodes that beat as long as they are in `living`."""
-
-    def __init__(self, manager: Manager) -> None:
-        self.manager = manager
-        self.living: dict[int, int] = {}  # node -> incarnation
-        self.store_id = 5  # of all targets
-        self.generations: dict[int, int] = {}  # how far their stores are
-        self.complete: set[int] = set()  # nodes whose target says that nothing is missing
-
-    def chain(self) -> Chain:
-        (chain,) = self.manager._publisher.routing.chains.values()
-        return chain
-
-    def states(self) -> dict[int, PublicState]:
-        return {member.target_id // 100: member.state for member in self.chain().members}
-
-    async def register(self, node: int, incarnation: int, store_id: int = 5) -> None:
-        stores = [pb.Store(target_id=node * 100 + 1, store_id=store_id)]
-        self.living.pop(node, None)
-        request = pb.RegisterRequest(
-            node_id=node, kind=pb.STORAGE, address=f"h{node}:1", incarnation=incarnation, stores=stores
-        )
-        while True:
-            try:
-                await self.manager.register(request)
-                break
-            except Unavailable:
-                await asyncio.sleep(0.01)  # its old incarnation is still in the chain
-        self.living[node] = incarnation
-
-    async def beat(self) -> None:
-        while True:
-            for node, incarnation in list(self.living.items()):
-                chain = self.chain()
-                serving = chain.state(node * 100 + 1) is PublicState.SERVING  # type: ignore[arg-type]
-                report = pb.TargetReport(
-                    target_id=node * 100 + 1,
-                    chain_version=chain.version,
-                    local_state=pb.LOCAL_UPTODATE if serving or node in self.complete else pb.LOCAL_ONLINE,
-                    store_id=self.store_id,
-                    generation=self.generations.get(node, 0),
-                )
-                await self.manager.heartbeat(
-                    pb.HeartbeatRequest(node_id=node, incarnation=incarnation, targets=[report])
-                )
-            await asyncio.sleep(0.02)
-
-
-def run(body: Callable[[Bench], Awaitable[None]]) -> None:
-    async def main() -> None:
-        engine = MemoryEngine()
-        manager = Manager(
-            engine,
-            Election(engine, "one", length_s=0.1, exclusive=True, clock=LOOP_CLOCK),
-            lease_s=0.3,
-            clock=LOOP_CLOCK,
-        )
-        running = asyncio.create_task(manager.run())
-        await manager.leading.wait()
-        await manager.init(PLAN)
-        bench = Bench(manager)
-        for node in (1, 2, 3):
-            await bench.register(node, 1)
-        beating = asyncio.create_task(bench.beat())
-        async with asyncio.timeout(20):
-            await body(bench)
-        await cancel_and_wait(beating, running)
-
-    run_virtual(main())
-
 
 SERVING, SYNCING, LASTSRV, OFFLINE = (
     PublicState.SERVING,
@@ -150,6 +73,35 @@ async def check_stalled(bench: Bench) -> None:
 
 def test_a_resync_that_gets_nothing_done_gives_way_to_another_one() -> None:
     run(check_stalled)
+
+
+async def check_failed_link(bench: Bench) -> None:
+    """R9: while the target that gives way holds a lease it stays in the chain."""
+    await asyncio.sleep(0.1)
+    assert [*bench.states()] == [1, 3, 2]
+    bench.unreachable[3] = pb.UnreachablePeer(node_id=2, unreachable_ms=299)
+    await asyncio.sleep(1.0)
+    assert bench.chain().version == 1, "the report has not stood for T"
+    bench.unreachable[3].unreachable_ms = 300
+    leased = 0.0
+    while bench.states()[2] is SERVING:
+        leased = bench.manager._failure_detector._last_contact.get(TargetId(201), leased)
+        await asyncio.sleep(0.001)
+    assert LOOP_CLOCK.monotonic() - leased >= 0.3
+    await asyncio.sleep(5.0)
+    assert bench.states() == {1: SERVING, 3: SERVING, 2: OFFLINE}
+    status = await bench.manager.get_status(pb.GetStatusRequest())
+    (failure,) = [t.failure for node in status.nodes for t in node.targets if t.target_id == 201]
+    assert "target 301 cannot reach it" in failure and "between nodes 3 and 2" in failure
+    assert status.link_removals == 1
+    assert [peer.node_id for node in status.nodes for peer in node.unreachable] == [2]
+    del bench.unreachable[3]
+    bench.complete.add(2)
+    await until(lambda: bench.states() == {1: SERVING, 2: SERVING, 3: SERVING})
+
+
+def test_a_target_that_its_predecessor_cannot_reach_gives_way() -> None:
+    run(check_failed_link)
 
 
 async def check_restart(bench: Bench) -> None:

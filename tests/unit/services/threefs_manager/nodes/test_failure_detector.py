@@ -63,10 +63,10 @@ def test_a_node_is_alive_from_its_heartbeat_until_it_was_silent_for_the_limit() 
     bench = Bench(SERVING)
     bench.heartbeat(1)
     bench.clock.advance(9.5)
-    status = bench.failure_detector.status(NODE, T)
+    status = bench.failure_detector.status(NODE, T, {})
     assert (status.alive, status.silent_ms, status.targets[0].target_id) == (True, 9500, 101)
     bench.clock.advance(0.5)
-    status = bench.failure_detector.status(NODE, T)
+    status = bench.failure_detector.status(NODE, T, {})
     assert (status.alive, status.silent_ms) == (False, 10_000)
     assert status.targets, "what it said last is still worth to know"
 
@@ -74,7 +74,7 @@ def test_a_node_is_alive_from_its_heartbeat_until_it_was_silent_for_the_limit() 
 def test_who_was_never_heard_of_is_silent_since_the_term_began() -> None:
     bench = Bench(SERVING)
     bench.clock.advance(3.0)
-    status = bench.failure_detector.status(NODE, T)
+    status = bench.failure_detector.status(NODE, T, {})
     assert (status.alive, status.silent_ms, status.node) == (False, 3000, NODE)
 
 
@@ -225,3 +225,54 @@ def test_r9_nobody_is_put_out_who_may_still_hold_a_lease(seed: int) -> None:
         if dice.below(300) == 0:
             bench.failure_detector = FailureDetector(bench.clock)
     assert put_out, "somebody was silent for long enough"
+
+
+def unreachable(bench: Bench) -> dict[int, dict[int, float]]:
+    return {
+        int(node): {int(peer): s for peer, s in peers.items()}
+        for node, peers in bench.failure_detector.unreachable_peers(T).items()
+    }
+
+
+def test_reports_of_unreachable_peers_are_of_living_nodes() -> None:
+    bench = Bench(SERVING, SERVING, SERVING)
+    for node in (1, 2, 3):
+        bench.heartbeat(node)
+    report = [pb.UnreachablePeer(node_id=2, unreachable_ms=1500), pb.UnreachablePeer(node_id=3, unreachable_ms=20_000)]
+    bench.failure_detector.on_unreachable(1, report)
+    assert unreachable(bench) == {1: {2: 1.5, 3: 20.0}}
+    bench.failure_detector.mark_dead(2, 7)
+    assert unreachable(bench) == {1: {3: 20.0}}, "a dead peer is no failed link"
+    bench.clock.advance(T - 1)
+    bench.heartbeat(3)
+    assert unreachable(bench) == {1: {3: 20.0}}
+    bench.clock.advance(1)
+    assert unreachable(bench) == {}, "nor does a dead node know anything"
+
+
+def test_a_new_process_is_not_unreachable_because_the_one_before_was() -> None:
+    bench = Bench(SERVING, SERVING, SERVING)
+    for node in (1, 2):
+        bench.heartbeat(node)
+    bench.failure_detector.on_unreachable(1, [pb.UnreachablePeer(node_id=2, unreachable_ms=20_000)])
+    bench.failure_detector.on_register(2, 7)
+    assert unreachable(bench) == {1: {2: 20.0}}, "the same registration again"
+    bench.failure_detector.on_register(2, 8)
+    assert unreachable(bench) == {}
+
+
+def test_a_target_whose_lease_is_withheld_is_silent_after_t() -> None:
+    """R9: it is put out only when its last lease has ended, and not at all if it gets one again before."""
+    bench = Bench(SERVING, SERVING, SERVING)
+    for node in (1, 2, 3):
+        assert bench.heartbeat(node)
+    bench.failure_detector.withhold_lease(bench.chain, TargetId(201))
+    bench.clock.advance(T - 1)
+    assert [bench.heartbeat(node) for node in (1, 2, 3)] == [True, False, True]
+    assert bench.known() == [LocalState.UPTODATE] * 3
+    bench.failure_detector.withhold_lease(bench.chain, None)
+    assert bench.heartbeat(2)
+    bench.failure_detector.withhold_lease(bench.chain, TargetId(201))
+    bench.clock.advance(T)
+    assert [bench.heartbeat(node) for node in (1, 2, 3)] == [True, False, True]
+    assert bench.known()[1] is LocalState.OFFLINE

@@ -2,12 +2,12 @@
 
 import pytest
 from threefs_manager.nodes.failure_detector import FailureDetector
-from threefs_manager.nodes.registry import check_incarnation
+from threefs_manager.nodes.registry import check_incarnation, check_reports
 from threefs_manager.service import Manager
 
 from tests.harness.clocks import SteppedClock
 from tests.unit.services.threefs_manager.test_service import PLAN, Bench, beating, meta, plan, run, storage, version_of
-from threefs.errors import NodeInUse, NotFound, StaleIncarnation, ThreefsError
+from threefs.errors import InvalidArgument, NodeInUse, NotFound, StaleIncarnation, ThreefsError
 from threefs.routing import EMPTY
 from threefs.wire import manager_pb2 as pb
 
@@ -169,3 +169,9 @@ def test_a_meta_service_may_start_again_where_it_was_but_nobody_else_takes_its_p
         assert (await manager.register(meta("h:1", 13))).node_id == node
 
     run(body)
+
+
+def test_a_node_cannot_report_more_unreachable_nodes_than_there_are() -> None:
+    request = pb.HeartbeatRequest(node_id=1, incarnation=8, unreachable=[pb.UnreachablePeer(node_id=2)])
+    with pytest.raises(InvalidArgument, match="cannot reach 1 nodes, and the cluster has 0"):
+        check_reports(request, EMPTY)
