@@ -152,6 +152,12 @@ class NoDataThere(ThreefsError):
     code, posix = 29, _errno.ENXIO
 
 
+class LayoutDiffers(ThreefsError):
+    """New files in the directory get another layout than this precreated file has."""
+
+    code, posix = 79, _errno.EINVAL
+
+
 class InvalidSettings(ThreefsError, ValueError):
     """The settings are not valid."""
 

@@ -91,11 +91,14 @@ async def _replace_atomically(fs: AsyncFileSystem, path: str) -> AsyncIterator[s
             await fs.unlink(temporary)
         name = temporary.rpartition("/")[2]
         if isinstance(error, ThreefsError) and name in error.message:  # the user knows only the final name
-            hint = (
-                f"; `threefs mkdir -p {parent}` makes its directory" if isinstance(error, NotFound) and parent else ""
-            )
+            hint = _missing_parent_hint(path) if isinstance(error, NotFound) else ""
             raise type(error)(error.message.replace(temporary, path).replace(name, path) + hint) from None
         raise
+
+
+def _missing_parent_hint(path: str) -> str:
+    parent = path.rpartition("/")[0]
+    return f"; `threefs mkdir -p {parent}` makes its directory" if parent else ""
 
 
 async def _put_symlink(fs: AsyncFileSystem, target: str, path: str, progress: CopyProgress) -> None:
@@ -107,11 +110,10 @@ async def _put_symlink(fs: AsyncFileSystem, target: str, path: str, progress: Co
 async def _put_small(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgress) -> None:
     with open(open_file(file.top, file.source), "rb", buffering=0) as local:
         content = local.read()
-    async with (
-        _replace_atomically(fs, file.destination) as temporary,
-        await fs.open(temporary, "xb", permissions=file.mode) as remote,
-    ):
-        await remote.write(content)
+    try:
+        await fs.write_file(file.destination, content, permissions=file.mode, replace=True)
+    except NotFound as error:
+        raise NotFound(error.message + _missing_parent_hint(file.destination)) from None
     progress(1, len(content))
 
 

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 from threefs import layout as layouts
-from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, Retry, StaleFence, ThreefsError
+from threefs.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    IsADirectory,
+    Retry,
+    StaleFence,
+    ThreefsError,
+)
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, modes, options, paths
@@ -21,6 +28,7 @@ from threefs_client.data import copy_range, reads
 from threefs_client.data.handles import Handle
 from threefs_client.data.hole_retry import HoleRetry
 from threefs_client.data.reads import ReadFile
+from threefs_client.data.whole_files import NewFile, WholeFileWriter
 from threefs_client.exit_flush import AsyncOpenFiles
 from threefs_client.metadata.namespace import NamespaceApi, checked_permissions, requested_layout
 from threefs_client.modes import Mode
@@ -414,10 +422,39 @@ class AsyncFileSystem(NamespaceApi):
         async with await self.open(path) as file:
             return await file.read()
 
-    async def write_file(self, path: Path, data: Any) -> None:
-        """Create or replace a file."""
-        async with await self.open(path, "wb") as file:
-            await file.write(data)
+    async def write_file(
+        self, path: Path, data: Any, *, permissions: int = 0o644, parents: bool = False, replace: bool = False
+    ) -> None:
+        """Write a whole file. All bytes are durable, and visible under the name, when it returns.
+
+        A new file appears whole, or not at all if this process dies. An existing file is written anew in place: it
+        keeps its permissions, its other names and its number. With `replace` the new file takes the name in one step
+        instead, so readers see either file whole. `parents` creates missing directories.
+        """
+        new = NewFile(path, byte_view(data), checked_permissions(permissions), parents, replace)
+        await self._whole_file_writer().write(new)
+
+    async def write_many(
+        self,
+        files: Iterable[tuple[Path, Any]],
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        replace: bool = False,
+    ) -> Sequence[ThreefsError | None]:
+        """Write (path, bytes) pairs as `write_file` does, in few requests and few commits. Returns None or the error of
+        each. The files are independent of each other and written in no particular order, so their paths must differ."""
+        checked_permissions(permissions)
+        new_files = [NewFile(path, byte_view(data), permissions, parents, replace) for path, data in files]
+        return await self._whole_file_writer().write_many(new_files)
+
+    def _whole_file_writer(self) -> WholeFileWriter:
+        request = pb.PublishRequest(uid=os.geteuid(), gid=os.getegid())
+        return WholeFileWriter(self.context, self.caller, request, self._write_in_place)
+
+    async def _write_in_place(self, new: NewFile) -> None:
+        async with await self.open(new.path, "wb", permissions=new.permissions, parents=new.parents) as file:
+            await file.write(new.data)
 
 
 def unwrap_file(key: Any) -> AsyncFile | None:

@@ -1,8 +1,9 @@
 """The connection of a process to a cluster: all parts that belong to one event loop and one client identity."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
 from threefs.cluster.routing_watcher import RoutingWatcher
@@ -13,15 +14,18 @@ from threefs.errors import NotAuthorised, ThreefsError
 from threefs.ids import ClientId
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
-from threefs.rpc.methods import CLOSE, RENEW_LEASE, REPORT_ATIME
+from threefs.rpc.methods import CLOSE, PRECREATE, RENEW_LEASE, REPORT_ATIME
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
 from threefs_client.data.reads import Reader
 from threefs_client.metadata.atime_reporter import AtimeReporter
 from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.metadata.lease import Lease
+from threefs_client.metadata.precreated import PrecreatedFiles
 from threefs_client.metadata.session_closer import SessionCloser
 from threefs_client.options import Options
+
+_GIVE_BACK_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,7 @@ class ClientContext:
     meta: MetaClient
     lease: Lease
     session_closer: SessionCloser
+    precreated: PrecreatedFiles
     atime_reporter: AtimeReporter
     clock: Clock
     random: Random
@@ -45,6 +50,7 @@ class ClientContext:
 
     async def close(self) -> None:
         await self.atime_reporter.close()
+        await self.precreated.close()
         await self.session_closer.close()
         await self.lease.close()
         await self.meta.close()
@@ -86,6 +92,7 @@ async def connect(
         peers, cluster, client, caller, attempt_timeout_s=options.attempt_timeout_s, clock=clock, random=random
     )
     lease = lease_of(client, meta, cluster, options.timeout_s, clock)
+    session_closer = session_closer_of(meta, lease, clock)
     return ClientContext(
         options=options,
         client=client,
@@ -96,7 +103,8 @@ async def connect(
         reader=Reader(peers, cluster, options, clock=clock, random=random),
         meta=meta,
         lease=lease,
-        session_closer=session_closer_of(meta, lease, clock),
+        session_closer=session_closer,
+        precreated=precreated_of(meta, lease, session_closer, options, clock=clock, random=random),
         atime_reporter=atime_reporter_of(meta, options, clock),
         clock=clock,
         random=random,
@@ -116,6 +124,19 @@ def session_closer_of(meta: MetaClient, lease: Lease, clock: Clock) -> SessionCl
         return meta.call(CLOSE, request, timeout_s=timeout_s, caller=caller)
 
     return SessionCloser(send, lease, clock=clock)
+
+
+def precreated_of(
+    meta: MetaClient, lease: Lease, session_closer: SessionCloser, options: Options, *, clock: Clock, random: Random
+) -> PrecreatedFiles:
+    def precreate(request: pb.PrecreateRequest, caller: pb.Caller | None) -> Awaitable[pb.PrecreateReply]:
+        request.mutation.CopyFrom(meta.mutation())
+        return meta.call(PRECREATE, request, timeout_s=options.timeout_s, caller=caller)
+
+    def close_all(requests: Sequence[pb.CloseRequest]) -> Awaitable[Sequence[Any]]:
+        return meta.send_changes([(CLOSE, request) for request in requests], timeout_s=_GIVE_BACK_TIMEOUT_S)
+
+    return PrecreatedFiles(precreate, close_all, lease, session_closer, clock=clock, random=random)
 
 
 def atime_reporter_of(meta: MetaClient, options: Options, clock: Clock) -> AtimeReporter:

@@ -6,8 +6,10 @@ connection waits here for that.
 """
 
 import asyncio
+import contextlib
+import io
 import weakref
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -18,12 +20,14 @@ _LOG = LibraryLogger(__name__)
 
 
 class Closable(Protocol):
-    """A file, or a text wrapper around one."""
+    """A blocking file."""
 
     @property
     def name(self) -> Any: ...
 
-    def close(self) -> None: ...
+    def closing(self, locks: contextlib.ExitStack) -> Coroutine[Any, Any, None] | None:
+        """The work of closing it, for the loop thread; None: it is closed. Until `locks` ends, no other thread uses
+        it."""
 
 
 class AsyncClosable(Protocol):
@@ -58,25 +62,40 @@ class OpenFiles:
     alone."""
 
     def __init__(self) -> None:
-        self._files: _Living[Closable] = _Living()
+        self._files: _Living[Closable | io.TextIOWrapper] = _Living()
         self._generation = loop_thread.generation()
         _ALL_OPEN_FILES.add(self)
 
-    def add(self, file: Closable) -> None:
+    def add(self, file: Closable | io.TextIOWrapper) -> None:
         self._files.add(file)
 
     def close_all(self) -> Exception | None:
-        """Close them all. Returns the first error, after all have been tried."""
+        """Close them all at the same time, because the end of a program waits only for a while. Returns the first
+        error, after all have been tried."""
         if self._generation != loop_thread.generation():
             return None
-        first: Exception | None = None
-        for file in self._files.list():
+        names: list[Any] = []
+        works: list[Coroutine[Any, Any, None]] = []
+        errors: list[Exception | None] = []
+        with contextlib.ExitStack() as locks:
+            for file in self._files.list():
+                try:
+                    if isinstance(file, io.TextIOWrapper):
+                        file.flush()
+                    raw: Any = getattr(file, "buffer", file)
+                    work = raw.closing(locks)
+                except Exception as error:
+                    errors.append(_logged(file.name, error))
+                    continue
+                if work is not None:
+                    names.append(file.name)
+                    works.append(work)
             try:
-                file.close()
-            except Exception as error:
-                first = first or error
-                _LOG.warning("a file that was left open could not be closed", file=file.name, error=str(error))
-        return first
+                if works:
+                    errors += loop_thread.run(_close_together(names, works))
+            except Exception as error:  # the program has waited long enough
+                errors += [_logged(name, error) for name in names]
+        return next((error for error in errors if error is not None), None)
 
 
 class AsyncOpenFiles:
@@ -108,16 +127,29 @@ class AsyncOpenFiles:
             await self._close_all()
 
     async def _close_all(self) -> None:
-        first: Exception | None = None
-        for file in list(self._files):
-            try:
-                async with asyncio.timeout(loop_thread.EXIT_S):
-                    await file.close()
-            except Exception as error:
-                first = first or error
-                _LOG.warning("a file that was left open could not be closed", file=file.name, error=str(error))
-        if first is not None:
-            raise first
+        files = list(self._files)
+        for error in await _close_together([file.name for file in files], [file.close() for file in files]):
+            if error is not None:
+                raise error
+
+
+async def _close_together(names: Sequence[Any], works: Sequence[Coroutine[Any, Any, None]]) -> list[Exception | None]:
+    """Returns None or the error of each file."""
+
+    async def close(name: Any, work: Coroutine[Any, Any, None]) -> Exception | None:
+        try:
+            async with asyncio.timeout(loop_thread.EXIT_S):
+                await work
+        except Exception as error:
+            return _logged(name, error)
+        return None
+
+    return await asyncio.gather(*map(close, names, works))
+
+
+def _logged(name: Any, error: Exception) -> Exception:
+    _LOG.warning("a file that was left open could not be closed", file=name, error=str(error))
+    return error
 
 
 def _close_all() -> None:

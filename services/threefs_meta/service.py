@@ -22,6 +22,8 @@ from threefs_meta.ops.lock import lock, query_lock
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.mknod import mknod
 from threefs_meta.ops.open import open_inode
+from threefs_meta.ops.precreate import precreate
+from threefs_meta.ops.publish import publish
 from threefs_meta.ops.quota import list_quotas, set_quota, show_quota
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
@@ -64,6 +66,8 @@ _QUICK = frozenset(
         methods.RESERVE,
         methods.DELEGATE,
         methods.RETURN_DELEGATION,
+        methods.PRECREATE,
+        methods.PUBLISH,
     )
 )
 
@@ -139,3 +143,5 @@ def bind(server: Serves, context: Context) -> None:
     add(methods.STATISTICS, statistics)
     add(methods.DELEGATE, delegate)
     add(methods.RETURN_DELEGATION, return_delegation)
+    add(methods.PRECREATE, precreate, lambda request: request.count)
+    add(methods.PUBLISH, publish)

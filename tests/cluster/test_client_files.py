@@ -51,6 +51,28 @@ def place(fs: FileSystem) -> str:
     return path
 
 
+@pytest.mark.parametrize("size", [0, 4096, 64 * KIB + 1, 5 * MIB + 3])
+def test_whole_files(fs: FileSystem, place: str, size: int) -> None:
+    """Of another layout than the files before them, new or not, by a user or by root."""
+    content = content_of(size)
+    fs.write_file(f"{place}/deep/er/a", content, permissions=0o600, parents=True)
+    made = fs.stat(f"{place}/deep/er/a")
+    assert (made.length, made.mode & 0o7777) == (size, 0o600)
+    fs.write_file(f"{place}/deep/er/a", content[::-1])
+    fs.write_file(f"{place}/b", content, replace=True)
+    assert fs.read_file(f"{place}/deep/er/a") == content[::-1] and fs.stat(f"{place}/deep/er/a").inode == made.inode
+    errors = fs.write_many([(f"{place}/{name}", content[:100]) for name in ("b", "c", "none/d")], replace=True)
+    assert errors[:2] == [None, None] and isinstance(errors[2], NotFound)
+    assert fs.read_file(f"{place}/b") == fs.read_file(f"{place}/c") == content[:100]
+    fs.chmod(place, 0o755)
+    user = fs.acting_as(1000, 1000)
+    with pytest.raises(AccessDenied):
+        user.write_file(f"{place}/e", content)
+    fs.chmod(place, 0o777)
+    user.write_file(f"{place}/e", content)
+    assert user.stat(f"{place}/e").uid == 1000 and user.read_file(f"{place}/e") == content
+
+
 @pytest.mark.parametrize("size", [0, 1, 4095, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 300 * KIB + 7, 5 * MIB + 3])
 def test_files_of_odd_sizes(fs: FileSystem, place: str, size: int) -> None:
     content = content_of(size)

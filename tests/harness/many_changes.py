@@ -3,7 +3,7 @@
 from threefs_meta.batch.engine import run_batch
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import CLIENT, MetaBench, at
+from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import DirectoryTimes
@@ -23,6 +23,12 @@ def rename_of(
     request = pb.RenameRequest(source=at(source), destination=at(destination), no_replace=no_replace)
     request.exchange, request.whiteout = exchange, whiteout
     return pb.Change(rename=request)
+
+
+def publish_of(inode: pb.Inode, path: str, length: int = 0) -> pb.Change:
+    return pb.Change(
+        publish=pb.PublishRequest(inode=inode.inode, session=SESSION, place=at(path), mode=0o644, length=length)
+    )
 
 
 async def answered(fs: MetaBench, request: pb.BatchRequest) -> pb.BatchReply:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from threefs_client import credentials
-from threefs_client.context import ClientContext, atime_reporter_of, lease_of, session_closer_of
+from threefs_client.context import ClientContext, atime_reporter_of, lease_of, precreated_of, session_closer_of
 from threefs_client.data.reads import Reader
 from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.options import Options
@@ -36,6 +36,9 @@ class MemoryMeta:
         self.chunk_bytes = chunk_bytes
         self.files: dict[bytes, pb.Inode] = {}
         self.sessions: set[bytes] = set()
+        self.nameless: dict[tuple[int, bytes], pb.Inode] = {}  # precreated, by number and session
+        self.precreated = 0  # so far
+        self.refusals: list[ThreefsError] = []  # of publications, each used up by one
         self.held: set[int] = set()  # open for reading, as reported
         self.accessed: list[int] = []  # files that were read, as reported
         self.lease = 1
@@ -76,6 +79,34 @@ class MemoryMeta:
         self.sessions.add(request.session)
         return pb.CreateReply(inode=self.files[path], created=True, lease=self.lease, over_quota=self.over_quota)
 
+    async def _precreate(self, request: pb.PrecreateRequest) -> pb.PrecreateReply:
+        layout = pb.Layout(chunk_bytes=self.chunk_bytes, table_id=1, stripe=2)
+        reply = pb.PrecreateReply(lease=self.lease)
+        for _ in range(request.count):
+            self.precreated += 1
+            inode = pb.Inode(inode=1_000_000 + self.precreated, type=pb.FILE, unnamed=True, layout=layout)
+            self.nameless[inode.inode, request.session] = inode
+            reply.inodes.append(inode)
+        return reply
+
+    async def _publish(self, request: pb.PublishRequest) -> pb.InodeReply:
+        if self.refusals:
+            refusal = self.refusals.pop(0)
+            if isinstance(refusal, SessionLost):
+                del self.nameless[request.inode, request.session]
+            raise refusal
+        inode = self.nameless.get((request.inode, request.session))
+        if inode is None:
+            raise SessionLost("it has ended")
+        path = request.place.path.strip(b"/")
+        if path in self.files and not request.replace:
+            raise AlreadyExists
+        del self.nameless[request.inode, request.session]
+        inode.unnamed, inode.nlink = False, 1
+        inode.mode, inode.length = request.mode, request.length
+        self.files[path] = inode
+        return pb.InodeReply(inode=inode)
+
     async def _open(self, request: pb.OpenRequest) -> pb.OpenReply:
         inode = self._at(request.place)
         if request.session:
@@ -96,6 +127,8 @@ class MemoryMeta:
         return pb.InodeReply(inode=inode, over_quota=self.over_quota)
 
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
+        if self.nameless.pop((request.inode, request.session), None) is not None:
+            return pb.InodeReply()
         if request.session not in self.sessions:
             raise SessionLost("it has ended")
         self.sessions.remove(request.session)
@@ -114,6 +147,8 @@ class MemoryMeta:
                     reply.results.add(create=await self._create(change.create))
                 elif kind == "close":
                     reply.results.add(file=await self._close(change.close))
+                elif kind == "publish":
+                    reply.results.add(file=await self._publish(change.publish))
                 else:
                     reply.results.add(file=await self._sync(change.sync))
             except ThreefsError as error:
@@ -264,6 +299,7 @@ class MemoryFiles:
             clock=LOOP_CLOCK,
         )
         lease = lease_of(client, meta, cast(Any, self.cluster), self.options.timeout_s, LOOP_CLOCK)
+        session_closer = session_closer_of(meta, lease, LOOP_CLOCK)
         self.context = ClientContext(
             options=self.options,
             client=client,
@@ -274,7 +310,8 @@ class MemoryFiles:
             reader=Reader(self.peers, self.cluster, self.options, clock=LOOP_CLOCK),
             meta=meta,
             lease=lease,
-            session_closer=session_closer_of(meta, lease, LOOP_CLOCK),
+            session_closer=session_closer,
+            precreated=precreated_of(meta, lease, session_closer, self.options, clock=LOOP_CLOCK, random=RANDOM),
             atime_reporter=atime_reporter_of(meta, self.options, LOOP_CLOCK),
             clock=LOOP_CLOCK,
             random=RANDOM,

@@ -17,6 +17,8 @@ from threefs_meta.ops.list import list_entries
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.mknod import mknod
 from threefs_meta.ops.open import open_inode
+from threefs_meta.ops.precreate import precreate
+from threefs_meta.ops.publish import publish
 from threefs_meta.ops.quota import set_quota, show_quota
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
@@ -175,6 +177,38 @@ class MetaBench:
             attempted_end=attempted_end,
         )
         return (await close(self.context, request)).inode
+
+    async def precreate(self, path: str, count: int = 1, session: bytes = SESSION) -> list[pb.Inode]:
+        request = pb.PrecreateRequest(
+            caller=self.caller, mutation=self.mutation(), place=at(path), count=count, session=session
+        )
+        return list((await precreate(self.context, request)).inodes)
+
+    async def publish(
+        self,
+        inode: pb.Inode,
+        path: str,
+        *,
+        length: int = 0,
+        session: bytes = SESSION,
+        mode: int = 0o644,
+        umask: int = 0,
+        replace: bool = False,
+        parents: bool = False,
+    ) -> pb.Inode:
+        request = pb.PublishRequest(
+            caller=self.caller,
+            mutation=self.mutation(),
+            inode=inode.inode,
+            session=session,
+            place=at(path),
+            length=length,
+            mode=mode,
+            umask=umask,
+            replace=replace,
+            parents=parents,
+        )
+        return (await publish(self.context, request)).inode
 
     async def set_quota(
         self,

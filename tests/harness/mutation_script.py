@@ -51,6 +51,7 @@ class Script:
         await self._names()
         await self._open_file()
         await self._attributes()
+        await self._whole_files()
         await self._batch()
 
     async def _names(self) -> None:
@@ -93,6 +94,14 @@ class Script:
         await self._do(methods.SET_QUOTA, place=at("directory"), limit_inodes=10)
         await self._do(methods.SET_TRASH, place=at("directory"), trash_s=3600)
         await self._do(methods.FSCK_RECHECK, repair=True, subjects=[pb.FsckSubject(inode=1)])
+
+    async def _whole_files(self) -> None:
+        made = await self._do(methods.PRECREATE, place=self._at("whole"), count=2, session=_FIRST)
+        for inode, name in zip(made.inodes, ("whole", "removed"), strict=True):
+            await self._do(
+                methods.PUBLISH, inode=inode.inode, session=_FIRST, place=self._at(name), mode=0o644, length=7
+            )
+        await self._do(methods.REMOVE, place=self._at("removed"))
 
     async def _batch(self) -> None:
         """The last one is no such thing any more when it is asked for again."""

@@ -20,7 +20,9 @@ _HOLE_BYTES = 3000
 class Files:
     """One client, begun once and stopped once."""
 
-    def __init__(self, world: World, host: str, pause_s: float, most_bytes: int) -> None:
+    def __init__(self, world: World, host: str, pause_s: float, most_bytes: int, *, whole: bool = False) -> None:
+        """With `whole`, half of the files are written whole, in one call. Not where metadata is restored: the number
+        of such a file is known only when it has its name, and after a restore each number is looked up."""
         self.errors: list[str] = []
         self.operations = 0
         self._world = world
@@ -35,6 +37,8 @@ class Files:
         self._forgiven = 0  # the restore after which it has lost what it had open
         self._tops: list[str] = []  # directories that it began with
         self._dice = SeededRandom(world.seed, "files", host)
+        self._whole = whole
+        self._whole_dice = SeededRandom(world.seed, "whole files", host)
 
     def begin(self) -> None:
         process = self._world.processes[self._host] = Process(self._world.loop, self._host, self._host)
@@ -134,6 +138,9 @@ class Files:
         kind = dice.below(5)
         if name not in known or kind == 0:
             content = dice.token(1 + dice.below(self._most_bytes))
+            if self._whole and self._whole_dice.chance(0.5):
+                await self._write_whole(fs, top, name, content)
+                return
             async with await fs.open(f"{top}/{name}", "wb", chunk_bytes=_CHUNK_BYTES) as file:
                 self._ever.setdefault(int(file.handle.inode), []).append(content)
                 await file.write(content)
@@ -151,6 +158,19 @@ class Files:
         else:
             await fs.unlink(f"{top}/{name}")
             del known[name]
+
+    async def _write_whole(self, fs: AsyncFileSystem, top: str, name: str, content: bytes) -> None:
+        """By itself, or together with a new one that takes the name of another file."""
+        other = f"f{self._whole_dice.below(_NAMES)}"
+        replace = self._whole_dice.chance(0.5)
+        if other == name or self._whole_dice.chance(0.5):
+            await fs.write_file(f"{top}/{name}", content, replace=replace)
+        else:
+            for error in await fs.write_many(((f"{top}/{each}", content) for each in (name, other)), replace=replace):
+                if error is not None:
+                    raise error
+            self._known[other] = content
+        self._known[name] = content
 
     async def _read(self, fs: AsyncFileSystem, path: str, content: bytes) -> None:
         async with await fs.open(path, "rb") as file:

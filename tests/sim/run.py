@@ -126,7 +126,7 @@ def _configure_logs(world: World | None) -> None:
 async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None) -> None:
     await world.begin()
     faults, workload = Faults(world), Workload(world, load)
-    files = Files(world, world.file_hosts[0], load.files_pause_s, load.files_bytes)
+    files = Files(world, world.file_hosts[0], load.files_pause_s, load.files_bytes, whole=not load.stores)
     lockers = Lockers(world, load.files_pause_s)
     for begun in (workload, files, lockers):
         begun.begin()

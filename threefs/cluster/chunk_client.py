@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import starmap
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from threefs.background import cancel_and_wait
 from threefs.backoff import Backoff
@@ -315,6 +315,13 @@ class ChunkClient:
         Changes of one chunk are made in the order given, all others in any order. All of them have come to an end when
         this returns or raises the first error, in the order of `updates`.
         """
+        outcomes = await self.apply_each(updates, timeout_s=timeout_s)
+        if errors := [outcome for outcome in outcomes if isinstance(outcome, ThreefsError)]:
+            raise errors[0]
+        return cast(list[Applied], outcomes)
+
+    async def apply_each(self, updates: Sequence[ChunkUpdate], *, timeout_s: float) -> list[Applied | ThreefsError]:
+        """The same, with the result or the error of each change."""
         deadline = self._clock.monotonic() + timeout_s
         rows = [_Row(update) for update in updates]
         waiting = rows
@@ -328,7 +335,8 @@ class ChunkClient:
                 await self._send_until_done(locked, deadline)
             finally:
                 self._unlock_chunks(locked)
-        return [_result(row) for row in rows]
+        assert all(row.error or row.applied for row in rows), "a row without error was applied"
+        return [row.error or cast(Applied, row.applied) for row in rows]
 
     def _lock_chunks(self, rows: list[_Row]) -> tuple[list[_Row], list[_Row]]:
         """Split into rows whose chunk is now ours, and the others. Nobody waits while holding, so no deadlock."""
@@ -490,10 +498,3 @@ def _list_request(inode: int, first: int) -> Callable[[int, int], storage_pb2.Li
         )
 
     return request
-
-
-def _result(row: _Row) -> Applied:
-    if row.error is not None:
-        raise row.error
-    assert row.applied is not None, "a row without error was applied"
-    return row.applied

@@ -96,6 +96,8 @@ RESERVE = _method(_F, "Meta", "Reserve", _F.ReserveRequest, _F.ReserveReply)
 QUERY_LOCK = _method(_F, "Meta", "QueryLock", _F.QueryLockRequest, _F.QueryLockReply)
 DELEGATE = _method(_F, "Meta", "Delegate", _F.DelegateRequest, _F.DelegateReply)
 RETURN_DELEGATION = _method(_F, "Meta", "ReturnDelegation", _F.ReturnDelegationRequest, _F.ReturnDelegationReply)
+PRECREATE = _method(_F, "Meta", "Precreate", _F.PrecreateRequest, _F.PrecreateReply)
+PUBLISH = _method(_F, "Meta", "Publish", _F.PublishRequest, _F.InodeReply)
 
 READ = _method(_S, "Storage", "Read", _S.ReadRequest, _S.ReadReply, _DATA)
 WRITE = _method(_S, "Storage", "Write", _S.WriteRequest, _S.WriteReply, _DATA)

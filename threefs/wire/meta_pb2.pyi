@@ -347,6 +347,56 @@ class CreateReply(_message.Message):
     recalled: int
     def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ..., delegation: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
 
+class PrecreateRequest(_message.Message):
+    __slots__ = ("mutation", "place", "count", "session", "caller")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    place: Place
+    count: int
+    session: bytes
+    caller: Caller
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., count: _Optional[int] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+
+class PrecreateReply(_message.Message):
+    __slots__ = ("inodes", "lease")
+    INODES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    inodes: _containers.RepeatedCompositeFieldContainer[Inode]
+    lease: int
+    def __init__(self, inodes: _Optional[_Iterable[_Union[Inode, _Mapping]]] = ..., lease: _Optional[int] = ...) -> None: ...
+
+class PublishRequest(_message.Message):
+    __slots__ = ("mutation", "inode", "session", "place", "mode", "uid", "gid", "length", "replace", "parents", "caller", "umask")
+    MUTATION_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    PLACE_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GID_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    UMASK_FIELD_NUMBER: _ClassVar[int]
+    mutation: Mutation
+    inode: int
+    session: bytes
+    place: Place
+    mode: int
+    uid: int
+    gid: int
+    length: int
+    replace: bool
+    parents: bool
+    caller: Caller
+    umask: int
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., length: _Optional[int] = ..., replace: _Optional[bool] = ..., parents: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ...) -> None: ...
+
 class OpenRequest(_message.Message):
     __slots__ = ("mutation", "place", "session", "truncate", "caller", "access")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
@@ -636,18 +686,20 @@ class BatchRequest(_message.Message):
     def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Change(_message.Message):
-    __slots__ = ("create", "remove", "close", "sync", "rename")
+    __slots__ = ("create", "remove", "close", "sync", "publish", "rename")
     CREATE_FIELD_NUMBER: _ClassVar[int]
     REMOVE_FIELD_NUMBER: _ClassVar[int]
     CLOSE_FIELD_NUMBER: _ClassVar[int]
     SYNC_FIELD_NUMBER: _ClassVar[int]
+    PUBLISH_FIELD_NUMBER: _ClassVar[int]
     RENAME_FIELD_NUMBER: _ClassVar[int]
     create: CreateRequest
     remove: RemoveRequest
     close: CloseRequest
     sync: SyncRequest
+    publish: PublishRequest
     rename: RenameRequest
-    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ..., close: _Optional[_Union[CloseRequest, _Mapping]] = ..., sync: _Optional[_Union[SyncRequest, _Mapping]] = ..., rename: _Optional[_Union[RenameRequest, _Mapping]] = ...) -> None: ...
+    def __init__(self, create: _Optional[_Union[CreateRequest, _Mapping]] = ..., remove: _Optional[_Union[RemoveRequest, _Mapping]] = ..., close: _Optional[_Union[CloseRequest, _Mapping]] = ..., sync: _Optional[_Union[SyncRequest, _Mapping]] = ..., publish: _Optional[_Union[PublishRequest, _Mapping]] = ..., rename: _Optional[_Union[RenameRequest, _Mapping]] = ...) -> None: ...
 
 class BatchReply(_message.Message):
     __slots__ = ("results",)

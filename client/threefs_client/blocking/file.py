@@ -1,5 +1,6 @@
 """The blocking file object: a standard raw stream that also buffers, safe to use from several threads."""
 
+import contextlib
 import io
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -129,6 +130,15 @@ class File(io.RawIOBase):
                 self._filesystem._submit(file.close())
         else:
             self._run(file.close())
+
+    def closing(self, locks: contextlib.ExitStack) -> Coroutine[Any, Any, None] | None:
+        """The work of `close`, to be run on the loop thread together with that of other files; None: it is closed.
+        Other threads wait until `locks` ends."""
+        if self._file.closed:
+            return None
+        file = self._async()
+        locks.enter_context(self._lock)
+        return file.close()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("an open file cannot be pickled: pickle the file system and the path")

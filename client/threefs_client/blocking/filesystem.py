@@ -155,7 +155,7 @@ class FileSystem:
         if failure is not None:
             raise failure
 
-    def _track(self, file: Closable) -> None:
+    def _track(self, file: Closable | io.TextIOWrapper) -> None:
         """A file is open for writing. It is closed when this object is closed, or when the program ends."""
         if self._base is not None:
             self._base._track(file)
@@ -276,6 +276,7 @@ class FileSystem:
 
     create_many = blocking(AsyncFileSystem.create_many)
     remove_many = blocking(AsyncFileSystem.remove_many)
+    write_many = blocking(AsyncFileSystem.write_many)
 
     # ---- reading the namespace ----
 

@@ -67,7 +67,11 @@ class Handle:
         try:
             return await self.context.meta.call(method, request, timeout_s=timeout_s, caller=self.caller)
         except ThreefsError as error:
-            raise paths.with_file_name(error, self.inode, self.name) from None
+            raise self.named(error) from None
+
+    def named(self, error: ThreefsError) -> ThreefsError:
+        """The error as the user understands it."""
+        return paths.with_file_name(error, self.inode, self.name)
 
     @property
     def length(self) -> int:
@@ -103,7 +107,7 @@ class Handle:
         try:
             return await HoleRetry(self.context, self.file, self._session).read(offset, view[:wanted])
         except ThreefsError as error:
-            raise paths.with_file_name(error, self.inode, self.name) from None
+            raise self.named(error) from None
 
     async def refresh(self) -> None:
         """Ask the meta service for the length."""
@@ -151,7 +155,7 @@ class Handle:
             except StaleFence:
                 await self.follow_fence(sent)
             except ThreefsError as error:
-                raise paths.with_file_name(error, self.inode, self.name) from None
+                raise self.named(error) from None
         name = self.name or f"inode {self.inode}"
         raise Unavailable(
             f"{name} was not written: other clients lost a lock on it during each of {_MAX_FENCE_RETRIES} attempts; "

@@ -37,6 +37,7 @@ _CHANGES = {
     methods.RENAME: ("rename", "file"),
     methods.CLOSE: ("close", "file"),
     methods.SYNC: ("sync", "file"),
+    methods.PUBLISH: ("publish", "file"),
 }
 #: Methods whose calls may share a message.
 SHARED = frozenset((methods.STAT, methods.LOOKUP, *_CHANGES))
@@ -60,7 +61,11 @@ def key_of(method: Method[Any, Any], request: Any, caller: pb.Caller | None, tim
         changes, follow = True, False
     else:
         return None
-    return Key(changes, follow, b"" if caller is None else b"c" + caller.SerializeToString(), timeout_s)
+    return Key(changes, follow, caller_key(caller), timeout_s)
+
+
+def caller_key(caller: pb.Caller | None) -> bytes:
+    return b"" if caller is None else b"c" + caller.SerializeToString()
 
 
 def _goes_alone(method: Method[Any, Any], request: Any) -> bool:

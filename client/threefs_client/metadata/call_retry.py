@@ -22,7 +22,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.wait_log import WaitLog
 from threefs.wire import meta_pb2 as pb
-from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Single, key_of, send_batch
+from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Single, caller_key, key_of, send_batch
 from threefs_client.metadata.coalescer import Coalescer
 from threefs_client.metadata.service_failover import Connection, Connections, ServiceFailover
 
@@ -95,12 +95,14 @@ class MetaClient:
         found: Rep = reply
         return found
 
-    async def send_changes(self, changes: list[Single], *, timeout_s: float) -> list[Any]:
+    async def send_changes(
+        self, changes: list[Single], *, timeout_s: float, caller: pb.Caller | None = None
+    ) -> list[Any]:
         """Send changes in one message. Returns the reply of each, or its error."""
-        outcomes = await send_batch(self, Key(True, False, b"", timeout_s), changes)
+        outcomes = await send_batch(self, Key(True, False, caller_key(caller), timeout_s), changes)
         for number, (method, request) in enumerate(changes):
             if outcomes[number] is RETRY_ALONE:
-                outcomes[number] = await self.send(method, request, timeout_s=timeout_s)
+                outcomes[number] = await self.send(method, request, timeout_s=timeout_s, caller=caller)
         return outcomes
 
     async def send(

@@ -24,6 +24,7 @@ _CLOSE_TIMEOUT_S = 2.0
 
 _LOG = LibraryLogger(__name__)
 
+_Key = tuple[int, bytes]
 Send = Callable[[pb.CloseRequest, pb.Caller | None, float], Awaitable[pb.InodeReply]]
 
 
@@ -35,8 +36,8 @@ class SessionCloser:
         self._send = send
         self._lease = lease
         self._clock = clock
-        # session -> (request, caller, number of the lease)
-        self._unfinished = BoundedDict[bytes, tuple[pb.CloseRequest, pb.Caller | None, int]](MAX_UNFINISHED)
+        # (inode, session) -> (request, caller, number of the lease); precreated files may share a session
+        self._unfinished = BoundedDict[_Key, tuple[pb.CloseRequest, pb.Caller | None, int]](MAX_UNFINISHED)
         self._background = BackgroundTasks()
         self._task: asyncio.Task[None] | None = None
 
@@ -49,11 +50,11 @@ class SessionCloser:
         if isinstance(error, SessionLost | NotFound):
             self._lease.release()
             return
-        evicted = self._unfinished.put(request.session, (request, caller, lease))
+        evicted = self._unfinished.put((request.inode, request.session), (request, caller, lease))
         if evicted is not None:
             _LOG.warning(
                 "a write session stays open until the lease expires: too many could not be closed",
-                session=evicted[0].hex(),
+                inode=evicted[0][0],
             )
             self._lease.release()
         if self._task is None or self._task.done():
@@ -88,7 +89,7 @@ class SessionCloser:
 
     async def _try_all(self, timeout_s: float) -> None:
         """Close one after the other. The first one that is not answered ends the round."""
-        for session, (request, caller, lease) in list(self._unfinished.items()):
+        for key, (request, caller, lease) in list(self._unfinished.items()):
             if lease >= self._lease.number:  # else the session has ended with its lease
                 try:
                     await self._send(request, caller, timeout_s)
@@ -99,10 +100,10 @@ class SessionCloser:
                     return
                 except Exception:
                     _LOG.exception("a write session could not be closed", inode=request.inode)
-            self._forget(session)
+            self._forget(key)
 
-    def _forget(self, session: bytes) -> None:
-        if self._unfinished.pop(session, None) is not None:
+    def _forget(self, key: _Key) -> None:
+        if self._unfinished.pop(key, None) is not None:
             self._lease.release()
 
     async def close(self) -> None:
@@ -113,5 +114,5 @@ class SessionCloser:
                 await self._try_all(_CLOSE_TIMEOUT_S)
         except TimeoutError:
             pass
-        for session in list(self._unfinished):
-            self._forget(session)
+        for key in list(self._unfinished):
+            self._forget(key)

@@ -38,6 +38,7 @@ from threefs_meta.lease import delegation_recall
 from threefs_meta.lease.delegation import Creator, DelegationHeld
 from threefs_meta.ops.close import close_batch, close_transaction
 from threefs_meta.ops.create import create_batch, create_transaction
+from threefs_meta.ops.publish import publish_transaction
 from threefs_meta.ops.remove import remove_batch, remove_transaction
 from threefs_meta.ops.rename import rename_transaction
 from threefs_meta.ops.sync import sync_transaction
@@ -54,7 +55,8 @@ _YIELD_EVERY = 64  # changes between two chances for other calls
 _MAX_MESSAGE_CHARS = 1024
 #: Tags of BatchReply.results and of Changed.request, then of the reply in Changed, as protobuf writes them.
 _RESULT_TAG, _REQUEST_TAG = b"\x0a", b"\x20"
-_REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a", "rename": b"\x32", "close": b"\x32", "sync": b"\x32"}
+_FILE_TAG = b"\x32"
+_REPLY_TAGS = {"create": b"\x1a", "remove": b"\x3a"} | dict.fromkeys(("rename", "close", "sync", "publish"), _FILE_TAG)
 
 Reply = PreencodedReply[pb.CreateReply] | pb.RemoveReply | pb.InodeReply
 Work = Callable[[Namespace], Awaitable[Reply | NeedsChunkIo]]
@@ -270,13 +272,17 @@ class _BatchTransaction:
                 return close_transaction(context, change.close, actor)
             case "sync":
                 return sync_transaction(context, change.sync, actor)
-        raise InvalidArgument("a change is a create, remove, rename, close or sync")
+            case "publish":
+                return publish_transaction(context, change.publish, actor, batch.client)
+        raise InvalidArgument("a change is a create, remove, rename, close, sync or publish")
 
     def _expected_places(self, number: int) -> tuple[pb.Place, ...]:
         """Where the client expects a new name."""
         change = self._batch.changes[number]
         if self._batch.kinds[number] == "rename":
             return change.rename.source, change.rename.destination
+        if self._batch.kinds[number] == "publish":
+            return (change.publish.place,)
         return (change.create.place,)
 
     def store_results(self) -> None:

@@ -25,6 +25,9 @@ async def prefetch(ns: Namespace, actor: Credentials, changes: Sequence[pb.Chang
             inode_rows += [keys.inode(change.close.inode), keys.session(change.close.inode, change.close.session)]
         elif kind == "sync":
             inode_rows.append(keys.inode(change.sync.inode))
+        elif kind == "publish":
+            publish = change.publish
+            inode_rows += [keys.inode(publish.inode), keys.session(publish.inode, publish.session)]
         for place in _places_of(change):
             above, _, name = place.path.rpartition(b"/")
             if (place.base, above) not in tried:
@@ -45,6 +48,8 @@ def _places_of(change: pb.Change) -> Sequence[pb.Place]:
             return (change.create.place,)
         case "remove":
             return (change.remove.place,)
+        case "publish":
+            return (change.publish.place,)
         case "rename":
             return change.rename.source, change.rename.destination
     return ()

@@ -14,6 +14,9 @@ from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, not_found
 from threefs_meta.store.namespace import Namespace
 
+_PARENTS_MODE = 0o755
+_MAKER_ACCESS = 0o300  # the maker of directories must be able to write and search them
+
 
 @dataclass(frozen=True, slots=True)
 class InodeSpec:
@@ -25,8 +28,9 @@ class InodeSpec:
     umask: int = 0
 
 
-async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.Inode:
-    """An inode that belongs to its maker; in a set-group-id directory its group is that of the directory."""
+async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec, *, number: int = 0) -> pb.Inode:
+    """An inode that belongs to its maker; in a set-group-id directory its group is that of the directory. `number` is
+    given if it was allocated before."""
     now_ns = context.clock.wall_ns()
     inherits = parent.HasField("default_acl") and spec.kind != pb.SYMLINK
     maker, mode, gid = spec.maker, spec.mode, spec.maker.gid
@@ -40,7 +44,7 @@ async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.I
             mode &= ~stat.S_ISGID  # otherwise everybody could make programs that run as this group
     assert not mode & ~permissions.MAX_MODE, "the mode of a request was checked"
     inode = pb.Inode(
-        inode=await context.allocator.allocate(),
+        inode=number or await context.allocator.allocate(),
         type=spec.kind,
         mode=mode,
         uid=maker.uid,
@@ -54,6 +58,11 @@ async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec) -> pb.I
     if inherits:
         acls.inherit(inode, parent, mode)
     return inode
+
+
+def parents_spec(maker: Credentials, umask: int) -> InodeSpec:
+    """Of directories that are made because something below them is."""
+    return InodeSpec(pb.DIRECTORY, maker, _PARENTS_MODE, umask & ~_MAKER_ACCESS)
 
 
 async def add_directory(context: Context, ns: Namespace, resolved: Resolution, spec: InodeSpec) -> pb.Inode:

@@ -14,6 +14,8 @@ DEFAULT_TABLE = TableId(1)
 #: length and its removal take a call to every chain of the stripe.
 DEFAULT_STRIPE = 16
 
+_NOT_CHOSEN = pb.Layout()
+
 
 def merged(wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
     """`wanted`, with the fields that it leaves open taken from `inherited`."""
@@ -36,14 +38,24 @@ def of_file(routing: Routing, random: Random, wanted: pb.Layout, inherited: pb.L
     """The final layout of a new file. Raises InvalidArgument, and Unavailable while there are no chains."""
     if wanted.ByteSize():
         _check(routing, merged(wanted, inherited))
+    layout = _without_placement(routing, wanted, inherited)
+    draw_placement(layout, routing, random)
+    return layout
+
+
+def is_inherited(routing: Routing, layout: pb.Layout, inherited: pb.Layout) -> bool:
+    """Whether a new file in a directory gets such a layout, apart from its placement. Raises Unavailable."""
+    own = _without_placement(routing, _NOT_CHOSEN, inherited)
+    return (layout.chunk_bytes, layout.table_id, layout.stripe) == (own.chunk_bytes, own.table_id, own.stripe)
+
+
+def _without_placement(routing: Routing, wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
     table_id = wanted.table_id or inherited.table_id
-    layout = pb.Layout(
+    return pb.Layout(
         chunk_bytes=wanted.chunk_bytes or inherited.chunk_bytes or DEFAULT_CHUNK_BYTES,
         table_id=table_id or DEFAULT_TABLE,
         stripe=wanted.stripe or inherited.stripe or min(len(_table(routing, table_id)), DEFAULT_STRIPE),
     )
-    draw_placement(layout, routing, random)
-    return layout
 
 
 def draw_placement(layout: pb.Layout, routing: Routing, random: Random) -> None:

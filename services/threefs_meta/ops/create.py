@@ -18,7 +18,7 @@ from threefs_meta.access.credentials import Credentials, actor_of, made_by
 from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
-from threefs_meta.file.inode_factory import InodeSpec, add_parents, new_inode, set_file_layout
+from threefs_meta.file.inode_factory import InodeSpec, add_parents, new_inode, parents_spec, set_file_layout
 from threefs_meta.file.truncation import Truncation
 from threefs_meta.lease import write_sessions
 from threefs_meta.quota.accounting import inherit
@@ -28,8 +28,6 @@ from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo, run_mutation
 
-_PARENTS_MODE = 0o755
-_MAKER_ACCESS = 0o300  # the maker of directories must be able to write and search them
 #: Of CreateReply.inode, as protobuf writes it.
 _INODE_TAG = b"\x0a"
 
@@ -88,8 +86,7 @@ def create_transaction(
         if resolved.rest and not request.parents:
             raise not_found(request.place)
         if resolved.rest:
-            above = InodeSpec(pb.DIRECTORY, maker, _PARENTS_MODE, request.umask & ~_MAKER_ACCESS)
-            resolved = await add_parents(context, ns, resolved, above)
+            resolved = await add_parents(context, ns, resolved, parents_spec(maker, request.umask))
         parent = await writable_parent(ns, resolved, maker)
         [reply] = await _create_all(
             context, ns, [_NewFile(request, maker, parent, resolved.parent, resolved.name)], client

@@ -292,6 +292,8 @@ class Namespace:
             inode.tree, inode.by_user = self._quota_marks[parent]
             if self._quotas is not None:
                 self._quotas.check_create(inode)
+                if inode.type == pb.FILE:
+                    self._quotas.check_growth(inode, inode.length)
         body = self.put_inode(inode)
         await self.put_entry(parent, name, inode, inode.birth_ns)
         return body

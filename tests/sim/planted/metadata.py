@@ -1,18 +1,22 @@
 """Names, lengths, locks and leases of files."""
 
+import asyncio
 from typing import Any
 
 from threefs_client.async_file import AsyncFile
 from threefs_client.data.handles import Handle
+from threefs_client.data.whole_files import WholeFileWriter
 from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.metadata.lease import Lease
+from threefs_client.metadata.precreated import PrecreatedFiles
 from threefs_meta import transactions
 from threefs_meta.file import truncation
 from threefs_meta.file.length import LengthUpdate
 from threefs_meta.garbage_collector import GarbageCollector
-from threefs_meta.lease import leases
+from threefs_meta.lease import leases, reaper, write_sessions
 from threefs_meta.locks import fencing, file_locks
 from threefs_meta.ops import lock as lock_module
+from threefs_meta.ops import publish as publish_module
 from threefs_meta.ops import rename as rename_module
 from threefs_meta.store import keys
 from threefs_meta.store.inode_numbers import InodeAllocator
@@ -99,6 +103,70 @@ def chunks_of_another_file_are_collected() -> None:
         return freed
 
     put(GarbageCollector, "_free", wrong)
+
+
+_DIES = "sim/test_small_files.py::test_a_writer_that_dies_at_any_moment_leaves_whole_files_and_nothing_else"
+
+
+@plant_for(f"{_DIES}[3]")
+def name_before_the_content() -> None:
+    """A file that is written whole is published while its content is on its way."""
+    fill = WholeFileWriter._fill
+
+    async def late(self: WholeFileWriter, handle: Handle, data: memoryview) -> None:
+        await asyncio.sleep(0.2)
+        await fill(self, handle, data)
+
+    async def later(self: WholeFileWriter, handle: Handle, data: memoryview) -> None:
+        _LATE.append(asyncio.ensure_future(late(self, handle, data)))
+
+    put(WholeFileWriter, "_fill", later)
+
+
+_LATE: list[asyncio.Future[None]] = []
+
+
+@plant_for("unit/services/threefs_meta/ops/test_publish.py::test_the_collector_and_a_publication_never_both_have_it")
+def published_without_a_session() -> None:
+    """I10: a file is published though its session has ended, so that the collector has its chunks too."""
+
+    async def trusting(*args: Any) -> None:
+        return
+
+    put(write_sessions, "require_leased", trusting)
+    put(publish_module, "_check_unused", lambda inode: None)
+
+
+@plant_for(
+    "unit/services/threefs_meta/ops/test_precreate.py::test_with_the_lease_of_a_dead_client_they_and_their_chunks_go"
+)
+def precreated_files_outlive_their_client() -> None:
+    """I10: what a client that has died made ahead stays, with the chunks that it has written."""
+    put(reaper, "LEASED_KINDS", reaper.LEASED_KINDS[:-1])
+
+
+@plant_for("unit/client/threefs_client/metadata/test_precreated.py::test_they_are_made_twice_as_many_each_time")
+def precreated_file_is_taken_twice() -> None:
+    """Two files that are written whole share one inode."""
+    take = PrecreatedFiles.take
+
+    async def shared(self: PrecreatedFiles, path: bytes, caller: Any, wanted: int = 1) -> Any:
+        taken = await take(self, path, caller, wanted)
+        if len(self) == 1:
+            next(ready for ready in self._ready.values() if ready).append(taken)
+        return taken
+
+    put(PrecreatedFiles, "take", shared)
+
+
+@plant_for("unit/client/threefs_client/data/test_whole_files.py::test_another_refusal_is_the_error_of_that_file")
+def unpublished_file_is_forgotten() -> None:
+    """I10: nobody ends the session of a file that was filled and then not published."""
+
+    def forget(self: PrecreatedFiles, file: Any, request: Any, caller: Any, why: Any) -> None:
+        self._lease.release()
+
+    put(PrecreatedFiles, "give_up", forget)
 
 
 @plant

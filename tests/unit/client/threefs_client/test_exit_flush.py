@@ -1,7 +1,10 @@
 import asyncio
+import contextlib
 import gc
 import sys
 import threading
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
@@ -15,16 +18,14 @@ class Left:
         self.closed = 0
         self._error = error
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        await asyncio.sleep(0)
         self.closed += 1
         if self._error is not None:
             raise self._error
 
-
-class LeftAsync(Left):
-    async def close(self) -> None:  # type: ignore[override]
-        await asyncio.sleep(0)
-        super().close()
+    def closing(self, locks: contextlib.ExitStack) -> Coroutine[Any, Any, None]:
+        return self.close()
 
 
 def test_all_are_closed_whatever_becomes_of_one() -> None:
@@ -33,6 +34,34 @@ def test_all_are_closed_whatever_becomes_of_one() -> None:
     for each in left:
         files.add(each)
     assert files.close_all() is lost and [each.closed for each in left] == [1, 1, 1]
+
+
+def test_they_are_closed_at_the_same_time() -> None:
+    """One after the other, hundreds of files would take longer than the end of a program waits."""
+    waiting = [0, 0]  # now, at most
+
+    class Slow(Left):
+        async def close(self) -> None:
+            waiting[0] += 1
+            waiting[1] = max(waiting)
+            await asyncio.sleep(0.01)
+            waiting[0] -= 1
+
+    files, left = OpenFiles(), [Slow(str(number)) for number in range(100)]
+    for each in left:
+        files.add(each)
+    assert files.close_all() is None and waiting == [0, 100]
+
+    async def in_a_loop() -> None:
+        both = AsyncOpenFiles()
+        for each in left:
+            both.add(each)
+        await both.close_with_loop()
+        await both.close_all()
+
+    waiting[1] = 0
+    asyncio.run(in_a_loop())
+    assert waiting == [0, 100]
 
 
 def test_who_forgets_a_file_does_not_keep_it() -> None:
@@ -77,7 +106,7 @@ def test_a_forked_child_leaves_its_parents_files() -> None:
 
 
 def test_the_end_of_a_loop_closes_what_is_open() -> None:
-    left = LeftAsync("a")
+    left = Left("a")
 
     async def program() -> None:
         files = AsyncOpenFiles()
@@ -92,7 +121,7 @@ def test_the_end_of_a_loop_closes_what_is_open() -> None:
 
 def test_the_end_of_a_connection_closes_what_is_open_and_tells_the_first_error() -> None:
     async def program() -> None:
-        files, left = AsyncOpenFiles(), [LeftAsync("a", ValueError("lost")), LeftAsync("b")]
+        files, left = AsyncOpenFiles(), [Left("a", ValueError("lost")), Left("b")]
         await files.close_with_loop()
         for each in left:
             files.add(each)

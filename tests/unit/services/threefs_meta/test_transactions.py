@@ -16,6 +16,8 @@ from threefs_meta.ops.lock import lock
 from threefs_meta.ops.mkdir import mkdir
 from threefs_meta.ops.mknod import mknod
 from threefs_meta.ops.open import open_inode
+from threefs_meta.ops.precreate import precreate
+from threefs_meta.ops.publish import publish
 from threefs_meta.ops.quota import set_quota
 from threefs_meta.ops.remove import remove
 from threefs_meta.ops.rename import rename
@@ -39,7 +41,7 @@ from threefs.wire import meta_pb2 as pb
 Operation = Callable[[Any, Any], Awaitable[Any]]
 
 
-def requests(file: pb.Inode, unnamed: pb.Inode) -> list[tuple[Operation, Any]]:
+def requests(file: pb.Inode, unnamed: pb.Inode, ahead: pb.Inode) -> list[tuple[Operation, Any]]:
     """One of each, over a tree that has /d, /d/file and /other."""
     return [
         (create, pb.CreateRequest(place=at("/new"), exclusive=True)),
@@ -69,12 +71,15 @@ def requests(file: pb.Inode, unnamed: pb.Inode) -> list[tuple[Operation, Any]]:
         (set_trash, pb.SetTrashRequest(place=at("/d"), trash_s=60)),
         (create, pb.CreateRequest(place=at("/d"), unnamed=True, session=b"2" * 16)),
         (link, pb.LinkRequest(source=at("", unnamed.inode), destination=at("/named"))),
+        (precreate, pb.PrecreateRequest(place=at("/d/new"), count=3, session=b"2" * 16)),
+        (publish, pb.PublishRequest(inode=ahead.inode, session=b"4" * 16, place=at("/new"), length=7)),
+        (publish, pb.PublishRequest(inode=ahead.inode, session=b"4" * 16, place=at("/other"), replace=True)),
         (remove, pb.RemoveRequest(place=at("/kept/file"))),
         (remove, pb.RemoveRequest(place=at("/kept/tree"), recursive=True)),
     ]
 
 
-async def prepare(fs: MetaBench) -> tuple[pb.Inode, pb.Inode]:
+async def prepare(fs: MetaBench) -> tuple[pb.Inode, pb.Inode, pb.Inode]:
     await fs.mkdir("/d")
     await fs.create("/other")
     await fs.set_xattr("/other", b"user.old", b"value")
@@ -84,14 +89,15 @@ async def prepare(fs: MetaBench) -> tuple[pb.Inode, pb.Inode]:
     await fs.mkdir("/kept/tree/d", parents=True)
     await fs.create("/kept/file")
     await fs.set_trash("/kept", 1000)
-    return file, unnamed
+    [ahead] = await fs.precreate("/new", session=b"4" * 16)
+    return file, unnamed, ahead
 
 
 async def everything(fs: MetaBench) -> list[tuple[bytes, bytes]]:
     return await fs.engine.begin().get_range(b"", b"\xff")
 
 
-@pytest.mark.parametrize("number", range(len(requests(pb.Inode(), pb.Inode()))))
+@pytest.mark.parametrize("number", range(len(requests(pb.Inode(), pb.Inode(), pb.Inode()))))
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.trouble(conflict_rate=0.2, unknown_rate=0.3)
 async def test_every_mutation_is_made_once(bench: MetaBench, number: int, seed: int) -> None:
@@ -110,7 +116,7 @@ ELSEWHERE = {"FsckRecheckRequest", "BatchRequest", "DelegateRequest"}
 
 
 def test_no_mutation_is_left_out() -> None:
-    tried = {type(request).__name__ for _, request in requests(pb.Inode(), pb.Inode())}
+    tried = {type(request).__name__ for _, request in requests(pb.Inode(), pb.Inode(), pb.Inode())}
     kinds = pb.DESCRIPTOR.message_types_by_name.values()
     known = {kind.name for kind in kinds if kind.name.endswith("Request") and "mutation" in kind.fields_by_name}
     assert known == tried | ELSEWHERE
