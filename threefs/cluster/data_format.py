@@ -13,7 +13,7 @@ from threefs.errors import StrangeStore
 
 FILE_NAME = "format"
 #: Raise it with each change of stored data that the version before could not read.
-DATA_FORMAT = 1
+DATA_FORMAT = 2
 _LOG = structlog.get_logger()
 
 

@@ -3,10 +3,17 @@
 from pathlib import Path
 
 import pytest
+from threefs_storage.engine import records as chunk_records
 
 from threefs.cluster import data_format
 from threefs.cluster.data_format import DATA_FORMAT, FILE_NAME, claim
 from threefs.errors import StrangeStore
+from threefs.kv import records as kv_records
+
+
+def test_a_change_of_a_stored_format_raises_the_number() -> None:
+    formats = (chunk_records._FORMAT, kv_records.FORMAT)
+    assert (DATA_FORMAT, *formats) == (2, 4, 1), "raise DATA_FORMAT, and then these numbers"
 
 
 def test_the_format_is_noted_and_accepted_again(tmp_path: Path) -> None:
