@@ -3,9 +3,11 @@
 import asyncio
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, BinaryIO
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, BinaryIO, TypeVar
 
 from threefs_client import AsyncFile, AsyncFileSystem
 
@@ -27,6 +29,8 @@ BATCH_FILES = 256
 #: called with (files finished, bytes moved) since the last call
 CopyProgress = Callable[[int, int], None]
 
+Small = TypeVar("Small", LocalFile, RemoteFile)
+
 
 async def put(fs: AsyncFileSystem, tree: LocalTree, progress: CopyProgress) -> None:
     """Copy a local tree in. Existing files are replaced, each in one step when the new one is whole."""
@@ -34,7 +38,8 @@ async def put(fs: AsyncFileSystem, tree: LocalTree, progress: CopyProgress) -> N
         await gather_bounded((_make_directory(fs, path, allow_symlink=not number) for path in level), FILES_AT_ONCE)
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
-    await gather_bounded((_put_small(fs, file, progress) for file in small), FILES_AT_ONCE)
+    for _, alike in groupby(sorted(small, key=attrgetter("mode")), attrgetter("mode")):
+        await gather_bounded((_put_batch(fs, batch, progress) for batch in _batches(alike)), BATCHES_AT_ONCE)
     await gather_bounded((_put_large(fs, file, progress) for file in large), LARGE_AT_ONCE)
     await gather_bounded((_put_symlink(fs, *link, progress) for link in tree.symlinks), FILES_AT_ONCE)
 
@@ -107,14 +112,20 @@ async def _put_symlink(fs: AsyncFileSystem, target: str, path: str, progress: Co
     progress(1, 0)
 
 
-async def _put_small(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgress) -> None:
-    with open(open_file(file.top, file.source), "rb", buffering=0) as local:
-        content = local.read()
-    try:
-        await fs.write_file(file.destination, content, permissions=file.mode, replace=True)
-    except NotFound as error:
-        raise NotFound(error.message + _missing_parent_hint(file.destination)) from None
-    progress(1, len(content))
+async def _put_batch(fs: AsyncFileSystem, files: Sequence[LocalFile], progress: CopyProgress) -> None:
+    """Copy small files of one mode."""
+    contents = []
+    for file in files:
+        with open(open_file(file.top, file.source), "rb", buffering=0) as local:
+            contents.append(local.read())
+    pairs = zip((file.destination for file in files), contents, strict=True)
+    errors = await fs.write_many(pairs, permissions=files[0].mode, replace=True)
+    for file, content, error in zip(files, contents, errors, strict=True):
+        if isinstance(error, NotFound):
+            raise NotFound(error.message + _missing_parent_hint(file.destination))
+        if error is not None:
+            raise error
+        progress(1, len(content))
 
 
 async def _put_large(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgress) -> None:
@@ -139,9 +150,9 @@ async def _put_piece(
     progress(0, len(piece))
 
 
-def _batches(files: list[RemoteFile]) -> Iterator[list[RemoteFile]]:
-    """Small files in groups, each for one batch of reads."""
-    batch: list[RemoteFile] = []
+def _batches(files: Iterable[Small]) -> Iterator[list[Small]]:
+    """Small files in groups, each for one batch of reads or writes."""
+    batch: list[Small] = []
     size = 0
     for file in files:
         if batch and (len(batch) == BATCH_FILES or size + file.length_bytes > PIECE_BYTES):
