@@ -63,7 +63,7 @@ def peers_wait_for_own_turns() -> None:
     put(BackgroundScheduler, "__init__", one_lane)
 
 
-@plant_for(f"{_SCHEDULER}::test_a_cancelled_piece_leaves_its_place_to_others")
+@plant_for(f"{_SCHEDULER}::test_a_piece_that_is_cancelled_when_its_turn_comes_gives_it_back")
 def cancelled_pieces_keep_their_turns() -> None:
     """A chain change cancels a resync whose turn has come, and no background work runs any more."""
 

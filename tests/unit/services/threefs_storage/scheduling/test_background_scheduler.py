@@ -81,6 +81,28 @@ async def test_a_cancelled_piece_leaves_its_place_to_others() -> None:
         pass
 
 
+async def test_a_piece_that_is_cancelled_when_its_turn_comes_gives_it_back() -> None:
+    scheduler = BackgroundScheduler(clock=CLOCK)
+
+    async def piece() -> None:
+        async with scheduler.turn(Work.REPAIR, 1):
+            raise AssertionError("it was cancelled before it could begin")
+
+    running = [scheduler.turn(Work.RESYNC, 1) for _ in range(PARALLEL)]
+    for turn in running:
+        await turn.__aenter__()
+    waiting = asyncio.create_task(piece())
+    await asyncio.sleep(0)
+    await running.pop().__aexit__(None, None, None)  # its turn comes ...
+    waiting.cancel()  # ... and it has not heard of it yet
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    async with asyncio.timeout(10), scheduler.turn(Work.REPAIR, 1):
+        pass
+    for turn in running:
+        await turn.__aexit__(None, None, None)
+
+
 async def test_pieces_for_peers_do_not_wait_for_the_own_ones() -> None:
     """Two processes that send chunks to each other: each holds a turn until the other has taken its chunk."""
     one, other = (BackgroundScheduler(Clients(4), clock=CLOCK) for _ in range(2))
