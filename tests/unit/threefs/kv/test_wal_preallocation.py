@@ -98,3 +98,27 @@ def test_a_table_fills_the_room_and_cuts_it_off_in_the_end(tmp_path: Path) -> No
         await table.close()
 
     asyncio.run(main())
+
+
+def test_a_sync_counts_the_pages_that_changed_and_not_all_that_were_written_ahead(tmp_path: Path) -> None:
+    log = tmp_path / "000004.log"
+    writer, room = Writer(log), WalPreallocator(tmp_path)
+    writer.write(b"x")
+    room.used(1)
+    descriptor = os.open(log, os.O_WRONLY)
+    os.fsync(descriptor)
+    before, size = _written_bytes(), 5000
+    for _ in range(40):
+        writer.write(b"y" * size)
+        room.used(size)
+        os.fdatasync(descriptor)
+    os.close(descriptor)
+    assert writer.check() > 0
+    shared = 2 * 4096  # the pages at both ends of a record are written with its neighbours, too
+    assert _written_bytes() - before <= 40 * (size + shared) + PIECE_BYTES
+
+
+def _written_bytes() -> int:
+    """What the kernel says that this process has had written to disks."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines())
+    return int(lines["write_bytes"])
