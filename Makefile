@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
+.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-incast bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -89,6 +89,9 @@ bench-scale: $(READY) ## Simulate reads of 180 storage nodes and 400 to 1,000 cl
 
 bench-smoke: $(READY) ## Measure the main ratios on this machine (JSON=file writes them)
 	$(BIN)/python -m threefs_bench smoke $(if $(JSON),--json $(JSON))
+
+bench-incast: $(READY) ## Measure request-to-send where packets are lost, in network namespaces (needs root, tc; JSON=file BUDGETS=4,16)
+	$(BIN)/python -m tests.bench.incast $(if $(BUDGETS),--budgets $(BUDGETS)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JSON),--json $(JSON))
 
 bench-meta: $(READY) ## Measure the metadata: mount, engines, failures, a large directory (JSON=file QUICK=1 ONLY=mount PEERS=harness WORK=dir)
 	$(BIN)/python -m tests.bench $(if $(QUICK),--quick) $(if $(ONLY),--only $(ONLY)) $(if $(PEERS),--peers $(PEERS)) \

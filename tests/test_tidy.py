@@ -39,6 +39,8 @@ LAYERS = (
         "routing",
         "checksums",
         "bounded_dict",
+        "receive_budget",
+        "sender_limit",
         "byte_budget",
         "leases",
         "inflight_ranges",

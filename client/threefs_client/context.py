@@ -7,7 +7,9 @@ from typing import Any
 
 from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
 from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.env import host_slots
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.host_slots import OwnSlots
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
 from threefs.errors import NotAuthorised, ThreefsError
@@ -17,6 +19,7 @@ from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import CLOSE, PRECREATE, RENEW_LEASE, REPORT_ATIME
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
+from threefs_client.data.grants import Grants
 from threefs_client.data.reads import Reader
 from threefs_client.metadata.atime_reporter import AtimeReporter
 from threefs_client.metadata.call_retry import MetaClient
@@ -37,6 +40,7 @@ class ClientContext:
     cluster: RoutingWatcher
     chunks: ChunkClient
     reader: Reader
+    grants: Grants | None  # None: request-to-send is off
     meta: MetaClient
     lease: Lease
     session_closer: SessionCloser
@@ -56,6 +60,8 @@ class ClientContext:
         await self.meta.close()
         await self.cluster.close()
         await self.peers.close()
+        if self.grants is not None:
+            self.grants.close()
 
 
 async def connect(
@@ -65,9 +71,12 @@ async def connect(
     net: Net | None = None,
     clock: Clock = CLOCK,
     random: Random = RANDOM,
+    slots: OwnSlots | None = None,
 ) -> ClientContext:
     """Fetch the routing from a manager. Raises Unavailable, which names the addresses and what to start, and
-    NotAuthorised, which says where a key is looked for."""
+    NotAuthorised, which says where a key is looked for.
+
+    `slots` are those of this host, if they are not the real ones."""
     client = ClientId(random.token(16))
     key, key_from = options.key(addresses)
     identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")
@@ -93,6 +102,7 @@ async def connect(
     )
     lease = lease_of(client, meta, cluster, options.timeout_s, clock)
     session_closer = session_closer_of(meta, lease, clock)
+    grants = grants_of(options, slots, clock, random)
     return ClientContext(
         options=options,
         client=client,
@@ -100,7 +110,8 @@ async def connect(
         peers=peers,
         cluster=cluster,
         chunks=ChunkClient(peers, cluster, client, clock=clock, random=random, limits=limits),
-        reader=Reader(peers, cluster, options, clock=clock, random=random),
+        reader=Reader(peers, cluster, options, clock=clock, random=random, grants=grants),
+        grants=grants,
         meta=meta,
         lease=lease,
         session_closer=session_closer,
@@ -109,6 +120,13 @@ async def connect(
         clock=clock,
         random=random,
     )
+
+
+def grants_of(options: Options, slots: OwnSlots | None, clock: Clock, random: Random) -> Grants | None:
+    most = options.receive_senders
+    if not most:
+        return None
+    return Grants(slots or host_slots.of_host(most), most, max(1, options.receive_bytes // most), clock, random)
 
 
 def lease_of(client: ClientId, meta: MetaClient, cluster: RoutingWatcher, timeout_s: float, clock: Clock) -> Lease:

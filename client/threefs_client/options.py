@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from threefs.env.host_slots import MAX_SLOTS
 from threefs.errors import InvalidArgument
 from threefs.leases import MAX_OPERATION_S
 from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp
@@ -19,6 +20,8 @@ class Options:
     attempt_timeout_s: float = 10.0  # of one attempt; then the next replica or address is tried
     request_bytes: int = 8 << 20  # payload of one request to a storage process
     in_flight_bytes: int = 64 << 20  # payload in flight, for reads and for writes each
+    receive_senders: int = 32  # storage processes that may send to the programs of this host at a time; 0: any number
+    receive_bytes: int = 128 << 20  # that they may send at a time
     write_buffer_bytes: int = 4 << 20  # of each file open for writing; at least one chunk
     read_ahead_bytes: int = 1 << 20  # of each file that is read in small pieces
     noatime: bool = False  # reads do not change access times (else as with relatime: after a change, and once a day)
@@ -37,7 +40,11 @@ class Options:
                 f"option timeout_s is at most {MAX_OPERATION_S:g} seconds, as the cluster keeps the results of "
                 f"changes only so long, not {self.timeout_s!r}"
             )
-        for name in ("request_bytes", "in_flight_bytes", "write_buffer_bytes", "read_ahead_bytes"):
+        if type(self.receive_senders) is not int or not 0 <= self.receive_senders <= MAX_SLOTS:
+            raise InvalidArgument(
+                f"option receive_senders must be a whole number from 0 to {MAX_SLOTS}, not {self.receive_senders!r}"
+            )
+        for name in ("request_bytes", "in_flight_bytes", "receive_bytes", "write_buffer_bytes", "read_ahead_bytes"):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise InvalidArgument(f"option {name} must be a whole number of at least 1 byte, not {value!r}")

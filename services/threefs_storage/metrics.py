@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from threefs.rpc.traffic_class import TrafficClass
-from threefs.rpc.traffic_counters import TrafficCounters
+from threefs.rpc.server import Server
 from threefs_storage.scheduling.background_scheduler import Work, WorkCounters
 
 _TRAFFIC = (
@@ -23,9 +22,8 @@ _WORK = (
 )
 
 
-def metrics(
-    traffic: Mapping[TrafficClass, TrafficCounters], background: Mapping[Work, WorkCounters]
-) -> Iterable[Metric]:
+def metrics(server: Server, background: Mapping[Work, WorkCounters]) -> Iterable[Metric]:
+    traffic = server.traffic
     for family, name, about in _TRAFFIC:
         by_class = family(f"threefs_storage_traffic_{name}", about, labels=["class"])
         for each, counters in traffic.items():
@@ -36,3 +34,22 @@ def metrics(
         for work, counted in background.items():
             by_work.add_metric([work.value], getattr(counted, name))
         yield by_work
+    yield from _memory(server)
+
+
+def _memory(server: Server) -> Iterable[Metric]:
+    """What the process holds for its peers, and the answers that wait for a grant."""
+    held = server.held
+    for name, about, value in (
+        ("held_answer_bytes", "Answers that wait for a GRANT, or are read for one.", held.bytes),
+        ("lent_bytes", "Payload of requests and answers in flight.", server.pool.lent_bytes),
+        ("queued_bytes", "Answers that wait for their peers to take them.", server.queued.total_bytes),
+        ("request_bytes", "Requests in flight.", server.calls_bytes),
+    ):
+        yield GaugeMetricFamily(f"threefs_storage_{name}", about, value)
+    answers = CounterMetricFamily(
+        "threefs_storage_held_answers", "Answers that were announced, and what became of them.", labels=["event"]
+    )
+    for event in ("announced", "granted", "cancelled", "expired", "refused"):
+        answers.add_metric([event], getattr(held, event))
+    yield answers

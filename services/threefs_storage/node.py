@@ -37,7 +37,7 @@ from threefs_storage.settings import Settings
 from threefs_storage.targets import Targets
 
 #: Requests have some thousand rows. A larger body would only cost time to decode.
-_LIMITS = Limits(body_bytes=1 << 20)
+LIMITS = Limits(body_bytes=1 << 20)
 _GRACE_S = 2.0
 _MANAGER_S = 3600.0
 _PRESENCE_S = 600.0
@@ -58,6 +58,7 @@ class StorageNode:
         clock: Clock = CLOCK,
         random: Random = RANDOM,
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
+        limits: Limits = LIMITS,
     ) -> None:
         self.address = ""
         self.node_id = settings.node_id
@@ -65,7 +66,7 @@ class StorageNode:
         self._clock = clock
         cluster_file = settings.data_dir / "cluster_id"
         identity = Identity(read_cluster_id(cluster_file), random.token(16).hex(), settings.token, "threefs-storage")
-        self._server = Server(net, identity, clock=clock, limits=_LIMITS, dscp=settings.dscp)
+        self._server = Server(net, identity, clock=clock, limits=limits, dscp=settings.dscp)
         self._peers = ConnectionPool(net, identity, clock=clock, dscp=settings.dscp)
         self._cluster = RoutingWatcher(self._peers, settings.managers, clock=clock, random=random)
         self.targets = Targets(
@@ -115,7 +116,7 @@ class StorageNode:
         self._metrics = MetricsPort(net, self._collect_metrics)
 
     async def _collect_metrics(self) -> Iterable[Metric]:
-        return metrics(self._server.traffic, self.storage.scheduler.counters)
+        return metrics(self._server, self.storage.scheduler.counters)
 
     async def start(self) -> None:
         """Listen, open the stores, and only then register: the locks of the stores prove that no earlier process serves

@@ -252,6 +252,7 @@ class MemoryPeers:
 class MemoryConnection:
     peers: MemoryPeers
     address: str
+    is_local: bool = False
     outstanding: int = 0
     frames: int = 0
 
@@ -266,6 +267,7 @@ class MemoryConnection:
         timeout_s: float,
         payload: Sequence[Any] = (),
         sink: Callable[..., Sequence[memoryview]] | None = None,
+        ready: object = None,  # the answer comes at once
     ) -> asyncio.Future[Any]:
         return asyncio.ensure_future(
             self.peers.call(self.address, method, request, timeout_s=timeout_s, payload=payload, sink=sink)
@@ -308,6 +310,7 @@ class MemoryFiles:
             cluster=cast(Any, self.cluster),
             chunks=ChunkClient(self.peers, self.cluster, client, clock=LOOP_CLOCK, limits=limits),
             reader=Reader(self.peers, self.cluster, self.options, clock=LOOP_CLOCK),
+            grants=None,
             meta=meta,
             lease=lease,
             session_closer=session_closer,

@@ -32,7 +32,7 @@ AT tight HOST FOR           its disk has a hundredth left: less than clients' wr
 AT rots HOST                bits of one chunk flip in its copies, at the host and at others, until one good one is left
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
-and those of `store_faults`, `dozes` and `intruders`
+and those of `store_faults`, `dozes`, `intruders` and `visitors`
 """
 
 import asyncio
@@ -42,11 +42,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import intruders, store_faults
+from tests.sim import intruders, store_faults, visitors
 from tests.sim.disk import DISK_BYTES, Image
 from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes
 from tests.sim.store_faults import StoreFaults
+from tests.sim.visitors import Visitors
 from tests.sim.world import LEASE_S, World
 
 SLOW_S = (0.02, 0.3)
@@ -166,6 +167,7 @@ class Faults:
         self.stores = StoreFaults(world)
         self._dozes = Dozes(world)
         self.intruders = Intruders(world)
+        self.visitors = Visitors(world)
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -220,6 +222,8 @@ class Faults:
             return self._lone(*step.hosts, first_s=step.lasts * 2 / 3)
         if step.what in intruders.KINDS:
             return self.intruders.begin(step.what, *step.hosts)
+        if step.what == visitors.KIND:
+            return self.visitors.begin(*step.hosts)
         if step.what == "doze":
             return self._dozes.begin(*step.hosts)
         if step.what in store_faults.KINDS:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from threefs_client.context import ClientContext
+from threefs_client.data.grants import Grants
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.overlay import BlobKey, range_of_blobs
 from threefs_storage.engine.records import Block
@@ -12,7 +13,7 @@ from threefs_storage.node import StorageNode
 
 from tests.sim.world import World
 
-_LOOKS = 25
+_LOOKS = 40  # what is given back lazily is given back by then
 _PAUSE_S = 0.04
 
 
@@ -50,9 +51,22 @@ def found(world: World, links: dict[str, ClientContext]) -> list[str]:
         used = link.chunks._budget._used
         if used:
             complaints.append(f"I20: {host} counts {used} bytes of writes in flight, and nothing is under way")
+        if link.grants is not None:
+            complaints += [f"{host} {what}" for what in _grants(link.grants)]
         if link.chunks._locked:
             complaints.append(f"I13: {host} takes {sorted(link.chunks._locked)} for being changed")
     return complaints
+
+
+def _grants(grants: Grants) -> Iterator[str]:
+    budget = grants.budget
+    if budget.bytes or budget.senders or budget.waiting:
+        yield (
+            f"counts answers that may come, and none is under way: {budget.bytes} bytes of {budget.senders} senders, "
+            f"{budget.waiting} that wait (I20)"
+        )
+    if grants._held:
+        yield f"keeps slots of its host that it does not use: {grants._held} (I20)"
 
 
 def _dead(node: StorageNode) -> Iterator[str]:
@@ -86,6 +100,15 @@ def _memory(node: StorageNode) -> Iterator[str]:
     held = sum(session._inflight_bytes for session in server._connections)
     if held:
         yield f"counts payload in flight: {held} bytes (I20)"
+    if server.held.bytes:
+        yield f"counts answers that wait for a grant: {server.held.bytes} bytes (I20)"
+    if server.calls_bytes:
+        yield f"counts requests in flight: {server.calls_bytes} bytes (I20)"
+    if server.queued.total_bytes:
+        yield f"counts answers that wait for their peers: {server.queued.total_bytes} bytes (I20)"
+    ended = sum(session.stream.closed for session in server._connections)
+    if ended:
+        yield f"keeps connections that have ended: {ended} (I20)"
 
 
 def _unnamed_blobs(engine: ChunkEngine) -> Iterator[str]:

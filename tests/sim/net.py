@@ -148,6 +148,7 @@ class SimStream:
     def __init__(self, fabric: Fabric, process: Process, other_host: str, peer: str, service: str) -> None:
         self.peer = peer
         self.service = service
+        self.is_local = False
         self.host = process.host
         self.other_host = other_host
         self.marked = PacketMark()

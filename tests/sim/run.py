@@ -26,6 +26,7 @@ from tests.sim import (
     lock_holders_asleep,
     run_shape,
     store_faults,
+    visitors,
 )
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
@@ -54,6 +55,7 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     searched: int = 0  # histories of chunks that the order of their versions does not explain
     refused: int = 0  # conversations of processes that do not know the key
+    reached: dict[str, int] = field(default_factory=dict)  # bounds of storage processes, and how often
     undecided: str = ""  # why the checker has no verdict on a history
     scenario: list[Step] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
@@ -138,6 +140,7 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     outcome.faults = faults.counts
     outcome.violations += faults.stores.violations + faults.intruders.violations
     outcome.refused = faults.intruders.refused
+    outcome.reached = dict(world.reached, connections=faults.visitors.refused)
     await _get_well(world, workload, files, lockers, outcome)
     if not outcome.violations:
         outcome.violations += audit.replicas(world)
@@ -168,6 +171,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
             steps.append(Step(at, what, (store,), lasts))
     if load.intruders:
         for at, what, host, lasts in intruders.draw(SeededRandom(world.seed, "intruders"), world, load.faults_s):
+            steps.append(Step(at, what, (host,), lasts))
+    if load.visitors:
+        for at, what, host, lasts in visitors.draw(SeededRandom(world.seed, "visitors"), world, load.faults_s):
             steps.append(Step(at, what, (host,), lasts))
     if load.cuts:
         for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):

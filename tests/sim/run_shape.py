@@ -35,6 +35,7 @@ THEMES = (
 MORE = ("stores", "dozes", "local", "keys")
 _DOZES_S = 34.0
 _MORE_OF = 0.3
+_SCARCE = 0.12  # of all runs reach bounds of processes
 _OLD = 0.5  # of all runs have chains that are older than a run takes
 _MAX_AGE_MIN = 300
 
@@ -43,6 +44,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     theme = THEMES[dice.below(len(THEMES))]
     size, load = _size(dice, theme), _load(dice, theme)
     size = replace(_deferring(SeededRandom(seed, "deferred"), size), age_min=_age_min(SeededRandom(seed, "age")))
+    size, load = _scarce(SeededRandom(seed, "scarce"), size, load)
     more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):
         return with_more(MORE[more.below(len(MORE))], size, load)
@@ -104,6 +106,34 @@ def _deferring(dice: SeededRandom, size: Size) -> Size:
         deferred_changes=(1, 3, 8, 128)[dice.below(4)],
         fold_s=dice.uniform(0.1, 3.0),
     )
+
+
+def _scarce(dice: SeededRandom, size: Size, load: Load) -> tuple[Size, Load]:
+    """Runs in which the bounds of processes and hosts are reached, drawn apart. Small answers need no grant, so content
+    is large."""
+    if not dice.chance(_SCARCE):
+        return size, load
+    if dice.chance(0.5):
+        size = replace(
+            size,
+            receive_senders=1 + dice.below(4),
+            receive_bytes=(1 + dice.below(4)) << 18,
+            held_bytes=(1 + dice.below(8)) << 18,
+        )
+    else:
+        size = replace(
+            size,
+            connections=_connections(size),
+            process_bytes=(2 + dice.below(3)) << 19,
+            calls_bytes=(12 + dice.below(40)) << 10,
+        )
+        load = replace(load, visitors=True)
+    return size, replace(load, large=dice.uniform(0.5, 0.9), rows=max(load.rows, 0.4))
+
+
+def _connections(size: Size) -> int:
+    """A storage process must take those of the cluster in any case; it reserves a quarter for peers without HELLO."""
+    return 4 * (size.managers + size.storage + size.metas + size.clients + 1 + size.lockers)
 
 
 def _load(dice: SeededRandom, theme: str) -> Load:

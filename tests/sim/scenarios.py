@@ -7,6 +7,7 @@
     write CLIENT TEXT [OFFSET]                         begun at once; the writes of a scenario go on beside each other
     batch CLIENT NAME NUMBER@OFFSET=TEXT ...           a request of several rows, called NAME
     remove CLIENT NAME [VERSION]                       begun at once, called NAME; only if it still is that version
+    waits CLIENT                                       one answer to it waits for its grant
     ask CLIENT TEXT                                    a read, begun at once and called "ask TEXT"
     cancel NAME                                        its caller gives up what was begun under that name
     then ...                                           the lines behind it wait for all that was begun before it
@@ -40,6 +41,8 @@
     scrub HOST                                         looks at all that it has
     sound                                              no replica has ever met damage
     rest                                               nothing that was lent, locked or begun is left
+
+A TEXT may be long: `x*20000`.
 
 The hosts of the chain are called head, middle and tail, as they are at the beginning; managers m1 and m2, clients c1
 and c2. Events are those of the chunk's story: staged (durable and pending here), forwarding (before it leaves for the
@@ -121,6 +124,12 @@ def play(text: str, *, seed: object = 1, size: Size | None = None) -> Told:
         finally:
             world.loop.discard()
         return stage.told
+
+
+def _content(text: str) -> bytes:
+    """The bytes of a TEXT; `x*1000` stands for a thousand of them."""
+    some, star, count = text.partition("*")
+    return some.encode() * int(count) if star else text.encode()
 
 
 def _pairs(words: list[str]) -> list[list[str]]:
@@ -205,7 +214,7 @@ class _Stage(FileLines):
 
     def _row(self, client: str, number: int, kind: pb.WriteKind, text: str = "", offset: int = 0) -> ChunkUpdate:
         chain = self._links[client].chunks.chain_of(_LAYOUT, number)
-        payload = text.encode()
+        payload = _content(text)
         return ChunkUpdate(chain, ChunkId(_INODE, number), kind, CHUNK_BYTES, offset, len(payload), payload)
 
     async def _change(self, client: str, name: str, rows: list[ChunkUpdate]) -> None:
@@ -248,6 +257,10 @@ class _Stage(FileLines):
         self._waited.append(ended)
         await asyncio.sleep(0)
 
+    async def _waits(self, client: str) -> None:
+        grants = self._links[client].grants
+        assert grants is not None and grants.budget.waiting == 1, f"no answer to {client} waits"
+
     async def _cancel(self, name: str) -> None:
         self._begun[name].cancel()
 
@@ -257,7 +270,7 @@ class _Stage(FileLines):
             self._waited.clear()
 
     async def _read(self, client: str, *texts: str) -> None:
-        wanted = [text.encode() for text in texts if text != "or"]
+        wanted = [_content(text) for text in texts if text != "or"]
         link = self._links[client]
         view = memoryview(bytearray(len(wanted[0])))
         begin = self._chunk.number * CHUNK_BYTES

@@ -53,6 +53,7 @@ class Load:
     stores: bool = False  # other stores take the place of those of metadata and managers
     cuts: bool = False  # of the power of local stores
     intruders: bool = False  # processes of another key
+    visitors: bool = False  # processes that hold all connections that a service takes
     dozes: bool = False  # clients fall asleep under their locks
     crowd: int = 0  # writers with identities of their own, who write once each to the same chunk
 

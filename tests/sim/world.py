@@ -1,6 +1,7 @@
 """A whole cluster on one loop: the real code of all four roles over simulated clocks, networks, disks and stores."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,23 +14,26 @@ from threefs_manager.election import LEASES_PER_T, Election
 from threefs_manager.service import Manager
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings as MetaSettings
-from threefs_storage.node import StorageNode
+from threefs_storage.node import LIMITS, StorageNode
 from threefs_storage.settings import Settings as StorageSettings
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim import local_store, record_table
 from tests.sim.clock import SimClock
 from tests.sim.disk import SimDisk
+from tests.sim.host_slots import SlotsOfProcess
 from tests.sim.kv import SimKv
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.net import Fabric, SimNet
 from threefs import background
 from threefs.cluster.manager_client import Caller, FramedManagerClient, ManagerClient
+from threefs.env.host_slots import OwnSlots
 from threefs.env.net import Net
-from threefs.errors import NotAuthorised, ThreefsError
+from threefs.errors import NotAuthorised, Overloaded, ThreefsError
 from threefs.routing import PublicState, Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
+from threefs.rpc.limits import Limits
 from threefs.rpc.methods import INIT, REGISTER, Method, Rep, Req
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb
@@ -59,6 +63,12 @@ class Size:
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
     calls: int = 4096  # that a storage process takes at once on one connection ...
     inflight_bytes: int = 256 << 20  # ... and of them so much payload
+    connections: int = 4096  # that a storage process takes ...
+    process_bytes: int = 1 << 30  # ... and of all of them together so much payload, ...
+    calls_bytes: int = 256 << 20  # ... so much of requests, ...
+    held_bytes: int = 256 << 20  # ... and so much of answers that wait for a grant
+    receive_senders: int = 32  # storage processes that may send to all clients together at a time ...
+    receive_bytes: int = 128 << 20  # ... and so much
     key: str = ""  # of the cluster; everybody proves to know it
     local_stores: bool = False  # of the one manager and the one meta service, on disks of their own
     deferred_bytes: int = 0  # the largest change that is kept in the record store; 0: none is
@@ -108,6 +118,8 @@ class World:
         self.rotted = False  # something has, while its chain was not whole
         self.was_full = False  # some disk was, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
+        self.reached: Counter[str] = Counter()  # bounds of storage processes that refused something
+        self.receive_slots = OwnSlots(size.receive_senders)  # as if all clients were on one host
         self.on_hold: dict[str, Callable[[], None]] = {}  # what is to happen when that host has its lock
         #: Told of everything that the story of a storage process tells: (host, what, chunk, facts).
         self.listeners: list[Callable[[str, str, Any, dict[str, Any]], None]] = []
@@ -288,13 +300,41 @@ class World:
             clock=clock,
             random=random,
             open_table=lambda path: record_table.open_table(disk, path),
+            limits=self._limits(),
         )
-        server = node._server
-        server.limits = replace(server.limits, calls=self.size.calls, inflight_bytes=self.size.inflight_bytes)
+        self._count_refusals(node._server)
         self._listen_to(process.host, node)
         self.storages[process.host] = node
         await node.start()
         await asyncio.Event().wait()
+
+    def _limits(self) -> Limits:
+        size = self.size
+        return replace(
+            LIMITS,
+            calls=size.calls,
+            inflight_bytes=size.inflight_bytes,
+            connections=size.connections,
+            process_bytes=size.process_bytes,
+            calls_bytes=size.calls_bytes,
+            held_bytes=size.held_bytes,
+        )
+
+    def _count_refusals(self, server: Server) -> None:
+        def counted(name: str) -> None:
+            check = getattr(server, name)
+
+            def checked(*arguments: Any, **more: Any) -> None:
+                try:
+                    check(*arguments, **more)
+                except Overloaded:
+                    self.reached[name] += 1
+                    raise
+
+            setattr(server, name, checked)
+
+        counted("make_room")
+        counted("check_calls")
 
     def _listen_to(self, host: str, node: StorageNode) -> None:
         story = node.storage.trace
@@ -398,11 +438,16 @@ class World:
             attempt_timeout_s=self.size.attempt_s,
             noatime=True,
             token=self.size.key,
+            receive_senders=self.size.receive_senders,
+            receive_bytes=self.size.receive_bytes,
         )
+        slots = SlotsOfProcess(self.receive_slots, process)
         addresses = tuple(self.manager_addresses)
         for _ in range(_MOST_TRIES):
             try:
-                return await client_link.connect(addresses, options, net=self._net(process), clock=clock, random=random)
+                return await client_link.connect(
+                    addresses, options, net=self._net(process), clock=clock, random=random, slots=slots
+                )
             except NotAuthorised as error:  # somebody pretends to be a manager
                 self.tell(f"{host} is not let in: {error}")
                 await asyncio.sleep(0.5)

@@ -43,6 +43,7 @@ class Stream(Protocol):
 
     peer: str
     service: str  # the name of the accepting end, as both ends see it; a relay between them has another one
+    is_local: bool  # a UNIX socket: nothing passes a network
 
     def recv_into(self, views: Sequence[memoryview]) -> int:
         """Fill the views from the first one on. Returns the number of bytes, 0 at the end of the stream.
@@ -99,6 +100,7 @@ class SocketStream:
     def __init__(self, sock: socket.socket, peer: str, service: str = "") -> None:
         self.peer = peer
         self.service = service
+        self.is_local = sock.family == socket.AF_UNIX
         self._socket = sock
         self._loop = asyncio.get_running_loop()
         _STREAMS.add(self)

@@ -31,6 +31,8 @@ from threefs.wire.common_pb2 import Hello
 
 #: Called with the reply and the length of its payload. Returns writable views that have exactly that length together.
 Sink = Callable[[Any, int], Sequence[memoryview]]
+#: Called when the answer waits for a grant, with the function that grants it.
+Ready = Callable[[Callable[[], None]], None]
 
 _LATEST_MS = 2**32 - 1
 #: The destination of payload of calls that have ended. Never read.
@@ -48,6 +50,7 @@ class _Pending:
         "index",
         "method",
         "offset",
+        "ready",
         "remaining",
         "reply",
         "sink",
@@ -65,6 +68,7 @@ class _Pending:
         forget: Callable[["asyncio.Future[Any]"], None],
         size: int,
         hops: int,
+        ready: Ready | None,
     ):
         self.future = future
         self.forget = forget  # called when the future is done by anything but the answer
@@ -74,6 +78,7 @@ class _Pending:
         self.deadline = deadline
         self.size = size  # bytes of payload that it sends
         self.hops = hops
+        self.ready = ready  # None: the answer comes at once, or has been announced
         self.unsent: Callable[[], None] | None = None  # sends it: it waits for its turn
         self.reply: Message | None = None
         self.views: Sequence[memoryview] = ()
@@ -115,6 +120,7 @@ class ClientConnection:
         self.cluster_id = ""
         self.outstanding = 0  # calls without an answer
         self.frames = 0  # received; a service that sends none may hang
+        self.is_local = stream.is_local
         self.closing = False  # no new calls: the server is stopping, or the connection is closed
         #: Called with the reason when the connection is lost. If this side closes it, the call comes before the close.
         self.on_lost: Callable[[ThreefsError], None] | None = None
@@ -156,11 +162,15 @@ class ClientConnection:
         sink: Sink | None = None,
         request_id: int = 0,
         hops: int | None = None,
+        ready: Ready | None = None,
     ) -> "asyncio.Future[Rep]":
         """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
 
         A call that exceeds the window of the service waits for its turn. A service that forwards a call of another
         process names the number of processes that the call will still pass, `hops` (see `SendWindow`).
+
+        With `ready`, the service announces an answer with much payload before it sends it. Then `ready` is called, and
+        the answer comes once that has been granted. Small answers and errors come at once.
 
         The future raises the error of the service, or ConnectionLost, DeadlineExceeded, Stopping, LimitExceeded,
         Overloaded (the deadline came before its turn) or ConnectionIdle (the service had closed the idle connection).
@@ -176,8 +186,10 @@ class ClientConnection:
         call_id = self._next_id()
         deadline = self._clock.monotonic() + timeout_s
         flags = frames.forward_flags(hops)
+        if ready is not None:
+            flags |= frames.WAITS_FOR_GRANT
         hops = hops or 0
-        pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, hops)
+        pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, hops, ready)
         self._pending[call_id] = pending
         self.outstanding += 1
         self._watch(deadline)
@@ -322,6 +334,9 @@ class ClientConnection:
                 return _unwanted(header)
             self._stream.owner = pending.future
             return pending.place(header.payload_bytes)
+        if header.kind == frames.READY:
+            self._announced(header.call_id)
+            return ()
         if header.kind == frames.HELLO and not self._hello.done():
             hello, answer = self._handshake.answer(body)
             if answer:
@@ -334,6 +349,20 @@ class ClientConnection:
         if header.kind == frames.PONG:
             return ()
         raise ProtocolError(f"{self.address} sent a frame that only a client sends")
+
+    def _announced(self, call_id: int) -> None:
+        pending = self._pending.get(call_id)
+        if pending is None or pending.future.done():  # cancelled, or timed out: the service has been told
+            return
+        ready, pending.ready = pending.ready, None
+        if ready is None:
+            raise ProtocolError(f"{self.address} announced an answer to {pending.method} that needs no grant")
+        ready(partial(self._grant, call_id))
+
+    def _grant(self, call_id: int) -> None:
+        pending = self._pending.get(call_id)
+        if pending is not None and not pending.future.done() and not self._stream.closed:
+            self._stream.send(frames.encode(frames.GRANT, call_id=call_id))
 
     def _response(self, header: Header, body: bytes) -> Sequence[memoryview]:
         pending = self._pending.get(header.call_id)

@@ -4,6 +4,10 @@ A call is a REQUEST and its RESPONSE. The payload of either may be longer than o
 first SEGMENT_BYTES follow inline, and the rest comes in SEGMENT frames with the same call id. Other frames may come
 between them.
 
+Request-to-send: a caller that has no room for a large answer marks its REQUEST (WAITS_FOR_GRANT). The service makes the
+answer, announces it with a READY, and sends it after the GRANT of the caller. Answers of up to UNGRANTED_BYTES and
+errors are sent at once.
+
 A CRC32C covers header and body, because the checksums of TCP are too weak for the names of chunks, offsets and
 versions. The checksums of the payload are in the body.
 """
@@ -22,6 +26,8 @@ from threefs.wire import common_pb2
 MAGIC = 0x3F5F
 PROTOCOL = 2
 SEGMENT_BYTES = 256 << 10
+#: An answer with so little payload needs no grant: it fits into the first window of a TCP connection.
+UNGRANTED_BYTES = 16 << 10
 
 _START = struct.Struct("<HBI")  # magic, version, and the CRC32C of all that follows up to the end of the body
 _REST = struct.Struct("<BHHIIIIQ")
@@ -33,19 +39,21 @@ _value, _extend = google_crc32c.value, google_crc32c.extend
 
 
 class Kind(enum.IntEnum):
-    """Kinds of frames. 6 and 7 are reserved for READY and GRANT of request-to-send."""
+    """Kinds of frames."""
 
     HELLO = 1
     REQUEST = 2
     RESPONSE = 3
     SEGMENT = 4
     CANCEL = 5
+    READY = 6  # from a service: the answer of this call waits for a GRANT
+    GRANT = 7
     GOAWAY = 8
     PING = 9  # from a client, to tell a service that works from one that hangs
     PONG = 10
 
 
-HELLO, REQUEST, RESPONSE, SEGMENT, CANCEL, GOAWAY, PING, PONG = (int(kind) for kind in Kind)
+HELLO, REQUEST, RESPONSE, SEGMENT, CANCEL, READY, GRANT, GOAWAY, PING, PONG = (int(kind) for kind in Kind)
 _KINDS = frozenset(int(kind) for kind in Kind)
 _WITH_PAYLOAD = frozenset((REQUEST, RESPONSE, SEGMENT))
 
@@ -55,6 +63,8 @@ FAILED = 1
 #: most 3.
 FORWARDED = 2
 _HOPS_BIT, _MAX_HOPS = 2, 3
+#: Flag of a REQUEST whose answer must not be sent before a GRANT.
+WAITS_FOR_GRANT = 16
 
 
 class Header(NamedTuple):

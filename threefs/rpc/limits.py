@@ -24,6 +24,7 @@ class Limits:
     queued_bytes: int = 64 << 20  # answers that wait for the peer to take them: its calls are not read beyond that
     hello_s: float = 10.0  # from connect to HELLO, at the server
     payload_s: float = 120.0  # from the begin of a request to the end of its payload, or less if its deadline is nearer
+    grant_s: float = 60.0  # for which an answer waits for its GRANT, or less if its deadline is nearer
     stall_s: float = 30.0  # for which a peer may take nothing of what waits for it, or not go on with what it began
     idle_s: float = 900.0  # for which a connection may have no use
     connect_s: float = 3.0  # at the client, each for the connection and for HELLO: others wait for the same attempt
@@ -32,6 +33,7 @@ class Limits:
     process_bytes: int = 1 << 30  # of payload and answers
     bodies_bytes: int = 128 << 20  # of requests that are being received; those beyond wait in their senders
     calls_bytes: int = 256 << 20  # of requests in flight, each with what it takes to keep account of it
+    held_bytes: int = 256 << 20  # of answers that wait for a GRANT, from the begin of their read
     connections: int = 4096
 
     def before_hello(self) -> "Limits":

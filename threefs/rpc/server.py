@@ -17,6 +17,7 @@ from threefs.errors import Overloaded, Stopping
 from threefs.rpc import frames
 from threefs.rpc.connection_reaper import CHECK_INTERVAL_S, ConnectionReaper
 from threefs.rpc.handshake import Identity
+from threefs.rpc.held_answers import HeldAnswers
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.preencoded import Answer
@@ -53,6 +54,7 @@ class Server:
         self.pool = BufferPool()
         self.queued = QueuedBytes()
         self.calls_bytes = 0  # of requests in flight
+        self.held = HeldAnswers()
         self.stopping = False
         self.methods: dict[int, Method[Any, Any]] = {}
         self.handlers: dict[int, Handler] = {}

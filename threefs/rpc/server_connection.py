@@ -22,10 +22,12 @@ from threefs.errors import (
 from threefs.rpc import frames, handshake
 from threefs.rpc.connection_reaper import Progress
 from threefs.rpc.frame_stream import FrameStream
-from threefs.rpc.frames import Header
+from threefs.rpc.frames import UNGRANTED_BYTES, Header
 from threefs.rpc.handshake import ServerHandshake
+from threefs.rpc.held_answers import HeldOfConnection
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.preencoded import Answer
+from threefs.rpc.send_queue import Outgoing
 from threefs.rpc.traffic_class import TrafficClass, of_number
 from threefs.wire.common_pb2 import Hello
 
@@ -53,11 +55,14 @@ class Call(Generic[Req, Rep]):
         "_buffer",
         "_connection",
         "_header",
+        "_held",
+        "_held_bytes",
         "_received",
         "_reserved",
         "_running",
         "answered",
         "deadline",
+        "held_until",
         "lost",
         "method",
         "payload",
@@ -87,6 +92,9 @@ class Call(Generic[Req, Rep]):
         self._reserved = 0
         self._received = 0
         self._running = True
+        self._held: Outgoing | None = None  # the answer, which waits for a grant
+        self._held_bytes = 0  # counted for it since its memory was reserved
+        self.held_until = 0.0
 
     def remaining_s(self) -> float:
         return self.deadline - self._connection.server.clock.monotonic()
@@ -95,23 +103,25 @@ class Call(Generic[Req, Rep]):
         """Reserve memory for the answer, before it is taken. `hops` is not None if a service forwards the call: the
         number of processes that it will still pass. Raises Overloaded."""
         self._connection.server.make_room(size, hops=hops)
+        if self._header.flags & frames.WAITS_FOR_GRANT and size > UNGRANTED_BYTES:
+            self._reserve_hold(size)
         if size > _SMALL_ANSWER_BYTES:
             self._reserved += size
             self._connection.stream.reserve(size)
 
     def reply(
-        self,
-        message: Answer[Rep],
-        payload: Sequence[Buffer] = (),
-        sent: Callable[[], None] | None = None,
+        self, message: Answer[Rep], payload: Sequence[Buffer] = (), sent: Callable[[], None] | None = None
     ) -> None:
         """Answer the call. The payload must not change until `sent` is called: then the kernel has all of it, or the
         peer is gone."""
         body = message.SerializeToString()
         length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
-        if length + len(body) > _LARGE_ANSWER_BYTES:
+        held = self._header.flags & frames.WAITS_FOR_GRANT and length > UNGRANTED_BYTES
+        if held or length + len(body) > _LARGE_ANSWER_BYTES:
             try:
                 self._connection.server.check_queued(length + len(body))
+                if held and length > self._held_bytes:
+                    self._reserve_hold(length - self._held_bytes)
             except Overloaded as error:
                 if sent is not None:
                     sent()
@@ -137,15 +147,54 @@ class Call(Generic[Req, Rep]):
         stream = self._connection.stream
         if not length and sent is None and len(self._connection.calls) == 1:
             stream.send_now(head)
+        elif header.flags & frames.WAITS_FOR_GRANT and length > UNGRANTED_BYTES and not stream.closed:
+            self._hold(head, payload, length, sent)
         else:
             stream.send(head, header.call_id, payload, length, sent)
-        if not self._running:
+        if not self._running and self._held is None:
             self._connection.end(self)
 
     def handled(self) -> None:
         """The handler has finished."""
         self._running = False
-        if self.answered:
+        if self.answered and self._held is None:
+            self._connection.end(self)
+
+    # ---- an answer that waits for a grant
+
+    def _reserve_hold(self, size: int) -> None:
+        self._connection.held.reserve(size, self._connection.server.limits.held_bytes)
+        self._held_bytes += size
+
+    def _hold(self, head: bytes, payload: Sequence[Buffer], length: int, sent: Callable[[], None] | None) -> None:
+        """Announce the answer. It does not count as queued: then its grant would not be received."""
+        connection, server = self._connection, self._connection.server
+        self._held = Outgoing(head, self.call_id, [memoryview(piece) for piece in payload], length, sent, None)
+        self.held_until = min(self.deadline, server.clock.monotonic() + server.limits.grant_s)
+        connection.stream.reserve(-self._reserved)
+        self._reserved = 0
+        connection.held.announce(self)
+        connection.stream.send(frames.encode(frames.READY, call_id=self.call_id))
+
+    def _unhold(self) -> Outgoing:
+        held, self._held = self._held, None
+        assert held is not None, "only an answer that waits is granted or dropped"
+        return held
+
+    def grant(self) -> None:
+        """Send the answer that waits."""
+        held = self._unhold()
+        self._connection.stream.send(held.head, held.call_id, held.views, held.remaining, held.sent)
+        if not self._running:
+            self._connection.end(self)
+
+    def drop(self, error: ThreefsError | None) -> None:
+        """Give up the answer that waits, and tell the peer the error."""
+        if (sent := self._unhold().sent) is not None:
+            sent()
+        if error is not None:
+            self._connection.refuse_call(self._header, error)
+        if not self._running:
             self._connection.end(self)
 
     # ---- receiving the payload, by the connection only
@@ -182,6 +231,9 @@ class Call(Generic[Req, Rep]):
         """Hand the payload's buffer over to the caller, and release the memory that was reserved for the answer."""
         if self._reserved:
             self._connection.stream.reserve(-self._reserved)
+        if self._held_bytes:
+            self._connection.held.release(self._held_bytes)
+            self._held_bytes = 0
         buffer, self._buffer = self._buffer, None
         self.payload = _NOTHING
         return buffer
@@ -203,6 +255,7 @@ class ServerConnection:
         self._inflight_bytes = 0
         self._calls_bytes = 0
         self._admitted_s = 0.0  # when the newest call was admitted
+        self.held = HeldOfConnection(server.held)
         limits = server.limits
         now = server.clock.monotonic
         self.stream = FrameStream(
@@ -236,7 +289,8 @@ class ServerConnection:
         return bool(self.calls)
 
     def drop_late_calls(self, now: float) -> None:
-        """End calls whose payload has not come in time, because they hold memory for it."""
+        """End calls whose payload or grant has not come in time, because they hold memory for it."""
+        self.held.expire(now)
         if not self._inflight_bytes:
             return
         for call in [call for call in self.calls.values() if not call.complete and now >= call.receive_by]:
@@ -266,6 +320,10 @@ class ServerConnection:
             if call is None or call.complete:  # the call was refused or cancelled before all of it came
                 return _unwanted(header)
             return [call.place(header.payload_bytes)]
+        if header.kind == frames.GRANT:
+            if not self.held.grant(header.call_id) and header.call_id in self.calls:
+                raise ProtocolError(f"a GRANT for call {header.call_id}, whose answer was not announced")
+            return ()
         if header.kind == frames.CANCEL:
             self._cancel(header.call_id)
             return ()
@@ -307,7 +365,7 @@ class ServerConnection:
         except (ProtocolError, LimitExceeded, NotAuthorised):
             raise
         except ThreefsError as error:
-            self._refuse_call(header, error)
+            self.refuse_call(header, error)
             return _unwanted(header)
         if self.stream.closed:  # this connection was evicted to make room
             return ()
@@ -352,7 +410,7 @@ class ServerConnection:
         self._admitted_s = self.server.clock.monotonic()
         return Call(self, header, method, request, self._admitted_s + header.deadline_ms / 1000)
 
-    def _refuse_call(self, header: Header, error: ThreefsError) -> None:
+    def refuse_call(self, header: Header, error: ThreefsError) -> None:
         body = frames.error_body(error)
         self.stream.send(frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, body))
 
@@ -397,7 +455,7 @@ class ServerConnection:
 
     def _cancel(self, call_id: int) -> None:
         call = self.calls.get(call_id)
-        if call is None:
+        if call is None or self.held.cancel(call_id):
             return
         if call.task is not None:
             _stop(call.task)
@@ -421,6 +479,7 @@ class ServerConnection:
 
     def lost(self, error: ThreefsError) -> None:
         self._hello_timer.cancel()
+        self.held.cancel_all()
         for call in list(self.calls.values()):
             call.lost = error
             if call.task is not None:

@@ -13,8 +13,10 @@ from google.protobuf.message import Message
 from numpy.typing import NDArray
 
 from threefs.checksums import combine, crc32c
+from threefs.env.clock import Clock
 from threefs.errors import ChecksumMismatch, ChunkNotFound, NotServing, ProtocolError, ThreefsError, error_of
 from threefs.wire import storage_pb2 as pb
+from threefs_client.data.grants import Announced
 from threefs_client.data.replica_selector import ReplicaEndpoint, ReplicaSelector, Resolved, choose
 
 #: (target, chain version, inode, chunk number, offset in chunk, length, index of the row)
@@ -27,7 +29,7 @@ _INFINITE = float("inf")
 class ReadPlan:
     """One request to one storage process, and the memory for its answer."""
 
-    __slots__ = ("buffer", "destinations", "endpoint", "rows", "size")
+    __slots__ = ("announced", "began", "buffer", "clock", "destinations", "endpoint", "rows", "size")
 
     def __init__(self, endpoint: ReplicaEndpoint) -> None:
         self.endpoint = endpoint
@@ -35,6 +37,9 @@ class ReadPlan:
         self.size = 0  # requested bytes
         self.destinations: list[memoryview] | None = None  # None: `buffer`, with one row after the other
         self.buffer: NDArray[np.uint8] | None = None
+        self.announced: Announced | None = None  # the answer waits for a grant
+        self.clock: Clock | None = None  # of a large request: the begin of its answer is noted
+        self.began = 0.0
 
     def request(self) -> pb.ReadRequest:
         request = pb.ReadRequest()
@@ -50,6 +55,8 @@ class ReadPlan:
     def sink(self, reply: Message, size: int) -> Sequence[memoryview]:
         """The memory that receives the payload of the reply."""
         assert isinstance(reply, pb.ReadReply)
+        if self.clock is not None:
+            self.began = self.clock.monotonic()
         if size == self.size:
             if self.destinations is not None:
                 return self.destinations

@@ -18,11 +18,14 @@ from threefs.errors import Corrupt, CorruptChunk, NotServing, Retry, ThreefsErro
 from threefs.layout import FileLayout, spans
 from threefs.routing import Routing
 from threefs.rpc import methods
+from threefs.rpc.client_connection import Ready
+from threefs.rpc.frames import UNGRANTED_BYTES
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.wait_log import chunk_waits
 from threefs.wire import meta_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_client.data import read_plans
+from threefs_client.data.grants import Grants
 from threefs_client.data.read_plans import Hole, Piece, ReadPlan, Row
 from threefs_client.data.replica_selector import ReplicaSelector, Resolved
 from threefs_client.options import Options
@@ -32,7 +35,11 @@ _BACKOFF = Backoff(0.01, 0.5)
 
 
 class Connection(Protocol):
-    def call(self, method: Any, request: Any, *, timeout_s: float, sink: Any = None) -> asyncio.Future[Any]: ...
+    is_local: bool
+
+    def call(
+        self, method: Any, request: Any, *, timeout_s: float, sink: Any = None, ready: Any = None
+    ) -> asyncio.Future[Any]: ...
 
 
 class Peers(Protocol):
@@ -102,7 +109,9 @@ class Reader:
         *,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
+        grants: Grants | None = None,
     ) -> None:
+        """Without `grants`, services answer at once, however many they are."""
         self._peers = peers
         self._cluster = cluster
         self._options = options
@@ -111,6 +120,7 @@ class Reader:
         self._selector = ReplicaSelector(cluster.routing)
         self._budget = ByteBudget(options.in_flight_bytes)
         self._wait_log = chunk_waits(LibraryLogger(__name__), "read")
+        self._grants = grants
 
     def _current_selector(self) -> ReplicaSelector:
         selector = self._selector
@@ -213,23 +223,40 @@ class Reader:
         timeout_s = max(0.001, min(self._options.attempt_timeout_s, deadline - self._clock.monotonic()))
         connection = self._peers.live(plan.endpoint.address)
         call: asyncio.Future[Any]
+        ready = None
+        is_local = connection is not None and connection.is_local  # then no network is in between
+        if self._grants is not None and plan.size > UNGRANTED_BYTES and not is_local:
+            plan.clock = self._clock
+            plan.announced = self._grants.begin(plan.endpoint.address, plan.size)
+            if plan.announced is not None:
+                ready = plan.announced.ready
         if connection is not None:
-            call = connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink)
+            call = connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready)
         else:
-            call = asyncio.ensure_future(self._connect_and_send(plan, timeout_s))
+            call = asyncio.ensure_future(self._connect_and_send(plan, timeout_s, ready))
         call.add_done_callback(partial(self._release, plan))
         return call
 
-    async def _connect_and_send(self, plan: ReadPlan, timeout_s: float) -> pb.ReadReply:
+    async def _connect_and_send(self, plan: ReadPlan, timeout_s: float, ready: Ready | None) -> pb.ReadReply:
         connection = await self._peers.connect(plan.endpoint.address, timeout_s)
-        reply: pb.ReadReply = await connection.call(methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink)
+        reply: pb.ReadReply = await connection.call(
+            methods.READ, plan.request(), timeout_s=timeout_s, sink=plan.sink, ready=ready
+        )
         return reply
 
     def _release(self, plan: ReadPlan, call: asyncio.Future[Any]) -> None:
         plan.endpoint.load -= plan.size - len(plan.rows)
         self._budget.give(plan.size)
-        if not call.cancelled():
-            call.exception()  # counts as retrieved: the caller may have been cancelled
+        # `exception` counts as retrieved: the caller may have been cancelled.
+        came = not call.cancelled() and call.exception() is None
+        grants = self._grants
+        if grants is not None and plan.clock is not None:
+            if came and plan.began:
+                grants.received(plan.size, plan.began)
+            if plan.announced is None:
+                grants.end(plan.endpoint.address, plan.size)
+            else:
+                plan.announced.end()
 
     def _needs_pause(self, failed: list[Piece], deadline: float) -> bool:
         """Whether to pause before the next attempt, because no other replica can be tried now. Raises an error that no

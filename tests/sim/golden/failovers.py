@@ -2,6 +2,7 @@
 
 from tests.sim.golden.disks import DISKS
 from tests.sim.golden.files import FILES
+from tests.sim.golden.grants import GRANTS
 from tests.sim.golden.links import LINKS
 from tests.sim.golden.members import MEMBERS
 from tests.sim.golden.replicas import REPLICAS
@@ -297,4 +298,4 @@ _FAILOVERS = {
     """,
 }
 
-STORIES = {**_FAILOVERS, **MEMBERS, **LINKS, **REPLICAS, **REQUESTS, **DISKS, **FILES}
+STORIES = {**_FAILOVERS, **MEMBERS, **LINKS, **REPLICAS, **REQUESTS, **DISKS, **FILES, **GRANTS}

@@ -25,6 +25,7 @@ class Trickle:
     def __init__(self, steps: Sequence[int]) -> None:
         self.peer = "pipe"
         self.service = ""
+        self.is_local = False
         self.closed = False
         self.arrived = bytearray()
         self.other: Trickle
@@ -420,6 +421,8 @@ class DeafStream:
     peer = "deaf"
 
     service = ""
+
+    is_local = False
 
     def recv_into(self, views: object) -> int:
         raise BlockingIOError
