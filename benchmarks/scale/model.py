@@ -34,8 +34,9 @@ class Scenario:
     senders: int | None = 16  # that may send to a client at a time; None: without request-to-send
     links: Links = field(default_factory=Links)
     message_s: float = 10e-6  # one way, for requests, announcements and grants
-    warm_s: float = 0.01
-    measured_s: float = 0.01
+    # In units of the time that a read is in flight if only the limit holds it up: queues are then as they stay.
+    warm: float = 3.0
+    measured: float = 2.0
     seed: int = 1
 
 
@@ -82,16 +83,20 @@ class Model:
 
     def run(self) -> Outcome:
         scenario = self._scenario
+        in_flight = scenario.clients * scenario.reads_in_flight * scenario.read_bytes
+        residence_s = in_flight / self.limit_bytes_per_s()
+        warm_s, measured_s = scenario.warm * residence_s, scenario.measured * residence_s
         for client in self._clients:
             for number in range(scenario.reads_in_flight):
-                self._env.process(self._reads(client, client.cores[number % len(client.cores)]))
-        self._env.run(until=scenario.warm_s)
+                begin_s = self._random.random() * residence_s  # they do not begin as one
+                self._env.process(self._reads(client, client.cores[number % len(client.cores)], begin_s))
+        self._env.run(until=warm_s)
         self._latencies.clear()
         before = [disk.busy_s for disk in self._disks]
         for client in self._clients:
             client.bytes = 0
-        self._env.run(until=scenario.warm_s + scenario.measured_s)
-        return self._outcome([disk.busy_s - start for disk, start in zip(self._disks, before, strict=True)])
+        self._env.run(until=warm_s + measured_s)
+        return self._outcome([disk.busy_s - start for disk, start in zip(self._disks, before, strict=True)], measured_s)
 
     def _living_replicas(self) -> list[tuple[int, ...]]:
         scenario = self._scenario
@@ -101,12 +106,12 @@ class Model:
         living = [tuple(disk for disk in chain if disk >= dead) for chain in made]
         return [chain for chain in living if chain]
 
-    def _reads(self, client: _Client, core: Station) -> Generator[simpy.Event, Any, None]:
+    def _reads(self, client: _Client, core: Station, begin_s: float) -> Generator[simpy.Event, Any, None]:
         """One read after the other, of chunks anywhere."""
-        env, scenario, costs, random = self._env, self._scenario, self._costs, self._random
+        env, scenario, costs = self._env, self._scenario, self._costs
         size, slots = scenario.read_bytes, client.slots
         request_s, transfer_s = costs.client_read_s, size * costs.client_byte_s
-        yield env.timeout(random.random() * scenario.warm_s / 4)  # they do not begin as one
+        yield env.timeout(begin_s)
         while True:
             begin = env.now
             yield env.timeout(core.delay(request_s))
@@ -137,20 +142,20 @@ class Model:
         in_flight[disk] = least + 1
         return disk
 
-    def _outcome(self, busy: list[float]) -> Outcome:
+    def _outcome(self, busy: list[float], measured_s: float) -> Outcome:
         scenario = self._scenario
         rates = [client.bytes for client in self._clients]
         total = sum(rates)
         living = busy[scenario.dead_nodes * scenario.disks :]
         ordered = sorted(self._latencies) or [0.0]
         return Outcome(
-            gib_per_s=total / scenario.measured_s / (1 << 30),
+            gib_per_s=total / measured_s / (1 << 30),
             limit_gib_per_s=self.limit_bytes_per_s() / (1 << 30),
             p50_ms=ordered[len(ordered) // 2] * 1e3,
             p99_ms=ordered[int(len(ordered) * 0.99)] * 1e3,
             slowest_client=min(rates) / (total / len(rates)) if total else 0.0,
-            busiest_disk=max(living) / scenario.measured_s,
-            average_disk=sum(living) / len(living) / scenario.measured_s,
+            busiest_disk=max(living) / measured_s,
+            average_disk=sum(living) / len(living) / measured_s,
             dropped=self._fabric.dropped,
         )
 

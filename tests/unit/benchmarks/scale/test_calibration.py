@@ -27,6 +27,11 @@ def test_of_several_calibrations_the_least_costs_and_the_greatest_rate_count() -
     assert calibration.best([one, other]) == calibration.Calibration(1, 8, 3, 3, 5, 5, 70)
 
 
+def test_faster_hosts_need_less_time() -> None:
+    found = calibration.Calibration(10, 20, 30, 40, 5, 6, 7).faster(10, 70)
+    assert found == calibration.Calibration(1, 2, 3, 4, 5, 6, 70)
+
+
 def test_costs_of_two_sizes_give_a_line() -> None:
     assert calibration.line(10, 12.0, 110, 32.0) == pytest.approx((10.0, 0.2))
     assert calibration.line(10, 12.0, 110, 11.0) == (12.0, 0.0), "a large read is never cheaper"

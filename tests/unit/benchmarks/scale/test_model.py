@@ -21,8 +21,7 @@ TINY = Scenario(
     disks=2,
     senders=4,
     links=Links(hosts_per_leaf=4, spines=4),
-    warm_s=0.02,
-    measured_s=0.05,
+    measured=12.0,
 )
 
 
@@ -40,21 +39,23 @@ def test_the_same_seed_gives_the_same_figures() -> None:
 def test_nothing_is_faster_than_its_scarcest_part(senders: int | None, placement: str) -> None:
     found = simulate(but(senders=senders, placement=placement), COSTS)
     assert 0 < found.share <= 1.05, "what was in flight at the begin may end in the time measured"
-    assert 0 < found.average_disk <= found.busiest_disk <= 1 + 1e-9
+    assert 0 < found.average_disk <= found.busiest_disk + 1e-9 and found.busiest_disk <= 1 + 1e-9
     assert 0 < found.p50_ms <= found.p99_ms and found.dropped == 0
 
 
 def test_slow_disks_are_the_limit() -> None:
     slow = dataclasses.replace(COSTS, disk_bytes_per_s=1e8)
-    found = simulate(but(warm_s=0.2, measured_s=0.4), slow)
+    found = simulate(TINY, slow)
     assert found.limit_gib_per_s == pytest.approx(12 * 1e8 / (1 << 30))
     assert found.share == pytest.approx(1.0, abs=0.1)
 
 
 def test_with_a_dead_node_the_others_do_its_reads() -> None:
-    healthy, degraded = (simulate(but(dead_nodes=dead, measured_s=0.05), COSTS) for dead in (0, 1))
+    """The clients are the limit here, so what they read stays the same."""
+    few = but(reads_in_flight=2)
+    healthy, degraded = (simulate(dataclasses.replace(few, dead_nodes=dead), COSTS) for dead in (0, 1))
     assert degraded.average_disk > healthy.average_disk
-    assert degraded.limit_gib_per_s < healthy.limit_gib_per_s
+    assert degraded.limit_gib_per_s == pytest.approx(healthy.limit_gib_per_s * 5 / 6)
 
 
 def test_one_sender_at_a_time_costs_rate() -> None:
@@ -63,7 +64,7 @@ def test_one_sender_at_a_time_costs_rate() -> None:
 
 def test_in_a_lossy_fabric_request_to_send_avoids_losses() -> None:
     links = dataclasses.replace(TINY.links, repeat_s=2e-3, room=2)
-    crowd = but(clients=2, client_processes=16, reads_in_flight=64, nodes=12, links=links, measured_s=0.05)
+    crowd = but(clients=2, client_processes=16, reads_in_flight=64, nodes=12, links=links)
     lossy = {senders: simulate(dataclasses.replace(crowd, senders=senders), COSTS) for senders in (None, 2)}
     assert lossy[2].dropped < lossy[None].dropped
 
@@ -75,6 +76,6 @@ def test_all_scenarios_have_a_row(tmp_path: Path) -> None:
     result = CliRunner().invoke(scale.main, [*words, "--plots", str(tmp_path / "plots")])
     assert result.exit_code == 0, result.output
     found = json.loads(file.read_text())
-    assert len(found) == 11 and all(one["gib_per_s"] > 0 for one in found.values())
+    assert len(found) == 13 and all(one["gib_per_s"] > 0 for one in found.values())
     assert "| 4 clients, request-to-send off |" in result.output
     assert (tmp_path / "plots" / "scale.png").read_bytes().startswith(b"\x89PNG")
