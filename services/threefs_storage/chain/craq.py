@@ -256,12 +256,11 @@ class Craq:
         committed = record.committed.version if record.committed is not None else 0
         if write.only_version and write.only_version != committed:
             raise ChunkChanged(f"chunk {chunk} has version {committed}, the change names version {write.only_version}")
-        if (
-            record.committed is not None
-            and record.committed.lost
-            and keeps_content(record.committed.length, write.kind, write.offset, write.length, write.chunk_bytes)
-        ):
+        if record.committed is not None and record.committed.lost and _keeps(record.committed, write):
             raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
+        if chunk in target.damaged and record.committed is not None and _keeps(record.committed, write):
+            # Another member may have these bytes, but never those of a version that is made of damaged ones.
+            raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired before it is changed: try again")
         if write.fence and write.fence <= target.engine.fences.get(chunk.inode, 0):
             raise StaleFence(
                 f"a lock on inode {chunk.inode} was taken away since this write's session began: the write has fence "
@@ -453,6 +452,11 @@ def _check_agreement(chunk: ChunkId, pending: Version, successor: ChainMember, r
             f"{result.length} bytes and checksum {result.checksum:08x}; here version {pending.version} with "
             f"{pending.length} bytes and checksum {pending.checksum:08x} is pending"
         )
+
+
+def _keeps(committed: Version, write: pb.ChunkWrite) -> bool:
+    """Whether bytes of the committed version are part of what the write makes."""
+    return keeps_content(committed.length, write.kind, write.offset, write.length, write.chunk_bytes)
 
 
 def _absent(target: Target, chunk: ChunkId) -> bool:

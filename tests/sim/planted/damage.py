@@ -131,6 +131,12 @@ def damage_met_by_a_write_is_not_noted() -> None:
     put(craq, "Corrupt", Never)
 
 
+@plant_for(f"{_REPAIR}::test_a_chunk_that_is_known_to_be_damaged_is_repaired_before_it_is_changed")
+def damaged_chunks_are_changed() -> None:
+    """I2: a version is made of bytes that are damaged here, and the good ones elsewhere are of no use any more."""
+    put(craq, "_keeps", lambda committed, write: False)
+
+
 @plant_for(f"{_COLLECTOR}::test_half_way_a_new_head_goes_on_from_what_it_knows")
 def fresh_is_ignored() -> None:
     """A write that begins a chunk anew is refused where its removal is still known, or is not known any more."""

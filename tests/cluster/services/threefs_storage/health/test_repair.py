@@ -424,3 +424,21 @@ async def test_many_places_that_cannot_be_read_are_the_end_of_the_disk(tmp_path:
         assert target.local_state is LocalState.OFFLINE
         with pytest.raises(NotServing):
             await chain.read(2, chunks[0])
+
+
+async def test_a_chunk_that_is_known_to_be_damaged_is_repaired_before_it_is_changed(tmp_path: Path) -> None:
+    """The version that the change makes would have damaged bytes here, and nobody else could ever give good ones."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(CONTENT)
+        await flip_content(chain[1])
+        chain[1].peers.before = refuse
+        with pytest.raises(CorruptChunk):
+            await chain.read(1)
+        with pytest.raises(Unavailable, match="repaired before it is changed"):
+            await chain.write(b"more", len(CONTENT), timeout_s=1.0)
+        assert not chain[1].target.engine.pending()
+        chain[1].peers.before = None
+        await until(lambda: not chain[1].target.damaged)
+        await chain.write(b"more", len(CONTENT))
+        for replica in (1, 2, 3):
+            assert (await chain.read(replica))[1] == CONTENT + b"more"
