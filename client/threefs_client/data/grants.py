@@ -118,9 +118,8 @@ class Grants:
     def end(self, sender: str, size: int) -> None:
         """A call whose answer was allowed to come has ended in any way."""
         budget = self.budget
-        used = budget.used_slots
-        if used > self._used:
-            self._used = used
+        if self._used < budget.slots:  # else all are in use anyway
+            self._used = max(self._used, budget.used_slots)
         budget.give(sender, size)
         if self._yield:
             self._give_free_slots()
