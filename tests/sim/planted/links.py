@@ -62,7 +62,7 @@ def whoever_reports_is_believed() -> None:
     put(LinkFailures, "_reported_by", lambda self, reporter: set())
 
 
-@plant
+@plant_for("unit/services/threefs_storage/test_peer_reachability.py::test_a_slow_or_busy_peer_is_reached")
 def slow_peer_is_a_failed_link() -> None:
     """A peer that takes long to answer counts as one that cannot be reached."""
 
