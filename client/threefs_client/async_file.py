@@ -1,40 +1,29 @@
 """A file object for asyncio. The blocking one (`blocking/file.py`) delegates to it."""
 
+import asyncio
 import io
 from types import TracebackType
 
 import numpy as np
 
-from threefs.errors import InvalidArgument, LockLost
-from threefs.wire import meta_pb2 as pb
+from threefs.errors import DeadlineExceeded, InvalidArgument, LockLost
+from threefs_client.byte_view import byte_view
 from threefs_client.data import fallocate, sparse
-from threefs_client.data.buffering import ReadAhead, WriteBuffer
+from threefs_client.data.append_retry import AppendRetry
 from threefs_client.data.fallocate import Allocation
-from threefs_client.data.handles import AppendRange, Handle
+from threefs_client.data.handles import Handle
+from threefs_client.data.read_ahead import ReadAhead
+from threefs_client.data.write_behind import FLUSH_BYTES, WriteBehind
+from threefs_client.data.write_buffer import WriteBuffer
 from threefs_client.metadata.locks import LockOwner
 from threefs_client.modes import Mode
 
 Buffer = bytes | bytearray | memoryview
 
-
-def byte_view(data: object, *, writable: bool = False) -> memoryview:
-    """The bytes of a buffer without a copy. Raises InvalidArgument unless it is contiguous (and writable)."""
-    try:
-        view = memoryview(data)  # type: ignore[arg-type]
-    except TypeError:
-        raise InvalidArgument(f"a bytes-like object is needed, not {type(data).__name__}") from None
-    if not view.c_contiguous:
-        raise InvalidArgument("the buffer is not contiguous; copy it into a contiguous one")
-    if writable and view.readonly:
-        raise InvalidArgument("the buffer is read-only")
-    if view.format == "B" and view.ndim == 1:
-        return view
-    if view.nbytes == 0:
-        return memoryview(bytearray())
-    try:
-        return view.cast("B")
-    except (TypeError, ValueError):  # a format that only numpy knows
-        return np.asarray(data).reshape(-1).view(np.uint8).data
+#: So many bytes of small writes are put together before they are handed to the write-behind, or a chunk.
+_GATHER_BYTES = 1 << 20
+#: What a search for the end of a line reads, if nothing is read ahead.
+_LINE_BYTES = 8192
 
 
 class AsyncFile:
@@ -46,15 +35,28 @@ class AsyncFile:
         self._mode = mode
         self._position = 0
         self._closed = False
+        self.wants_read_ahead = False  # `extend_read_ahead` has something to do
         self._lock: LockOwner | None = None
         self.open_files: object = None  # closes this file when the loop ends, and must live as long
-        options, chunk_bytes = handle.context.options, handle.layout.chunk_bytes
-        self._write_buffer = WriteBuffer(max(chunk_bytes, options.write_buffer_bytes // chunk_bytes * chunk_bytes))
-        self._append_range: AppendRange | None = None  # of the first buffered bytes, after a failed append
-        self._reservation: tuple[int, pb.Mutation] | None = None  # (length, identity) of a call that may be repeated
-        self._read_ahead = ReadAhead(options.read_ahead_bytes)
+        self._start_buffers()
         if mode.append:
             self._position = handle.length
+
+    def _start_buffers(self) -> None:
+        context, chunk_bytes = self.handle.context, self.handle.layout.chunk_bytes
+        max_unsent = max(chunk_bytes, context.options.write_buffer_bytes // 2)
+        self._write_behind = WriteBehind(
+            self.handle,
+            context.write_budget,
+            max_unsent_bytes=max_unsent,
+            keeps_failed=True,
+            before_extents=self._confirm_session,
+        )
+        self._errors_seen = 0  # of the write-behind: how many this object has raised
+        gather = min(FLUSH_BYTES if self._mode.append else _GATHER_BYTES, max_unsent)
+        self._write_buffer = WriteBuffer(max(chunk_bytes, gather // chunk_bytes * chunk_bytes))
+        self._append_retry = AppendRetry(self.handle)
+        self._read_ahead = ReadAhead(self.handle, context.options.read_ahead_bytes, context.read_ahead_budget)
 
     # ---- state ----
 
@@ -68,13 +70,13 @@ class AsyncFile:
 
     @property
     def has_unsent_writes(self) -> bool:
-        """True while written bytes are in the buffer."""
-        return len(self._write_buffer) > 0
+        """True while written bytes are not durable."""
+        return len(self._write_buffer) > 0 or not self._write_behind.is_idle
 
     @property
     def length(self) -> int:
         """Bytes in the file as far as this object knows, with its buffered writes."""
-        return max(self.handle.length, self._write_buffer.end)
+        return max(self.handle.length, self._write_buffer.end, self._write_behind.end)
 
     def readable(self) -> bool:
         """Whether the file is open for reading."""
@@ -123,55 +125,133 @@ class AsyncFile:
             return await self._read_all()
         ready = self.read_buffered(size)
         if ready is not None:
+            self.extend_read_ahead()
             return ready
         await self.flush_buffer()
+        self._read_ahead.begin(self._position, size)
         parts = []
         while size > 0:
-            got = self._read_ahead.rest(self._position)[:size] or await self._fetch(self._position, size)
+            got = await self._read_ahead.fetch(self._position, size)
             if not got:
                 break
-            self._position += len(got)
+            self._move(len(got))
             size -= len(got)
             parts.append(got)
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
 
     def read_buffered(self, size: int) -> bytes | None:
-        """`read` without I/O. None when I/O is needed."""
-        if len(self._write_buffer):
+        """`read` without I/O, in any thread. None when I/O is needed. Call `extend_read_ahead` on the loop if
+        `wants_read_ahead` is true afterwards."""
+        if self.has_unsent_writes:
             return None
-        here = self._read_ahead.get(self._position, size)
-        if here is None:
+        found = self._read_ahead.get(self._position, size)
+        if found is not None:
+            self._served(len(found))
+        return found
+
+    async def readline(self, limit: int | None = -1) -> bytes:
+        """The bytes up to and including the next newline, at most `limit` of them. Empty only at the end of the
+        file."""
+        self.check_usable(reading=True)
+        limit = -1 if limit is None else limit
+        ready = self.readline_buffered(limit)
+        if ready is not None:
+            self.extend_read_ahead()
+            return ready
+        await self.flush_buffer()
+        parts: list[bytes] = []
+        while limit:
+            self._read_ahead.begin(self._position, _LINE_BYTES)
+            got = bytes(await self._read_ahead.fetch(self._position, min(limit % (1 << 63), _LINE_BYTES)))
+            newline = got.find(b"\n")
+            got = got if newline < 0 else got[: newline + 1]
+            self._move(len(got))
+            limit -= len(got) if limit > 0 else 0
+            parts.append(got)
+            if newline >= 0 or not got:
+                break
+        return b"".join(parts)
+
+    def readline_buffered(self, limit: int) -> bytes | None:
+        """`readline` without I/O, as `read_buffered` is `read`."""
+        if self.has_unsent_writes or not limit:
             return None
-        self._position += len(here)
-        return bytes(here)
+        found = self._read_ahead.line_here(self._position, limit)
+        if found is not None:
+            self._served(len(found))
+        return found
+
+    def __aiter__(self) -> "AsyncFile":
+        return self
+
+    async def __anext__(self) -> bytes:
+        line = await self.readline()
+        if not line:
+            raise StopAsyncIteration
+        return line
+
+    def _served(self, length: int) -> None:
+        """A read was served from memory."""
+        if self._read_ahead.advance(self._position, length):
+            self.wants_read_ahead = True
+        self._position += length
+
+    def extend_read_ahead(self) -> None:
+        """Read on ahead, if it is time to."""
+        if self.wants_read_ahead:
+            self.wants_read_ahead = False
+            self._read_ahead.extend()
+
+    def _move(self, length: int) -> None:
+        self._position += length
+        self._read_ahead.moved(self._position)
 
     async def peek(self, size: int = 1) -> bytes:
         """At least one byte from the position on, except at the end of the file. The position stays."""
         self.check_usable(reading=True)
+        ready = self.peek_buffered()
+        if ready:
+            return ready
         await self.flush_buffer()
-        here = self._read_ahead.rest(self._position)
-        return bytes(here or await self._fetch(self._position, max(size, 1), whole=True))
+        size = max(size, 1)
+        self._read_ahead.begin(self._position, size)
+        try:
+            return bytes(await self._read_ahead.fetch(self._position, size))
+        finally:
+            self._read_ahead.moved(self._position)
+
+    def peek_buffered(self) -> bytes:
+        """`peek` without I/O. Empty when I/O is needed."""
+        return b"" if self.has_unsent_writes else bytes(self._read_ahead.here(self._position)[:_LINE_BYTES])
 
     async def readinto(self, buffer: object) -> int:
         """Fill a caller's buffer, without a copy if it is large. Returns the number of bytes; fewer than its size only
         at the end of the file."""
         self.check_usable(reading=True)
         view = byte_view(buffer, writable=True)
+        ready = self.readinto_buffered(view)
+        if ready is not None:
+            self.extend_read_ahead()
+            return ready
         await self.flush_buffer()
+        self._read_ahead.begin(self._position, len(view))
         done = 0
         while done < len(view):
-            rest = view[done:]
-            here = self._read_ahead.rest(self._position)[: len(rest)]
-            if here:
-                rest[: len(here)] = here
-                got = len(here)
-            else:
-                got = await self.handle.read_into(self._position, rest)
+            got = await self._read_ahead.fetch_into(self._position, view[done:])
             if not got:
                 break
-            self._position += got
+            self._move(got)
             done += got
         return done
+
+    def readinto_buffered(self, view: memoryview) -> int | None:
+        """`readinto` without I/O, as `read_buffered` is `read`."""
+        here = self._read_ahead.here(self._position)[: len(view)]
+        if self.has_unsent_writes or len(here) < len(view):
+            return None
+        view[:] = here
+        self._served(len(view))
+        return len(view)
 
     async def _read_all(self) -> bytes:
         await self.flush_buffer()
@@ -186,17 +266,11 @@ class AsyncFile:
                 if missing <= 0:
                     break
             got = await self._read_exactly(self._position, missing)
-            self._position += len(got)
+            self._move(len(got))
             parts.append(got)
             if len(got) < missing:
                 break
         return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-
-    async def _fetch(self, position: int, size: int, *, whole: bool = False) -> memoryview:
-        """Read, and keep the excess as read-ahead."""
-        got = await self._read_exactly(position, self._read_ahead.fetch_bytes(position, size))
-        self._read_ahead.put(position, got)
-        return got if whole else self._read_ahead.get(position, min(size, len(got))) or memoryview(b"")
 
     async def _read_exactly(self, position: int, size: int) -> memoryview:
         if position >= self.handle.length:
@@ -208,81 +282,107 @@ class AsyncFile:
     # ---- writing ----
 
     async def write(self, data: object) -> int:
-        """Write all of `data`. Small pieces are buffered until a chunk is full, or until `flush` or `close`."""
+        """Write all of `data`: it is copied, and sent in the background. Small pieces are put together until a chunk is
+        full, or until `flush` or `close`.
+
+        Raises the error of an earlier write that has failed in the background, once. Its bytes are kept: `flush` and
+        `close` send them again, and return only if everything is durable.
+        """
         self.check_usable(writing=True)
         view = byte_view(data)
+        self._raise_background_error()
         await self.handle.recheck_quota()
+        self._read_ahead.clear()
         if not self.write_buffered(view):
             await (self._append(view) if self._mode.append else self._write(view))
         return len(view)
 
     def write_buffered(self, view: memoryview) -> bool:
-        """`write` without I/O. False when I/O is needed."""
+        """`write` without I/O, in any thread. False when I/O is needed."""
+        if not self._read_ahead.is_empty or self._write_behind.errors.current != self._errors_seen:
+            return False
         position = self.length if self._mode.append else self._position
         self.handle.check_write(position, len(view))
         if len(view) >= self._write_buffer.room(position):
             return False
         self._write_buffer.append(position, view)
-        self._read_ahead.clear()
         self._position = position + len(view)
         return True
+
+    def _raise_background_error(self) -> None:
+        self._errors_seen, failure = self._write_behind.errors.check_and_advance(self._errors_seen)
+        if failure is not None:
+            raise failure
 
     async def _append(self, view: memoryview) -> None:
         """Append in one piece: appends of several clients never interleave or overlap."""
         await self.flush_buffer()
-        self._read_ahead.clear()
         self._position = await self.handle.append(view)
 
     async def _write(self, view: memoryview) -> None:
-        position = self._position
-        self._read_ahead.clear()
         while len(view):
-            room = self._write_buffer.room(position)
-            if room and (len(self._write_buffer) or len(view) < room):
-                part = view[:room]
-                self._write_buffer.append(position, part)
-                if self._write_buffer.is_full:
-                    await self.flush_buffer()
-            elif len(self._write_buffer):
-                await self.flush_buffer()
+            size = self._write_buffer.size_bytes
+            if len(view) >= 2 * self._write_behind.max_unsent_bytes and self._write_buffer.room(self._position) == size:
+                await self.flush_buffer()  # more than may be held goes straight from the caller's memory
+                part = view[: len(view) // size * size]
+                await self.handle.write(self._position, part)
+                self._position += len(part)
+            elif not self._write_buffer.room(self._position):
+                await self._hand_over()
                 continue
-            else:  # straight from the caller's memory, as much as fills whole buffers
-                part = view[
-                    : room + (len(view) - room) // self._write_buffer.size_bytes * self._write_buffer.size_bytes
-                ]
-                await self.handle.write(position, part)
-            position += len(part)
-            self._position = position
+            else:
+                part = view[: self._write_buffer.room(self._position)]
+                self._write_buffer.append(self._position, part)
+                self._position += len(part)
+                if self._write_buffer.is_full:
+                    await self._hand_over()
             view = view[len(part) :]
 
+    async def _hand_over(self) -> None:
+        """Hand the buffered bytes to the write-behind. They stay in the buffer if it has no room in time."""
+        timeout_s = self.handle.context.options.timeout_s
+        offset, data = self._write_buffer.drain()
+        if not data or self._write_behind.try_add(offset, data):
+            return
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                await self._write_behind.add(offset, data)
+        except BaseException as error:
+            self._write_buffer.append(offset, data)
+            self._errors_seen = self._write_behind.errors.current
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise DeadlineExceeded(
+                    f"{self.name!r} takes no more bytes, as {self._write_behind.held_bytes} bytes of it, and those of "
+                    f"other files, were not sent within {timeout_s:g} s; flush or close other files, or raise the "
+                    f"option max_dirty_bytes ({self.handle.context.write_budget.limit_bytes})"
+                ) from None
+            raise
+
+    async def _confirm_session(self) -> None:
+        """Before bytes are sent in the background: the write session must not have ended with its lease."""
+        if not self.handle.context.lease.is_valid:
+            await self.handle.context.lease.revalidate()
+        self.handle.check_writable(0, 0)
+
     async def flush_buffer(self) -> None:
-        """Send the buffered writes."""
+        """Send everything that was written, and wait until it is durable."""
+        if not self._write_behind.is_idle:
+            try:
+                await self._write_behind.flush()
+            finally:  # nothing is lost: what an earlier flush could not send, this one has sent, or raises
+                self._errors_seen = self._write_behind.errors.current
         while len(self._write_buffer):
             offset, data = self._write_buffer.drain()
             sent = 0
             try:
                 if self._mode.append:
-                    sent = await self._append_buffered(memoryview(data))
+                    sent, self._position = await self._append_retry.append(memoryview(data))
                 else:
                     await self.handle.write(offset, memoryview(data))
                     sent = len(data)
             finally:
                 if sent < len(data):
                     self._write_buffer.append(offset + sent, data[sent:])  # for a later flush
-
-    async def _append_buffered(self, view: memoryview) -> int:
-        """Append the beginning of these bytes; returns how many. Bytes with a range from a failed attempt are written
-        to the same range, because they may be there already."""
-        reserved = self._append_range
-        if reserved is None or reserved.truncate_version != self.handle.file.truncate_version:
-            wanted = self._reservation = self._reservation or (len(view), self.handle.context.meta.mutation())
-            reserved = self._append_range = await self.handle.reserve_append(*wanted)
-            self._reservation = None
-        length = reserved.end - reserved.offset
-        await self.handle.write_reserved(reserved, view[:length])
-        self._append_range = None
-        self._position = reserved.end
-        return length
 
     async def flush(self) -> None:
         """Send buffered writes. Then everything is durable on all replicas, and other clients see the length."""
@@ -364,9 +464,18 @@ class AsyncFile:
         finally:
             self._read_ahead.clear()
             try:
-                await self.handle.close()
+                await self._close_handle()
             finally:
                 await self.unlock()
+
+    async def _close_handle(self) -> None:
+        try:
+            if not self._write_behind.is_idle:  # a flush has failed, or was cancelled
+                await self._write_behind.close()
+        finally:
+            if not self._write_behind.is_idle:  # the wait for it was cancelled as well
+                self.handle.record_write(outcome_unknown=True)
+            await self.handle.close()
 
     def drop_read_ahead(self) -> None:
         """The file is written past this object, so bytes that were read ahead are out of date."""
@@ -374,8 +483,7 @@ class AsyncFile:
 
     def drop_after_fork(self) -> None:
         """In a forked child: drop the buffered writes and the lock, which belong to the parent."""
-        self._write_buffer.clear()
-        self._append_range = self._reservation = None
+        self._start_buffers()
         self._lock = None
 
     async def __aenter__(self) -> "AsyncFile":

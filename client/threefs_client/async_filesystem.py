@@ -20,8 +20,9 @@ from threefs.errors import (
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, modes, options, paths
-from threefs_client.async_file import AsyncFile, byte_view
+from threefs_client.async_file import AsyncFile
 from threefs_client.attributes import Attributes
+from threefs_client.byte_view import byte_view
 from threefs_client.context import ClientContext, connect
 from threefs_client.credentials import caller_of, mode_permits_read
 from threefs_client.data import copy_range, reads
@@ -110,7 +111,9 @@ class AsyncFileSystem(NamespaceApi):
         *,
         unnamed: bool = False,
     ) -> AsyncFile:
-        """As `open`, with a parsed mode and checked arguments. If `unnamed`, `path` names the directory."""
+        """As `open`, with a parsed mode and checked arguments. If `unnamed`, `path` names the directory. Raises
+        ValueError if this object is being closed."""
+        self.open_files.check_open()
         session = self.context.random.token(16) if mode.writable else b""
         if not session:
             return self._file((await self._open(path, mode, session)).inode, mode, path)

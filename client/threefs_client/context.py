@@ -20,7 +20,9 @@ from threefs.rpc.methods import CLOSE, PRECREATE, RENEW_LEASE, REPORT_ATIME
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
 from threefs_client.data.grants import Grants
+from threefs_client.data.read_ahead import ReadAheadBudget
 from threefs_client.data.reads import Reader
+from threefs_client.data.write_budget import WriteBudget
 from threefs_client.metadata.atime_reporter import AtimeReporter
 from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.metadata.lease import Lease
@@ -46,6 +48,8 @@ class ClientContext:
     session_closer: SessionCloser
     precreated: PrecreatedFiles
     atime_reporter: AtimeReporter
+    write_budget: WriteBudget
+    read_ahead_budget: ReadAheadBudget
     clock: Clock
     random: Random
 
@@ -117,6 +121,8 @@ async def connect(
         session_closer=session_closer,
         precreated=precreated_of(meta, lease, session_closer, options, clock=clock, random=random),
         atime_reporter=atime_reporter_of(meta, options, clock),
+        write_budget=WriteBudget(options.max_dirty_bytes),
+        read_ahead_budget=ReadAheadBudget(options.max_read_ahead_bytes),
         clock=clock,
         random=random,
     )

@@ -103,10 +103,18 @@ class AsyncOpenFiles:
     them."""
 
     def __init__(self) -> None:
+        self.closing = False  # no file may be opened any more
         self._files: WeakSet[AsyncClosable] = WeakSet()
         self._guard: AsyncGenerator[None, None] | None = None
 
+    def check_open(self) -> None:
+        """Raises ValueError if the connection is being closed."""
+        if self.closing:
+            raise ValueError("the file system object is closed, so no file can be opened")
+
     def add(self, file: AsyncClosable) -> None:
+        """Raises ValueError if the connection is being closed: nobody would close the file."""
+        self.check_open()
         self._files.add(file)
 
     async def close_with_loop(self) -> None:
@@ -115,7 +123,8 @@ class AsyncOpenFiles:
         await anext(self._guard)
 
     async def close_all(self) -> None:
-        """Close them now. Raises the first error, after all have been tried."""
+        """Close them now, and refuse others. Raises the first error, after all have been tried."""
+        self.closing = True
         guard, self._guard = self._guard, None
         if guard is not None:
             await guard.aclose()
@@ -124,6 +133,7 @@ class AsyncOpenFiles:
         try:
             yield
         finally:
+            self.closing = True
             await self._close_all()
 
     async def _close_all(self) -> None:

@@ -10,6 +10,8 @@ from threefs.leases import MAX_OPERATION_S
 from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp
 from threefs_client import keyring
 
+_BUFFERS = ("write_buffer_bytes", "max_dirty_bytes", "read_ahead_bytes", "max_read_ahead_bytes")
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -22,8 +24,10 @@ class Options:
     in_flight_bytes: int = 64 << 20  # payload in flight, for reads and for writes each
     receive_senders: int = 32  # storage processes that may send to the programs of this host at a time; 0: any number
     receive_bytes: int = 128 << 20  # that they may send at a time
-    write_buffer_bytes: int = 4 << 20  # of each file open for writing; at least one chunk
-    read_ahead_bytes: int = 1 << 20  # of each file that is read in small pieces
+    write_buffer_bytes: int = 32 << 20  # of each file that are not durable yet: half of it gathers while half is sent
+    max_dirty_bytes: int = 64 << 20  # of all files together that are not durable yet
+    read_ahead_bytes: int = 8 << 20  # of each file that is read in sequence; less than 4096: none
+    max_read_ahead_bytes: int = 64 << 20  # of all files together
     noatime: bool = False  # reads do not change access times (else as with relatime: after a change, and once a day)
     verify: bool = True  # check the checksums of reads in the client, too
     unix_sockets: bool = True  # to services on this host; else TCP, as to those of other hosts
@@ -44,7 +48,7 @@ class Options:
             raise InvalidArgument(
                 f"option receive_senders must be a whole number from 0 to {MAX_SLOTS}, not {self.receive_senders!r}"
             )
-        for name in ("request_bytes", "in_flight_bytes", "receive_bytes", "write_buffer_bytes", "read_ahead_bytes"):
+        for name in ("request_bytes", "in_flight_bytes", "receive_bytes", *_BUFFERS):
             value = getattr(self, name)
             if type(value) is not int or value < 1:
                 raise InvalidArgument(f"option {name} must be a whole number of at least 1 byte, not {value!r}")

@@ -120,6 +120,29 @@ print(bytes(data[0]))"""
     assert (done.returncode, done.stdout, done.stderr) == (0, "b'important'\n", "")
 
 
+DAEMONS = {
+    "calls": "while True: fs.read_file(path)",
+    "reads": "f = fs.open(path)\n    while True: f.seek(0); f.read()",
+    "writes": "f = fs.open(path + '-other', 'wb')\n    while True: f.write(b'x' * 100_000)",
+    "small writes": "f = fs.open(path + '-other', 'wb')\n    while True: f.write(b'x')",
+    "one long call": "f = fs.open(path, 'r+b'); f.lock(); g = fs.open(path, 'r+b'); g.lock()",
+}
+
+
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_daemon_thread_ends_without_a_word(cluster: LocalCluster, name: str) -> None:
+    """It printed a traceback, as its call was cancelled or its file closed."""
+    program = f"""
+import threading, time
+fs.write_file(path, b'important' * 100)
+def work():
+    {DAEMONS[name]}
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.5)"""
+    done = run(cluster, f"/daemon-{name.replace(' ', '-')}", program)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_writes_that_cannot_be_stored_are_errors(cluster: LocalCluster) -> None:
     """Nobody else can tell the user: the program has not asked."""
     program = f"{OPEN}; f._file.handle._lease = -1"

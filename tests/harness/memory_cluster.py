@@ -7,7 +7,9 @@ from typing import Any, cast
 
 from threefs_client import credentials
 from threefs_client.context import ClientContext, atime_reporter_of, lease_of, precreated_of, session_closer_of
+from threefs_client.data.read_ahead import ReadAheadBudget
 from threefs_client.data.reads import Reader
+from threefs_client.data.write_budget import WriteBudget
 from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.options import Options
 from threefs_meta.file.length import finish_appends, reserve_append
@@ -316,6 +318,8 @@ class MemoryFiles:
             session_closer=session_closer,
             precreated=precreated_of(meta, lease, session_closer, self.options, clock=LOOP_CLOCK, random=RANDOM),
             atime_reporter=atime_reporter_of(meta, self.options, LOOP_CLOCK),
+            write_budget=WriteBudget(self.options.max_dirty_bytes),
+            read_ahead_budget=ReadAheadBudget(self.options.max_read_ahead_bytes),
             clock=LOOP_CLOCK,
             random=RANDOM,
         )

@@ -2,6 +2,10 @@
 
 A forked child has none of its parent's threads, so it starts a loop of its own when it first needs one. Objects of the
 parent (connections, identities, unfinished calls) are recognized by `generation()`, which is higher in the child.
+
+When the program ends, the loop ends before the interpreter stops the daemon threads of the program. A daemon thread
+that waits for the loop then, or calls it, gets no error: it waits until the interpreter stops it, and prints no
+traceback.
 """
 
 import asyncio
@@ -49,10 +53,11 @@ class LoopThread:
             raise RuntimeError("a blocking call on the event loop thread would wait for itself")
         outcome: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
+        daemon = threading.current_thread().daemon
 
         def begin() -> None:
             tasks.append(self.loop.create_task(work))
-            tasks[0].add_done_callback(lambda task: _settle(outcome, task))
+            tasks[0].add_done_callback(lambda task: _settle(outcome, task, daemon))
 
         def cancel() -> None:
             if tasks:
@@ -67,6 +72,7 @@ class LoopThread:
         except BaseException:
             if self.loop.is_closed():
                 work.close()
+                park_daemon()
             elif not outcome.done():
                 self.loop.call_soon_threadsafe(cancel)
                 wait([outcome], _CANCEL_S)
@@ -78,6 +84,11 @@ class LoopThread:
             work.close()
             return
         asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def call_soon(self, work: Callable[[], None]) -> None:
+        """Call `work` on the loop, without waiting for it."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(work)
 
     def inside(self) -> bool:
         """Whether the caller is on the thread of the loop."""
@@ -96,10 +107,11 @@ class LoopThread:
             self.loop.close()
 
 
-def _settle(outcome: "Future[T]", task: "asyncio.Task[T]") -> None:
+def _settle(outcome: "Future[T]", task: "asyncio.Task[T]", daemon: bool) -> None:
     """Pass the end of a task on to the thread that waits for it."""
     if task.cancelled():
-        outcome.set_exception(CancelledError())
+        if not (daemon and _PROCESS.ended):
+            outcome.set_exception(CancelledError())
     elif error := task.exception():
         outcome.set_exception(error)
     else:
@@ -123,6 +135,7 @@ class _Process:
         self.thread: LoopThread | None = None
         self.inherited: list[LoopThread] = []
         self.at_exit: list[Callable[[], None]] = []
+        self.ended = False  # the program has come to its end
         self._ends_at = float("inf")  # the end of all waits, once the program ends
 
     def left_s(self) -> float | None:
@@ -131,6 +144,7 @@ class _Process:
 
     def after_fork_in_child(self) -> None:
         self.generation += 1
+        self.ended = False
         self.lock, self.fork_lock = threading.Lock(), threading.Lock()  # another thread of the parent may have held it
         if self.thread is not None:
             # Kept for ever, because closing the loop would change the epoll set that the parent still uses.
@@ -148,6 +162,7 @@ class _Process:
 
     def stop(self) -> None:
         """At the end of the program: store unsaved data, then stop the loop."""
+        self.ended = True
         if self.thread is None:
             return
         self._ends_at = time.monotonic() + EXIT_S
@@ -172,6 +187,7 @@ def shared() -> LoopThread:
     """
     thread = _PROCESS.thread
     if thread is None:
+        park_daemon()
         if sys.is_finalizing():
             raise RuntimeError("the program is ending, so it is too late for calls to the cluster")
         with _PROCESS.lock:
@@ -189,6 +205,13 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         work.close()
         raise
     return thread.run(work)
+
+
+def park_daemon() -> None:
+    """At the end of the program a daemon thread waits here until the interpreter stops it. Else it does nothing."""
+    if _PROCESS.ended and threading.current_thread().daemon:
+        while True:
+            threading.Event().wait()
 
 
 def at_exit(work: Callable[[], None]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from threefs.env import loop_thread
-from threefs_client.async_file import AsyncFile, byte_view
+from threefs_client.async_file import AsyncFile
 from threefs_client.blocking.wrappers import blocking, documented_by
+from threefs_client.byte_view import byte_view
 
 if TYPE_CHECKING:
     from threefs_client.blocking.filesystem import FileSystem
@@ -46,6 +47,11 @@ class File(io.RawIOBase):
                         self._file.handle.rebind_after_fork(context)
                     self._generation = loop_thread.generation()  # last, as another thread relies on the rest
         return self._file
+
+    def _check_usable(self, *, reading: bool = False, writing: bool = False) -> None:
+        if self._file.closed:
+            loop_thread.park_daemon()  # the end of the program has closed it
+        self._file.check_usable(reading=reading, writing=writing)
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         with self._lock:
@@ -90,9 +96,38 @@ class File(io.RawIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         file = self._async()
         with self._lock:
-            file.check_usable(reading=True)
+            self._check_usable(reading=True)
             ready = file.read_buffered(size) if size is not None and size >= 0 else None
-            return self._filesystem._run(file.read(size)) if ready is None else ready
+            return self._filesystem._run(file.read(size)) if ready is None else self._served(ready)
+
+    @documented_by(AsyncFile.readline)
+    def readline(self, size: int | None = -1, /) -> bytes:
+        file = self._async()
+        with self._lock:
+            self._check_usable(reading=True)
+            ready = file.readline_buffered(-1 if size is None else size)
+            return self._filesystem._run(file.readline(size)) if ready is None else self._served(ready)
+
+    @documented_by(AsyncFile.peek)
+    def peek(self, size: int = 1, /) -> bytes:
+        file = self._async()
+        with self._lock:
+            self._check_usable(reading=True)
+            return file.peek_buffered() or self._filesystem._run(file.peek(size))
+
+    @documented_by(AsyncFile.readinto)
+    def readinto(self, buffer: Any, /) -> int:
+        file, view = self._async(), byte_view(buffer, writable=True)
+        with self._lock:
+            self._check_usable(reading=True)
+            ready = file.readinto_buffered(view)
+            return self._filesystem._run(file.readinto(view)) if ready is None else self._served(ready)
+
+    def _served(self, ready: T) -> T:
+        """A read was served from memory, without the loop. The loop reads on ahead when it is time to."""
+        if self._file.wants_read_ahead:
+            self._filesystem._call_soon(self._file.extend_read_ahead)
+        return ready
 
     def read1(self, size: int = -1, /) -> bytes:
         """Up to `size` bytes, for TextIOWrapper."""
@@ -105,13 +140,11 @@ class File(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         file, view = self._async(), byte_view(data)
         with self._lock:
-            file.check_usable(writing=True)
+            self._check_usable(writing=True)
             if file.handle.over_quota or not file.write_buffered(view):
                 self._filesystem._run(file.write(view))
         return len(view)
 
-    peek = blocking(AsyncFile.peek)
-    readinto = blocking(AsyncFile.readinto)
     flush = blocking(AsyncFile.flush)
     truncate = blocking(AsyncFile.truncate)
     allocate = blocking(AsyncFile.allocate)

@@ -1,12 +1,13 @@
 """The blocking file system: it delegates to the asyncio one on a background loop. The caller may run a loop itself."""
 
+import contextlib
 import io
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from threefs.env import loop_thread
-from threefs.errors import InvalidArgument
+from threefs.errors import InvalidArgument, ThreefsError
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, context, modes, options, paths
 from threefs_client.async_filesystem import AsyncFileSystem
@@ -14,7 +15,7 @@ from threefs_client.blocking.file import File
 from threefs_client.blocking.wrappers import blocking, blocking_iterator, documented_by
 from threefs_client.context import ClientContext
 from threefs_client.credentials import caller_of
-from threefs_client.exit_flush import Closable, OpenFiles
+from threefs_client.exit_flush import OpenFiles
 from threefs_client.metadata.namespace import checked_permissions, requested_layout
 from threefs_client.metadata.quotas import Quotas
 from threefs_client.metadata.trash import Trash
@@ -98,12 +99,12 @@ class FileSystem:
         if self._generation != loop_thread.generation():
             self._reset_after_fork()
         core = self._connected
-        if core is None:
+        if core is None or self._closed:
             with self._lock:
+                if self._closed:
+                    raise ValueError("the file system object is closed")
                 core = self._connected
                 if core is None:
-                    if self._closed:
-                        raise ValueError("the file system object is closed")
                     made = loop_thread.shared().run(context.connect(self._managers, self._options))
                     core = self._connected = AsyncFileSystem(made, self._caller)
         return core
@@ -134,6 +135,9 @@ class FileSystem:
     def _submit(self, work: Coroutine[Any, Any, object]) -> None:
         loop_thread.shared().submit(work)
 
+    def _call_soon(self, work: Callable[[], None]) -> None:
+        loop_thread.shared().call_soon(work)
+
     def _inside_loop(self) -> bool:
         return loop_thread.shared().inside()
 
@@ -147,20 +151,28 @@ class FileSystem:
             return
         if self._generation != loop_thread.generation():
             self._reset_after_fork()
-        failure = None if self._closed else self._unclosed.close_all()
-        with self._lock:
-            core, self._connected, self._closed = self._connected, None, True
+        with self._lock:  # from now on no file is opened
+            closed, self._closed = self._closed, True
+        failure = None if closed else self._unclosed.close_all()
+        core, self._connected = self._connected, None
         if core is not None:
             self._run(core.close())
         if failure is not None:
             raise failure
 
-    def _track(self, file: Closable | io.TextIOWrapper) -> None:
-        """A file is open for writing. It is closed when this object is closed, or when the program ends."""
+    def _track(self, file: File | io.TextIOWrapper) -> None:
+        """A file is open for writing. It is closed when this object is closed, or when the program ends.
+
+        Raises ValueError if another thread has closed this object meanwhile.
+        """
         if self._base is not None:
             self._base._track(file)
-        else:
-            self._unclosed.add(file)
+            return
+        self._unclosed.add(file)
+        if self._closed:  # maybe after `close` has listed the files
+            with contextlib.suppress(ThreefsError):  # there may be no connection any more
+                file.close()
+            raise ValueError("the file system object was closed while the file was opened")
 
     def __enter__(self) -> "FileSystem":
         return self

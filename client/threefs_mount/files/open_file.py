@@ -1,34 +1,26 @@
 """An open file of the mount. All its handles share its unsent bytes, its length and its write session."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
 import numpy as np
-import structlog
 from threefs_client.context import ClientContext
 from threefs_client.data import fallocate, sparse
 from threefs_client.data.copy_range import copy_range
+from threefs_client.data.dirty_extents import covers, overlay
+from threefs_client.data.errseq import Errseq
 from threefs_client.data.handles import Handle
 from threefs_client.data.hole_retry import HoleRetry
+from threefs_client.data.write_behind import FLUSH_BYTES, MAX_UNSENT_BYTES, WriteBehind
+from threefs_client.data.write_budget import WriteBudget
 
-from threefs.errors import LockLost, QuotaExceeded, SessionLost, ThreefsError
+from threefs.errors import LockLost, QuotaExceeded, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.files.dirty_extents import DirtyExtents, Extent, clip, covers, overlay
-from threefs_mount.files.errseq import Errseq
 from threefs_mount.files.short_reads import ShortReads
-from threefs_mount.files.write_budget import WriteBudget
 from threefs_mount.kernel.credentials import mode_after_write
 
-#: With this many unsent bytes a flush starts in the background, ...
-FLUSH_BYTES = 4 << 20
-#: ... or with this many extents, because each read searches all of them.
-FLUSH_PIECES = 4096
 _PAGE_BYTES = 4096
-MAX_UNSENT_BYTES = 4 * FLUSH_BYTES  # with this many, a write waits for a flush
-
-_LOG = structlog.get_logger()
 
 
 class OpenFile:
@@ -44,21 +36,16 @@ class OpenFile:
         self.has_pages = False  # the kernel may have pages of it
         self._reads = ShortReads()
         self._context = context
-        self._budget = budget
         self._handle = Handle(context, inode, session, lease)
         self._session = session
         self._lease = lease
-        self._extents = DirtyExtents(self._handle.layout.chunk_bytes)
-        self._in_flight: list[Extent] = []  # extents that are being sent
+        self._writes = WriteBehind(self._handle, budget, after_extents=self._flush_after_extents)
+        self._writes.on_lost = lambda: self.on_lost(self.inode.inode)
         self._pending_append = bytearray()  # appended bytes, whose offset is decided when they are sent
         self._append_in_flight = 0  # appended bytes that are being sent
         self._append_start = 0  # the length before them
-        self._flush_lock = asyncio.Lock()  # one flush at a time: later writes must arrive later
-        self._flush_task: asyncio.Task[None] | None = None
-        self._flush_again = False  # the task must do one more flush
-        self.errors = Errseq()
         self.on_lost: Callable[[int], None] = lambda inode: None  # is called when written bytes were lost
-        self._writes = self._lock_losses = 0  # how many writes there were, and how often locks were lost
+        self._write_count = 0  # of writes
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._dirty_since_s = 0.0  # monotonic time of the first such write
         self._write_end = 0  # end of these writes
@@ -108,9 +95,14 @@ class OpenFile:
         return max(self._handle.length, self._write_end)
 
     @property
+    def errors(self) -> Errseq:
+        """The write errors of the file."""
+        return self._writes.errors
+
+    @property
     def unsent_bytes(self) -> int:
         """Written bytes that are not sent yet."""
-        return self._extents.size + len(self._pending_append)
+        return self._writes.unsent_bytes + len(self._pending_append)
 
     @property
     def dirty(self) -> bool:
@@ -120,7 +112,7 @@ class OpenFile:
     @property
     def is_clean(self) -> bool:
         """Everything is synced and no flush is under way, so the session may as well end later."""
-        return not (self.dirty or self.unsent_bytes or self._handle.needs_sync or self._flush_lock.locked())
+        return not (self.dirty or self.unsent_bytes or self._handle.needs_sync or self._writes.lock.locked())
 
     def dirty_longer_than(self, seconds: float) -> bool:
         """There is a write of longer ago that other clients cannot see yet."""
@@ -182,7 +174,7 @@ class OpenFile:
 
     def _replace_handle(self, handle: Handle) -> None:
         handle.change = self._handle.change  # the kernel still has the same pages
-        self._handle = handle
+        self._handle = self._writes.handle = handle
 
     async def release(self) -> None:
         """The last handle is closed."""
@@ -235,7 +227,7 @@ class OpenFile:
         view = np.empty(size, np.uint8).data
         # Bytes in flight may arrive before or after the chunks are read. So they are overlaid, and later writes over
         # them.
-        local = [*clip(self._in_flight, offset, size), *self._extents.copies_of(offset, size)]
+        local = self._writes.extents_of(offset, size)
         holes = not covers(local, offset, size) and await self._context.reader.read_into(
             [(self._handle.file, offset, view)], self._context.deadline()
         )
@@ -247,7 +239,7 @@ class OpenFile:
         if self._pending_append and offset + size > self._length_before_append:
             return True  # the offset of the appended bytes is not decided
         # With the lock held and no extents in flight, the file is being appended to, truncated, allocated or copied to.
-        return self._flush_lock.locked() and not self._in_flight
+        return self._writes.lock.locked() and not self._writes.is_sending
 
     # ---- writing ----
 
@@ -255,38 +247,31 @@ class OpenFile:
         """Keep a copy of the bytes. They are sent when there are enough of them, or by `flush` or `sync`."""
         if self.try_write(offset, data):
             return
-        losses = self._lock_losses
+        losses = self._writes.losses
         await self._check_quota(offset + len(data))
         if self._pending_append or self._append_in_flight:
             await self.flush()
-        await self._take_room(len(data), losses)
-        self._add(offset, data)
-        if self.unsent_bytes >= MAX_UNSENT_BYTES:
-            await self.flush()
+        await self._writes.add(offset, data, losses)
+        self._record_write(offset + len(data))
 
     def try_write(self, offset: int, data: bytes | memoryview) -> bool:
         """`write` without I/O. False when I/O is needed."""
         self._handle.check_writable(offset, len(data))
-        if self._handle.over_quota or self._pending_append or self._append_in_flight or not self._reserve(len(data)):
+        if self._handle.over_quota or self._pending_append or self._append_in_flight:
             return False  # earlier appends must get their offset first
-        self._add(offset, data)
-        if self.unsent_bytes >= FLUSH_BYTES or self._extents.pieces >= FLUSH_PIECES:
-            self.start_flush()
+        if not self._writes.try_add(offset, data):
+            return False
+        self._record_write(offset + len(data))
         return True
 
     def discard(self) -> None:
         """Locks on the file were lost, so unsent bytes must not be sent any more. Storage refuses bytes in flight if
         another client has had a lock since."""
-        self._lock_losses += 1
-        size = self.unsent_bytes
-        if size:
-            self._extents.drain()
-            self._pending_append = bytearray()
-            self._budget.give(size)
-            self.errors.record(
-                LockLost("a lock on the file was lost, and with it the writes that were not synced; open it again")
-            )
-            self.on_lost(self.inode.inode)
+        appended, self._pending_append = len(self._pending_append), bytearray()
+        self._writes.discard(
+            LockLost("a lock on the file was lost, and with it the writes that were not synced; open it again"),
+            appended,
+        )
 
     def set_over_quota(self, over: bool) -> None:
         """The meta service has answered whether the quota is used up, so that the file may not become longer."""
@@ -302,25 +287,14 @@ class OpenFile:
                     "or ask for a higher quota"
                 )
 
-    async def _take_room(self, size: int, losses: int) -> None:
-        """Wait for room. Raises LockLost if a lock under which the bytes may have been written was lost since."""
-        await self._budget.take(size)
-        if self._lock_losses != losses:
-            self._budget.give(size)
-            raise LockLost()
-
-    def _reserve(self, size: int) -> bool:
-        """Whether `size` bytes can be kept without waiting. If so, they are counted."""
-        return self.unsent_bytes + size < MAX_UNSENT_BYTES and self._budget.try_take(size)
-
     async def append(self, data: bytes | memoryview) -> None:
         """Keep a copy of the bytes. When they are sent, they get their place behind everything that any client has
         written."""
         if self.try_append(data):
             return
-        losses = self._lock_losses
+        losses = self._writes.losses
         await self._check_quota(self.length + len(data))
-        await self._take_room(len(data), losses)
+        await self._writes.take_budget(len(data), losses)
         self._add_appended(data)
         if self.unsent_bytes >= MAX_UNSENT_BYTES:
             await self.flush()
@@ -328,7 +302,9 @@ class OpenFile:
     def try_append(self, data: bytes | memoryview) -> bool:
         """`append` without I/O. False when I/O is needed."""
         self._handle.check_writable(self.length, len(data))
-        if self._handle.over_quota or not self._reserve(len(data)):
+        if self._handle.over_quota or self.unsent_bytes + len(data) >= MAX_UNSENT_BYTES:
+            return False
+        if not self._writes.try_take_budget(len(data)):
             return False
         self._add_appended(data)
         if self.unsent_bytes >= FLUSH_BYTES:
@@ -339,18 +315,16 @@ class OpenFile:
         self._pending_append += data
         self._record_write_time()
 
-    def _add(self, offset: int, data: bytes | memoryview) -> None:
-        grown = self._extents.add(offset, data)
-        self._budget.give(len(data) - grown)
+    def _record_write(self, end: int) -> None:
         self._record_write_time()
-        self._write_end = max(self._write_end, offset + len(data))
+        self._write_end = max(self._write_end, end)
         self.has_pages = True
 
     def _record_write_time(self) -> None:
         if not self._dirty_ns:
             self._dirty_since_s = self._context.clock.monotonic()
         self._dirty_ns = self._context.clock.wall_ns()
-        self._writes += 1
+        self._write_count += 1
 
     def clear_privileges(self, caller: pb.Caller) -> bool:
         """A write of this caller drops the privileges of the file (set-user-id, set-group-id). Returns whether it had
@@ -360,61 +334,21 @@ class OpenFile:
 
     def start_flush(self) -> None:
         """Send the unsent bytes in the background. `errors` records what is lost."""
-        self._flush_again = True
-        if self._flush_task is None or self._flush_task.done():
-            self._flush_task = asyncio.create_task(self._flush_repeatedly())
-
-    async def _flush_repeatedly(self) -> None:
-        while self._flush_again:  # also writes that came during a flush: a program may wait for their room
-            self._flush_again = False
-            await self._flush()
+        self._writes.start_flush()
 
     async def flush(self) -> None:
         """Send the unsent bytes, and wait until they are durable. Earlier writes have taken effect then, or never will.
         Raises the error of this flush. Cancelling the call does not stop it: the bytes in flight are nowhere else."""
-        before = self.errors.current
-        await asyncio.shield(asyncio.ensure_future(self._flush()))
-        failure = self.errors.check(before)
-        if failure is not None:
-            raise failure
+        await self._writes.flush()
         await self._handle.end_unknown_writes()
 
-    async def _flush(self) -> None:
-        async with self._flush_lock:
-            await self._recording_errors(self._flush_extents)
-            if self._pending_append:
-                await self._recording_errors(self._flush_extents)  # writes that came before the appends
-                await self._recording_errors(self._flush_append)
-            with contextlib.suppress(ThreefsError):  # the length is reported again later
-                await self._handle.sync_for_quota()
-
-    async def _recording_errors(self, step: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await step()
-        except Exception as error:  # of any kind: the bytes that it has drained are nowhere else
-            unforeseen = not isinstance(error, ThreefsError)
-            _LOG.warning("written bytes were lost", inode=self.inode.inode, error=str(error), exc_info=unforeseen)
-            self.errors.record(error)
-            self.on_lost(self.inode.inode)
-
-    async def _flush_extents(self) -> None:
-        size = self._extents.size
-        extents = self._in_flight = self._extents.drain()
-        if not extents:
-            return
-        handle = self._handle  # a later handle of the file has another fence
-        since = handle.file.truncate_version
-        try:
-            await handle.apply(lambda: [update for offset, data in extents for update in handle.updates(offset, data)])
-        except BaseException as error:  # part of it may be there, whatever the error of one chunk is
-            self._handle.record_write(outcome_unknown=True)
-            if isinstance(error, SessionLost):  # ESTALE is for names that have changed, and these bytes are lost
-                raise LockLost(f"bytes that were written before a lock was lost were refused: {error}") from None
-            raise
-        finally:
-            self._in_flight = []
-            self._budget.give(size)
-        self._handle.record_write(max(offset + len(data) for offset, data in extents), truncate_version=since)
+    async def _flush_after_extents(self) -> None:
+        if self._pending_append:
+            await self._writes.send_extents()  # writes that came before the appends
+            try:
+                await self._flush_append()
+            except Exception as error:  # of any kind: the bytes that it has drained are nowhere else
+                self._writes.lost(error)
 
     async def _flush_append(self) -> None:
         """The meta service decides the offset. Before that it must know of writes of this mount that extend the
@@ -430,7 +364,7 @@ class OpenFile:
             raise
         finally:
             self._append_in_flight = self._append_start = 0
-            self._budget.give(len(data))
+            self._writes.give_budget(len(data))
 
     async def sync(self) -> None:
         """Make all writes durable and their length visible to other clients. Raises the error of this sync; `errors`
@@ -440,13 +374,13 @@ class OpenFile:
 
     async def _sync(self, finish: Callable[[], Awaitable[None]]) -> None:
         failure: ThreefsError | None = None
-        began_s, writes = self._context.clock.monotonic(), self._writes
+        began_s, write_count = self._context.clock.monotonic(), self._write_count
         try:
             await self.flush()
         except ThreefsError as error:  # the length of the bytes that did arrive is reported nevertheless
             failure = error
         await finish()
-        if self._writes == writes:  # a later write may be in flight in a flush of its own
+        if self._write_count == write_count:  # a later write may be in flight in a flush of its own
             self._dirty_ns = self._write_end = 0
             self._handle.caller = None
         self._dirty_since_s = began_s  # writes that are left came later
@@ -467,7 +401,7 @@ class OpenFile:
             length=length,
             session=self.session if through_handle else b"",
         )
-        async with self._flush_lock:
+        async with self._writes.lock:
             reply = await self._context.meta.call(
                 methods.TRUNCATE, request, timeout_s=self._context.options.timeout_s, caller=caller
             )
@@ -478,7 +412,7 @@ class OpenFile:
     async def allocate(self, offset: int, length: int, mode: int) -> None:
         """Do what fallocate(2) does, with the same numbers of modes."""
         await self.flush()
-        async with self._flush_lock:
+        async with self._writes.lock:
             await fallocate.allocate(self._handle, offset, length, mode)
 
     async def seek_data(self, offset: int) -> int:
@@ -493,7 +427,7 @@ class OpenFile:
         """Copy up to `length` bytes; returns how many. They are durable then."""
         await self.sync()
         await destination.sync()
-        async with destination._flush_lock:
+        async with destination._writes.lock:
             copied = await copy_range(self._handle, offset, destination._handle, at, length)
             destination._record_write_time()
         await destination.sync()

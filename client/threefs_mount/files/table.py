@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import structlog
 from threefs_client import paths
 from threefs_client.context import ClientContext
+from threefs_client.data.write_budget import WriteBudget
 from threefs_fuse.protocol import OpenFlag
 
 from threefs.background import BackgroundTasks
@@ -19,7 +20,6 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.kernel_attrs import KernelAttrCache
 from threefs_mount.files.open_file import OpenFile
-from threefs_mount.files.write_budget import WriteBudget
 
 #: Writes are synced in the background after this time.
 SYNC_AFTER_S = 1.0
@@ -44,7 +44,7 @@ class OpenHandle:
     file: OpenFile
     writable: bool
     appends: bool
-    errors_seen: int  # the count of write errors that it need not report, see errseq.py
+    errors_seen: int  # the count of write errors that it need not report, see threefs_client/data/errseq.py
     lock_lost: bool = False  # a lock on the file was lost while it was open
 
     def check_lock(self) -> None:
@@ -91,7 +91,7 @@ class OpenFileTable:
         self._files: dict[int, OpenFile] = {}
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
-        self._budget = WriteBudget(max_dirty_bytes, self._files)
+        self._budget = WriteBudget(max_dirty_bytes)
         self._page_changes = BoundedDict[int, int](_MAX_PAGE_CHANGES)  # inode -> change counter of the kernel's pages
         self.on_attributes_changed: Callable[[int], None] = lambda inode: None
         # Written bytes of the inode were lost, and the kernel may have them in its pages.

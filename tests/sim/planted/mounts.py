@@ -2,16 +2,16 @@
 
 from typing import Any
 
+from threefs_client.data.errseq import Errseq
 from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
 from threefs_mount.cache.revalidator import Revalidator
-from threefs_mount.files.errseq import Errseq
 from threefs_mount.files.open_file import OpenFile
 from threefs_mount.files.table import OpenFileTable
 
 from tests.sim.planted.registry import plant_for, put
 
 _FILES = "unit/client/threefs_mount/files/test_table.py"
-_ERRORS = "unit/client/threefs_mount/files/test_errseq.py"
+_ERRORS = "unit/client/threefs_client/data/test_errseq.py"
 
 
 @plant_for(f"{_ERRORS}::test_every_history")

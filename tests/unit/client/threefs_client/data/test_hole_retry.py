@@ -3,8 +3,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.data.write_budget import WriteBudget
 from threefs_mount.files.open_file import OpenFile
-from threefs_mount.files.write_budget import WriteBudget
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
@@ -46,7 +46,7 @@ class Bench:
     async def reads(self) -> dict[str, Read]:
         """All ways to read, of files that were open before."""
         file = await self.fs.open("/a")
-        mounted = OpenFile(self.files.context, _copy(self.inode), WriteBudget(1 << 20, {}))
+        mounted = OpenFile(self.files.context, _copy(self.inode), WriteBudget(1 << 20))
 
         async def handle(size: int) -> bytes:
             view = memoryview(bytearray(size))

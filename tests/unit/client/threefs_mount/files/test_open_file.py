@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data.handles import Handle
-from threefs_mount.files.open_file import FLUSH_BYTES, FLUSH_PIECES, OpenFile
-from threefs_mount.files.write_budget import WriteBudget
+from threefs_client.data.write_behind import FLUSH_BYTES, FLUSH_PIECES
+from threefs_client.data.write_budget import WriteBudget
+from threefs_mount.files.open_file import OpenFile
 from threefs_mount.kernel.credentials import mode_after_write
 
 from tests.harness.memory_cluster import MemoryFiles
@@ -29,7 +30,7 @@ def play(scene: Callable[[MemoryFiles, OpenFile], Awaitable[None]], **options: f
         fs = AsyncFileSystem(files.context)
         await fs.write_file("/a", b"")
         handle = await fs.open("/a", "r+b")
-        file = OpenFile(files.context, files.meta.files[b"a"], WriteBudget(64 << 20, {}))
+        file = OpenFile(files.context, files.meta.files[b"a"], WriteBudget(64 << 20))
         await file.start_session(files.meta.files[b"a"], handle.handle._session, handle.handle._lease)
         await scene(files, file)
 
@@ -102,7 +103,7 @@ def test_what_is_on_its_way_is_read_over_what_is_stored_and_below_what_came_late
         await files.context.clock.sleep(0.01)
         await file.write(0, b"S")
         assert file.unsent_bytes == 1 and bytes(await file.read(0, 100)) == b"Stored on one chunk"
-        assert file._flush_lock.locked() and bytes(files.storage.data[ChunkId(file.inode.inode, 0)])[7:10] == b"in "
+        assert file._writes.lock.locked() and bytes(files.storage.data[ChunkId(file.inode.inode, 0)])[7:10] == b"in "
 
     play(scene)
 
@@ -145,7 +146,7 @@ def test_what_is_written_during_a_sync_is_synced_by_the_next_one_also_if_it_is_o
         await file.write(CHUNK, b"second")
         file.start_flush()  # as after many bytes: its round begins when that of the sync ends
         await sync
-        assert file._flush_lock.locked() and not file.unsent_bytes and file.length == CHUNK + 6
+        assert file._writes.lock.locked() and not file.unsent_bytes and file.length == CHUNK + 6
         assert file.dirty
         await file.sync()
         assert files.meta.files[b"a"].length == CHUNK + 6
@@ -158,7 +159,7 @@ def test_many_small_extents_are_sent_soon() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         for number in range(FLUSH_PIECES):
             await file.write(2 * number, b"x")
-        assert file._flush_task is not None
+        assert file._writes.flush_has_begun
         await file.sync()
         assert bytes(await file.read(0, 5)) == b"x\0x\0x"
 
@@ -228,7 +229,7 @@ def test_much_is_sent_while_it_is_written() -> None:
         data = bytes(range(256)) * (FLUSH_BYTES // 256)
         for number in range(3):
             await file.write(number * FLUSH_BYTES, data)
-        assert file._flush_task is not None
+        assert file._writes.flush_has_begun
         await file.sync()
         assert bytes(await file.read(FLUSH_BYTES - 1, 2)) == b"\xff\0"
         assert file.length == 3 * FLUSH_BYTES

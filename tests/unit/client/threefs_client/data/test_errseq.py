@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from itertools import product
 
-from threefs_mount.files.errseq import Errseq
+from threefs_client.data.errseq import Errseq
 
 STEPS = ("lost", "open", "sync 0", "sync 1", "close 0", "close 1", "read")
 LENGTH = 6

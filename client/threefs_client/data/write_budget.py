@@ -1,6 +1,5 @@
-"""The bound on unsent bytes of all files of a mount."""
+"""The bound on the unsent bytes of all files of one connection or mount."""
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from threefs.byte_budget import ByteBudget
@@ -15,16 +14,25 @@ class Sender(Protocol):
 class WriteBudget:
     """The unsent bytes that all files together may have. When it is used up, all files start to send."""
 
-    def __init__(self, limit_bytes: int, files: Mapping[int, Sender]) -> None:
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
         self._budget = ByteBudget(limit_bytes)
-        self._files = files
+        self._dirty: dict[Sender, None] = {}  # files with unsent bytes, the oldest first
+
+    def add_dirty(self, file: Sender) -> None:
+        """The file has unsent bytes from now on."""
+        self._dirty[file] = None
+
+    def remove_dirty(self, file: Sender) -> None:
+        """All bytes of the file are sent or given up."""
+        self._dirty.pop(file, None)
 
     def try_take(self, size: int) -> bool:
         return self._budget.try_take(size)
 
     async def take(self, size: int) -> None:
         if not self._budget.try_take(size):
-            for file in self._files.values():
+            for file in list(self._dirty):
                 file.start_flush()
             await self._budget.take(size)
 

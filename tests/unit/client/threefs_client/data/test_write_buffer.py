@@ -1,6 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_client.data.buffering import ReadAhead, WriteBuffer
+from threefs_client.data.write_buffer import WriteBuffer
 
 
 def test_the_buffer_ends_at_a_multiple_of_its_size() -> None:
@@ -32,26 +32,3 @@ def test_what_is_taken_is_what_was_added(writes: list[tuple[int, bytes]]) -> Non
     start, held = buffer.drain()
     stored[start : start + len(held)] = held
     assert stored == model
-
-
-def test_the_window_grows_with_sequential_reads_only() -> None:
-    window, content = ReadAhead(200_000), memoryview(bytes(300_000))
-
-    def read(offset: int) -> int:
-        if window.get(offset, 10) is not None:
-            return 0
-        size = window.fetch_bytes(offset, 10)
-        window.put(offset, content[offset : offset + size])
-        assert window.get(offset, 10) is not None
-        return size
-
-    assert read(0) == 65_536
-    assert read(10) == 0
-    assert read(200_000) == 10, "a jump"
-    assert read(200_010) == 65_536
-    assert read(100) == 10
-    window.clear()
-    assert window.get(100, 1) is None
-    assert len(window.rest(100)) == 0
-    assert read(110) == 65_536
-    assert len(window.rest(65_000)) == 65_536 + 110 - 65_000

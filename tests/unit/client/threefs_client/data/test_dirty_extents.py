@@ -1,6 +1,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_mount.files.dirty_extents import DirtyExtents, clip, covers, overlay
+from threefs_client.data.dirty_extents import DirtyExtents, clip, covers, overlay
 
 CHUNK = 16
 
@@ -74,3 +74,58 @@ def test_what_lies_beside_is_not_found() -> None:
         (11, b"b"),
         (10, b"a"),
     ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20),
+    st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=5),
+)
+def test_the_chunk_that_is_being_filled_stays_and_nothing_is_lost_or_turned_round(
+    writes: list[tuple[int, bytes]], later: list[tuple[int, bytes]]
+) -> None:
+    held, model = DirtyExtents(CHUNK), bytearray(100)
+    for offset, data in writes:
+        held.add(offset, data)
+        model[offset : offset + len(data)] = data
+    taken = held.drain_full()
+    assert held.size == sum(len(data) for _, data in held.copies_of(0, 100))
+    assert held.end == max((offset + len(data) for offset, data in held.copies_of(0, 100)), default=0)
+    if writes:
+        end = writes[-1][0] + len(writes[-1][1])
+        kept = {offset // CHUNK for offset, _ in held.copies_of(0, 100)}
+        assert kept == ({end // CHUNK} if end % CHUNK else set())
+        assert not kept & {offset // CHUNK for offset, _ in taken}
+    stored = bytearray(content(taken, 100))
+    for offset, data in later:
+        held.add(offset, data)
+        model[offset : offset + len(data)] = data
+    for offset, rest in held.drain():
+        stored[offset : offset + len(rest)] = rest
+    assert stored == model and held.full_bytes == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=10),
+    st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=10),
+)
+def test_what_is_put_back_lies_below_what_came_later(
+    first: list[tuple[int, bytes]], later: list[tuple[int, bytes]]
+) -> None:
+    held, model = DirtyExtents(CHUNK), bytearray(100)
+    for offset, data in first:
+        held.add(offset, data)
+        model[offset : offset + len(data)] = data
+    failed = held.drain()
+    for offset, data in later:
+        held.add(offset, data)
+        model[offset : offset + len(data)] = data
+    held.put_back(failed)
+    assert held.end == max((offset + len(data) for offset, data in (*first, *later)), default=0)
+    extents = held.drain()
+    assert content(extents, 100) == bytes(model)
+
+
+def test_a_bytearray_is_taken_over_without_a_copy() -> None:
+    held, data = DirtyExtents(CHUNK), bytearray(b"x" * CHUNK)
+    held.add(0, data)
+    assert held.drain()[0][1].obj is data

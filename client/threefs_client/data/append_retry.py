@@ -1,0 +1,27 @@
+"""Appends of one file object that are repeated after a failure, without writing their bytes twice."""
+
+from threefs.wire import meta_pb2 as pb
+from threefs_client.data.handles import AppendRange, Handle
+
+
+class AppendRetry:
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._range: AppendRange | None = None  # of the first bytes, after a failed append
+        self._reservation: tuple[int, pb.Mutation] | None = None  # (length, identity) of a call that may be repeated
+
+    async def append(self, view: memoryview) -> tuple[int, int]:
+        """Append the beginning of these bytes. Returns how many, and their end in the file.
+
+        After a failure the caller repeats it with the same bytes, which may be followed by others. Bytes with a range
+        from the failed attempt are written to the same range, because they may be there already.
+        """
+        reserved = self._range
+        if reserved is None or reserved.truncate_version != self._handle.file.truncate_version:
+            wanted = self._reservation = self._reservation or (len(view), self._handle.context.meta.mutation())
+            reserved = self._range = await self._handle.reserve_append(*wanted)
+            self._reservation = None
+        length = reserved.end - reserved.offset
+        await self._handle.write_reserved(reserved, view[:length])
+        self._range = None
+        return length, reserved.end

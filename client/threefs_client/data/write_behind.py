@@ -1,0 +1,289 @@
+"""Write-behind: the written bytes of one file are kept, and sent in the background. File objects and mounts share it.
+
+One flush runs at a time. It sends all extents that it has drained, and waits for them; meanwhile later writes gather.
+So writes of the same bytes arrive in their order, and a writer never waits while there is room. The memory is bounded:
+`max_unsent_bytes` gather while at most as many are in flight, and all files share a `WriteBudget`.
+
+A flush that nobody waits for leaves out the chunk that is just being filled, because each replica would write that
+chunk twice. Somebody who waits (`flush`) wants everything to be sent.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+from threefs.errors import LockLost, SessionLost, ThreefsError
+from threefs.telemetry.library_logging import LibraryLogger
+from threefs_client.data.dirty_extents import DirtyExtents, Extent, clip
+from threefs_client.data.errseq import Errseq
+from threefs_client.data.handles import Handle
+from threefs_client.data.write_budget import WriteBudget
+
+#: With this many unsent bytes in full chunks a flush starts in the background, ...
+FLUSH_BYTES = 4 << 20
+#: ... or with this many extents, because each read searches all of them.
+FLUSH_PIECES = 4096
+#: With this many unsent bytes a write waits.
+MAX_UNSENT_BYTES = 4 * FLUSH_BYTES
+
+_LOG = LibraryLogger(__name__)
+
+
+async def _nothing() -> None:
+    pass
+
+
+class WriteBehind:
+    def __init__(
+        self,
+        handle: Handle,
+        budget: WriteBudget,
+        *,
+        max_unsent_bytes: int = MAX_UNSENT_BYTES,
+        keeps_failed: bool = False,
+        before_extents: Callable[[], Awaitable[None]] = _nothing,
+        after_extents: Callable[[], Awaitable[None]] = _nothing,
+    ) -> None:
+        """With `keeps_failed`, bytes that could not be sent are kept for the next flush; else they are lost.
+        `before_extents` is called before extents are sent, which fail with what it raises. `after_extents` is what a
+        flush does when it has sent them."""
+        self.handle = handle  # the owner may replace it
+        self.errors = Errseq()
+        self.lock = asyncio.Lock()  # held by a flush, and by what must not meet one: a truncate, an allocation, a copy
+        self.on_lost: Callable[[], None] = lambda: None  # is called when written bytes were lost
+        self.max_unsent_bytes = max_unsent_bytes
+        self._budget = budget
+        self._taken = 0  # bytes of the budget
+        self._keeps_failed = keeps_failed
+        self._before_extents = before_extents
+        self._after_extents = after_extents
+        self._extents = DirtyExtents(handle.layout.chunk_bytes)
+        self._in_flight: list[Extent] = []
+        self._in_flight_bytes = 0
+        self._task: asyncio.Task[None] | None = None
+        self._flush_again = self._flush_all_again = False  # the task must do one more flush
+        self._waiting: list[asyncio.Future[None]] = []  # writes that wait for room
+        self.losses = 0  # how often unsent bytes were discarded
+
+    # ---- state ----
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._extents.size
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are not sent yet, or in flight."""
+        return self._extents.size + self._in_flight_bytes
+
+    @property
+    def end(self) -> int:
+        """The file offset behind the last of these bytes; 0 if there are none."""
+        return max(self._extents.end, max((offset + len(data) for offset, data in self._in_flight), default=0))
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is held, and nothing is being sent."""
+        return not self.held_bytes and not self.lock.locked()
+
+    @property
+    def is_sending(self) -> bool:
+        """Extents are in flight."""
+        return bool(self._in_flight)
+
+    @property
+    def flush_has_begun(self) -> bool:
+        """A background flush was started at some time."""
+        return self._task is not None
+
+    def extents_of(self, offset: int, length: int) -> list[Extent]:
+        """The bytes of a range that are in flight or not sent yet, in the order of the writes. Later writes do not
+        change them."""
+        return [*clip(self._in_flight, offset, length), *self._extents.copies_of(offset, length)]
+
+    # ---- writing ----
+
+    def has_room(self, size: int) -> bool:
+        """Whether the file may hold so many bytes more."""
+        held = self.held_bytes
+        return not held or (
+            self._extents.size + size <= self.max_unsent_bytes and held + size <= 2 * self.max_unsent_bytes
+        )
+
+    def try_add(self, offset: int, data: bytes | bytearray | memoryview) -> bool:
+        """Keep the bytes, if there is room. A bytearray is taken over, a memoryview is copied."""
+        if not self.has_room(len(data)) or not self.try_take_budget(len(data)):
+            return False
+        self._add(offset, data)
+        return True
+
+    async def add(self, offset: int, data: bytes | bytearray | memoryview, losses: int | None = None) -> None:
+        """Wait for room, and keep the bytes. If it is cancelled or raises, they are not kept.
+
+        Raises the error of a flush that has failed meanwhile, and LockLost if unsent bytes were discarded since
+        `losses` was read: these may have been written under the same lock.
+        """
+        losses = self.losses if losses is None else losses
+        await self._wait_for_room(len(data))
+        await self.take_budget(len(data), losses)
+        self._add(offset, data)
+
+    def _add(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        overwritten = len(data) - self._extents.add(offset, data)
+        if overwritten:
+            self.give_budget(overwritten)
+        if self._extents.pieces >= FLUSH_PIECES:
+            self.start_flush()
+        elif self._extents.full_bytes >= min(FLUSH_BYTES, self.max_unsent_bytes):
+            self._start(everything=False)
+
+    async def _wait_for_room(self, size: int) -> None:
+        before = self.errors.current
+        while not self.has_room(size):
+            self.start_flush()
+            room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(room)
+            await room
+            failure = self.errors.check(before)
+            if failure is not None:
+                raise failure
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for room in waiting:
+            if not room.done():
+                room.set_result(None)
+
+    def discard(self, error: Exception, appended: int = 0) -> None:
+        """Drop the unsent bytes, and `appended` ones that the owner has just dropped. Bytes in flight go on."""
+        self.losses += 1
+        size = self._extents.size + appended
+        if size:
+            self._extents.drain()
+            self.give_budget(size)
+            self._wake()
+            self.lost(error)
+
+    async def close(self) -> None:
+        """Drop the unsent bytes, which nobody will send any more, and wait until nothing is in flight."""
+        size = self._extents.size
+        self._extents.drain()
+        self._keeps_failed = False
+        self.give_budget(size)
+        async with self.lock:
+            pass
+
+    def lost(self, error: Exception) -> None:
+        """Record that written bytes were lost."""
+        unforeseen = None if isinstance(error, ThreefsError) else error
+        _LOG.warning("written bytes were lost", inode=self.handle.inode, error=str(error), exc_info=unforeseen)
+        self.errors.record(error)
+        self.on_lost()
+
+    # ---- the budget of all files ----
+
+    def try_take_budget(self, size: int) -> bool:
+        """For bytes that the owner keeps."""
+        if not self._budget.try_take(size):
+            return False
+        self._took(size)
+        return True
+
+    async def take_budget(self, size: int, losses: int) -> None:
+        """The same, but wait. Raises LockLost if unsent bytes were discarded since `losses` was read."""
+        await self._budget.take(size)
+        if self.losses != losses:
+            self._budget.give(size)
+            raise LockLost()
+        self._took(size)
+
+    def _took(self, size: int) -> None:
+        if not self._taken:
+            self._budget.add_dirty(self)
+        self._taken += size
+
+    def give_budget(self, size: int) -> None:
+        """The bytes are sent, or dropped."""
+        self._taken -= size
+        assert self._taken >= 0, "more bytes were given back to the budget than were taken"
+        if not self._taken:
+            self._budget.remove_dirty(self)
+        self._budget.give(size)
+
+    # ---- sending ----
+
+    def start_flush(self) -> None:
+        """Send the unsent bytes in the background. `errors` records what fails."""
+        self._start(everything=True)
+
+    def _start(self, *, everything: bool) -> None:
+        self._flush_again = True
+        self._flush_all_again = self._flush_all_again or everything
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._flush_repeatedly())
+
+    async def _flush_repeatedly(self) -> None:
+        while self._flush_again:  # also writes that came during a flush: a program may wait for their room
+            everything, self._flush_again, self._flush_all_again = self._flush_all_again, False, False
+            await self._flush(everything)
+
+    async def flush(self) -> None:
+        """Send the unsent bytes, and wait until they are durable. Raises an error if any of them is not.
+
+        Cancelling the call does not stop the flush, because the bytes in flight are nowhere else.
+        """
+        before = self.errors.current
+        failure = await asyncio.shield(asyncio.ensure_future(self._flush(True)))
+        if not self._keeps_failed:  # those of a flush that was waited for are lost as well; kept ones were sent again
+            failure = self.errors.check(before)
+        if failure is not None:
+            raise failure
+
+    async def _flush(self, everything: bool) -> Exception | None:
+        """Returns the error of the extents."""
+        async with self.lock:
+            failure = await self.send_extents(everything=everything)
+            await self._after_extents()
+            with contextlib.suppress(ThreefsError):  # the length is reported again later
+                await self.handle.sync_for_quota()
+            return failure
+
+    async def send_extents(self, *, everything: bool = True) -> Exception | None:
+        """Send the extents, and wait until they are durable. Returns the error, which `errors` has recorded. The caller
+        holds the lock."""
+        extents = self._extents.drain() if everything else self._extents.drain_full()
+        if not extents:
+            return None
+        self._in_flight, self._in_flight_bytes = extents, sum(len(data) for _, data in extents)
+        self._wake()
+        try:
+            await self._before_extents()
+            await self._send(extents)
+            return None
+        except Exception as error:  # of any kind: the bytes that it has drained are nowhere else
+            self._failed(extents, error)
+            return error
+        finally:
+            size, self._in_flight, self._in_flight_bytes = self._in_flight_bytes, [], 0
+            self.give_budget(size)
+            self._wake()
+
+    async def _send(self, extents: list[Extent]) -> None:
+        handle = self.handle  # a later handle of the file has another fence
+        since = handle.file.truncate_version
+        try:
+            await handle.apply(lambda: [update for offset, data in extents for update in handle.updates(offset, data)])
+        except BaseException:  # part of it may be there, whatever the error of one chunk is
+            self.handle.record_write(outcome_unknown=True)
+            raise
+        self.handle.record_write(max(offset + len(data) for offset, data in extents), truncate_version=since)
+
+    def _failed(self, extents: list[Extent], error: Exception) -> None:
+        if not self._keeps_failed:
+            if isinstance(error, SessionLost):  # ESTALE is for names that have changed, and these bytes are lost
+                error = LockLost(f"bytes that were written before a lock was lost were refused: {error}")
+            self.lost(error)
+            return
+        self.errors.record(error)
+        self._extents.put_back(extents)
+        self._in_flight_bytes = 0

@@ -1,0 +1,70 @@
+"""Streams: file objects read ahead and write behind."""
+
+from typing import Any
+
+from threefs_client.async_file import AsyncFile
+from threefs_client.data.dirty_extents import DirtyExtents
+from threefs_client.data.read_ahead import ReadAhead, ReadAheadBudget
+from threefs_client.data.write_behind import WriteBehind
+
+from tests.sim.planted.registry import plant_for, put
+
+_MODEL = "contract/test_streams.py::test_a_stream_behaves_like_bytes_in_memory"
+_BEHIND = "unit/client/threefs_client/data/test_write_behind.py"
+
+
+@plant_for(_MODEL)
+def failed_bytes_are_dropped() -> None:
+    """A flush that succeeds says nothing of the bytes that failed before it."""
+    put(DirtyExtents, "put_back", lambda self, extents: None)
+
+
+@plant_for("unit/client/threefs_client/data/test_dirty_extents.py::test_what_is_put_back_lies_below_what_came_later")
+def failed_bytes_lie_over_later_ones() -> None:
+    """Bytes that are sent again overwrite what was written since."""
+
+    def above(self: DirtyExtents, extents: list[Any]) -> None:
+        for offset, data in extents:
+            self.add(offset, bytes(data))
+
+    put(DirtyExtents, "put_back", above)
+
+
+@plant_for(f"{_BEHIND}::test_a_slow_cluster_does_not_make_it_hold_more")
+def write_behind_has_no_bound() -> None:
+    """A slow cluster makes a writer hold everything."""
+    put(WriteBehind, "has_room", lambda self, size: True)
+
+
+@plant_for(_MODEL)
+def reads_pass_the_writes_before_them() -> None:
+    """A read does not see what is still being sent."""
+    put(WriteBehind, "is_idle", property(lambda self: True))
+
+
+@plant_for(_MODEL)
+def writes_leave_what_was_read_ahead() -> None:
+    """A program reads what was there before its own write."""
+    put(ReadAhead, "clear", lambda self: self._window.clear())
+
+
+@plant_for(
+    "contract/test_streams.py::test_an_error_in_the_background_is_raised_by_the_next_write_once_and_nothing_is_lost"
+)
+def background_error_waits_for_the_flush() -> None:
+    """A program writes on for hours after the cluster has refused its bytes."""
+    put(AsyncFile, "_raise_background_error", lambda self: None)
+
+
+@plant_for(
+    "unit/client/threefs_client/data/test_read_ahead.py::test_what_is_read_ahead_of_all_files_together_is_bounded"
+)
+def read_ahead_has_no_bound() -> None:
+    """Every open file of a program reads its whole window ahead."""
+    take = ReadAheadBudget.try_take
+
+    def taking(self: ReadAheadBudget, size: int) -> bool:
+        take(self, size)
+        return True
+
+    put(ReadAheadBudget, "try_take", taking)
