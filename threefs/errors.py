@@ -385,6 +385,12 @@ class ResultDropped(ThreefsError):
     code, posix = 78, _errno.EIO
 
 
+class NotStaged(ThreefsError):
+    """The target does not have the version that was forwarded without its payload: send the payload."""
+
+    code, posix, retry = 80, _errno.EAGAIN, Retry.SAFE
+
+
 class TooFewReplicas(ThreefsError):
     """The chain has fewer serving targets than it needs to take writes."""
 

@@ -116,6 +116,11 @@ typedef Target {
                                    pending counts as any other */
   bit token;                    /* what is being written may count at once: all predecessors have it on their disks */
 #endif
+#ifdef LOSE_DROPS
+  byte dropped;                 /* an early version that was dropped, until a newer record is durable: a crash may bring
+                                   it back */
+  bit torn;                     /* the bytes of pending were overwritten */
+#endif
   bit replaced;                 /* syncing: a whole chunk has come in the chain version it knows */
   bit ready;                    /* syncing: it reports up-to-date for the manager's chain version */
   unsigned step : 3;
@@ -153,6 +158,15 @@ unsigned tries1 : 2 = TRIES;
 unsigned tries2 : 2 = TRIES;
 unsigned tries3 : 2 = TRIES;
 
+#ifdef NO_UNKNOWN               /* an error of the head's own disk says that the write had no effect */
+unsigned denied : 4;            /* the writes of which a client was told so */
+#define DENIED(i) ((denied >> (i)) & 1)
+#define NONE_DENIED(c) (!(DENIED(1) && HAS(c,1)) && !(DENIED(2) && HAS(c,2)) && !(DENIED(3) && HAS(c,3)))
+#else                           /* it says that the outcome is unknown, once the payload has gone ahead */
+#define DENIED(i) 0
+#define NONE_DENIED(c) 1
+#endif
+
 /* ---- the stray message ---- */
 unsigned sto : 2 = NIL;
 unsigned scv : 4;
@@ -178,7 +192,7 @@ byte shown;                     /* the longest content that a finished read or a
 
 /* Always 0. They name, by the design's numbers, the assertion that failed. */
 hidden byte I1_stale_read, I1_history_forks, I2_acknowledged_lost, I3_successor_behind, I4_replicas_differ;
-hidden byte I14_not_everywhere;
+hidden byte I14_not_everywhere, I6_denied_and_applied, I12_torn_bytes;
 hidden byte I6_applied_twice, I7_promoted_unequal, I13_not_converged, bound_too_small, checksum_differs;
 
 hidden byte u, v, w, z;         /* scratch inside one step */
@@ -333,6 +347,7 @@ hidden byte base;               /* what renumbering took away, for printing */
 inline expose(C) {              /* a client sees content C */
   assert(I1_history_forks || ALIGNED(shown, C));
   assert(I6_applied_twice || !TWICE(C));
+  assert(I6_denied_and_applied || NONE_DENIED(C));
   if :: VER(C) > VER(shown) -> shown = C :: else fi
 }
 
@@ -400,6 +415,9 @@ inline answer(x) {              /* x's handler has committed */
 }
 
 inline commit(x) {              /* pending becomes committed; nobody syncs the record */
+#ifdef LOSE_DROPS
+  assert(I12_torn_bytes || !t[x].torn);
+#endif
   t[x].com = t[x].pen; t[x].pen = 0; t[x].current = 0; t[x].unsynced = 1;
 #ifdef PARALLEL_PERSIST
   t[x].early = 0;
@@ -433,6 +451,9 @@ inline drive(x, K) {            /* forward pending to the successor of version k
 #endif
 
 inline land(x) {                /* the disk has what WRITING wrote */
+#ifdef LOSE_DROPS
+  t[x].dropped = 0; t[x].torn = 0;
+#endif
 #ifdef LOOKUP_AT_ADMISSION
   w = t[x].hcv;
 #else
@@ -514,12 +535,24 @@ inline entries(x, C, P) {
 #ifdef PARALLEL_PERSIST         /* pending came early, and the token is for another write */
 #define GIVES_WAY(x,c) (t[x].pen != 0 && !SURE(x) && !SAME_WRITE(x,c))
 
+inline give_way(x) {            /* what is pending is early: it is dropped before another write takes its place */
+#ifdef LOSE_DROPS
+  if
+  :: t[x].pen != 0 -> t[x].dropped = t[x].pen; t[x].pen = 0; t[x].early = 0; t[x].current = 0
+  :: else
+  fi
+#else
+  skip
+#endif
+}
+
 #define TAKES_AHEAD(x,c) (t[x].up && AHEAD_LEASE(x) && t[x].step == IDLE && SERVES(x, t[x].knows) && AHEAD_FITS(x,c) && \
   (t[x].pen == 0 || (AHEAD_YIELDS(x) && t[x].pen != (c))))
 
 inline take_ahead(x, C) {
   printf("ahead: ");
   z = PATCH(t[x].com, C);
+  give_way(x);
   begin(x, z, t[x].knows, NIL);
   t[x].token = 0
 #ifdef ENTRIES_APART
@@ -528,6 +561,7 @@ inline take_ahead(x, C) {
 }
 #else
 #define GIVES_WAY(x,c) 0
+#define give_way(x) skip
 #endif
 
 inline take_forward(x, C, K, P) {
@@ -563,7 +597,7 @@ inline take_forward(x, C, K, P) {
 #if !defined(NO_CHECKSUM) && !defined(ONLY_CLIENTS)
      assert(checksum_differs || PATCH(t[x].com, C) == C);
 #endif
-     z = PATCH(t[x].com, C); begin(x, z, K, P)
+     z = PATCH(t[x].com, C); give_way(x); begin(x, z, K, P)
   fi
 #ifdef ENTRIES_APART
   ; if :: t[x].step == WRITING && t[x].news == 0 -> entries(x, C, P) :: else fi
@@ -577,6 +611,9 @@ inline take_ship(x, C) {
   :: NEWER_HERE(x, C)
   :: else ->
      t[x].com = C; t[x].pen = 0; t[x].current = 0; t[x].unsynced = 0; t[x].replaced = 1;
+#ifdef LOSE_DROPS
+     t[x].dropped = 0; t[x].torn = 0;
+#endif
 #ifdef PARALLEL_PERSIST
      t[x].early = 0;
 #endif
@@ -608,8 +645,8 @@ inline delivered(x, P) {        /* x has taken the replace of p */
 
 /* ================================================================ writes at the head */
 #define HEAD_FREE(x) (t[x].up && WRITE_LEASE(x) && t[x].step == IDLE && S0(t[x].knows) == x)
-#define REPEATS(x,i) (HEAD_FREE(x) && t[x].pen == 0 && DONE(x,i) && !HAS(shown,i))
-#define ADMITS(x,i,left) (HEAD_FREE(x) && WRITE_FINISHED(x) && !DONE(x,i) && left > 0 && VER(t[x].com) < 4)
+#define REPEATS(x,i) (HEAD_FREE(x) && t[x].pen == 0 && DONE(x,i) && !HAS(shown,i) && !DENIED(i))
+#define ADMITS(x,i,left) (HEAD_FREE(x) && !DENIED(i) && WRITE_FINISHED(x) && !DONE(x,i) && left > 0 && VER(t[x].com) < 4)
 
 inline repeat(x, i) {
   assert(I2_acknowledged_lost || HAS(t[x].com, i));
@@ -675,6 +712,9 @@ inline drop_outdated(x) {       /* before it may serve; until then its bytes may
      t[x].once = t[x].once & ~(1 << LASTID(t[x].pen));          /* the entry goes with its version */
 #endif
      t[x].pen = 0
+#ifdef LOSE_DROPS
+     ; t[x].torn = 0
+#endif
   :: else
   fi
 #else
@@ -740,7 +780,11 @@ end:
 #endif
   :: d_step { t[_pid].step == WRITING -> land(_pid) }
 #if FAILS > 0
-  :: d_step { t[_pid].step == WRITING && fails > 0 -> fails--; printf("%d cannot write %x\n", _pid, t[_pid].data); release(_pid) }
+  :: d_step { t[_pid].step == WRITING && fails > 0 -> fails--; printf("%d cannot write %x\n", _pid, t[_pid].data);
+#ifdef NO_UNKNOWN
+       if :: t[_pid].client -> denied = denied | (1 << LASTID(t[_pid].data)) :: else fi;
+#endif
+       release(_pid) }
 #endif
 
 #ifdef PARALLEL_PERSIST
@@ -758,6 +802,9 @@ end:
        printf("%d drops %x\n", _pid, t[_pid].pen);
 #ifdef ENTRIES_APART
        t[_pid].once = t[_pid].once & ~(1 << LASTID(t[_pid].pen));
+#endif
+#ifdef LOSE_DROPS
+       t[_pid].dropped = t[_pid].pen;
 #endif
        t[_pid].pen = 0; t[_pid].early = 0 }
 #endif
@@ -880,6 +927,9 @@ inline crash(x) {
   t[x].early = 0;
 #endif
 #endif
+#ifdef LOSE_DROPS
+  t[x].dropped = 0;
+#endif
 #ifndef NO_RESTART_DEMOTION
   t[x].fresh = MEMBER(x, cv);
 #endif
@@ -908,6 +958,16 @@ end:
   :: d_step { crashes > 0 && t[x].up && t[x].unsynced && t[x].pen == 0 && t[x].com != 0 ->
        crashes--; crash(x); printf("  and its commit of %x is pending again\n", t[x].com);
        t[x].pen = t[x].com; t[x].com = STRIP(t[x].com); t[x].unsynced = 0 }
+#ifdef LOSE_DROPS
+  :: d_step { crashes > 0 && t[x].up && t[x].dropped != 0 && t[x].pen == 0 && VER(t[x].dropped) == VER(t[x].com) + 1 ->
+       crashes--; z = t[x].dropped; w = (t[x].step == WRITING); crash(x);
+       printf("  and its drop of %x is lost\n", z);
+       t[x].pen = z; t[x].early = 0;
+#ifdef IN_PLACE                 /* the next write goes where the dropped version was */
+       t[x].torn = w;
+#endif
+       z = 0; w = 0 }
+#endif
 #ifdef FRAIL
   :: d_step { crashes > 0 && t[x].up && t[x].frail && (t[x].pen != 0 || t[x].com != 0) ->
        crashes--; crash(x); printf("  and loses its newest version\n");
@@ -991,6 +1051,9 @@ end:
        t[x].pen = 0;
 #ifdef PARALLEL_PERSIST
        t[x].early = 0;
+#endif
+#ifdef LOSE_DROPS
+       t[x].torn = 0;
 #endif
 #endif
        if :: t[x].lease == 0 -> t[x].lease = EXPECTED :: else fi }

@@ -126,6 +126,8 @@ PARALLEL_BASE = [
     "N=3 WRITES=2 CRASHES=1 LAPSES=0 READS=1 TRIES=1 STRAYS=1 FAILS=1 TIMEOUTS=1",
     "N=3 WRITES=1 CRASHES=3 LAPSES=0 READS=1 TRIES=1",
     "N=2 WRITES=2 CRASHES=1 LAPSES=1 READS=1 FAILS=1 DROP_AHEAD ENTRIES_APART",
+    "N=2 WRITES=2 CRASHES=2 LAPSES=0 READS=1 TRIES=1 FAILS=1 DROP_AHEAD LOSE_DROPS",
+    "N=3 WRITES=2 CRASHES=2 LAPSES=0 READS=0 TRIES=1 FAILS=1 LOSE_DROPS",
     BASE[-1],
 ]
 P_TWO = "N=2 WRITES=2 CRASHES=1 LAPSES=1 READS=1 FAILS=1"
@@ -133,6 +135,7 @@ P_STRAY = "N=2 WRITES=2 CRASHES=1 LAPSES=1 READS=1 TRIES=1 STRAYS=1 FAILS=1"
 P_THREE = "N=3 WRITES=1 CRASHES=1 LAPSES=1 READS=1 TRIES=1"
 P_THREE_CRASHES = "N=3 WRITES=1 CRASHES=2 LAPSES=0 READS=1 TRIES=1"
 P_THREE_FAILS = "N=3 WRITES=2 CRASHES=1 LAPSES=0 READS=1 TRIES=1 FAILS=1"
+P_ALL_DIE = "N=2 WRITES=2 CRASHES=2 LAPSES=0 READS=1 TRIES=1 FAILS=1"
 P_GIVEN_UP = "N=3 WRITES=2 CRASHES=0 LAPSES=0 READS=1 TRIES=1 STRAYS=1 FAILS=1 TIMEOUTS=1"
 PARALLEL = [P_TWO, P_STRAY, P_THREE, P_THREE_CRASHES, P_THREE_FAILS, P_GIVEN_UP]
 PARALLEL_ABLATIONS = {
@@ -158,6 +161,14 @@ PARALLEL_ABLATIONS = {
     ),
     "NO_LASTSRV_COMMIT": ("P7 lastsrv commits what it has (removed: drops it)", [TWO_CRASHES]),
     "NO_GAP_AHEAD": ("P2 ... and only for committed + 1", PARALLEL),
+    "NO_UNKNOWN": (
+        "P11 an error of the head's own disk leaves the outcome unknown (removed: it says no effect)",
+        [P_ALL_DIE, P_THREE_FAILS],
+    ),
+    "LOSE_DROPS IN_PLACE": (
+        "P12 what takes the place of an early version is written to other bytes",
+        [P_ALL_DIE, P_THREE_FAILS],
+    ),
     "ENTRIES_APART ENTRIES_KEPT": ("P9 the exactly-once entry of a version that gives way goes with it", PARALLEL),
 }
 FRAIL = {"NO_PERSIST_BEFORE_FORWARD", "TAIL_NOT_DURABLE"}
@@ -165,6 +176,8 @@ FRAIL = {"NO_PERSIST_BEFORE_FORWARD", "TAIL_NOT_DURABLE"}
 # ---------------------------------------------------------------- a short set, for every run of CI
 QUICK_BASE = ["N=2 WRITES=2 CRASHES=1 LAPSES=1 READS=1", "N=3 WRITES=1 CRASHES=1 LAPSES=0 READS=1 TRIES=1"]
 QUICK_ABLATIONS = ["NO_ASK_TAIL", "NO_READ_LEASE", "NO_LEASE_WAIT"]
+QUICK_PARALLEL = "PARALLEL_PERSIST N=2 WRITES=2 CRASHES=2 LAPSES=0 READS=1 TRIES=1 FAILS=1"
+QUICK_PARALLEL_ABLATIONS = ["COMMIT_AHEAD", "NO_IDENTITY", "NO_UNKNOWN", "LOSE_DROPS IN_PLACE"]
 
 # ---------------------------------------------------------------- leader.pml
 LEADER_BASE = ["T=4 L=4", "T=8 L=2", "T=2 L=4"]
@@ -276,6 +289,8 @@ def quick(limit_s: float) -> int:
     """Whether nothing is violated with all rules, and something is without each of a few."""
     jobs = [("chain.pml", config, "") for config in QUICK_BASE]
     jobs += [("chain.pml", QUICK_BASE[0], flag) for flag in QUICK_ABLATIONS]
+    jobs += [("chain2.pml", QUICK_PARALLEL + " DROP_AHEAD LOSE_DROPS", "")]
+    jobs += [("chain2.pml", QUICK_PARALLEL, flag) for flag in QUICK_PARALLEL_ABLATIONS]
     jobs += [("leader.pml", "T=2 L=4", ""), ("leader.pml", "T=2 L=4", "NO_FENCE")]
 
     def one(job: tuple[str, str, str]) -> bool:

@@ -1,5 +1,6 @@
 """Calls to targets of other storage processes, by the number of the target."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -39,3 +40,10 @@ class PeerTargets:
             raise Unavailable(f"the storage process of {self.shown(target)} has not registered yet")
         call = self._connections.call(node.address, method, request, **options)
         return await self.reachability.observe(node.node_id, call)
+
+    def begin_optional(
+        self, target: TargetId, method: Method[Req, Rep], request: Req, **options: Any
+    ) -> "asyncio.Future[Rep] | None":
+        """Begin a call that may be left out, as `ConnectionPool.begin_optional` does."""
+        address = self._routing().address_of(target)
+        return self._connections.begin_optional(address, method, request, **options) if address else None

@@ -2,7 +2,7 @@
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import structlog
@@ -31,6 +31,7 @@ from threefs.routing import Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import (
     FETCH_CHUNK,
+    FORWARD_STAGED,
     INVENTORY,
     LAST_CHUNK,
     LIST_CHUNKS,
@@ -38,6 +39,7 @@ from threefs.rpc.methods import (
     READ,
     SCAN_CHUNKS,
     SPACE_INFO,
+    STAGE_AHEAD,
     SYNC_DONE,
     WRITE,
 )
@@ -49,6 +51,7 @@ from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.early_staging import EarlyStaging
 from threefs_storage.chain.overlay_folder import FOLD_INTERVAL_S, OverlayFolder
 from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.reads import MAX_ROWS, Reads
@@ -109,7 +112,8 @@ class Storage:
         successor = Successor(others, clock=clock, pool=pool)
         self._craq = Craq(successor, self.trace, clock=clock, random=random)
         self._reads = Reads(targets, self._craq, VersionQuery(others, clock=clock), pool, clock)
-        self._pending_recovery = PendingRecovery(self._craq, clock)
+        self._early_staging = EarlyStaging(self._craq, successor, self.trace, clock=clock)
+        self._pending_recovery = PendingRecovery(self._craq, self._early_staging, clock)
         self._copies = Copies(others, pool=pool)
         self.scheduler = BackgroundScheduler(foreground, pace, clock=clock, rates={Work.SCRUB: scrub_bytes_per_s})
         self._repair = Repair(self._craq, self._copies, self.scheduler, clock=clock)
@@ -126,6 +130,8 @@ class Storage:
         """Serve, and finish the versions that a crash has left pending."""
         server.add(READ, self._reads.read)
         server.add(WRITE, self._write)
+        server.add(STAGE_AHEAD, self._stage_ahead)
+        server.add(FORWARD_STAGED, self._forward_staged)
         server.serve(QUERY_VERSION, self._query_version)
         server.add(LAST_CHUNK, self._last_chunk)
         server.add(LIST_CHUNKS, self._list_chunks)
@@ -142,6 +148,7 @@ class Storage:
             self._repair.start(target)
         self._scrubber.start(self._targets)
         self._tombstone_collector.start(self._targets)
+        self._pending_recovery.start(self._targets)
         self._overlay_folder.start(self._targets)
         self._target_recovery.start()
         self.reachability.start()
@@ -175,7 +182,7 @@ class Storage:
         writes = call.request.writes
         if len(writes) > _MAX_WRITES:
             raise LimitExceeded(f"{len(writes)} writes in one request; {_MAX_WRITES} are the most")
-        parts = _split_payload(call.request, call.payload)
+        parts = _split_payload(writes, call.payload)
         if call.traffic is TrafficClass.BACKGROUND:
             async with self.scheduler.turn(Work.FOR_PEERS, len(call.payload), call.remaining_s() / 2):
                 results = await self._write_all(call, parts)
@@ -232,6 +239,24 @@ class Storage:
             _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
             return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")
 
+    async def _stage_ahead(self, call: Call[pb.StageAheadRequest, pb.StageAheadReply]) -> None:
+        write = call.request.write
+        _split_payload([write], call.payload)
+        try:
+            await self._early_staging.stage(self._targets.get(write.target), write, call.payload, call.deadline)
+        except ThreefsError as error:
+            self._note_full(write, error)
+            raise
+        call.reply(pb.StageAheadReply())
+
+    async def _forward_staged(self, call: Call[pb.ForwardStagedRequest, pb.ChunkWriteResult]) -> None:
+        request = call.request
+        target = self._targets.get(request.target)
+        if request.chain_version > target.chain.version:
+            await self._cluster.refresh(self._cluster.routing.version, _REFRESH_S)
+        done = await self._early_staging.take_forward(target, request, call.deadline)
+        call.reply(pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum))
+
     def _note_full(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
         """A target without room for the write of a predecessor leaves its chain, so that the others can go on."""
         target = self._targets.by_id.get(write.target)
@@ -259,7 +284,7 @@ class Storage:
         for inode, index in zip(request.inode, request.index, strict=True):
             chunk = ChunkId(inode, index)
             record = _record_for_query(target, chunk)
-            unfinished = record is not None and record.pending is not None and chunk not in target.current_pending
+            unfinished = target.has_full_pending(chunk) and chunk not in target.current_pending
             if unfinished and target.serving:  # at a syncing target such a version is void (R5)
                 await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _REFRESH_S)
                 self._at_last(request.target, request.chain_version)
@@ -339,7 +364,8 @@ class Storage:
         """The tail, after it has finished the pending versions of this inode that another target may have committed:
         those of an older chain version, and all if a syncing target is behind it, which may serve at any moment."""
         target = self._at_tail(target_id, chain_version)
-        for chunk in [chunk for chunk in target.engine.pending_chunks if chunk.inode == inode]:
+        pending = [chunk for chunk in target.engine.pending_chunks if chunk.inode == inode]
+        for chunk in [chunk for chunk in pending if target.has_full_pending(chunk)]:
             if not target.is_last or chunk not in target.current_pending:
                 await self._craq.finish_pending(target, chunk, self._clock.monotonic() + remaining_s())
                 self._at_tail(target_id, chain_version)
@@ -382,10 +408,10 @@ def _record_for_query(target: Target, chunk: ChunkId) -> Record | None:
         raise Unavailable(f"the record is damaged and will be replaced by resync, try again: {error.message}") from None
 
 
-def _split_payload(request: pb.WriteRequest, payload: memoryview) -> list[memoryview]:
+def _split_payload(writes: Sequence[pb.ChunkWrite], payload: memoryview) -> list[memoryview]:
     """Each write's share of the payload. Raises InvalidArgument."""
     parts, place = [], 0
-    for write in request.writes:
+    for write in writes:
         if len(write.entries) > MAX_ENTRIES:
             raise InvalidArgument(f"a write with {len(write.entries)} results; {MAX_ENTRIES} are the most")
         size = write.length if write.kind in (pb.WRITE, pb.REPLACE) and not write.lost else 0

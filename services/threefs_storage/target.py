@@ -12,6 +12,7 @@ from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsEr
 from threefs.ids import ChunkId, TargetId
 from threefs.routing import Chain, LocalState, PublicState
 from threefs_storage.chain.chunk_locks import ChunkLocks
+from threefs_storage.chain.early_versions import EarlyVersions
 from threefs_storage.chain.logical_time import LogicalTime
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
@@ -31,6 +32,8 @@ class Target:
     def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain, clock: Clock = CLOCK) -> None:
         self.target_id = target_id
         self.logical_time = LogicalTime(clock)
+        #: Which pending versions are early. All others are full.
+        self.early = EarlyVersions()
         self.attach_engine(engine)
         self.locks = ChunkLocks()
         #: Chunks whose pending version was staged in the present chain version. A replica that has left the chain may
@@ -74,6 +77,7 @@ class Target:
         self.serving = False
         self.is_tail = False
         self.is_last = False  # the last target that writes reach
+        self.has_serving_successor = False
         self._clock = clock
         self._chain_waits: dict[asyncio.Timeout, None] = {}
         self.apply_chain(chain)
@@ -81,6 +85,7 @@ class Target:
     def attach_engine(self, engine: ChunkEngine) -> None:
         """Use this engine from now on."""
         self.engine = engine
+        self.early.clear()
         self.logical_time.observe(engine.newest_stamp)
         engine.on_failure = self._disk_failed
 
@@ -102,9 +107,13 @@ class Target:
         self.serving_count = len(chain.serving)
         self.is_tail = chain.tail == self.target_id
         self.is_last = chain.last == self.target_id
+        successor = chain.successor(self.target_id)
+        self.has_serving_successor = successor is not None and successor.state is PublicState.SERVING
         self.current_pending.clear()
         self.abandoned.clear()
         self.pending_recovered.clear()
+        if not self.serving or chain.head == self.target_id:
+            self.early.clear()  # as head it finishes them, as syncing it drops them (P7, P8)
         if self.state not in (PublicState.SERVING, PublicState.LASTSRV):
             self.epoch += 1
         for wait in self._chain_waits:
@@ -125,6 +134,12 @@ class Target:
         assert self.synced_in_version <= self.chain.version, "only the present chain version can be complete"
         assert all(chunk in self.locks for chunk in self._change_epochs), "a change holds the lock of its chunk"
         assert max(self._change_epochs.values(), default=0) <= self.epoch, "epochs rise"
+        assert self.serving or not len(self.early), "only a serving target has early versions (P8)"
+        assert self.chain.head != self.target_id or not len(self.early), (
+            "at the head every pending version is full (P7)"
+        )
+        assert self.current_pending.isdisjoint(self.early), "an early version is not forwarded (P4)"
+        assert self.abandoned.isdisjoint(self.early), "an early version is not finished (P4)"
         compared, total = self.resync_counts
         assert 0 <= compared <= total, "a resync compares only chunks that exist"
 
@@ -143,7 +158,7 @@ class Target:
         """A change of this chunk ends, done or not. The caller still holds the chunk's lock."""
         assert chunk in self.locks, "a change ends before its lock is released"
         void = self._change_epochs.pop(chunk) != self.epoch
-        if chunk not in self.engine.pending_chunks:
+        if chunk not in self.engine.pending_chunks or chunk in self.early:
             return
         if void and self.serving:
             try:
@@ -154,6 +169,18 @@ class Target:
         elif self.serving:
             self.abandoned.add(chunk)
             self.recovery_requested.set()
+
+    def has_full_pending(self, chunk: ChunkId) -> bool:
+        """Whether a full version is pending: one that may be committed elsewhere."""
+        return chunk in self.engine.pending_chunks and chunk not in self.early
+
+    def drop_early(self, chunk: ChunkId) -> None:
+        """Drop the early version, if the chunk has one. The caller holds the chunk's lock. Not durable at once; after a
+        crash it may be pending again (P10, P12)."""
+        assert chunk in self.locks, "a version is dropped under the lock of its chunk"
+        if chunk in self.early:
+            self.engine.drop_pending(chunk)
+            self.early.discard(chunk)
 
     def note_committed(self, chunk: ChunkId) -> None:
         """The chunk has no pending version any more."""

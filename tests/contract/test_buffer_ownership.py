@@ -19,7 +19,8 @@ from threefs.env.clock import CLOCK
 from threefs.env.net import Buffer
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
-from threefs.rpc.methods import FETCH_CHUNK, WRITE, Method
+from threefs.rpc.methods import FETCH_CHUNK, STAGE_AHEAD, WRITE, Method
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
 
 A, B, C, BUSY, OTHER = (ChunkId(7, number) for number in range(1, 6))
@@ -197,6 +198,33 @@ async def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothin
             await asyncio.sleep(0.002)
         assert b"\xdb" * 16 not in b"".join(seen)
         assert sessions and (await chain.write(b"new", chunk=B)).version == 1, "the connection goes on"
+
+
+async def test_a_payload_that_goes_ahead_is_not_sent_after_its_write_has_ended(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        head, tail = chain[1], chain[2]
+        await chain.write(b"old", chunk=A)
+        connection = await head.peers.connect(tail.address, 5, TrafficClass.REPLICATION)
+        seen: list[bytes] = []
+        stream = connection._stream._stream
+        passed = stream.send
+        stream.send = lambda pieces: _blocked()  # type: ignore[method-assign]
+        write = asyncio.create_task(chain.write(b"n" * (1 << 20), chunk=A))
+        await until(lambda: head.pending(A) == 2)
+        assert head.peers.count(STAGE_AHEAD) == 1
+        await cancelled(write)
+        await until(lambda: not any(each.calls for each in head.server._connections))  # the buffer is poisoned now
+
+        def noted(pieces: Sequence[Buffer]) -> int:
+            taken = passed(pieces)
+            seen.append(b"".join(bytes(piece) for piece in pieces)[:taken])
+            return taken
+
+        stream.send = noted  # type: ignore[method-assign]
+        connection._stream._writable()
+        await until(lambda: tail.committed(A) == 2)  # it is finished in the background
+        assert b"\xdb" * 16 not in b"".join(seen)
+        assert await chain.read(2, chunk=A) == (2, b"n" * (1 << 20))
 
 
 def _blocked() -> int:

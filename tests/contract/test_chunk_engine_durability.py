@@ -151,6 +151,20 @@ def test_an_append_does_not_overwrite_bytes_that_were_cut_off() -> None:
         simulate(seed, body, OverlayLimits(deferred_bytes=1000, inline_bytes=0))
 
 
+def test_an_append_does_not_overwrite_a_version_that_was_dropped() -> None:
+    """P12: the drop is not durable, so a crash may bring that version back."""
+
+    async def body(machine: Machine) -> None:
+        await machine.stage(CHUNK, Kind.WRITE, 0, 3000)
+        machine.commit(CHUNK)
+        await machine.stage(CHUNK, Kind.WRITE, 3000, 2000)
+        machine.drop(CHUNK)
+        await machine.together([machine.stage(CHUNK, Kind.WRITE, 3000, 2500)], machine.random.randrange(30))
+
+    for seed in range(150):
+        simulate(seed, body, NO_OVERLAYS)
+
+
 def test_a_fold_frees_the_old_block_only_when_it_is_durable() -> None:
     async def body(machine: Machine) -> None:
         await machine.stage(CHUNK, Kind.WRITE, 0, 100_000)

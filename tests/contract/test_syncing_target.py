@@ -142,6 +142,7 @@ async def test_a_change_that_wakes_up_after_a_resync_is_void(tmp_path: Path) -> 
     the tail. It must not commit alone what it has in hand."""
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
+        chain[1].peers.sends_ahead = False  # or the next head has the write, and finishes it
         gate = chain[1].disk.hold_sync = Gate()
         write = asyncio.create_task(chain.write(b"new", seq=2))
         await gate.reached.wait()

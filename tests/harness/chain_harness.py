@@ -125,6 +125,7 @@ class FakeCluster:
 class HookedPeers(ConnectionPool):
     """Real calls, with hooks before the request leaves and after its answer came. `sent` is what left."""
 
+    sends_ahead = True  # changes go ahead of their forward
     before: Hook | None = None
     after: Hook | None = None
 
@@ -141,8 +142,24 @@ class HookedPeers(ConnectionPool):
             await self.after(method, request)
         return reply
 
+    def begin_optional(self, address: str, method: Any, request: Any, **more: Any) -> Any:
+        """Nothing goes past the hooks."""
+        if not self.sends_ahead or self.before is not None or self.after is not None:
+            return None
+        begun = super().begin_optional(address, method, request, **more)
+        if begun is not None:
+            self.sent.append((method.name, request))
+        return begun
+
     def writes(self) -> list[pb.ChunkWrite]:
-        return [write for _, request in self.sent if isinstance(request, pb.WriteRequest) for write in request.writes]
+        """The changes that left, with the forward or ahead of it."""
+        found: list[pb.ChunkWrite] = []
+        for _, request in self.sent:
+            if isinstance(request, pb.WriteRequest):
+                found += request.writes
+            elif isinstance(request, pb.StageAheadRequest):
+                found.append(request.write)
+        return found
 
     def count(self, method: Method[Any, Any]) -> int:
         return sum(name == method.name for name, _ in self.sent)

@@ -78,6 +78,7 @@ def _dead(node: StorageNode) -> Iterator[str]:
         node._cluster,
         storage._target_recovery,
         storage._repair,
+        storage._pending_recovery,
         storage._tombstone_collector,
         storage._overlay_folder,
         storage.reachability,

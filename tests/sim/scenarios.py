@@ -45,7 +45,8 @@
 A TEXT may be long: `x*20000`.
 
 The hosts of the chain are called head, middle and tail, as they are at the beginning; managers m1 and m2, clients c1
-and c2. Events are those of the chunk's story: staged (durable and pending here), forwarding (before it leaves for the
+and c2. Events are those of the chunk's story: early (durable here, but its forward has not come),
+staged (durable and pending here), forwarding (before it leaves for the
 successor), committed, shipped, repaired. Lines about files are in `scenario_files.py`.
 """
 

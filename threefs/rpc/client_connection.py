@@ -118,6 +118,7 @@ class ClientConnection:
     ) -> None:
         self.address = address
         self.cluster_id = ""
+        self.features = 0  # in the server's HELLO (see `handshake.FEATURES`)
         self.outstanding = 0  # calls without an answer
         self.frames = 0  # received; a service that sends none may hang
         self.is_local = stream.is_local
@@ -148,6 +149,7 @@ class ClientConnection:
             self.close(error)
             raise error from None
         self.cluster_id = hello.cluster_id
+        self.features = hello.features
         self._limits = self._limits.for_peer(hello)
         self._window.max_calls = self._limits.calls
         self._window.most_bytes = self._limits.inflight_bytes
@@ -203,6 +205,14 @@ class ClientConnection:
             pending.unsent = partial(self._send_late, call_id, pending, flags, body, payload, request_id)
             window.wait(pending, length, hops)
         return future
+
+    def has_room(self, size: int, hops: int) -> bool:
+        """Whether a call with so many bytes of payload would be sent at once, without a wait for its turn."""
+        return size <= self._limits.payload_bytes and self._window.has_room(size, hops)
+
+    def flush(self) -> None:
+        """Hand to the kernel now what waits to be sent, before work that holds up the loop."""
+        self._stream.flush()
 
     def _send(
         self,

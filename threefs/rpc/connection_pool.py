@@ -170,6 +170,29 @@ class ConnectionPool:
                 again = True
             connection = await self.connect(address, deadline - self._clock.monotonic(), traffic)
 
+    def begin_optional(
+        self,
+        address: str,
+        method: Method[Req, Rep],
+        request: Req,
+        *,
+        feature: int,
+        timeout_s: float,
+        payload: Sequence[Buffer] = (),
+        hops: int = 0,
+    ) -> "asyncio.Future[Rep] | None":
+        """Begin a call that may be left out: None if there is no open connection to `address`, if the service there
+        does not state this feature, or if the call would have to wait for its turn. The caller has to end the future,
+        as that of `ClientConnection.call`. The kernel gets the message before this returns, as far as it takes it."""
+        connection = self.live(address, method.traffic)
+        if connection is None or not connection.features & feature:
+            return None
+        if not connection.has_room(sum(memoryview(piece).nbytes for piece in payload), hops):
+            return None
+        call = connection.call(method, request, timeout_s=timeout_s, payload=payload, hops=hops)
+        connection.flush()
+        return call
+
     def abandon(self) -> None:
         """In a forked child: forget the connections of the parent, without sending anything."""
         for live in self._live:

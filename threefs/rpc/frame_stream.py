@@ -84,8 +84,7 @@ class FrameStream:
         self._loop = asyncio.get_running_loop()
         # inbound
         self._ring = memoryview(bytearray(_RING_BYTES))
-        self._start = 0
-        self._end = 0
+        self._start = self._end = 0
         self._header: Header | None = None  # of the frame whose body or payload is being received
         self._body: bytearray | None = None  # a body that does not fit the ring
         self._checksum = 0  # of the header of that body
@@ -133,7 +132,7 @@ class FrameStream:
             self._queue.append(Outgoing(head, call_id, views, length, sent, owner))
         if not self._flushing and not self._blocked:
             self._flushing = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
     def send_now(self, head: bytes) -> None:
         """Send a message without payload now: no other one will join it, and a step of the loop costs more than it."""
@@ -153,7 +152,8 @@ class FrameStream:
         """Whether bytes wait for the kernel."""
         return bool(self._queue or self._pieces)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Hand what waits to the kernel now, for example before work that holds up the loop."""
         self._flushing = False
         if not self._blocked:
             self._pump()

@@ -29,6 +29,9 @@ from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire.common_pb2 import Hello
 
 NONCE_BYTES = 32
+#: Features, one bit each in HELLO: calls that a peer of the same protocol version may not know yet.
+STAGE_AHEAD_FEATURE = 1  # StageAhead and ForwardStaged
+FEATURES = STAGE_AHEAD_FEATURE
 _DEFAULT_LIMITS = Limits()
 _PROOF_BYTES = 32
 #: How a proof looks on the wire: tag and length of the field, which is always the last one.
@@ -81,6 +84,7 @@ def hello(identity: Identity, limits: Limits = _DEFAULT_LIMITS, traffic: Traffic
         max_inflight_bytes=limits.inflight_bytes,
         max_payload_bytes=limits.payload_bytes,
         max_body_bytes=limits.body_bytes,
+        features=FEATURES,
     )
 
 

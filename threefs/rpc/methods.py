@@ -108,6 +108,8 @@ SPACE_INFO = _method(_S, "Storage", "SpaceInfo", _S.SpaceInfoRequest, _S.SpaceIn
 INVENTORY = _method(_S, "Storage", "Inventory", _S.InventoryRequest, _S.InventoryReply, _BACKGROUND)
 SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneReply, _BACKGROUND)
 FETCH_CHUNK = _method(_S, "Storage", "FetchChunk", _S.FetchChunkRequest, _S.FetchChunkReply, _BACKGROUND)
+STAGE_AHEAD = _method(_S, "Storage", "StageAhead", _S.StageAheadRequest, _S.StageAheadReply, _REPLICATION)
+FORWARD_STAGED = _method(_S, "Storage", "ForwardStaged", _S.ForwardStagedRequest, _S.ChunkWriteResult, _REPLICATION)
 SCAN_CHUNKS = _method(_S, "Storage", "ScanChunks", _S.ScanChunksRequest, _S.ScanChunksReply, _BACKGROUND)
 
 READ_SNAPSHOT = _method(

@@ -43,6 +43,10 @@ class SendWindow(Generic[T]):
         self._add(1, size, hops)
         return True
 
+    def has_room(self, size: int = 0, hops: int = 0) -> bool:
+        """Whether `try_take` would take room, and nobody waits for any."""
+        return not self.waiting and self._fits(size, min(hops, MAX_HOPS))
+
     def wait(self, item: T, size: int = 0, hops: int = 0) -> None:
         """Let a call wait; `next` returns it in its turn. Calls with the same number of hops keep their order."""
         self._waiting[min(hops, MAX_HOPS)].append((item, size))

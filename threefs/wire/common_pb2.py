@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19threefs/wire/common.proto\x12\x0cthreefs.wire\x1a google/protobuf/descriptor.proto\"\x07\n\x05\x45mpty\"\xee\x01\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0f\n\x07program\x18\x05 \x01(\t\x12\x15\n\rtraffic_class\x18\x06 \x01(\r\x12\x11\n\tmax_calls\x18\n \x01(\r\x12\x1a\n\x12max_inflight_bytes\x18\x0b \x01(\x04\x12\x19\n\x11max_payload_bytes\x18\x0c \x01(\x04\x12\x16\n\x0emax_body_bytes\x18\r \x01(\r\x12\r\n\x05nonce\x18\x14 \x01(\x0c\x12\r\n\x05proof\x18\x1d \x01(\x0cJ\x04\x08\x04\x10\x05\"?\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\"\'\n\x07\x43hunkId\x12\r\n\x05inode\x18\x01 \x01(\x06\x12\r\n\x05index\x18\x02 \x01(\r\"=\n\rWriteIdentity\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x0b\n\x03seq\x18\x03 \x01(\x04:0\n\x06number\x12\x1e.google.protobuf.MethodOptions\x18\xd1\x86\x03 \x01(\rb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19threefs/wire/common.proto\x12\x0cthreefs.wire\x1a google/protobuf/descriptor.proto\"\x07\n\x05\x45mpty\"\x80\x02\n\x05Hello\x12\x10\n\x08protocol\x18\x01 \x01(\r\x12\x12\n\ncluster_id\x18\x02 \x01(\t\x12\x11\n\tclient_id\x18\x03 \x01(\t\x12\x0f\n\x07program\x18\x05 \x01(\t\x12\x15\n\rtraffic_class\x18\x06 \x01(\r\x12\x11\n\tmax_calls\x18\n \x01(\r\x12\x1a\n\x12max_inflight_bytes\x18\x0b \x01(\x04\x12\x19\n\x11max_payload_bytes\x18\x0c \x01(\x04\x12\x16\n\x0emax_body_bytes\x18\r \x01(\r\x12\x10\n\x08\x66\x65\x61tures\x18\x0e \x01(\r\x12\r\n\x05nonce\x18\x14 \x01(\x0c\x12\r\n\x05proof\x18\x1d \x01(\x0cJ\x04\x08\x04\x10\x05\"?\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\r\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x17\n\x0frouting_version\x18\x03 \x01(\x04\"\'\n\x07\x43hunkId\x12\r\n\x05inode\x18\x01 \x01(\x06\x12\r\n\x05index\x18\x02 \x01(\r\"=\n\rWriteIdentity\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x0f\n\x07\x63hannel\x18\x02 \x01(\r\x12\x0b\n\x03seq\x18\x03 \x01(\x04:0\n\x06number\x12\x1e.google.protobuf.MethodOptions\x18\xd1\x86\x03 \x01(\rb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,11 +35,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_EMPTY']._serialized_start=77
   _globals['_EMPTY']._serialized_end=84
   _globals['_HELLO']._serialized_start=87
-  _globals['_HELLO']._serialized_end=325
-  _globals['_ERROR']._serialized_start=327
-  _globals['_ERROR']._serialized_end=390
-  _globals['_CHUNKID']._serialized_start=392
-  _globals['_CHUNKID']._serialized_end=431
-  _globals['_WRITEIDENTITY']._serialized_start=433
-  _globals['_WRITEIDENTITY']._serialized_end=494
+  _globals['_HELLO']._serialized_end=343
+  _globals['_ERROR']._serialized_start=345
+  _globals['_ERROR']._serialized_end=408
+  _globals['_CHUNKID']._serialized_start=410
+  _globals['_CHUNKID']._serialized_end=449
+  _globals['_WRITEIDENTITY']._serialized_start=451
+  _globals['_WRITEIDENTITY']._serialized_end=512
 # @@protoc_insertion_point(module_scope)

@@ -12,7 +12,7 @@ class Empty(_message.Message):
     def __init__(self) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "cluster_id", "client_id", "program", "traffic_class", "max_calls", "max_inflight_bytes", "max_payload_bytes", "max_body_bytes", "nonce", "proof")
+    __slots__ = ("protocol", "cluster_id", "client_id", "program", "traffic_class", "max_calls", "max_inflight_bytes", "max_payload_bytes", "max_body_bytes", "features", "nonce", "proof")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class Hello(_message.Message):
     MAX_INFLIGHT_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_PAYLOAD_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_BODY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     NONCE_FIELD_NUMBER: _ClassVar[int]
     PROOF_FIELD_NUMBER: _ClassVar[int]
     protocol: int
@@ -33,9 +34,10 @@ class Hello(_message.Message):
     max_inflight_bytes: int
     max_payload_bytes: int
     max_body_bytes: int
+    features: int
     nonce: bytes
     proof: bytes
-    def __init__(self, protocol: _Optional[int] = ..., cluster_id: _Optional[str] = ..., client_id: _Optional[str] = ..., program: _Optional[str] = ..., traffic_class: _Optional[int] = ..., max_calls: _Optional[int] = ..., max_inflight_bytes: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., max_body_bytes: _Optional[int] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, protocol: _Optional[int] = ..., cluster_id: _Optional[str] = ..., client_id: _Optional[str] = ..., program: _Optional[str] = ..., traffic_class: _Optional[int] = ..., max_calls: _Optional[int] = ..., max_inflight_bytes: _Optional[int] = ..., max_payload_bytes: _Optional[int] = ..., max_body_bytes: _Optional[int] = ..., features: _Optional[int] = ..., nonce: _Optional[bytes] = ..., proof: _Optional[bytes] = ...) -> None: ...
 
 class Error(_message.Message):
     __slots__ = ("code", "message", "routing_version")

@@ -147,6 +147,38 @@ class WriteReply(_message.Message):
     routing_version: int
     def __init__(self, results: _Optional[_Iterable[_Union[ChunkWriteResult, _Mapping]]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
+class StageAheadRequest(_message.Message):
+    __slots__ = ("write",)
+    WRITE_FIELD_NUMBER: _ClassVar[int]
+    write: ChunkWrite
+    def __init__(self, write: _Optional[_Union[ChunkWrite, _Mapping]] = ...) -> None: ...
+
+class StageAheadReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ForwardStagedRequest(_message.Message):
+    __slots__ = ("target", "chain_version", "chunk", "identity", "version", "length", "checksum", "removed", "stamp")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    STAMP_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    chain_version: int
+    chunk: _common_pb2.ChunkId
+    identity: _common_pb2.WriteIdentity
+    version: int
+    length: int
+    checksum: int
+    removed: bool
+    stamp: int
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., removed: _Optional[bool] = ..., stamp: _Optional[int] = ...) -> None: ...
+
 class QueryVersionRequest(_message.Message):
     __slots__ = ("target", "chain_version", "inode", "index")
     TARGET_FIELD_NUMBER: _ClassVar[int]

@@ -24,6 +24,15 @@ def check_write(target: Target, write: pb.ChunkWrite) -> None:
         check_min_replicas(target)
 
 
+def check_ahead(target: Target, write: pb.ChunkWrite) -> None:
+    """Check a change whose payload comes ahead (P2). Raises ChainChanged, NotServing."""
+    check(target, write.chain_version)
+    if target.chain.head == target.target_id:
+        raise NotServing(
+            f"target {target.target_id} is the head of chain {target.chain.chain_id}: it has no predecessor"
+        )
+
+
 def check(target: Target, chain_version: int, *, syncing: bool = False) -> None:
     """Check that the target may take a request of that chain version; with `syncing`, a syncing target may, too.
 

@@ -5,6 +5,7 @@ state: length and checksum show whether they are the right ones.
 """
 
 import asyncio
+import dataclasses
 
 from threefs.env.buffers import BufferPool
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable, VersionGap
@@ -111,7 +112,10 @@ class Copies:
         except Corrupt:
             target.note_damage(chunk)
             raise
-        whole = _requested(record or Record(), chunk, request)
+        record = record or Record()
+        if chunk in target.early and not request.version:  # it counts for nothing (P10)
+            record = dataclasses.replace(record, pending=None)
+        whole = _requested(record, chunk, request)
         if whole is None:
             call.reply(pb.FetchChunkReply())
             return

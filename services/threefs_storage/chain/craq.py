@@ -3,7 +3,8 @@
 Each replica, under the lock of the chunk: finishes an older pending version, decides whether the write applies, makes
 the new version durable as pending, forwards it to the successor, and commits it once the successor has. So all
 successors have committed what a predecessor has committed (I3), and an acknowledged write is durable on all of them
-(I2). docs/protocol.md explains the rules R1 to R11 that the comments name.
+(I2). Changes go ahead of their forwards, so that all replicas make them durable at the same time (early_staging.py).
+docs/protocol.md explains the rules R1 to R11 and P1 to P12 that the comments name.
 """
 
 from collections.abc import AsyncIterator
@@ -22,6 +23,8 @@ from threefs.errors import (
     Corrupt,
     CorruptChunk,
     DeadlineExceeded,
+    InvalidArgument,
+    NotStaged,
     OutcomeUnknown,
     ResultDropped,
     ResultForgotten,
@@ -33,22 +36,33 @@ from threefs.errors import (
     Unavailable,
     VersionGap,
 )
-from threefs.ids import ChunkId, WriteIdentity
+from threefs.ids import ChunkId, TargetId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
-from threefs.routing import ChainMember, PublicState
+from threefs.routing import PublicState
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
+from threefs_storage.chain.changes import (
+    check_agreement,
+    check_follows,
+    has_ample_room,
+    is_early_version_of,
+    keeps_bytes,
+    outcome_unknown,
+    report_damage,
+    update_of,
+)
 from threefs_storage.chain.successor import Successor
-from threefs_storage.chain.write_messages import WholeChunk, entries_of, identity_of
-from threefs_storage.engine.content_plan import Update, keeps_content
-from threefs_storage.engine.exactly_once import Forgotten, may_be_forgotten
+from threefs_storage.chain.write_messages import WholeChunk, identity_of
+from threefs_storage.engine.exactly_once import may_be_forgotten
 from threefs_storage.engine.records import Record, Version
 from threefs_storage.target import Target
 
 _BACKOFF = Backoff(0.02, 0.5)
 _NO_RECORD = Record()
+#: What is wrong with a change itself, so that every replica refuses it.
+_REFUSED_EVERYWHERE = (InvalidArgument, ChecksumMismatch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +127,11 @@ class Craq:
             except ChunkLost:
                 raise
             except (Corrupt, CorruptChunk) as error:  # this write has had no effect yet
-                target.note_damage(chunk)
-                raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
+                raise report_damage(target, chunk, error) from error
 
     async def finish_pending(self, target: Target, chunk: ChunkId, deadline: float) -> None:
-        """Commit the pending version of a chunk if no call is forwarding it: it is of an older chain version, of an
-        earlier process, or its change was cancelled.
+        """Commit the full pending version of a chunk if no call is forwarding it: it is of an older chain version, of
+        an earlier process, or its change was cancelled.
 
         Raises NotServing, DeadlineExceeded and what the successor refuses with.
         """
@@ -126,13 +139,12 @@ class Craq:
             admission.check(target, target.chain.version)
             try:
                 record = target.engine.record(chunk)
-                if record is None or record.pending is None:
+                if record is None or record.pending is None or chunk in target.early:  # P4
                     return
                 if chunk not in target.current_pending or chunk in target.abandoned:
                     await self.replicate(target, chunk, record.pending, deadline)
             except (Corrupt, CorruptChunk) as error:
-                target.note_damage(chunk)
-                raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}") from error
+                raise report_damage(target, chunk, error) from error
 
     async def send_chunk(self, target: Target, chunk: ChunkId, chain_version: int, deadline: float) -> None:
         """Make the chunk at the syncing successor equal to the one here, under its lock.
@@ -142,7 +154,7 @@ class Craq:
         async with self.locked_change(target, chunk, deadline):
             admission.check(target, chain_version)
             record = target.engine.record(chunk)
-            if record is not None and record.pending is not None:
+            if record is not None and record.pending is not None and chunk not in target.early:
                 await self.replicate(target, chunk, record.pending, deadline)
                 admission.check(target, chain_version)
                 record = target.engine.record(chunk)
@@ -150,7 +162,7 @@ class Craq:
             assert successor is not None and successor.state is PublicState.SYNCING, (
                 "a syncing successor leaves only with a new chain version"
             )
-            assert record is None or record.pending is None, "the pending version was finished under this lock (R6)"
+            assert not target.has_full_pending(chunk), "the pending version was finished under this lock (R6)"
             committed = record.committed if record is not None else None
             if record is None or committed is None:
                 await self._successor.forget(target, successor, chunk, deadline)
@@ -242,6 +254,7 @@ class Craq:
         payload: Buffer,
         deadline: float,
     ) -> WriteResult:
+        assert chunk not in target.early, "at the head every pending version is full (P7)"
         record = target.engine.record(chunk) or _NO_RECORD
         if record.pending is not None:  # R6: its exactly-once entry is not yet a result
             await self.replicate(target, chunk, record.pending, deadline)
@@ -256,9 +269,9 @@ class Craq:
         committed = record.committed.version if record.committed is not None else 0
         if write.only_version and write.only_version != committed:
             raise ChunkChanged(f"chunk {chunk} has version {committed}, the change names version {write.only_version}")
-        if record.committed is not None and record.committed.lost and _keeps(record.committed, write):
+        if record.committed is not None and record.committed.lost and keeps_bytes(record.committed, write):
             raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
-        if chunk in target.damaged and record.committed is not None and _keeps(record.committed, write):
+        if chunk in target.damaged and record.committed is not None and keeps_bytes(record.committed, write):
             # Another member may have these bytes, but never those of a version that is made of damaged ones.
             raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired before it is changed: try again")
         if write.fence and write.fence <= target.engine.fences.get(chunk.inode, 0):
@@ -290,24 +303,53 @@ class Craq:
     ) -> WriteResult:
         if not target.serving:
             return await self._replace(target, chunk, write, identity, payload, deadline)
+        result = await self.finish_full(target, chunk, write.version, write.chain_version, deadline)
+        if result is not None:
+            return result
         record = target.engine.record(chunk) or _NO_RECORD
-        pending = record.pending
-        if pending is not None:
-            repeat = pending.version == write.version
-            result = await self.replicate(target, chunk, pending, deadline)
-            if repeat:
+        if record.pending is not None:
+            if is_early_version_of(target, chunk, record.pending, write):
+                return await self.promote(target, chunk, record.pending, deadline, write, payload)
+            target.drop_early(chunk)
+        check_follows(chunk, record.committed, write)
+        return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
+
+    async def finish_full(
+        self, target: Target, chunk: ChunkId, version: int, chain_version: int, deadline: float
+    ) -> WriteResult | None:
+        """Finish the full pending version. Returns the result of the version that a predecessor forwards, if it was
+        taken before: this is a repeat then."""
+        record = target.engine.record(chunk) or _NO_RECORD
+        if record.pending is not None and chunk not in target.early:
+            is_repeat = record.pending.version == version
+            result = await self.replicate(target, chunk, record.pending, deadline)
+            if is_repeat:
                 return result
-            admission.check_write(target, write)
+            admission.check(target, chain_version)
             record = target.engine.record(chunk) or _NO_RECORD
             assert record.pending is None, "the pending version was finished under this lock"
         committed = record.committed
-        if committed is not None and write.version <= committed.version:
-            return WriteResult(committed.version, committed.length, committed.checksum)
-        absent = committed is None or committed.removed
-        if write.version != (committed.version if committed is not None else 0) + 1 and not (write.fresh and absent):
-            have = committed.version if committed is not None else 0
-            raise VersionGap(f"version {write.version} of chunk {chunk} cannot follow {have}")  # R4
-        return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
+        if committed is None or version > committed.version:
+            return None
+        return WriteResult(committed.version, committed.length, committed.checksum)
+
+    async def promote(
+        self,
+        target: Target,
+        chunk: ChunkId,
+        pending: Version,
+        deadline: float,
+        write: pb.ChunkWrite | None = None,
+        payload: Buffer = b"",
+    ) -> WriteResult:
+        """All predecessors have the early version on their disks: it is full from now on, and is replicated (P5)."""
+        early = target.early.take(chunk)
+        target.current_pending.add(chunk)
+        self._trace.add(chunk, "staged", version=pending.version, chain_version=target.chain.version)
+        try:
+            return await self.replicate(target, chunk, pending, deadline, write, payload, staged_at=early.passed_to)
+        except ThreefsError as error:
+            raise outcome_unknown(error) from error
 
     async def _replace(
         self,
@@ -341,43 +383,37 @@ class Craq:
         payload: Buffer,
         deadline: float,
     ) -> WriteResult:
-        """Make the version durable here, then replicate it (R11)."""
+        """Make the version durable here, at the same time as at the successors, then replicate it (R11, P1)."""
         if self._clock.monotonic() >= deadline:
             raise DeadlineExceeded("the deadline of the write passed before the target could begin it")
         chain_version = target.chain.version
-        update = Update(
-            kind=write.kind,
-            version=version,
-            chain_version=chain_version,
-            offset=write.offset,
-            length=write.length,
-            checksum=write.checksum,
-            chunk_bytes=write.chunk_bytes,
-            identity=identity,
-            removed=write.removed,
-            entries=entries_of(write) if write.kind == pb.REPLACE else None,
-            admitted=write.version != 0 or chunk.number == FENCE_CHUNK,
-            fresh=write.fresh or (not write.version and _absent(target, chunk)),
-            lost=write.lost,
-            forgotten=Forgotten(write.forgotten_version, write.forgotten_stamp),
-            stamp=_stamp(target, write),
-        )
-        failure = target.engine.failure
-        try:
-            pending = await target.engine.stage(chunk, update, payload=payload)
-        except ThreefsError as error:
-            if isinstance(error, CorruptChunk):  # also for a lost chunk: the predecessor has it, or the head refuses
-                raise CorruptChunk(error.message) from error
-            # When the disk fails while it writes the record, the version may be there after a restart.
-            raise (error if target.engine.failure is failure else _outcome_unknown(error)) from error
-        self._trace.add(chunk, "staged", version=version, chain_version=chain_version)
-        if target.chain.version == chain_version:
-            target.current_pending.add(chunk)
+        update = update_of(target, chunk, write, version, identity)
         write.fresh = update.fresh  # for the successor
-        try:
-            return await self.replicate(target, chunk, pending, deadline, write, payload)
-        except ThreefsError as error:  # even if it claims no effect: the version is durable and may yet be committed
-            raise _outcome_unknown(error) from error
+        failure = target.engine.failure
+        with self._successor.ahead_call() as ahead:
+            staged_at = None
+            if write.version or has_ample_room(target, write):
+                staged_at = ahead.begin(target, write, version, update.stamp, payload, deadline)
+            try:
+                pending = await target.engine.stage(chunk, update, payload=payload)
+            except ThreefsError as error:
+                if staged_at is not None and not write.version and not isinstance(error, _REFUSED_EVERYWHERE):
+                    if isinstance(error, CorruptChunk):
+                        target.note_damage(chunk)
+                    raise outcome_unknown(error) from error  # P11
+                if isinstance(error, CorruptChunk):  # also of a lost chunk: the predecessor has it, or the head refuses
+                    raise CorruptChunk(error.message) from error
+                # When the disk fails while it writes the record, the version may be there after a restart.
+                raise (error if target.engine.failure is failure else outcome_unknown(error)) from error
+            self._trace.add(chunk, "staged", version=version, chain_version=chain_version)
+            if target.chain.version == chain_version:
+                target.current_pending.add(chunk)
+            if ahead.has_failed:
+                staged_at = None
+            try:
+                return await self.replicate(target, chunk, pending, deadline, write, payload, staged_at=staged_at)
+            except ThreefsError as error:  # even if it claims no effect: the version is durable, may yet be committed
+                raise outcome_unknown(error) from error
 
     async def replicate(
         self,
@@ -387,12 +423,16 @@ class Craq:
         deadline: float,
         write: pb.ChunkWrite | None = None,
         payload: Buffer = b"",
+        *,
+        staged_at: TargetId | None = None,
     ) -> WriteResult:
         """Forward a durable pending version until the successor has committed it, then commit it here.
 
         The successor is looked up now, and again after each failure and each chain change (R3). `write` and `payload`
-        are the change; without them the whole chunk is read and sent. Raises CorruptChunk if its bytes are damaged.
+        are the change; without them the whole chunk is read and sent. `staged_at` is the successor to which the payload
+        has gone ahead. Raises CorruptChunk if the bytes of the chunk are damaged.
         """
+        assert chunk not in target.early, "an early version is not replicated before its forward has come (P4)"
         attempts = 0
         while True:
             chain_version = target.chain.version
@@ -406,16 +446,22 @@ class Craq:
             if successor is None:
                 break
             self._trace.add(chunk, "forwarding", version=pending.version, to=successor.target_id)
+            is_staged = staged_at == successor.target_id and successor.state is PublicState.SERVING
             try:
-                result = await self._successor.forward(target, successor, chunk, pending, write, payload, deadline)
+                result = await self._successor.forward(
+                    target, successor, chunk, pending, write, payload, deadline, is_staged=is_staged
+                )
             except ThreefsError as error:
+                if is_staged and isinstance(error, NotStaged):
+                    staged_at = None  # it was lost on its way, or was dropped
+                    continue
                 if isinstance(error, CorruptChunk):
                     target.note_damage(chunk)
                 if error.retry is Retry.NEVER:
                     raise
                 attempts = await self._back_off(target, chain_version, error, attempts, deadline)
                 continue
-            _check_agreement(chunk, pending, successor, result)
+            check_agreement(chunk, pending, successor, result)
             if target.chain.version == chain_version:
                 break
         assert target.serving or target.state is PublicState.SYNCING, "only targets that writes reach commit"
@@ -440,49 +486,10 @@ class Craq:
         return attempts + 1
 
 
-def _check_agreement(chunk: ChunkId, pending: Version, successor: ChainMember, result: pb.ChunkWriteResult) -> None:
-    """The successor has committed this version, or a newer one (I3), and the same content (I4).
-
-    Raises ChecksumMismatch.
-    """
-    same = (result.length, result.checksum) == (pending.length, pending.checksum)
-    if result.version < pending.version or (result.version == pending.version and not same):
-        raise ChecksumMismatch(
-            f"target {successor.target_id} has committed version {result.version} of chunk {chunk} with "
-            f"{result.length} bytes and checksum {result.checksum:08x}; here version {pending.version} with "
-            f"{pending.length} bytes and checksum {pending.checksum:08x} is pending"
-        )
-
-
-def _keeps(committed: Version, write: pb.ChunkWrite) -> bool:
-    """Whether bytes of the committed version are part of what the write makes."""
-    return keeps_content(committed.length, write.kind, write.offset, write.length, write.chunk_bytes)
-
-
-def _absent(target: Target, chunk: ChunkId) -> bool:
-    committed = (target.engine.record(chunk) or _NO_RECORD).committed
-    return committed is None or committed.removed
-
-
 def _is_collectable(target: Target, record: Record | None, version: int) -> bool:
     if record is None or record.pending is not None or record.committed is None:
         return False
     return record.collectable(target.logical_time.now) and record.committed.version == version < target.first_version
-
-
-def _stamp(target: Target, write: pb.ChunkWrite) -> int:
-    """The head stamps the writes of clients; the other targets take its stamp."""
-    if not write.version:
-        return target.logical_time.now
-    target.logical_time.observe(write.stamp)
-    return write.stamp
-
-
-def _outcome_unknown(error: ThreefsError) -> ThreefsError:
-    """The error for a change that may have had an effect."""
-    if error.retry is Retry.UNKNOWN:
-        return error
-    return OutcomeUnknown(f"the write is pending, and may be committed later: {error}")
 
 
 def _record_or_empty(target: Target, chunk: ChunkId) -> Record:

@@ -1,8 +1,8 @@
 """Finishing pending versions that no call is forwarding: those of an earlier process or chain version, and those whose
-change was cancelled."""
+change was cancelled. An early version is not finished; it is dropped if its predecessor does not forward it."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import structlog
 
@@ -11,10 +11,12 @@ from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
+from threefs_storage.chain.early_staging import EarlyStaging
 from threefs_storage.target import Target
 
 _TURN_S = 5.0
 _PAUSE_S = 0.5
+_EARLY_S = 5.0  # after which an early version is dropped
 _PARALLEL = 16  # a chain change leaves as many versions pending as were in flight
 _LOG = structlog.get_logger()
 
@@ -23,11 +25,27 @@ class PendingRecovery:
     """One task per target, started again with every chain version. It sets `target.pending_recovered` when no such
     version is left."""
 
-    def __init__(self, craq: Craq, clock: Clock) -> None:
+    def __init__(self, craq: Craq, early: EarlyStaging, clock: Clock) -> None:
         self._craq = craq
+        self._early = early
         self._clock = clock
         self._background = BackgroundTasks()
         self._tasks: dict[int, asyncio.Task[None]] = {}
+
+    def start(self, targets: Iterable[Target]) -> None:
+        self._background.start("drop of early versions", self._drop_early(list(targets)))
+
+    async def _drop_early(self, targets: list[Target]) -> None:
+        """Drop the early versions that were not forwarded: a tombstone, a fold or a check would wait for them (P10)."""
+        while True:
+            await self._clock.sleep(_EARLY_S)
+            since = self._clock.monotonic() - _EARLY_S
+            for target in targets:
+                for chunk in target.early.older_than(since):
+                    try:
+                        await self._early.drop(target, chunk, since, self._clock.monotonic() + _TURN_S)
+                    except ThreefsError as error:
+                        _LOG.info("an early version cannot be dropped now", chunk=chunk, error=str(error))
 
     def restart(self, target: Target) -> None:
         before = self._tasks.get(target.target_id)
@@ -65,9 +83,9 @@ class PendingRecovery:
 
     async def stop(self) -> None:
         await cancel_and_wait(*self._tasks.values())
+        await self._background.stop()
 
 
 def _unfinished(target: Target) -> list[ChunkId]:
-    return [
-        chunk for chunk in target.engine.pending() if chunk not in target.current_pending or chunk in target.abandoned
-    ]
+    full = [chunk for chunk in target.engine.pending() if chunk not in target.early]
+    return [chunk for chunk in full if chunk not in target.current_pending or chunk in target.abandoned]

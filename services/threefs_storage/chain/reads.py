@@ -206,7 +206,7 @@ class Reads:
         while True:
             admission.check(target, chain_version)
             record = target.engine.record(chunk)
-            if record is None or record.pending is None:
+            if record is None or record.pending is None or chunk in target.early:  # P10
                 return record.committed if record is not None else None
             if chunk not in target.current_pending:
                 await self._craq.finish_pending(target, chunk, deadline)
@@ -243,7 +243,7 @@ def _read_now(target: Target, chunk: ChunkId, offset: int, into: memoryview) -> 
         if record is None:
             return (_NOT_FOUND, 0, 0, 0)
         version = record.committed
-        if record.pending is not None:
+        if record.pending is not None and chunk not in target.early:  # P10
             return None
         if version is None or version.removed:
             return (_NOT_FOUND, 0, 0, 0)

@@ -1,19 +1,21 @@
 """Sending versions and tombstones to the next target of the chain."""
 
 import asyncio
+import contextlib
 
 from threefs.byte_budget import ByteBudget
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
-from threefs.errors import CorruptChunk, DeadlineExceeded, DiskFailed, NoSpace, Unavailable, error_of
-from threefs.ids import ChunkId
+from threefs.errors import CorruptChunk, DeadlineExceeded, DiskFailed, NoSpace, ThreefsError, Unavailable, error_of
+from threefs.ids import ChunkId, TargetId
 from threefs.routing import ChainMember, PublicState
-from threefs.rpc.methods import WRITE
+from threefs.rpc.handshake import STAGE_AHEAD_FEATURE
+from threefs.rpc.methods import FORWARD_STAGED, STAGE_AHEAD, WRITE
 from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.chain.write_messages import WholeChunk, chunk_id
+from threefs_storage.chain.write_messages import WholeChunk, chunk_id, staged_version
 from threefs_storage.engine.records import Version
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
@@ -25,6 +27,57 @@ _ATTEMPT_S = 5.0
 WHOLE_CHUNK_BYTES = 64 << 20
 
 
+class AheadCall:
+    """The call that sends a change ahead to the successor: at most one. It uses the payload until it has ended, so the
+    end of the `with` statement cancels it (I14)."""
+
+    __slots__ = ("_call", "_clock", "_peers")
+
+    def __init__(self, peers: PeerTargets, clock: Clock) -> None:
+        self._peers = peers
+        self._clock = clock
+        self._call: asyncio.Future[pb.StageAheadReply] | None = None
+
+    def __enter__(self) -> "AheadCall":
+        return self
+
+    def begin(
+        self, target: Target, write: pb.ChunkWrite, version: int, stamp: int, payload: Buffer, deadline: float
+    ) -> TargetId | None:
+        """Send the change to the successor, if that one serves and there is room for it at once (P1). Returns the
+        successor; None if nothing was sent."""
+        assert self._call is None, "a change is sent ahead once"
+        successor = target.chain.successor(target.target_id) if target.has_serving_successor else None
+        if successor is None or write.kind == pb.REPLACE:
+            return None
+        self._call = self._peers.begin_optional(
+            successor.target_id,
+            STAGE_AHEAD,
+            pb.StageAheadRequest(write=_change(target, successor, write, version, stamp)),
+            feature=STAGE_AHEAD_FEATURE,
+            timeout_s=max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic())),
+            payload=[payload] if len(payload) else [],
+            hops=target.chain.hops_after(successor.target_id),
+        )
+        return successor.target_id if self._call is not None else None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the successor has refused the change, or was lost."""
+        return self._call is not None and self._call.done() and self._call.exception() is not None
+
+    async def answered(self) -> None:
+        """Wait until the call has ended. Its result is of no account."""
+        if self._call is not None:
+            with contextlib.suppress(ThreefsError):
+                await self._call
+
+    def __exit__(self, *_: object) -> None:
+        call = self._call
+        if call is not None and not (call.cancel() or call.cancelled()):
+            call.exception()  # retrieved: asyncio logs one that nobody asks for
+
+
 class Successor:
     """Calls to the next target of a chain. Each one ends with ChainChanged as soon as the chain changes."""
 
@@ -33,6 +86,10 @@ class Successor:
         self._clock = clock
         self._pool = pool
         self._budgets = [ByteBudget(WHOLE_CHUNK_BYTES) for _ in range(MAX_HOPS + 1)]
+
+    def ahead_call(self) -> AheadCall:
+        """A call that sends one change ahead, not begun."""
+        return AheadCall(self._peers, self._clock)
 
     async def forward(
         self,
@@ -43,20 +100,28 @@ class Successor:
         write: pb.ChunkWrite | None,
         payload: Buffer,
         deadline: float,
+        *,
+        is_staged: bool = False,
     ) -> pb.ChunkWriteResult:
         """Forward the pending version, and return the result of the successor, which has committed it then.
 
-        A serving successor gets the change `write` with its payload. A syncing one gets the whole chunk (R4), and so
-        does a serving one if the change is not at hand. Raises what the successor refuses with, and errors of the call.
+        With `is_staged` the payload has gone ahead, and only the name of the version is sent (P3). Otherwise a serving
+        successor gets the change `write` with its payload. A syncing one gets the whole chunk (R4), and so does a
+        serving one if the change is not at hand. Raises NotStaged, what the successor refuses with, and errors of the
+        call.
         """
-        chain_version = target.chain.version  # the version in which that target is the successor
+        if is_staged:
+            request = staged_version(successor.target_id, target.chain.version, chunk, pending)
+            call = self._peers.call(
+                successor.target_id,
+                FORWARD_STAGED,
+                request,
+                timeout_s=self._attempt_s(deadline),
+                hops=target.chain.hops_after(successor.target_id),
+            )
+            return await target.cancel_on_chain_change(call)
         if write is not None and write.kind != pb.REPLACE and successor.state is PublicState.SERVING:
-            message = pb.ChunkWrite()
-            message.CopyFrom(write)
-            message.target = successor.target_id
-            message.chain_version = chain_version
-            message.version = pending.version
-            message.stamp = pending.stamp
+            message = _change(target, successor, write, pending.version, pending.stamp)
             return await self._send(target, successor, message, payload, deadline)
         record = target.engine.record(chunk)
         assert record is not None and record.pending is not None, "a version is pending until the successor has it"
@@ -136,7 +201,7 @@ class Successor:
             successor.target_id,
             WRITE,
             pb.WriteRequest(writes=[message]),
-            timeout_s=max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic())),
+            timeout_s=self._attempt_s(deadline),
             payload=[payload] if len(payload) else [],
             hops=target.chain.hops_after(successor.target_id),
             traffic=traffic,
@@ -149,6 +214,20 @@ class Successor:
         if isinstance(error, NoSpace):  # the successor leaves the chain, or finds room
             raise Unavailable(f"the disk of {self._peers.shown(successor.target_id)} is full")
         raise error
+
+    def _attempt_s(self, deadline: float) -> float:
+        return max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))
+
+
+def _change(target: Target, successor: ChainMember, write: pb.ChunkWrite, version: int, stamp: int) -> pb.ChunkWrite:
+    """The change as a message to the successor, in the version of the chain in which that target is the successor."""
+    message = pb.ChunkWrite()
+    message.CopyFrom(write)
+    message.target = successor.target_id
+    message.chain_version = target.chain.version
+    message.version = version
+    message.stamp = stamp
+    return message
 
 
 async def _read(target: Target, version: Version, content: memoryview) -> None:

@@ -6,6 +6,7 @@ from threefs.errors import InvalidArgument
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain.early_versions import Change
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.exactly_once import Forgotten, OnceEntry
 from threefs_storage.engine.records import Version
@@ -69,6 +70,39 @@ def identity_of(write: pb.ChunkWrite) -> WriteIdentity | None:
             f"sequence number that is not 0 (it has {identity.seq})"
         )
     return WriteIdentity(identity.client, identity.channel, identity.seq)
+
+
+def staged_version(target_id: int, chain_version: int, chunk: ChunkId, version: Version) -> pb.ForwardStagedRequest:
+    """The message that forwards a version whose payload has gone ahead."""
+    return pb.ForwardStagedRequest(
+        target=target_id,
+        chain_version=chain_version,
+        chunk=chunk_id(chunk),
+        identity=_identity(*version.identity) if version.identity is not None else None,
+        version=version.version,
+        length=version.length,
+        checksum=version.checksum,
+        removed=version.removed,
+        stamp=version.stamp,
+    )
+
+
+def is_named_by(version: Version, request: pb.ForwardStagedRequest) -> bool:
+    """Whether this is the version that is forwarded, made by the same write with the same content (P5)."""
+    identity = request.identity
+    maker = WriteIdentity(identity.client, identity.channel, identity.seq) if identity.client else None
+    content = (request.version, request.length, request.checksum, request.removed)
+    return version.content == content and (version.identity, version.stamp) == (maker, request.stamp)
+
+
+def change_of(write: pb.ChunkWrite) -> Change:
+    """The change that a predecessor sends ahead, without its payload. Raises InvalidArgument if nothing like it is sent
+    ahead."""
+    if not write.version or write.kind == pb.REPLACE:
+        raise InvalidArgument(f"a change of kind {write.kind} for version {write.version} cannot be sent ahead")
+    return Change(
+        write.version, identity_of(write), write.stamp, write.kind, write.offset, write.length, write.checksum
+    )
 
 
 def entries_of(write: pb.ChunkWrite) -> tuple[OnceEntry, ...]:

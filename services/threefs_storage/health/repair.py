@@ -105,6 +105,7 @@ class Repair:
             outcomes = []
             for version_of in (_pending, _committed):  # the pending version may be committed after the first step
                 try:
+                    target.drop_early(chunk)  # it counts for nothing (P10)
                     version = version_of(target.engine.record(chunk) or Record())
                 except Corrupt:
                     return await self._repair_record(target, chunk, deadline)
@@ -143,6 +144,7 @@ class Repair:
                 continue
             if message is None:
                 target.engine.forget(chunk)  # then no version was committed here either (I3)
+                target.early.discard(chunk)
                 return Outcome.REPAIRED
             return await self._adopt(target, chunk, _update(message, target.chain.version), deadline)
         return await self._repair_alone(target, chunk, deadline)
@@ -150,6 +152,8 @@ class Repair:
     async def _repair_alone(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
         """No other serving member has a readable record: try to correct a flipped bit in the own one."""
         record = target.engine.corrected(chunk) or Record()
+        if chunk in target.early:  # P4
+            record = dataclasses.replace(record, pending=None)
         for version in (record.pending, record.committed):
             if version is None:
                 continue
@@ -180,6 +184,7 @@ class Repair:
         change = dataclasses.replace(update, chain_version=target.chain.version, lost=lost)
         admission.check(target, change.chain_version)
         pending = await target.engine.stage(chunk, change, payload=content or b"")
+        target.early.discard(chunk)
         await self._craq.replicate(target, chunk, pending, deadline)
         return Outcome.LOST if lost else Outcome.REPAIRED
 

@@ -1,6 +1,7 @@
 """Golden failovers of a chain of three, in the language of `scenarios.py`, and the events that each shows. T is 2 s."""
 
 from tests.sim.golden.disks import DISKS
+from tests.sim.golden.early import EARLY
 from tests.sim.golden.files import FILES
 from tests.sim.golden.grants import GRANTS
 from tests.sim.golden.links import LINKS
@@ -16,7 +17,7 @@ _FAILOVERS = {
         write c1 new
         outcome new done
         expect head staged 2
-        expect middle staged 2
+        expect middle committed 2
         never middle staged 3
         read c2 new
         well
@@ -174,8 +175,10 @@ _FAILOVERS = {
     "a write that its process sleeps through is void when it wakes up": """
         write c1 old
         then
+        at 0 do part head middle 3
         when head staged do pause c1 4
         when head staged do pause head 5
+        wait 0.01
         write c1 new
         wait 3
         write c2 other
@@ -298,4 +301,4 @@ _FAILOVERS = {
     """,
 }
 
-STORIES = {**_FAILOVERS, **MEMBERS, **LINKS, **REPLICAS, **REQUESTS, **DISKS, **FILES, **GRANTS}
+STORIES = {**_FAILOVERS, **EARLY, **MEMBERS, **LINKS, **REPLICAS, **REQUESTS, **DISKS, **FILES, **GRANTS}

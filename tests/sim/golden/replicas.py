@@ -56,7 +56,8 @@ REPLICAS = {
     "what was pending before is dropped when a resync begins (R5)": """
         write c1 old
         then
-        when middle staged do split middle tail 0.5
+        at 0 do split middle tail 0.5
+        wait 0.01
         when middle staged do kill c1 1
         when middle staged do kill head 12
         when middle staged do kill middle 2
@@ -74,6 +75,8 @@ REPLICAS = {
         then
         jam head 4
         at 0 do lone head 3.6
+        at 0 do part head middle 3
+        wait 0.01
         write c1 new
         wait 0.05
         write c2 x

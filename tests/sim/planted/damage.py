@@ -8,9 +8,10 @@ from threefs_manager.chains.resync_progress import ResyncProgress
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
 from threefs_storage import targets as targets_module
-from threefs_storage.chain import admission, copies, craq
+from threefs_storage.chain import admission, changes, copies, craq
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.resync import Resync
+from threefs_storage.chain.successor import AheadCall
 from threefs_storage.chain.tombstone_collector import TombstoneCollector
 from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.chunk_writer import Written, lost_version
@@ -134,7 +135,7 @@ def damage_met_by_a_write_is_not_noted() -> None:
 @plant_for(f"{_REPAIR}::test_a_chunk_that_is_known_to_be_damaged_is_repaired_before_it_is_changed")
 def damaged_chunks_are_changed() -> None:
     """I2: a version is made of bytes that are damaged here, and the good ones elsewhere are of no use any more."""
-    put(craq, "_keeps", lambda committed, write: False)
+    put(craq, "keeps_bytes", lambda committed, write: False)
 
 
 @plant_for(f"{_COLLECTOR}::test_half_way_a_new_head_goes_on_from_what_it_knows")
@@ -147,6 +148,7 @@ def fresh_is_ignored() -> None:
         return await forwarded(self, target, chunk, write, *rest)
 
     put(Craq, "_from_predecessor", strict)
+    put(AheadCall, "begin", lambda self, *_: None)
 
 
 @plant_for(f"{_COLLECTOR}::test_a_collection_that_came_half_way_holds_up_nothing")
@@ -204,7 +206,7 @@ def forgotten_results_are_not_missed() -> None:
 @plant_for(f"{_ONCE}::test_r6_what_is_forgotten_travels_with_a_resync")
 def what_is_forgotten_stays_behind() -> None:
     """R6: a chunk travels without the number of the newest result that was forgotten."""
-    put(craq, "Forgotten", lambda version, stamp: NOTHING_FORGOTTEN)
+    put(changes, "Forgotten", lambda version, stamp: NOTHING_FORGOTTEN)
 
 
 @plant_for(

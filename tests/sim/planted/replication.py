@@ -6,8 +6,7 @@ import dataclasses
 import math
 from typing import Any
 
-from threefs_storage.chain import admission
-from threefs_storage.chain import craq as craq_module
+from threefs_storage.chain import admission, changes
 from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.resync import Resync
@@ -31,8 +30,10 @@ def commit_before_successor() -> None:
     """The head answers, and commits, without waiting for its successor."""
     forward = Successor.forward
 
-    async def hasty(self: Successor, target: Target, successor: Any, chunk: Any, pending: Any, *rest: Any) -> Any:
-        _GOING_ON.append(asyncio.ensure_future(_quiet(forward(self, target, successor, chunk, pending, *rest))))
+    async def hasty(
+        self: Successor, target: Target, successor: Any, chunk: Any, pending: Any, *a: Any, **b: Any
+    ) -> Any:
+        _GOING_ON.append(asyncio.ensure_future(_quiet(forward(self, target, successor, chunk, pending, *a, **b))))
         return WriteResult(pending.version, pending.length, pending.checksum)
 
     put(Successor, "forward", hasty)
@@ -61,9 +62,11 @@ def first_version_that_is_finished_later_is_not_fresh() -> None:
 def failed_forward_is_taken_for_done() -> None:
     forward = Successor.forward
 
-    async def careless(self: Successor, target: Target, successor: Any, chunk: Any, pending: Any, *rest: Any) -> Any:
+    async def careless(
+        self: Successor, target: Target, successor: Any, chunk: Any, pending: Any, *a: Any, **b: Any
+    ) -> Any:
         try:
-            return await forward(self, target, successor, chunk, pending, *rest)
+            return await forward(self, target, successor, chunk, pending, *a, **b)
         except ThreefsError:
             return WriteResult(pending.version, pending.length, pending.checksum)
 
@@ -312,7 +315,7 @@ def shipped_entries_are_added() -> None:
 @plant
 def results_are_not_kept_by_a_ship() -> None:
     """R6: a record that came as a whole chunk keeps no results, though they came with it."""
-    put(craq_module, "entries_of", lambda write: ())
+    put(changes, "entries_of", lambda write: ())
 
 
 @plant

@@ -1,11 +1,12 @@
 import asyncio
+from functools import partial
 
 import pytest
 
 from tests.harness.rpc import NETS, Served, identity
 from threefs.env.net import RealNet
 from threefs.errors import Internal, NotAuthorised, NotFound, ProtocolError, StrangeStore, ThreefsError, Unavailable
-from threefs.rpc import frames
+from threefs.rpc import frames, handshake
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import SPACE_INFO
@@ -38,6 +39,27 @@ async def test_a_probe_has_a_connection_of_its_own(net: str) -> None:
         await server.stop(1)
         with pytest.raises(Unavailable):
             await peers.probe(address)
+
+
+async def test_an_optional_call_is_left_out_where_it_would_wait_or_not_be_understood() -> None:
+    release = asyncio.Event()
+
+    async def slow(request: SpaceInfoRequest) -> SpaceInfoReply:
+        await release.wait()
+        return SpaceInfoReply()
+
+    async with Served(limits=Limits(calls=1)) as (server, peers, address):
+        server.serve(SPACE_INFO, slow)
+        optional = partial(peers.begin_optional, address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
+        assert optional(feature=1) is None, "there is no connection yet"
+        connection = await peers.connect(address, 5)
+        assert connection.features == handshake.FEATURES
+        assert optional(feature=1 << 30) is None, "no service knows this yet"
+        call = optional(feature=1)
+        assert call is not None
+        assert optional(feature=1) is None, "it takes one call at a time"
+        release.set()
+        assert await call == SpaceInfoReply()
 
 
 async def test_nobody_there_is_said_with_the_address() -> None:

@@ -63,3 +63,15 @@ async def test_only_writes_of_clients_need_the_minimum_of_replicas(tmp_path: Pat
         with pytest.raises(TooFewReplicas, match="has 2 of 2 copies, and at least 3 are needed"):
             admission.check_write(head, pb.ChunkWrite(chain_version=1))
         admission.check_write(tail, pb.ChunkWrite(chain_version=1, version=7))
+
+
+async def test_a_change_comes_ahead_only_from_a_predecessor(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        write = pb.ChunkWrite(chain_version=2, version=1)
+        admission.check_ahead(chain[2].target, write)
+        for node in (1, 3):
+            with pytest.raises(NotServing):
+                admission.check_ahead(chain[node].target, write)
+        with pytest.raises(ChainChanged):
+            admission.check_ahead(chain[2].target, pb.ChunkWrite(chain_version=1, version=1))

@@ -26,7 +26,7 @@ from threefs.wire import storage_pb2 as pb
 
 
 def forwarded(chain: TestChain, node: int) -> list[Any]:
-    return [write for name, request in chain[node].peers.sent if name == "Write" for write in request.writes]  # type: ignore[attr-defined]
+    return chain[node].peers.writes()
 
 
 async def test_a_serving_successor_is_sent_the_change_itself(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+"""A change of a chunk at one target: the checks that it needs, and what the engine stages for it."""
+
+from threefs.errors import ChecksumMismatch, OutcomeUnknown, Retry, ThreefsError, Unavailable, VersionGap
+from threefs.ids import ChunkId, WriteIdentity
+from threefs.layout import FENCE_CHUNK
+from threefs.routing import ChainMember
+from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain.write_messages import change_of, entries_of, identity_of
+from threefs_storage.engine.content_plan import Update, keeps_content
+from threefs_storage.engine.exactly_once import Forgotten
+from threefs_storage.engine.records import Record, Version
+from threefs_storage.target import Target
+
+#: Room for so many whole chunks is left on the disk of a head that lets payloads go ahead.
+_AMPLE_CHUNKS = 16
+_NO_RECORD = Record()
+
+
+def update_of(
+    target: Target, chunk: ChunkId, write: pb.ChunkWrite, version: int, identity: WriteIdentity | None
+) -> Update:
+    """The change that the engine stages."""
+    return Update(
+        kind=write.kind,
+        version=version,
+        chain_version=target.chain.version,
+        offset=write.offset,
+        length=write.length,
+        checksum=write.checksum,
+        chunk_bytes=write.chunk_bytes,
+        identity=identity,
+        removed=write.removed,
+        entries=entries_of(write) if write.kind == pb.REPLACE else None,
+        admitted=write.version != 0 or chunk.number == FENCE_CHUNK,
+        fresh=write.fresh or (not write.version and _absent(target, chunk)),
+        lost=write.lost,
+        forgotten=Forgotten(write.forgotten_version, write.forgotten_stamp),
+        stamp=_stamp(target, write),
+    )
+
+
+def check_follows(chunk: ChunkId, committed: Version | None, write: pb.ChunkWrite) -> None:
+    """Check that the version of a predecessor's change follows the committed one (R4). Raises VersionGap."""
+    is_absent = committed is None or committed.removed
+    have = committed.version if committed is not None else 0
+    if write.version != have + 1 and not (write.fresh and is_absent):
+        raise VersionGap(f"version {write.version} of chunk {chunk} cannot follow {have}")
+
+
+def keeps_bytes(committed: Version, write: pb.ChunkWrite) -> bool:
+    """Whether bytes of the committed version are part of what the write makes."""
+    return keeps_content(committed.length, write.kind, write.offset, write.length, write.chunk_bytes)
+
+
+def is_early_version_of(target: Target, chunk: ChunkId, early: Version, write: pb.ChunkWrite) -> bool:
+    """Whether the early version is the one that this change makes (P5). A whole chunk says what the content is."""
+    if write.kind != pb.REPLACE:
+        return target.early.is_made_by(chunk, change_of(write))
+    content = (write.version, write.length, write.checksum, write.removed)
+    return early.content == content and (early.identity, early.stamp) == (identity_of(write), write.stamp)
+
+
+def has_ample_room(target: Target, write: pb.ChunkWrite) -> bool:
+    """Whether a write of a client will find room here, so that its payload may go ahead. After that a refusal cannot
+    promise that the write had no effect (P11)."""
+    engine = target.engine
+    return engine.read_only is None and engine.room_bytes >= _AMPLE_CHUNKS * write.chunk_bytes
+
+
+def check_agreement(chunk: ChunkId, pending: Version, successor: ChainMember, result: pb.ChunkWriteResult) -> None:
+    """The successor has committed this version, or a newer one (I3), and the same content (I4).
+
+    Raises ChecksumMismatch.
+    """
+    same = (result.length, result.checksum) == (pending.length, pending.checksum)
+    if result.version < pending.version or (result.version == pending.version and not same):
+        raise ChecksumMismatch(
+            f"target {successor.target_id} has committed version {result.version} of chunk {chunk} with "
+            f"{result.length} bytes and checksum {result.checksum:08x}; here version {pending.version} with "
+            f"{pending.length} bytes and checksum {pending.checksum:08x} is pending"
+        )
+
+
+def report_damage(target: Target, chunk: ChunkId, error: ThreefsError) -> Unavailable:
+    """Have the chunk repaired. Returns the error for the call that met the damage, and had no effect."""
+    target.note_damage(chunk)
+    return Unavailable(f"chunk {chunk} is damaged here, and will be repaired: {error}")
+
+
+def outcome_unknown(error: ThreefsError) -> ThreefsError:
+    """The error for a change that may have had an effect."""
+    if error.retry is Retry.UNKNOWN:
+        return error
+    return OutcomeUnknown(f"the write is pending, and may be committed later: {error}")
+
+
+def _absent(target: Target, chunk: ChunkId) -> bool:
+    committed = (target.engine.record(chunk) or _NO_RECORD).committed
+    return committed is None or committed.removed
+
+
+def _stamp(target: Target, write: pb.ChunkWrite) -> int:
+    """The head stamps the writes of clients; the other targets take its stamp."""
+    if not write.version:
+        return target.logical_time.now
+    target.logical_time.observe(write.stamp)
+    return write.stamp

@@ -1,0 +1,298 @@
+"""Changes that come ahead of their forward (P1 to P12)."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from threefs_storage.engine.overlay import OverlayLimits
+from threefs_storage.engine.records import Record
+
+from tests.harness.chain_harness import (
+    CHUNK,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    Gate,
+    TestChain,
+    chain_of,
+    target_of,
+    until,
+)
+from threefs.errors import (
+    ChainChanged,
+    InvalidArgument,
+    NotServing,
+    NotStaged,
+    OutcomeUnknown,
+    ThreefsError,
+    VersionGap,
+)
+from threefs.rpc.methods import FORWARD_STAGED, STAGE_AHEAD, WRITE
+from threefs.rpc.traffic_class import TrafficClass
+from threefs.wire import storage_pb2 as pb
+
+_KINDS = {"blocks": OverlayLimits(deferred_bytes=0), "overlays": OverlayLimits()}
+
+
+def ahead_row(chain: TestChain, node: int, content: bytes, version: int, **more: Any) -> pb.ChunkWrite:
+    return chain.row(content, node=node, version=version, stamp=chain[1].target.logical_time.now, **more)
+
+
+async def send_ahead(chain: TestChain, row: pb.ChunkWrite, content: bytes) -> None:
+    address = chain[row.target // 100].address
+    await chain.peers.call(
+        address, STAGE_AHEAD, pb.StageAheadRequest(write=row), timeout_s=20, payload=[content] if content else []
+    )
+
+
+def forward(chain: TestChain, node: int, row: pb.ChunkWrite, **more: Any) -> pb.ForwardStagedRequest:
+    pending = chain[node].record().pending
+    content: dict[str, Any] = {"length": pending.length, "checksum": pending.checksum} if pending is not None else {}
+    fields: dict[str, Any] = content | {"version": row.version, "identity": row.identity, "stamp": row.stamp} | more
+    return pb.ForwardStagedRequest(target=target_of(node), chain_version=chain.version, chunk=row.chunk, **fields)
+
+
+async def send_forward(chain: TestChain, request: pb.ForwardStagedRequest) -> pb.ChunkWriteResult:
+    return await chain.peers.call(chain[request.target // 100].address, FORWARD_STAGED, request, timeout_s=20)
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_all_replicas_persist_at_the_same_time(tmp_path: Path, kind: str) -> None:
+    async with chain_of(tmp_path, overlay=_KINDS[kind]) as chain:
+        await chain.write(b"old")  # makes the connections
+        gates = [Gate(), Gate(), Gate()]
+        for replica, gate in zip(chain.replicas, gates, strict=True):
+            replica.disk.hold_sync = gate if kind == "blocks" else None
+        write = asyncio.create_task(chain.write(b"new"))
+        if kind == "blocks":
+            await asyncio.gather(*(gate.reached.wait() for gate in gates))  # nobody waits for another one's disk
+            assert [replica.committed() for replica in chain.replicas] == [1, 1, 1]
+            gates[1].open.set()
+            gates[2].open.set()
+            await until(lambda: chain[2].pending() == 2 and chain[3].pending() == 2)
+            for node in (2, 3):
+                assert CHUNK in chain[node].target.early
+                assert await chain.read(node) == (1, b"old"), "it counts for nothing yet (P10)"
+            assert await chain.query(3) == 1
+            assert not write.done()
+            gates[0].open.set()
+        assert (await write).version == 2
+        assert not any(len(replica.target.early) for replica in chain.replicas)
+        for node in (1, 2, 3):
+            assert await chain.read(node) == (2, b"new")
+            assert chain[node].state() == chain[1].state()
+        writes = [chain[node].peers.count(WRITE) for node in (1, 2)]
+        assert writes == [1, 1], "the payload of the second write went ahead, and only once"
+
+
+async def test_the_forward_that_finds_nothing_costs_the_payload_again(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        gate = chain[1].disk.hold_sync = Gate()
+        write = asyncio.create_task(chain.write(b"new"))
+        await until(lambda: chain[3].pending() == 2 and not len(chain[2].target.locks))
+        target = chain[2].target
+        async with target.locks.hold(CHUNK, 20):
+            target.drop_early(CHUNK)
+        gate.open.set()
+        assert (await write).version == 2
+        assert chain[1].peers.count(FORWARD_STAGED) == 1 and chain[1].peers.count(WRITE) == 2
+        assert await chain.read(3) == (2, b"new")
+
+
+async def test_a_service_that_does_not_know_it_is_sent_nothing_ahead(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        older = chain[1].peers.live(chain[2].address, TrafficClass.REPLICATION)
+        assert older is not None
+        older.features = 0
+        await chain.write(b"new")
+        assert not chain[1].peers.count(STAGE_AHEAD) and not chain[1].peers.count(FORWARD_STAGED)
+        assert chain[2].peers.count(STAGE_AHEAD) == 1, "the ones behind it do"
+        assert await chain.read(3) == (2, b"new")
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+async def test_an_early_version_gives_way_to_another_write(tmp_path: Path, kind: str) -> None:
+    """P5: the head lives, and its next write has the same number. P12: bytes of both are behind the committed ones."""
+    async with chain_of(tmp_path, overlay=_KINDS[kind]) as chain:
+        await chain.write(b"old")
+        lost = ahead_row(chain, 2, b"lost", 2, offset=3)
+        await send_ahead(chain, lost, b"lost")
+        await until(lambda: chain[3].pending() == 2)
+        assert (await chain.write(b"new", offset=3)).version == 2
+        for node in (1, 2, 3):
+            assert await chain.read(node) == (2, b"oldnew")
+            assert chain[node].state() == chain[1].state()
+
+
+async def test_a_change_that_comes_ahead_replaces_only_early_ones(tmp_path: Path) -> None:
+    """P2."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        first, second = ahead_row(chain, 3, b"first", 2), ahead_row(chain, 3, b"second", 2)
+        await send_ahead(chain, first, b"first")
+        await send_ahead(chain, second, b"second")
+        pending = chain[3].record().pending
+        assert pending is not None and pending.length == 6 and CHUNK in chain[3].target.early
+        await chain.write(b"full")
+        pending_before = chain[3].record()
+        await send_ahead(chain, second, b"second")
+        assert chain[3].record() == pending_before, "an older version is of no account"
+
+
+async def test_a_full_version_is_not_replaced(tmp_path: Path) -> None:
+    """P2."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        await chain.give_up(2, ahead_row(chain, 2, b"full", 2), b"full")
+        held = chain[2].record()
+        with contextlib.suppress(ThreefsError):
+            await send_ahead(chain, ahead_row(chain, 2, b"other", 2), b"other")
+        assert chain[2].record() == held and CHUNK not in chain[2].target.early
+        chain[2].peers.before = None
+        await until(lambda: chain[3].committed() == 2 and chain[2].committed() == 2)
+        assert await chain.read(2) == (2, b"full")
+
+
+async def test_a_change_ahead_is_checked_like_a_write(tmp_path: Path) -> None:
+    """P2."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        for wrong, error in (
+            (ahead_row(chain, 2, b"x", 4), VersionGap),
+            (ahead_row(chain, 2, b"x", 2, chain_version=9), ChainChanged),
+            (ahead_row(chain, 1, b"x", 2), NotServing),
+            (ahead_row(chain, 2, b"x", 0), InvalidArgument),
+            (ahead_row(chain, 2, b"x", 2, kind=pb.REPLACE), InvalidArgument),
+            (ahead_row(chain, 2, b"x", 2, client=b""), InvalidArgument),
+            (ahead_row(chain, 2, b"x", 2, length=2), InvalidArgument),
+        ):
+            with pytest.raises(error):
+                await send_ahead(chain, wrong, b"x")
+        chain[2].target.leased_until = 0
+        with pytest.raises(NotServing):
+            await send_ahead(chain, ahead_row(chain, 2, b"x", 2), b"x")
+        assert chain[2].pending() == 0 and not len(chain[2].target.early)
+
+
+async def test_the_forward_names_the_write(tmp_path: Path) -> None:
+    """P5: another identity, stamp or content under the same number is another write."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        row = ahead_row(chain, 3, b"new", 2)
+        await send_ahead(chain, row, b"new")
+        right = forward(chain, 3, row)
+        other = chain.row(b"new").identity
+        for wrong in (
+            forward(chain, 3, row, identity=other),
+            forward(chain, 3, row, stamp=row.stamp + 1),
+            forward(chain, 3, row, checksum=right.checksum ^ 1),
+            forward(chain, 3, row, length=right.length + 1),
+            forward(chain, 3, row, version=3),
+        ):
+            with pytest.raises(NotStaged):
+                await send_forward(chain, wrong)
+        assert CHUNK in chain[3].target.early
+        assert (await send_forward(chain, right)).version == 2
+        assert await chain.read(3) == (2, b"new")
+        assert (await send_forward(chain, right)).version == 2, "a repeat"
+
+
+async def test_a_head_finishes_what_came_early(tmp_path: Path) -> None:
+    """P7: the head has died, and may have told nobody."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        row = ahead_row(chain, 2, b"new", 2)
+        await send_ahead(chain, row, b"new")
+        await until(lambda: chain[3].pending() == 2)
+        chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
+        await until(lambda: chain[3].committed() == 2)
+        await until(lambda: chain[2].committed() == 2)
+        assert await chain.read(3) == (2, b"new")
+        repeat = chain.row(b"new", node=2)
+        repeat.identity.CopyFrom(row.identity)
+        assert (await chain.send(repeat, b"new")).version == 2, "the client's retry finds it"
+
+
+async def test_an_early_version_stays_early_at_a_replica_that_is_not_head(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        await send_ahead(chain, ahead_row(chain, 3, b"new", 2), b"new")
+        chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
+        await until(chain[3].target.pending_recovered.is_set)
+        assert CHUNK in chain[3].target.early and await chain.read(3) == (1, b"old")
+
+
+async def test_nothing_is_early_at_a_replica_that_does_not_serve(tmp_path: Path) -> None:
+    """P8: what it holds is dropped before it serves again."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        await send_ahead(chain, ahead_row(chain, 3, b"new", 2), b"new")
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        assert not len(chain[3].target.early) and chain[3].pending() == 2
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        await until(lambda: chain[3].target.synced_in_version == chain.version)
+        assert chain[3].pending() == 0 and chain[3].state() == chain[1].state()
+
+
+async def test_a_restarted_replica_has_no_early_versions(tmp_path: Path) -> None:
+    """P8: it cannot tell any more which of them others rely on."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        await send_ahead(chain, ahead_row(chain, 3, b"new", 2), b"new")
+        await chain[3].restart()
+        assert chain[3].pending() == 2 and not len(chain[3].target.early)
+
+
+async def test_a_version_that_nobody_forwards_is_dropped(tmp_path: Path) -> None:
+    """P10."""
+    async with chain_of(tmp_path) as chain:
+        await send_ahead(chain, ahead_row(chain, 3, b"new", 1), b"new")
+        early, clock = chain[3].storage._early_staging, chain[3].storage._clock
+        now = clock.monotonic()
+        await early.drop(chain[3].target, CHUNK, now - 60, now + 20)
+        assert chain[3].pending() == 1, "it may still be forwarded"
+        await early.drop(chain[3].target, CHUNK, now + 60, now + 20)
+        assert chain[3].record() == Record() and not len(chain[3].target.early)
+
+
+async def test_a_syncing_successor_gets_the_whole_chunk(tmp_path: Path) -> None:
+    """P1: nothing goes ahead to it."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        await until(lambda: chain[3].target.synced_in_version == chain.version)
+        before = chain[2].peers.count(STAGE_AHEAD)
+        await chain.write(b"new")
+        assert chain[2].peers.count(STAGE_AHEAD) == before
+        assert chain[3].committed() == 2 and chain[3].state() == chain[1].state()
+
+
+async def test_an_error_of_the_heads_own_disk_is_an_unknown_outcome(tmp_path: Path) -> None:
+    """P11: the successor has the change, and may become head."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"x" * 20_000)
+        committed = chain[1].record().committed
+        assert committed is not None and committed.block is not None
+        chain[1].disk.cold = True
+        name = chain[1].target.engine._files.file(committed.block)._name  # type: ignore[attr-defined]
+        chain[1].disk.bad = {(name, committed.block.slot << committed.block.bits)}
+        with pytest.raises(OutcomeUnknown):
+            await chain.write(b"new", offset=5)
+        assert CHUNK in chain[1].target.damaged
+        await until(lambda: chain[2].pending() == 2)
+        assert await chain.read(2) == (1, b"x" * 20_000)
+        chain[1].disk.cold = False
+        chain[1].disk.bad = set()
+
+
+async def test_a_refusal_by_the_change_itself_has_no_effect(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        with pytest.raises(InvalidArgument):
+            await chain.send(chain.row(b"new", offset=chain.row().chunk_bytes), b"new")
+        assert chain[2].pending() == chain[3].pending() == 0

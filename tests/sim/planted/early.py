@@ -1,0 +1,143 @@
+"""Changes that come ahead without one of the rules P2, P4, P5, P7, P11 and P12."""
+
+from typing import Any
+
+from threefs_storage.chain import craq as craq_module
+from threefs_storage.chain import early_staging
+from threefs_storage.chain.early_staging import EarlyStaging
+from threefs_storage.chain.early_versions import Change, EarlyVersion, EarlyVersions
+from threefs_storage.chain.successor import AheadCall, Successor
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.records import Version
+from threefs_storage.target import Target
+
+from tests.sim.planted.registry import plant, plant_for, put
+from threefs.errors import ThreefsError
+from threefs.ids import ChunkId
+from threefs.wire import storage_pb2 as pb
+
+_STAGING = "cluster/services/threefs_storage/chain/test_early_staging.py"
+
+
+@plant
+def tail_commits_what_came_ahead() -> None:
+    """P4: the tail commits a version as soon as it has it on its disk."""
+    stage = EarlyStaging.stage
+
+    async def hasty(self: EarlyStaging, target: Target, write: pb.ChunkWrite, *rest: Any) -> None:
+        await stage(self, target, write, *rest)
+        chunk = ChunkId(write.chunk.inode, write.chunk.index)
+        if target.is_last and chunk in target.early and chunk not in target.locks:
+            target.early.discard(chunk)
+            target.engine.commit(chunk, write.version, target.chain.version)
+
+    put(EarlyStaging, "stage", hasty)
+
+
+@plant
+def early_versions_are_finished() -> None:
+    """P4, P10: readers and the background take an early version for one that somebody may have committed."""
+    put(EarlyVersions, "__contains__", lambda self, chunk: False)
+
+
+@plant
+def early_version_is_sent_on() -> None:
+    """P4: a target that has a version on its disk forwards it before its own predecessor has."""
+    stage = EarlyStaging.stage
+
+    async def hasty(self: EarlyStaging, target: Target, write: pb.ChunkWrite, payload: Any, deadline: float) -> None:
+        await stage(self, target, write, payload, deadline)
+        chunk = ChunkId(write.chunk.inode, write.chunk.index)
+        if chunk in target.early:
+            async with self._craq.locked_change(target, chunk, deadline):
+                record = target.engine.record(chunk)
+                if chunk in target.early and record is not None and record.pending is not None:
+                    await self._craq.promote(target, chunk, record.pending, deadline)
+
+    put(EarlyStaging, "stage", hasty)
+
+
+@plant
+def forward_names_only_the_number() -> None:
+    """P5: an early version of another write counts as the one that is forwarded."""
+
+    def is_named_by(version: Version, request: pb.ForwardStagedRequest) -> bool:
+        return version.version == request.version
+
+    def is_made_by(self: EarlyVersions, chunk: ChunkId, change: Change) -> bool:
+        early = self._by_chunk.get(chunk)
+        return early is not None and early.change.version == change.version
+
+    put(early_staging, "is_named_by", is_named_by)
+    put(EarlyVersions, "is_made_by", is_made_by)
+
+
+@plant
+def mark_stays_while_a_version_is_forwarded() -> None:
+    """P5: a version counts as early until the successor has committed it."""
+    forward = Successor.forward
+
+    async def marked(self: Successor, target: Target, *args: Any, **more: Any) -> Any:
+        if target.chain.head == target.target_id:
+            return await forward(self, target, *args, **more)
+        _, chunk, pending = args[:3]
+        change = Change(pending.version, pending.identity, pending.stamp, 0, 0, 0, 0)
+        target.current_pending.discard(chunk)
+        target.early._by_chunk[chunk] = EarlyVersion(change, 1e9, None)
+        try:
+            return await forward(self, target, *args, **more)
+        finally:
+            target.early.discard(chunk)
+
+    put(Successor, "forward", marked)
+
+
+@plant
+def early_at_the_head_is_not_finished() -> None:
+    """P7: a target that becomes head treats what came ahead as before."""
+    apply_chain = Target.apply_chain
+
+    def forgetful(self: Target, chain: Any) -> None:
+        marks = dict(self.early._by_chunk)
+        apply_chain(self, chain)
+        if self.serving:
+            self.early._by_chunk.update(marks)
+
+    put(Target, "apply_chain", forgetful)
+
+
+@plant_for(f"{_STAGING}::test_a_full_version_is_not_replaced")
+def full_version_is_replaced() -> None:
+    """P2: a change that comes ahead takes the place of whatever is pending."""
+    takes = EarlyStaging._takes_early
+
+    def always(self: EarlyStaging, target: Target, chunk: ChunkId, write: pb.ChunkWrite, change: Change) -> bool:
+        target.engine.drop_pending(chunk)
+        target.early.discard(chunk)
+        return takes(self, target, chunk, write, change)
+
+    put(EarlyStaging, "_takes_early", always)
+
+
+@plant_for(f"{_STAGING}::test_an_error_of_the_heads_own_disk_is_an_unknown_outcome")
+def no_effect_is_promised_of_what_went_ahead() -> None:
+    """P11: the head says that a write had no effect which its successor has."""
+    put(craq_module, "_REFUSED_EVERYWHERE", (ThreefsError,))
+
+
+@plant_for("contract/test_chunk_engine_durability.py::test_an_append_does_not_overwrite_a_version_that_was_dropped")
+def append_over_a_dropped_version() -> None:
+    """P12: a change is written over the bytes of an early one, which a crash may bring back."""
+    drop = ChunkEngine.drop_pending
+
+    def trusting(self: ChunkEngine, chunk: ChunkId) -> None:
+        drop(self, chunk)
+        self._writer.torn.clear()
+
+    put(ChunkEngine, "drop_pending", trusting)
+
+
+@plant_for("contract/test_buffer_ownership.py::test_a_payload_that_goes_ahead_is_not_sent_after_its_write_has_ended")
+def payload_goes_ahead_after_its_write() -> None:
+    """I14: the call that sends a change ahead outlives the write whose buffer it sends from."""
+    put(AheadCall, "__exit__", lambda self, *_: None)
