@@ -113,7 +113,7 @@ def blocking_files(fs: FileSystem, meter: Meter) -> None:
         assert sum(1 for _ in file) == count
     meter.rates["lines, blocking"] = count * len(line) / (time.perf_counter() - start) / MIB
     start = time.perf_counter()
-    with fs.open("/lines", encoding="latin-1", newline="\n") as text:
+    with fs.open("/lines", "r", encoding="latin-1", newline="\n") as text:
         assert sum(1 for _ in text) == count
     meter.rates["lines of text, blocking"] = count * len(line) / (time.perf_counter() - start) / MIB
 
