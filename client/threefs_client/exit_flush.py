@@ -8,6 +8,7 @@ connection waits here for that.
 import asyncio
 import contextlib
 import io
+import time
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,6 +16,10 @@ from weakref import WeakSet
 
 from threefs.env import loop_thread
 from threefs.telemetry.library_logging import LibraryLogger
+
+#: A daemon thread may be in a call that never ends, such as a wait for a lock. The end of a program waits that long for
+#: the calls of all files together, then closes the files beside them.
+_BUSY_S = 2.0
 
 _LOG = LibraryLogger(__name__)
 
@@ -25,9 +30,9 @@ class Closable(Protocol):
     @property
     def name(self) -> Any: ...
 
-    def closing(self, locks: contextlib.ExitStack) -> Coroutine[Any, Any, None] | None:
-        """The work of closing it, for the loop thread; None: it is closed. Until `locks` ends, no other thread uses
-        it."""
+    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> Coroutine[Any, Any, None] | None:
+        """The work of closing it, for the loop thread; None: it is closed. Until `locks` ends, no other thread begins
+        a call of it. A call that another thread makes now has `wait_s` to end."""
 
 
 class AsyncClosable(Protocol):
@@ -77,13 +82,14 @@ class OpenFiles:
         names: list[Any] = []
         works: list[Coroutine[Any, Any, None]] = []
         errors: list[Exception | None] = []
+        busy_until = time.monotonic() + _BUSY_S
         with contextlib.ExitStack() as locks:
             for file in self._files.list():
                 try:
                     if isinstance(file, io.TextIOWrapper):
                         file.flush()
                     raw: Any = getattr(file, "buffer", file)
-                    work = raw.closing(locks)
+                    work = raw.closing(locks, max(0.0, busy_until - time.monotonic()))
                 except Exception as error:
                     errors.append(_logged(file.name, error))
                     continue

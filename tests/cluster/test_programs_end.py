@@ -125,7 +125,7 @@ DAEMONS = {
     "reads": "f = fs.open(path)\n    while True: f.seek(0); f.read()",
     "writes": "f = fs.open(path + '-other', 'wb')\n    while True: f.write(b'x' * 100_000)",
     "small writes": "f = fs.open(path + '-other', 'wb')\n    while True: f.write(b'x')",
-    "one long call": "f = fs.open(path, 'r+b'); f.lock(); g = fs.open(path); g.lock()",
+    "one long call": "f = fs.open(path, 'r+b'); f.lock(); g = fs.open(path, 'r+b'); g.lock()",
 }
 
 

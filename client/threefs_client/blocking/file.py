@@ -164,13 +164,14 @@ class File(io.RawIOBase):
         else:
             self._run(file.close())
 
-    def closing(self, locks: contextlib.ExitStack) -> Coroutine[Any, Any, None] | None:
+    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> Coroutine[Any, Any, None] | None:
         """The work of `close`, to be run on the loop thread together with that of other files; None: it is closed.
-        Other threads wait until `locks` ends."""
+        Other threads wait until `locks` ends; a call that one of them makes now has `wait_s` to end."""
         if self._file.closed:
             return None
         file = self._async()
-        locks.enter_context(self._lock)
+        if self._lock.acquire(timeout=wait_s):
+            locks.callback(self._lock.release)
         return file.close()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
