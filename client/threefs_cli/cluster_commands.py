@@ -47,7 +47,7 @@ Examples:
 @click.option(
     "--min-replicas",
     type=click.IntRange(1, 16),
-    help="Copies that a chain must have to accept writes.  [default: more than half of all; 1 of 2]",
+    help="Copies that a chain must have to accept writes.  [default: half of all, rounded up]",
 )
 @click.option(
     "--port",

@@ -22,7 +22,7 @@ class Plan:
 
     storage: int = 3  # storage processes
     replicas: int = 3
-    min_replicas: int = 0  # copies that a chain must have to accept writes, at first; 0: more than half
+    min_replicas: int = 0  # copies that a chain must have to accept writes, at first; 0: half, rounded up
 
     def __post_init__(self) -> None:
         if not 1 <= self.replicas <= self.storage:

@@ -8,13 +8,13 @@ connection waits here for that.
 import asyncio
 import contextlib
 import io
-import time
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
 from threefs.env import loop_thread
+from threefs.env.clock import CLOCK
 from threefs.telemetry.library_logging import LibraryLogger
 
 #: A daemon thread may be in a call that never ends, such as a wait for a lock. The end of a program waits that long for
@@ -82,14 +82,14 @@ class OpenFiles:
         names: list[Any] = []
         works: list[Coroutine[Any, Any, None]] = []
         errors: list[Exception | None] = []
-        busy_until = time.monotonic() + _BUSY_S
+        busy_until = CLOCK.monotonic() + _BUSY_S
         with contextlib.ExitStack() as locks:
             for file in self._files.list():
                 try:
                     if isinstance(file, io.TextIOWrapper):
                         file.flush()
                     raw: Any = getattr(file, "buffer", file)
-                    work = raw.closing(locks, max(0.0, busy_until - time.monotonic()))
+                    work = raw.closing(locks, max(0.0, busy_until - CLOCK.monotonic()))
                 except Exception as error:
                     errors.append(_logged(file.name, error))
                     continue

@@ -22,7 +22,7 @@ from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.lock_revalidation import LockRevalidation
 from threefs_mount.cache.metadata import MetadataCache
-from threefs_mount.cache.revalidator import Revalidator
+from threefs_mount.cache.page_revalidator import PageRevalidator
 from threefs_mount.cache.single_flight import SingleFlight
 from threefs_mount.files import table
 from threefs_mount.files.locks import FileLocks
@@ -52,7 +52,7 @@ class ThreefsVfs(FuseFileSystem):
         self._lock_revalidation = LockRevalidation(files, self._stat, drop_pages)
         files.on_lost = self._lock_revalidation.on_lost
         self._locks = FileLocks(context, self._lock_revalidation.on_locked, files.on_locks_lost)
-        self.revalidator = Revalidator(context, files, drop_pages, cache_s)
+        self.revalidator = PageRevalidator(context, files, drop_pages, cache_s)
         self._cache = MetadataCache(context, files, cache_s)
         self._directories = OpenDirectories(self._cache.listings.open, self._cache.entries)
         self._getattr_flight = SingleFlight(self._getattr)

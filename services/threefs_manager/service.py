@@ -46,7 +46,7 @@ from threefs_manager.election import Election, Epoch
 from threefs_manager.nodes import registry
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import PresenceCalls, nobody_listens
-from threefs_manager.placement import chain_assignment
+from threefs_manager.placement import chain_assignment, write_minimum
 from threefs_manager.placement import plan as plans
 from threefs_manager.placement.plan import FIRST_META_NODE, Disk
 from threefs_manager.routing_publisher import RoutingPublisher
@@ -218,8 +218,8 @@ class Manager:
             raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, ""))
         disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
         plans.check_plan(disks, plan.replicas, plan.targets_per_disk)
-        min_replicas = request.min_replicas or plans.default_minimum(plan.replicas)
-        plans.check_minimum(min_replicas, plan.replicas)
+        min_replicas = request.min_replicas or write_minimum.default_minimum(plan.replicas)
+        write_minimum.check_minimum(min_replicas, plan.replicas)
         fresh_id = self._random.token(16).hex()
         chains: list[Chain] = []
         targets: list[Target] = []
@@ -425,7 +425,7 @@ class Manager:
             table = await writer.table(request.table_id)
             if table is None:
                 raise NotFound(f"chain table {request.table_id} does not exist")
-            plans.check_minimum(request.min_replicas, writer.cluster.replicas)
+            write_minimum.check_minimum(request.min_replicas, writer.cluster.replicas)
             if table.min_replicas != request.min_replicas:
                 table.min_replicas = request.min_replicas
                 writer.put_table(table)

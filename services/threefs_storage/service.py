@@ -52,7 +52,7 @@ from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.early_staging import EarlyStaging
-from threefs_storage.chain.overlay_folder import FOLD_INTERVAL_S, OverlayFolder
+from threefs_storage.chain.fold_scheduler import FOLD_INTERVAL_S, FoldScheduler
 from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.reads import MAX_ROWS, Reads
 from threefs_storage.chain.resync import Resync, inventory
@@ -119,7 +119,7 @@ class Storage:
         self._repair = Repair(self._craq, self._copies, self.scheduler, clock=clock)
         self._resync = Resync(self._craq, self._repair, others, self.scheduler, clock=clock)
         self._tombstone_collector = TombstoneCollector(self._craq, clock=clock)
-        self._overlay_folder = OverlayFolder(self._craq, fold_interval_s, self.scheduler, clock=clock)
+        self._fold_scheduler = FoldScheduler(self._craq, fold_interval_s, self.scheduler, clock=clock)
         self._scrubber = Scrubber(scrub_interval_s, Comparison(others, clock=clock), self.scheduler, clock=clock)
         self._target_recovery = TargetRecovery(targets, clock=clock, report=report, on_return=self._restart_chain_tasks)
         self._room = PeerRoomQuery(others, clock=clock)
@@ -149,7 +149,7 @@ class Storage:
         self._scrubber.start(self._targets)
         self._tombstone_collector.start(self._targets)
         self._pending_recovery.start(self._targets)
-        self._overlay_folder.start(self._targets)
+        self._fold_scheduler.start(self._targets)
         self._target_recovery.start()
         self.reachability.start()
 
@@ -159,7 +159,7 @@ class Storage:
         await self._room.stop()
         await self._scrubber.stop()
         await self._tombstone_collector.stop()
-        await self._overlay_folder.stop()
+        await self._fold_scheduler.stop()
         await self._repair.stop()
         await self._resync.stop()
         await self._pending_recovery.stop()

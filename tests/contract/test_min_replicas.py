@@ -119,7 +119,7 @@ async def test_what_was_pending_is_finished_by_a_lone_target(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("replicas", "minimum"), [(1, 1), (2, 1), (3, 2)])
-def test_more_than_half_must_serve_unless_that_is_all(replicas: int, minimum: int) -> None:
+def test_half_of_all_must_serve(replicas: int, minimum: int) -> None:
     async def body(bench: Bench, manager: Manager) -> None:
         await manager.init(plan("a", "b", "c", replicas=replicas))
         status = await manager.get_status(manager_pb2.GetStatusRequest())

@@ -80,7 +80,7 @@ def _dead(node: StorageNode) -> Iterator[str]:
         storage._repair,
         storage._pending_recovery,
         storage._tombstone_collector,
-        storage._overlay_folder,
+        storage._fold_scheduler,
         storage.reachability,
     )
     running = {

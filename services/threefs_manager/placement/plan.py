@@ -54,18 +54,6 @@ def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> N
         )
 
 
-def default_minimum(replicas: int) -> int:
-    """How many replicas must serve for a chain to take writes: more than half, so that one lost disk loses nothing that
-    was acknowledged. It is 1 of 2, because 2 of 2 would stop writes with the first disk."""
-    return replicas - replicas // 2
-
-
-def check_minimum(min_replicas: int, replicas: int) -> None:
-    """Raises InvalidArgument unless a chain of `replicas` replicas can have this minimum."""
-    if not 1 <= min_replicas <= replicas:
-        raise InvalidArgument(f"the minimum of replicas must be 1 to {replicas}, not {min_replicas}")
-
-
 def normalized(request: pb.InitRequest) -> pb.InitRequest:
     """The plan in the form that is compared: nodes by their ids, each in a failure domain, by default its own."""
     plan = pb.InitRequest(replicas=request.replicas, targets_per_disk=request.targets_per_disk)

@@ -14,7 +14,7 @@ from threefs_meta.access.permissions import READ, SEARCH
 from threefs_meta.context import Context
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find
-from threefs_meta.store import inode_codec, keys
+from threefs_meta.store import keys, serialized_inodes
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
@@ -62,13 +62,13 @@ async def list_entries(context: Context, request: pb.ListRequest) -> PreencodedR
 
 async def _put_with_attributes(pieces: list[bytes], ns: Namespace, found: Sequence[tuple[bytes, Entry]]) -> int:
     """Returns for how many entries there was room."""
-    stored = await inode_codec.read_many(ns, [entry.inode for _, entry in found])
+    stored = await serialized_inodes.read_many(ns, [entry.inode for _, entry in found])
     size = 0
     for count, (name, entry) in enumerate(found, 1):
         inode, kind = entry
         body = stored[inode]
         if kind == pb.DIRECTORY:
-            body = await inode_codec.with_times(ns, body, keys.inode(inode))
+            body = await serialized_inodes.with_times(ns, body, keys.inode(inode))
         _put(pieces, name, entry, head(_ATTRIBUTES_TAG, len(body)) + body)
         size += len(body)
         if size > _MAX_BYTES:

@@ -10,7 +10,7 @@ from threefs_meta.access.permissions import READ, SEARCH
 from threefs_meta.context import Context
 from threefs_meta.ops.list import MAX_ENTRIES
 from threefs_meta.resolve import paths
-from threefs_meta.store import entry_codec, inode_codec, keys
+from threefs_meta.store import entry_codec, keys, serialized_inodes
 from threefs_meta.store.entry_codec import EntryColumns
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
@@ -65,8 +65,8 @@ async def _entries(
 
 
 async def _attributes(ns: Namespace, inodes: Sequence[int], types: bytes) -> Iterable[bytes]:
-    stored = await inode_codec.read_many(ns, inodes)
+    stored = await serialized_inodes.read_many(ns, inodes)
     for number, kind in zip(inodes, types, strict=True):
         if kind == pb.DIRECTORY:
-            stored[number] = await inode_codec.with_times(ns, stored[number], keys.inode(number))
+            stored[number] = await serialized_inodes.with_times(ns, stored[number], keys.inode(number))
     return map(stored.__getitem__, inodes)

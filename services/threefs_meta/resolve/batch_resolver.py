@@ -12,7 +12,7 @@ from threefs_meta.access.credentials import Credentials
 from threefs_meta.access.permissions import SEARCH, permits
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find, not_found, resolve
-from threefs_meta.store import entry_codec, inode_codec, keys
+from threefs_meta.store import entry_codec, keys, serialized_inodes
 from threefs_meta.store.entry_codec import Entry
 from threefs_meta.store.namespace import Namespace
 
@@ -126,7 +126,7 @@ class BatchResolver:
 
     async def _serialized(self, body: bytes, key: bytes) -> Found:
         try:
-            return await inode_codec.with_times(self._ns, body, key)
+            return await serialized_inodes.with_times(self._ns, body, key)
         except Corrupt as error:
             return error
 

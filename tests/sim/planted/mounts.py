@@ -4,7 +4,7 @@ from typing import Any
 
 from threefs_client.data.errseq import Errseq
 from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
-from threefs_mount.cache.revalidator import Revalidator
+from threefs_mount.cache.page_revalidator import PageRevalidator
 from threefs_mount.files.open_file import OpenFile
 from threefs_mount.files.table import OpenFileTable
 
@@ -67,14 +67,16 @@ def failed_close_leaks_its_session() -> None:
     put(OpenFileTable, "_schedule_close", lambda self: None)
 
 
-@plant_for("unit/client/threefs_mount/cache/test_revalidator.py::test_pages_of_what_somebody_else_has_changed_go_once")
+@plant_for(
+    "unit/client/threefs_mount/cache/test_page_revalidator.py::test_pages_of_what_somebody_else_has_changed_go_once"
+)
 def mapped_pages_stay_as_they_are() -> None:
     """I17: a program that has mapped a file never sees what others change."""
 
-    async def nothing(self: Revalidator, files: Any) -> None:
+    async def nothing(self: PageRevalidator, files: Any) -> None:
         return
 
-    put(Revalidator, "revalidate", nothing)
+    put(PageRevalidator, "revalidate", nothing)
 
 
 @plant_for("unit/client/threefs_client/test_exit_flush.py::test_all_are_closed_whatever_becomes_of_one")

@@ -19,13 +19,13 @@ need_mounts()
 #: The process of a mount in which a background task dies when a file appears.
 _DYING = """
 import asyncio, os, sys
-from threefs_mount.cache.revalidator import Revalidator
+from threefs_mount.cache.page_revalidator import PageRevalidator
 from threefs_mount.main import main
 async def run(self):
     while not os.path.exists(os.environ["DIE"]):
         await asyncio.sleep(0.01)
     raise RuntimeError("a fault of ours")
-Revalidator._run = run
+PageRevalidator._run = run
 main(sys.argv[1:])
 """
 

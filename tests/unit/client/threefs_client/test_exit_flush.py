@@ -24,7 +24,7 @@ class Left:
         if self._error is not None:
             raise self._error
 
-    def closing(self, locks: contextlib.ExitStack) -> Coroutine[Any, Any, None]:
+    def closing(self, locks: contextlib.ExitStack, wait_s: float) -> Coroutine[Any, Any, None]:
         return self.close()
 
 

@@ -2,9 +2,7 @@ import pytest
 from threefs_manager.placement.plan import (
     MAX_TARGETS,
     Disk,
-    check_minimum,
     check_plan,
-    default_minimum,
     digest,
     normalized,
 )
@@ -39,14 +37,6 @@ def test_a_bad_plan_is_explained(domains: str, replicas: int, per_disk: int, tex
 def test_bad_node_ids_are_named(ids: tuple[int, ...], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         check_plan([Disk(NodeId(n), str(n)) for n in ids], 1, 1)
-
-
-@pytest.mark.parametrize(("replicas", "minimum"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
-def test_more_than_half_must_serve_unless_that_is_all(replicas: int, minimum: int) -> None:
-    assert default_minimum(replicas) == minimum
-    check_minimum(minimum, replicas)
-    with pytest.raises(InvalidArgument, match=f"must be 1 to {replicas}, not {replicas + 1}"):
-        check_minimum(replicas + 1, replicas)
 
 
 def test_plans_that_say_the_same_are_equal() -> None:

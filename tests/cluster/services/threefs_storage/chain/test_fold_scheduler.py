@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from threefs_storage.chain import overlay_folder
+from threefs_storage.chain import fold_scheduler
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.overlay import BlobKey, OverlayLimits
 from threefs_storage.engine.records import Version
@@ -21,7 +21,7 @@ CONTENT = os.urandom(200_000)
 async def visit(chain: TestChain, times: int = 1) -> None:
     for _ in range(times):
         for replica in chain.replicas:
-            await replica.storage._overlay_folder.visit(replica.target)
+            await replica.storage._fold_scheduler.visit(replica.target)
 
 
 def committed(replica: Replica, chunk: ChunkId = CHUNK) -> Version:
@@ -83,7 +83,7 @@ async def test_small_content_stays_where_it_is(tmp_path: Path) -> None:
 
 
 async def test_of_too_many_the_oldest_are_folded_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlay_folder, "MAX_FOLDABLE", 2)
+    monkeypatch.setattr(fold_scheduler, "MAX_FOLDABLE", 2)
     async with chain_of(tmp_path, overlay=LIMITS) as chain:
         for number in range(4):
             await chain.write(CONTENT, chunk=ChunkId(7, number))

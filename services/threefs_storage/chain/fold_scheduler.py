@@ -24,7 +24,7 @@ _FOLD_S = 5.0
 _LOG = structlog.get_logger()
 
 
-class OverlayFolder:
+class FoldScheduler:
     """One task per process."""
 
     def __init__(self, craq: Craq, interval_s: float, scheduler: BackgroundScheduler, *, clock: Clock) -> None:

@@ -1,7 +1,7 @@
 """Inodes as they lie in replies are those that a look shows."""
 
 import pytest
-from threefs_meta.store import inode_codec, keys
+from threefs_meta.store import keys, serialized_inodes
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
@@ -23,26 +23,26 @@ async def test_as_a_look_shows_them(bench: MetaBench) -> None:
             value = await ns.tx.get(key)
             assert value is not None
             body = records.body(value, key)
-            assert inode_codec.is_plain(body) == (wanted.type != pb.DIRECTORY)
-            assert pb.Inode.FromString(await inode_codec.with_times(ns, body, key)) == wanted
+            assert serialized_inodes.is_plain(body) == (wanted.type != pb.DIRECTORY)
+            assert pb.Inode.FromString(await serialized_inodes.with_times(ns, body, key)) == wanted
 
     await run_readonly(bench.context, work)
 
 
 async def test_what_is_no_inode_is_corrupt_and_what_is_written_otherwise_is_taken_apart(bench: MetaBench) -> None:
     ns = Namespace(bench.engine.begin())
-    assert not inode_codec.is_plain(b"")
+    assert not serialized_inodes.is_plain(b"")
     with pytest.raises(Corrupt, match="the-key"):
-        await inode_codec.with_times(ns, b"\x08", b"the-key")
+        await serialized_inodes.with_times(ns, b"\x08", b"the-key")
     swapped = pb.Inode(type=pb.FILE).SerializeToString() + pb.Inode(inode=5).SerializeToString()
-    assert not inode_codec.is_plain(swapped)
-    assert pb.Inode.FromString(await inode_codec.with_times(ns, swapped, b"k")) == pb.Inode(inode=5, type=pb.FILE)
+    assert not serialized_inodes.is_plain(swapped)
+    assert pb.Inode.FromString(await serialized_inodes.with_times(ns, swapped, b"k")) == pb.Inode(inode=5, type=pb.FILE)
 
 
 async def test_what_entries_name_is_there_and_not_damaged(bench: MetaBench) -> None:
     found = [(await bench.create(f"/{name}")).inode for name in "ab"]
     ns = Namespace(bench.engine.begin())
-    stored = await inode_codec.read_many(ns, [inode.inode for inode in found])
+    stored = await serialized_inodes.read_many(ns, [inode.inode for inode in found])
     assert [pb.Inode.FromString(stored[inode.inode]) for inode in found] == [
         await bench.stat("/a"),
         await bench.stat("/b"),
@@ -57,4 +57,4 @@ async def test_what_entries_name_is_there_and_not_damaged(bench: MetaBench) -> N
         else:
             ns.tx.set(key, damaged)
         with pytest.raises(Corrupt, match=reason):
-            await inode_codec.read_many(ns, [inode.inode for inode in found])
+            await serialized_inodes.read_many(ns, [inode.inode for inode in found])

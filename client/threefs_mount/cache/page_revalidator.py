@@ -27,7 +27,7 @@ _BATCH = 1024
 _LOG = structlog.get_logger()
 
 
-class Revalidator:
+class PageRevalidator:
     """`drop_pages` makes the kernel drop its pages of an inode."""
 
     def __init__(

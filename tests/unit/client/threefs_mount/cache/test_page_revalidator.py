@@ -3,8 +3,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.cache import revalidator
-from threefs_mount.cache.revalidator import PERIOD_S, Revalidator
+from threefs_mount.cache import page_revalidator
+from threefs_mount.cache.page_revalidator import PERIOD_S, PageRevalidator
 from threefs_mount.files.table import OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
@@ -22,7 +22,7 @@ class Bench:
         self.memory = memory
         self.files = OpenFileTable(memory.context, 1 << 20, 1.0)
         self.dropped: list[int] = []
-        self.revalidator = Revalidator(memory.context, self.files, self._drop, 1.0)
+        self.revalidator = PageRevalidator(memory.context, self.files, self._drop, 1.0)
         self.inodes = [memory.meta.files[name] for name in (b"a", b"b")]
         for inode in self.inodes:
             inode.nlink = 1
@@ -132,7 +132,7 @@ def test_it_goes_on_after_an_error(error: Exception) -> None:
 
 @pytest.mark.parametrize(("most", "looks"), [(1000, 30), (1 / 6, 5)])
 def test_with_many_files_it_asks_less_often(most: float, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revalidator, "MAX_PER_S", most)
+    monkeypatch.setattr(page_revalidator, "MAX_PER_S", most)
 
     async def scene(bench: Bench) -> None:
         for number in range(2):
