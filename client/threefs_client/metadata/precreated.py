@@ -20,9 +20,9 @@ from threefs_client.metadata.session_closer import SessionCloser
 
 #: The most that the meta service makes in one call.
 MAX_FILES = 64
-#: For so long none was used: give all of them back.
+#: Unused for that long, all of them are given back.
 IDLE_S = 2.0
-#: For this many directories the layout of new files is remembered.
+#: Directories of which the layout of new files is remembered.
 _MAX_DIRECTORIES = 1024
 
 #: Chunk size, chain table and stripe: a precreated file can be published where new files have the same.
@@ -107,7 +107,7 @@ class PrecreatedFiles:
     def _call_ended(self, call: "asyncio.Future[None]") -> None:
         self._calls.discard(call)
         if not call.cancelled():
-            call.exception()  # whoever waited for it has got it, or was cancelled
+            call.exception()  # its waiters have raised it, or were cancelled
 
     async def _make(self, path: bytes, caller: pb.Caller | None, wanted: int) -> None:
         count = min(max(self._count, wanted), MAX_FILES)
