@@ -45,6 +45,7 @@ class ThreefsVfs(FuseFileSystem):
         self.notify: Callable[[bytes], None] = lambda notification: None  # until there is a session
         self.notify_and_wait: Callable[[bytes], Awaitable[None]]
         self._context = context
+        self._clock = context.clock
         self._files = files
         files.on_attributes_changed = self._notify_attributes
         self._cache_s = cache_s
@@ -97,13 +98,17 @@ class ThreefsVfs(FuseFileSystem):
     def _mutation(self) -> dict[str, Any]:
         return self._context.meta.identity()
 
-    def _entry(self, inode: pb.Inode) -> Entry:
-        """The entry of an inode under a name."""
-        return attrs.entry(self._files.overlay_local(inode), self._cache_s)
+    def _entry(self, inode: pb.Inode, asked_s: float) -> Entry:
+        """The entry of an inode under a name, from the answer to a question that was sent at `asked_s`."""
+        return attrs.entry(self._files.overlay_local(inode), self._left_s(asked_s))
 
-    def _attr_entry(self, inode: pb.Inode) -> Entry:
+    def _attr_entry(self, inode: pb.Inode, asked_s: float) -> Entry:
         """The entry of an inode without a name: only its attributes."""
-        return attrs.entry(self._files.overlay_local(inode, named=False), self._cache_s)
+        return attrs.entry(self._files.overlay_local(inode, named=False), self._left_s(asked_s))
+
+    def _left_s(self, asked_s: float) -> float:
+        """How long the kernel may keep the answer to a question that was sent at `asked_s`."""
+        return max(0.0, self._cache_s - (self._clock.monotonic() - asked_s))
 
     # ---- lookups and attributes ----
 
@@ -111,7 +116,7 @@ class ThreefsVfs(FuseFileSystem):
         return self._cache.get(parent, name) or self._lookup(parent, name)
 
     async def _lookup(self, parent: int, name: bytes) -> Entry:
-        revalidation = self._lock_revalidation.generation
+        revalidation, asked_s = self._lock_revalidation.generation, self._clock.monotonic()
         try:
             inode = (await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))).inode
         except NotFound:
@@ -122,7 +127,7 @@ class ThreefsVfs(FuseFileSystem):
             return await self._lookup(parent, name)
         if self._lock_revalidation.revalidated_since(inode.inode, revalidation):
             return await self._lookup(parent, name)
-        entry = self._entry(inode)
+        entry = self._entry(inode, asked_s)
         self._cache.insert(parent, name, inode)
         return entry
 
@@ -139,7 +144,7 @@ class ThreefsVfs(FuseFileSystem):
         return self._getattr_flight.call(inode)
 
     async def _getattr(self, inode: int) -> Entry:
-        revalidation = self._lock_revalidation.generation
+        revalidation, asked_s = self._lock_revalidation.generation, self._clock.monotonic()
         try:
             found = await self._cache.fetch_attributes(inode, self._stat)
         except NotFound:
@@ -149,7 +154,7 @@ class ThreefsVfs(FuseFileSystem):
             return removed
         if self._lock_revalidation.revalidated_since(inode, revalidation):
             return await self._getattr(inode)
-        return self._attr_entry(found)
+        return self._attr_entry(found, asked_s)
 
     async def _stat(self, inode: int) -> pb.Inode:
         if self._context.atime_reporter.is_pending(inode):
@@ -185,10 +190,11 @@ class ThreefsVfs(FuseFileSystem):
         request = pb.MkdirRequest(
             mutation=self._mutation(), place=paths.child_place(parent, name), mode=mode & _PERMISSIONS, umask=umask
         )
+        asked_s = self._clock.monotonic()
         change = self._change(methods.MKDIR, request, caller, (parent, name))
         reply = await self._cache.create(parent, name, request, change)
         self._cache.subdirectory_changed(parent)
-        return self._entry(reply.inode)
+        return self._entry(reply.inode, asked_s)
 
     async def mknod(self, parent: int, caller: Caller, name: bytes, mode: int, device: int, umask: int) -> Entry:
         request = pb.MknodRequest(
@@ -200,12 +206,14 @@ class ThreefsVfs(FuseFileSystem):
             rdev=device,
         )
         change = self._change(methods.MKNOD, request, caller, (parent, name))
-        return self._linked(parent, await self._cache.create(parent, name, request, change))
+        asked_s = self._clock.monotonic()
+        return self._linked(parent, await self._cache.create(parent, name, request, change), asked_s)
 
     async def symlink(self, parent: int, caller: Caller, name: bytes, target: bytes) -> Entry:
         request = pb.SymlinkRequest(mutation=self._mutation(), place=paths.child_place(parent, name), target=target)
         change = self._change(methods.SYMLINK, request, caller, (parent, name))
-        return self._linked(parent, await self._cache.create(parent, name, request, change))
+        asked_s = self._clock.monotonic()
+        return self._linked(parent, await self._cache.create(parent, name, request, change), asked_s)
 
     async def link(self, parent: int, caller: Caller, inode: int, name: bytes) -> Entry:
         file = self._files.get(inode)
@@ -215,16 +223,17 @@ class ThreefsVfs(FuseFileSystem):
             mutation=self._mutation(), source=self._files.place(inode), destination=paths.child_place(parent, name)
         )
         change = self._change(methods.LINK, request, caller, (parent, name), inode=inode)
+        asked_s = self._clock.monotonic()
         try:
-            return self._linked(parent, await self._cache.create(parent, name, request, change))
+            return self._linked(parent, await self._cache.create(parent, name, request, change), asked_s)
         except NotFound:
             raise table.name_replaced() from None
 
-    def _linked(self, parent: int, reply: pb.InodeReply) -> Entry:
+    def _linked(self, parent: int, reply: pb.InodeReply, asked_s: float) -> Entry:
         """An inode has got a name in that directory."""
         self._apply_change(reply.inode)
         self._cache.entry_changed(parent, reply.inode.ctime_ns)
-        return self._entry(reply.inode)
+        return self._entry(reply.inode, asked_s)
 
     def unlink(self, parent: int, caller: Caller, name: bytes) -> Answer[None]:
         return self._remove(parent, name, pb.NOT_DIRECTORY, caller)
@@ -266,7 +275,7 @@ class ThreefsVfs(FuseFileSystem):
     # ---- attributes ----
 
     async def setattr(self, inode: int, caller: Caller, setting: Setting) -> Entry:
-        found = None
+        found, asked_s = None, self._clock.monotonic()
         if setting.size is not None:
             found = await self._truncate(inode, setting.size, setting.handle, caller)
         file = self._files.get(inode)
@@ -277,7 +286,7 @@ class ThreefsVfs(FuseFileSystem):
             request.mutation.CopyFrom(self._context.meta.mutation())
             found = (await self._change_file(methods.SET_ATTR, request, caller, inode)).inode
             self._apply_change(found)
-        return self._attr_entry(found if found is not None else await self._stat(inode))
+        return self._attr_entry(found if found is not None else await self._stat(inode), asked_s)
 
     async def _truncate(self, inode: int, length: int, handle: int | None, caller: Caller) -> pb.Inode:
         """Through an open handle for writing the file may be truncated, whatever its mode is by now."""
@@ -333,10 +342,10 @@ class ThreefsVfs(FuseFileSystem):
         request.mode = mode & _PERMISSIONS
         request.umask = umask
         request.access = table.access_of(flags)
+        asked_s = self._clock.monotonic()
         creation = self._files.create(request, flags, credentials.from_kernel(caller))
         number, reply = await self._cache.create_file(request, creation)
-        inode = self._files.overlay_local(reply.inode)
-        return attrs.entry(inode, self._cache_s), Opened(number, table.open_flags(flags, keep=False))
+        return self._entry(reply.inode, asked_s), Opened(number, table.open_flags(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         try:

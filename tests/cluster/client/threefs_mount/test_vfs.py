@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from threefs_client import connect, connect_async
@@ -122,6 +123,34 @@ def test_a_read_between_two_questions_of_a_turn_is_seen_by_the_second(cluster: L
 
             before, after = await asyncio.gather(shown_access_ns(), read())
             assert before == 5 * 10**9 < after
+            await operations.close()
+
+    asyncio.run(scene())
+
+
+def test_an_answer_that_was_long_under_way_is_valid_for_the_rest_of_its_time(cluster: LocalCluster) -> None:
+    """From when it was asked for: another client may have changed the file before the answer came."""
+
+    async def scene() -> None:
+        async with await connect_async(cluster.address) as fs:
+            await fs.mkdir("/under-way")
+            directory = (await fs.stat("/under-way")).inode
+            operations = ThreefsVfs(fs.context, OpenFileTable(fs.context, 0, 1.0), 1.0, lambda: None)
+            now_s, call = [1000.0], operations._call
+
+            async def slow_call(*arguments: Any) -> Any:
+                reply = await call(*arguments)
+                now_s[0] += 0.4
+                return reply
+
+            operations._clock = SimpleNamespace(monotonic=lambda: now_s[0])
+            operations._call = slow_call  # type: ignore[method-assign, assignment]
+            made = await operations.mkdir(directory, Caller(0, 0, 0), b"d", 0o755, 0)
+            found = await operations._lookup(directory, b"d")
+            asked = await operations._getattr(made.inode)
+            assert found.name_s == found.attributes_s == asked.attributes_s == pytest.approx(0.6)
+            now_s[0] += 10
+            assert operations._left_s(1000.0) == 0
             await operations.close()
 
     asyncio.run(scene())
