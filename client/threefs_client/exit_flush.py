@@ -87,6 +87,8 @@ class OpenFiles:
             for file in self._files.list():
                 try:
                     if isinstance(file, io.TextIOWrapper):
+                        if file.closed:
+                            continue
                         file.flush()
                     raw: Any = getattr(file, "buffer", file)
                     work = raw.closing(locks, max(0.0, busy_until - CLOCK.monotonic()))

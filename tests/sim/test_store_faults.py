@@ -74,7 +74,7 @@ def test_a_meta_service_that_would_serve_from_any_store_is_found(monkeypatch: py
 def test_inode_numbers_that_a_restore_gives_out_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "EPOCH_BITS", 0)
     # t1 takes new ones after the backup.
-    outcome = played("3.5 kill t1 0.3\n7.0 restored meta 2.0\n11.0 cut s1 c1", chains=1)
+    outcome = played("4.5 kill t1 0.3\n8.0 restored meta 2.0\n12.0 cut s1 c1", chains=1)
     assert any("I11" in violation for violation in outcome.violations)
 
 

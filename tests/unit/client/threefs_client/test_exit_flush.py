@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import gc
+import io
 import sys
 import threading
 from collections.abc import Coroutine
@@ -34,6 +35,13 @@ def test_all_are_closed_whatever_becomes_of_one() -> None:
     for each in left:
         files.add(each)
     assert files.close_all() is lost and [each.closed for each in left] == [1, 1, 1]
+
+
+def test_a_text_file_that_its_program_has_closed_is_passed_over() -> None:
+    files, text = OpenFiles(), io.TextIOWrapper(io.BytesIO())
+    files.add(text)
+    text.close()
+    assert files.close_all() is None
 
 
 def test_they_are_closed_at_the_same_time() -> None:
