@@ -12,7 +12,7 @@ import pytest
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 
-from tests.harness.chunk_engine import change, opened, put, read_all
+from tests.harness.chunk_engine import change, opened, put, read_all, update
 from tests.harness.small_disk import small_disk as mounted_disk
 from threefs.errors import NoSpace, Unavailable
 from threefs.ids import ChunkId
@@ -195,10 +195,13 @@ async def test_a_block_whose_record_found_no_room_is_free_again(small_disk: Path
         other.fill()
         with pytest.raises(NoSpace):
             for number in range(50):
-                await put(engine, ChunkId(2, number), DATA[:60_000])
+                chunk = ChunkId(2, number)  # it is only staged: a commit needs no block, but room for its record
+                await engine.stage(chunk, update(engine, chunk, Kind.WRITE, DATA[:60_000]), payload=DATA[:60_000])
         assert engine.failure is not None, "there was a block, but no room for its record"
         other.leave()
         await engine.recover()
-        kept = engine.space().chunks
+        assert engine.record(chunk) is None, "the block is of no record"
         await put(engine, ChunkId(3, 0), b"x")
-        assert engine.space().used_bytes - engine._files._freed_bytes() == kept * (64 << 10) + 1
+        blocks = engine.space().chunks - 1 + len(engine.pending())
+        assert blocks == 10 + number
+        assert engine.space().used_bytes - engine._files._freed_bytes() == blocks * (64 << 10) + 1
