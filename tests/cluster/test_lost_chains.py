@@ -33,6 +33,7 @@ def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
         threefs = CommandLine(cluster.address)
         with cluster.connect() as fs:
             fs.write_file("/before", b"x" * 100_000)
+        wait_for(threefs, {"serving"})  # a program that starts slowly is put out, and returns
         for program in cluster.storage.values():  # at once: the first would be put out while the others are heard
             program.process.kill()
         for program in cluster.storage.values():
