@@ -3,13 +3,23 @@
 Their write session keeps them. If it ends before a file was published, the collector frees the file with its chunks, as
 any file without a name. So a client that dies anywhere leaves either the whole file or none, and no chunk without an
 owner (I10).
+
+The place of the request decides on their layout alone. Whether a file may be there is decided when it is published,
+because an existing file needs no permission to write its directory, and one call makes files for several places.
 """
 
-from threefs.errors import InvalidArgument
+from threefs.errors import (
+    AccessDenied,
+    InvalidArgument,
+    NameTooLong,
+    NotADirectory,
+    NotFound,
+    TooManySymlinks,
+)
+from threefs.ids import ROOT
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_meta.access.credentials import actor_of
-from threefs_meta.access.entry_permissions import writable_parent
+from threefs_meta.access.credentials import Credentials, actor_of
 from threefs_meta.context import Context
 from threefs_meta.file import layout_policy
 from threefs_meta.file.inode_factory import InodeSpec, new_inode, set_file_layout
@@ -33,8 +43,7 @@ async def precreate(context: Context, request: pb.PrecreateRequest) -> pb.Precre
     actor = actor_of(request)
 
     async def work(ns: Namespace) -> pb.PrecreateReply:
-        resolved = await resolve(ns, request.place, actor, follow=False)
-        directory = await writable_parent(ns, resolved, actor)
+        directory = await _directory(ns, request.place, actor)
         inode = await new_inode(context, directory, InodeSpec(pb.FILE, actor, 0))
         set_file_layout(context, inode, _NOT_CHOSEN, directory)
         inode.nlink, inode.unnamed = 0, True
@@ -51,3 +60,13 @@ async def precreate(context: Context, request: pb.PrecreateRequest) -> pb.Precre
         return reply
 
     return await run_mutation(context, methods.PRECREATE, request.mutation, work)
+
+
+async def _directory(ns: Namespace, place: pb.Place, actor: Credentials) -> pb.Inode:
+    """The directory of a place, or the one above that exists. Where the path leads nowhere it is the root: the
+    publication is refused then, with the reason."""
+    try:
+        resolved = await resolve(ns, place, actor, follow=False)
+        return await ns.directory(resolved.parent)
+    except (AccessDenied, InvalidArgument, NameTooLong, NotADirectory, NotFound, TooManySymlinks):
+        return await ns.directory(ROOT)

@@ -48,6 +48,8 @@ def publish_transaction(
     async def work(ns: Namespace) -> pb.InodeReply:
         precreated = await _precreated(ns, request, client)
         resolved = await resolve(ns, request.place, maker, follow=False)
+        if resolved.entry is not None and not request.replace:  # before permissions: it may be written in place
+            raise AlreadyExists(f"{paths.shown_place(request.place)} exists already")
         check_new_name(resolved, request.place)
         if resolved.rest and request.parents:
             resolved = await add_parents(context, ns, resolved, parents_spec(maker, request.umask))
@@ -97,14 +99,11 @@ def _check_unused(inode: pb.Inode) -> None:
 async def _unlink_old(
     ns: Namespace, request: pb.PublishRequest, resolved: Resolution, actor: Credentials, now_ns: int
 ) -> None:
-    """Take the name from what has it. Raises AlreadyExists, IsADirectory, AccessDenied, PermissionDenied."""
+    """Take the name from what has it. Raises IsADirectory, AccessDenied, PermissionDenied."""
     assert resolved.entry is not None, "the caller has found an entry"
-    shown = paths.shown_place(request.place)
-    if not request.replace:
-        raise AlreadyExists(f"{shown} exists already")
     old = await ns.require_inode(resolved.entry.inode)
     await check_removable(ns, resolved, old, actor, request.place)
     if old.type == pb.DIRECTORY:
-        raise IsADirectory(f"{shown} is a directory")
+        raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
     ns.unlink(old, now_ns)
     ns.clear_entry(resolved.parent, resolved.name, old, now_ns)

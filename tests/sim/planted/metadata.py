@@ -10,6 +10,7 @@ from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.metadata.lease import Lease
 from threefs_client.metadata.precreated import PrecreatedFiles
 from threefs_meta import transactions
+from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.file import truncation
 from threefs_meta.file.length import LengthUpdate
 from threefs_meta.garbage_collector import GarbageCollector
@@ -18,6 +19,7 @@ from threefs_meta.locks import fencing, file_locks
 from threefs_meta.ops import lock as lock_module
 from threefs_meta.ops import publish as publish_module
 from threefs_meta.ops import rename as rename_module
+from threefs_meta.resolve.resolver import resolve
 from threefs_meta.store import keys
 from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace
@@ -135,6 +137,18 @@ def published_without_a_session() -> None:
 
     put(write_sessions, "require_leased", trusting)
     put(publish_module, "_check_unused", lambda inode: None)
+
+
+@plant_for("unit/services/threefs_meta/ops/test_publish.py::test_a_name_that_is_taken_is_told_before_permissions")
+def directory_is_checked_before_the_name() -> None:
+    """A user who may not write a directory is refused to write a file in it that exists and that is the user's own."""
+
+    async def strict(ns: Any, place: pb.Place, actor: Any, *, follow: bool) -> Any:
+        resolved = await resolve(ns, place, actor, follow=follow)
+        await writable_parent(ns, resolved, actor)
+        return resolved
+
+    put(publish_module, "resolve", strict)
 
 
 @plant_for(

@@ -27,8 +27,11 @@ def test_a_tree_has_a_limit_until_it_is_cleared(threefs: CommandLine, fs: FileSy
     fs.write_file("/quota/tree/before", b"x" * 1000)
     assert threefs.json("quota", "set", "/quota/tree", "--bytes", "4k")["limit_bytes"] == 4096
     assert settled(threefs, "/quota/tree") == (1000, 2)
-    fs.write_file("/quota/tree/full", b"x" * 4000)
-    assert settled(threefs, "/quota/tree/full") == (5000, 3)
+    with pytest.raises(QuotaExceeded, match="/quota/tree has 1000 of at most 4096 bytes, and 4000 more do not fit"):
+        fs.write_file("/quota/tree/large", b"x" * 4000)
+    assert not fs.exists("/quota/tree/large"), "a file that is written whole is there whole or not at all"
+    fs.write_file("/quota/tree/full", b"x" * 3096)
+    assert settled(threefs, "/quota/tree/full") == (4096, 3)
     with pytest.raises(QuotaExceeded):
         fs.write_file("/quota/tree/more", b"x")
     fs.write_file("/quota/outside", b"x")

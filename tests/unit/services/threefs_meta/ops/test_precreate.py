@@ -5,7 +5,7 @@ from threefs_meta.ops.precreate import MAX_FILES
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench
-from threefs.errors import AccessDenied, InvalidArgument, NotFound
+from threefs.errors import AccessDenied, InvalidArgument, NotADirectory, NotFound
 from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
 
@@ -62,7 +62,6 @@ async def test_a_living_client_keeps_them(bench: MetaBench) -> None:
 
 
 async def test_what_is_refused(bench: MetaBench) -> None:
-    await bench.mkdir("/closed", mode=0o755)
     for number in (0, MAX_FILES + 1):
         with pytest.raises(InvalidArgument, match="1 to 64"):
             await bench.precreate("/a", number)
@@ -70,10 +69,18 @@ async def test_what_is_refused(bench: MetaBench) -> None:
         await bench.precreate("/a", session=b"")
     with pytest.raises(InvalidArgument, match="16 bytes"):
         await bench.precreate("/a", session=b"short")
-    with bench.user(1000, 1000), pytest.raises(AccessDenied):
-        await bench.precreate("/closed/a")
-    with pytest.raises(NotFound):
-        await bench.precreate("/none/../a")
+
+
+async def test_where_no_file_may_be_is_told_by_the_publication(bench: MetaBench) -> None:
+    await bench.mkdir("/closed", mode=0o700, layout=pb.Layout(chunk_bytes=1 << 17))
+    await bench.create("/file")
+    places = {"/a": AccessDenied, "/closed/a": AccessDenied, "/none/../a": NotFound, "/file/a": NotADirectory}
+    with bench.user(1000, 1000):
+        for place, error in places.items():
+            [made] = await bench.precreate(place)
+            assert from_wire(made.layout).chunk_bytes != 1 << 17, "the layout of the root"
+            with pytest.raises(error):
+                await bench.publish(made, place)
 
 
 async def test_where_directories_are_still_to_be_made_the_one_above_decides(bench: MetaBench) -> None:

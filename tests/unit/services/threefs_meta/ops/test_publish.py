@@ -167,6 +167,25 @@ async def test_permissions_are_those_of_a_new_file(bench: MetaBench) -> None:
         await bench.publish(made, "/sticky/mine", length=7)
 
 
+async def test_a_name_that_is_taken_is_told_before_permissions(bench: MetaBench) -> None:
+    """Its file may be written in place then. To replace it, the user must be able to write the directory."""
+    await bench.create("/theirs", mode=0o666)
+    await bench.mkdir("/d")
+    made = await filled(bench)
+    with bench.user(1000, 1000):
+        for path in ("/theirs", "/d", "/"):
+            with pytest.raises(AlreadyExists):
+                await bench.publish(made, path, length=7)
+        for replace in (False, True):
+            with pytest.raises(NotFound):
+                await bench.publish(made, "/none/a", length=7, replace=replace)
+        for path in ("/theirs", "/d"):
+            with pytest.raises(AccessDenied):
+                await bench.publish(made, path, length=7, replace=True)
+        with pytest.raises(AccessDenied):
+            await bench.publish(made, "/none/a", length=7, parents=True)
+
+
 async def test_a_quota_counts_it_with_its_length(bench: MetaBench) -> None:
     await bench.mkdir("/limited")
     await bench.set_quota("/limited", limit_bytes=10, limit_inodes=3)
@@ -191,7 +210,7 @@ async def test_a_length_that_no_file_can_have_is_refused(bench: MetaBench) -> No
     with pytest.raises(FileTooLarge):
         await bench.publish(await filled(bench), "/a", length=MAX_FILE_BYTES + 1)
     with pytest.raises(InvalidArgument):
-        await bench.publish(await filled(bench), "/", length=7)
+        await bench.publish(await filled(bench), "/", length=7, replace=True)
 
 
 async def test_many_share_a_commit_and_each_succeeds_or_fails_by_itself(bench: MetaBench) -> None:
