@@ -69,6 +69,7 @@ def restored(directory: Path) -> Iterator[tuple[LocalCluster, CommandLine]]:
         threefs = CommandLine(cluster.address)
         with cluster.connect() as fs:
             fs.write_file("/file", BEFORE)
+        wait_for_states(threefs, {101: "serving", 201: "serving"})  # a slow start puts one out
         threefs.ok("backup", "--once", str(directory / "backup"))
         cluster.storage[2].kill()
         wait_for_states(threefs, {101: "serving", 201: "offline"})
@@ -127,6 +128,7 @@ def test_processes_that_outlive_the_manager_tell_it_too(tmp_path: Path) -> None:
         threefs = CommandLine(cluster.address)
         with cluster.connect() as fs:
             fs.write_file("/file", BEFORE)
+        wait_for_states(threefs, {101: "serving", 201: "serving"})  # a slow start puts one out
         threefs.ok("backup", "--once", str(tmp_path / "backup"))
         cluster.storage[2].kill()
         wait_for_states(threefs, {101: "serving", 201: "offline"})
