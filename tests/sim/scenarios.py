@@ -68,7 +68,7 @@ from tests.sim.faults import Faults, Step
 from tests.sim.leak_audit import kept
 from tests.sim.loop import KERNEL, Process
 from tests.sim.scenario_files import FileLines
-from tests.sim.workload import CHUNK_BYTES
+from tests.sim.workload import CHUNK_BYTES, FIRST_INODE
 from tests.sim.world import LEASE_S, Size, World
 from threefs.byte_budget import ByteBudget
 from threefs.cluster.chunk_client import Applied, ChunkUpdate
@@ -81,7 +81,7 @@ from threefs.wire import storage_pb2 as pb
 
 os.environ[POISON_VARIABLE] = "1"  # I14, as in runs of seeds
 
-_INODE = InodeId(100)
+_INODE = InodeId(FIRST_INODE)
 _LAYOUT = FileLayout(CHUNK_BYTES, TableId(1), 1)
 _TIMEOUT_S = 20.0
 _LIMIT_S = 300.0

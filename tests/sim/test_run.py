@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from threefs_meta.store.inode_numbers import InodeAllocator
 
 from tests.harness.processes import ROOT, environment
 from tests.sim.faults import Step, parse
 from tests.sim.run import run
-from tests.sim.workload import Load
+from tests.sim.workload import FIRST_INODE, Load
 from tests.sim.world import Size
 
 _TRACE = """
@@ -63,3 +64,18 @@ def test_a_client_that_is_killed_begins_anew_and_leaves_nothing_behind() -> None
     outcome = run(3, size=Size(), load=load, scenario=parse("1.0 kill c1 1.0\n3.0 late s1 c2 5.0"))
     assert not outcome.violations and outcome.faults == {"kill": 1, "late": 1}
     assert all(sum(f"{client} starts" in line for line in outcome.trace) == 2 for client in ("c1", "c2"))
+
+
+def test_chunks_that_clients_change_belong_to_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[int] = []
+    allocate = InodeAllocator.allocate
+
+    async def noted(allocator: InodeAllocator) -> int:
+        given.append(await allocate(allocator))
+        return given[-1]
+
+    monkeypatch.setattr(InodeAllocator, "allocate", noted)
+    load = Load(chunks=1, files_pause_s=0.02)
+    outcome = run(1, size=Size(), load=load, scenario=parse("15.0 kill c2 0.5"))
+    assert not outcome.violations, outcome.violations
+    assert len(given) > 100 and max(given) < FIRST_INODE

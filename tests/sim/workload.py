@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from threefs_client.context import ClientContext
 from threefs_client.data.reads import ReadFile
+from threefs_meta.store.identity import EPOCH_BITS
 
 from tests.harness.history import History, Kind, Operation, Outcome
 from tests.harness.seeded_random import SeededRandom
@@ -22,7 +23,9 @@ from threefs.layout import FileLayout
 from threefs.wire import storage_pb2 as pb
 
 CHUNK_BYTES = 64 << 10
-_FIRST_INODE = 100
+#: Chunks here have no file. A number that a meta service gives out would give them one, and a writer that no history
+#: knows. Meta services count up from 2, and from `epoch << EPOCH_BITS` after a restore: none comes as far.
+FIRST_INODE = 1 << (EPOCH_BITS - 1)
 _APART = 100  # between the numbers of chunks of one client and those of the next
 _MOST_LENGTH = 600  # of a history; a chunk has so many grains
 _GRAINS = (8, 109, 431, 436, 512)  # content of 4 KiB, 64 KiB, and about 256 KiB, of which the last is for O_DIRECT
@@ -192,7 +195,7 @@ class Workload:
     def _chunk(self, number: int) -> tuple[InodeId, FileLayout]:
         chunk_bytes = max(CHUNK_BYTES, 1 << (self._grain(number) * _MOST_LENGTH - 1).bit_length())
         layout = FileLayout(chunk_bytes, TableId(1), 1, table_offset=number % self._chains)
-        return InodeId(_FIRST_INODE + number), layout
+        return InodeId(FIRST_INODE + number), layout
 
     def _grain(self, number: int) -> int:
         grain = self._grains.get(number)
