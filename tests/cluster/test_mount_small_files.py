@@ -52,9 +52,10 @@ def write_all(directory: Path, names: Sequence[str]) -> None:
 
 def test_the_cost_of_small_files(cluster: LocalCluster, tmp_path: Path) -> None:
     with Mount(cluster.address, tmp_path / "here") as here, Mount(cluster.address, tmp_path / "there") as there:
-        (here / "small").mkdir()
+        directory = "cost-of-small-files"  # the cluster is shared with other tests
+        (here / directory).mkdir()
         names = [f"{number:04}" for number in range(_FILES)]
-        cost = counted(cluster.address, lambda: write_all(here / "small", names), _FILES)
+        cost = counted(cluster.address, lambda: write_all(here / directory, names), _FILES)
         assert (cost["Create"], cost["Sync"]) == (_FILES, _FILES), "its name, and its length when it is closed"
         assert cost["Batch"] + cost["Close"] == _FILES, "the end of its write session, in the background"
         looks = cost["Lookup"] + cost["BatchStat"] + cost["Stat"]
@@ -63,7 +64,7 @@ def test_the_cost_of_small_files(cluster: LocalCluster, tmp_path: Path) -> None:
 
         read = {}
         cost = counted(
-            cluster.address, lambda: read.update({name: (there / "small" / name).read_bytes() for name in names}), 0
+            cluster.address, lambda: read.update({name: (there / directory / name).read_bytes() for name in names}), 0
         )
         assert read == {name: name.encode() * 1000 for name in names}
         assert cost["Open"] == _FILES
