@@ -9,32 +9,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "measure.h"
 
 enum { MAX_BYTES = 4096, BUFFER_BYTES = 1 << 20 };
 
 static char message[MAX_BYTES], buffer[BUFFER_BYTES];
-
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return at.tv_sec + at.tv_nsec / 1e9;
-}
-
-static double cpu(int who) {
-    struct rusage used;
-    getrusage(who, &used);
-    return used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-}
 
 static void send_one(int sock, size_t bytes) {
     for (size_t done = 0; done < bytes;) {

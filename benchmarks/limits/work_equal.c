@@ -19,34 +19,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "measure.h"
 
 enum { MAX_PIECES = 1024, MAX_BYTES = 8 << 20, MAX_SERVERS = 64, SOCKET_BYTES = 4 << 20 };
 
 static uint32_t (*crc32c)(const uint8_t *, size_t);
 static uint8_t *buffer;
-
-static void fail(const char *what) {
-    perror(what);
-    exit(1);
-}
-
-static double now(void) {
-    struct timespec at;
-    clock_gettime(CLOCK_MONOTONIC, &at);
-    return at.tv_sec + at.tv_nsec / 1e9;
-}
-
-static double cpu(void) {
-    struct rusage used;
-    getrusage(RUSAGE_SELF, &used);
-    return used.ru_utime.tv_sec + used.ru_stime.tv_sec + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
-}
 
 static void load(const char *library) {
     void *handle = dlopen(library, RTLD_NOW);
@@ -124,7 +107,7 @@ static int serve(const char *path, const char *family, const char *name) {
     int sock = accept(listener, NULL, NULL), on = 1;
     if (sock < 0) fail("accept");
     if (where.ss_family == AF_INET) setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    double before = cpu();
+    double before = cpu(RUSAGE_SELF);
     uint32_t head[2], crcs[MAX_PIECES];
     uint64_t offsets[MAX_PIECES];
     while (receive(sock, head, sizeof head) && head[0]) {
@@ -143,7 +126,7 @@ static int serve(const char *path, const char *family, const char *name) {
         struct iovec parts[2] = {{crcs, 4 * head[0]}, {buffer, (size_t)head[0] * head[1]}};
         send_all(sock, parts, 2);
     }
-    uint64_t used = (cpu() - before) * 1e6;
+    uint64_t used = (cpu(RUSAGE_SELF) - before) * 1e6;
     struct iovec answer = {&used, sizeof used};
     send_all(sock, &answer, 1);
     return 0;
@@ -181,7 +164,7 @@ static int reader(double seconds, struct load load, int depth, const char *famil
         socks[i] = open_socket(family);
         if (connect(socks[i], (struct sockaddr *)&where, length)) fail("connect");
     }
-    double before = cpu(), begin = now(), end = begin + seconds, last = begin;
+    double before = cpu(RUSAGE_SELF), begin = now(), end = begin + seconds, last = begin;
     uint64_t answers = 0, served = 0;
     for (int n = 0; n < depth; n++)
         for (int i = 0; i < servers; i++) ask(socks[i], &load);
@@ -193,7 +176,7 @@ static int reader(double seconds, struct load load, int depth, const char *famil
         answers += servers;
         last = now();
     }
-    double elapsed = last - begin, used = cpu() - before;
+    double elapsed = last - begin, used = cpu(RUSAGE_SELF) - before;
     for (int i = 0; i < servers; i++) {
         uint32_t none[2] = {0, 0};
         uint64_t microseconds;

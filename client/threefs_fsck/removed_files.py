@@ -21,7 +21,7 @@ from threefs_fsck import replicas
 from threefs_fsck.findings import Finding, Report
 from threefs_fsck.metadata import CALL_S, PAGE_ROWS, MetaService, Progress
 
-#: As the names of so many are asked for at a time.
+#: Inodes of which the names are asked for in one scan.
 _PART = 1024
 #: Directories on one path, at most: a damaged store may have a loop.
 _MAX_DEPTH = 4096
@@ -49,13 +49,14 @@ class RemovedFileCheck:
         """`restored_ns` is when the store was restored; 0: never."""
         if not restored_ns:
             return
-        found = set()
+        found: set[int] = set()
         async for numbers in self._with_tombstones():
             for inode in await self._inodes(numbers):
                 if _is_unchanged(inode, restored_ns) and not await self._has_bytes(inode):
                     found.add(inode.inode)
-        for start in range(0, len(found), _PART):
-            await self._report_files(sorted(found)[start : start + _PART])
+        removed = sorted(found)
+        for start in range(0, len(removed), _PART):
+            await self._report_files(removed[start : start + _PART])
 
     async def _with_tombstones(self) -> AsyncIterator[list[int]]:
         """Inodes of removed chunks, in pages. A chain that does not answer is left out: its chunks were reported."""
