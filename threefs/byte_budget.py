@@ -12,6 +12,10 @@ class ByteBudget:
         self._used = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    @property
+    def used_bytes(self) -> int:
+        return self._used
+
     def try_take(self, size: int) -> bool:
         """Take at once, if nobody is waiting and it fits."""
         if self._waiting or not self._fits(size):

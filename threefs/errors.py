@@ -6,6 +6,7 @@ Leaves are `OSError`s, and where Python has a class of its own for the errno the
 
 import enum
 import errno as _errno
+from typing import Any
 
 
 class Retry(enum.Enum):
@@ -33,6 +34,10 @@ class ThreefsError(OSError):
 
     def __str__(self) -> str:
         return self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors travel between processes: an executor that cannot unpickle one ends all its workers."""
+        return type(self), (self.message,), self.__dict__
 
 
 # ---- the caller asked for something that cannot be ----
@@ -389,6 +394,12 @@ class NotStaged(ThreefsError):
     """The target does not have the version that was forwarded without its payload: send the payload."""
 
     code, posix, retry = 80, _errno.EAGAIN, Retry.SAFE
+
+
+class InProgress(ThreefsError):
+    """The write goes on, and its result is not there yet: a repeat gets it."""
+
+    code, posix, retry = 81, _errno.EINPROGRESS, Retry.UNKNOWN
 
 
 class TooFewReplicas(ThreefsError):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from threefs.errors import FileTooLarge, InvalidArgument
+from threefs.errors import FileTooLarge, InvalidArgument, NotServing
 from threefs.ids import ChainId, TableId
 from threefs.wire import meta_pb2 as pb
 
@@ -48,9 +48,10 @@ class FileLayout:
         return max_file_bytes(self.chunk_bytes)
 
     def chains(self, table: Sequence[ChainId]) -> tuple[ChainId, ...]:
-        """The chains of the stripe: chunk i lies on element `i mod stripe`."""
+        """The chains of the stripe: chunk i lies on element `i mod stripe`. Raises NotServing for an empty table: one
+        that the routing at hand does not have yet."""
         if not table:
-            raise InvalidArgument(f"chain table {self.table_id} is empty or unknown")
+            raise NotServing(f"chain table {self.table_id} is not in the routing yet")
         start, size = self.table_offset, len(table)
         return tuple(table[(start + place) % size] for place in permutation(self.seed, self.stripe))
 

@@ -33,6 +33,9 @@ class NodeKind(enum.IntEnum):
     META = pb.META
 
 
+FIRST_TABLE = TableId(1)
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     node_id: NodeId
@@ -40,10 +43,13 @@ class Node:
     domain: str
     address: str  # "host:port"; empty until it has registered
     incarnation: int
+    draining: bool = False  # it gets no more targets, and loses those it has
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
+    """One that is not a member of its chain was taken out of it for good: its node deletes what it keeps."""
+
     target_id: TargetId
     node_id: NodeId
     chain_id: ChainId
@@ -54,6 +60,7 @@ class Target:
 class ChainMember:
     target_id: TargetId
     state: PublicState
+    leaving: bool = False  # it is being taken out of the chain for good
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +89,16 @@ class Chain:
     def last(self) -> TargetId | None:
         """The last that writes reach, serving or syncing: what it has not committed nobody has shown (rule R1)."""
         return self._reached[-1].target_id if self.serving else None
+
+    @property
+    def staying(self) -> tuple[TargetId, ...]:
+        """The serving targets that are not leaving."""
+        return tuple(m.target_id for m in self.members if m.state is PublicState.SERVING and not m.leaving)
+
+    @property
+    def leaving(self) -> TargetId | None:
+        """The member that is being taken out of the chain for good."""
+        return next((m.target_id for m in self.members if m.leaving), None)
 
     @property
     def _reached(self) -> list[ChainMember]:
@@ -113,6 +130,8 @@ class Routing:
     tables: Mapping[TableId, tuple[ChainId, ...]]
     lease_ms: int = 0
     min_replicas: Mapping[TableId, int] = field(default_factory=dict)  # that must serve, for writes to a table's chains
+    default_table: TableId = FIRST_TABLE  # that new files take unless their directory names another one
+    replicas: Mapping[TableId, int] = field(default_factory=dict)  # that each chain of a table has, or is being given
 
     @property
     def lease_s(self) -> float:
@@ -125,6 +144,10 @@ class Routing:
     def address_of(self, target: TargetId) -> str:
         """The "host:port" of the process that holds the target; empty while that is unknown."""
         return self.node_of(target).address
+
+    def is_removed(self, target: Target) -> bool:
+        """Whether the target was taken out of its chain for good."""
+        return self.chains[target.chain_id].state(target.target_id) is None
 
     def shown_target(self, target: TargetId) -> str:
         """As errors name it: with its node, which `threefs status` lists."""
@@ -166,17 +189,16 @@ def _from_wire(message: pb.Routing) -> Routing:
         version=message.version,
         cluster_id=message.cluster_id,
         nodes={
-            NodeId(n.node_id): Node(NodeId(n.node_id), NodeKind(n.kind), n.domain, n.address, n.incarnation)
+            NodeId(n.node_id): Node(NodeId(n.node_id), NodeKind(n.kind), n.domain, n.address, n.incarnation, n.draining)
             for n in message.nodes
         },
-        targets={
-            TargetId(t.target_id): Target(TargetId(t.target_id), NodeId(t.node_id), ChainId(t.chain_id), t.store_id)
-            for t in message.targets
-        },
+        targets={TargetId(t.target_id): target_from_wire(t) for t in message.targets},
         chains={ChainId(c.chain_id): chain_from_wire(c) for c in message.chains},
         tables={TableId(t.table_id): tuple(ChainId(c) for c in t.chains) for t in message.tables},
         lease_ms=message.lease_ms,
         min_replicas={TableId(t.table_id): t.min_replicas for t in message.tables if t.min_replicas},
+        default_table=TableId(message.default_table or FIRST_TABLE),
+        replicas={TableId(t.table_id): t.replicas for t in message.tables if t.replicas},
     )
 
 
@@ -185,30 +207,55 @@ def to_wire(routing: Routing) -> pb.Routing:
         version=routing.version,
         cluster_id=routing.cluster_id,
         nodes=[
-            pb.Node(node_id=n.node_id, kind=n.kind.value, domain=n.domain, address=n.address, incarnation=n.incarnation)
+            pb.Node(
+                node_id=n.node_id,
+                kind=n.kind.value,
+                domain=n.domain,
+                address=n.address,
+                incarnation=n.incarnation,
+                draining=n.draining,
+            )
             for n in routing.nodes.values()
         ],
         targets=[target_to_wire(target) for target in routing.targets.values()],
         chains=[chain_to_wire(c) for c in routing.chains.values()],
         tables=[
-            pb.ChainTable(table_id=table, chains=chains, min_replicas=routing.min_replicas.get(table, 0))
+            pb.ChainTable(
+                table_id=table,
+                chains=chains,
+                min_replicas=routing.min_replicas.get(table, 0),
+                replicas=routing.replicas.get(table, 0),
+            )
             for table, chains in routing.tables.items()
         ],
         lease_ms=routing.lease_ms,
+        default_table=routing.default_table,
+    )
+
+
+def target_from_wire(message: pb.Target) -> Target:
+    return Target(
+        TargetId(message.target_id),
+        NodeId(message.node_id),
+        ChainId(message.chain_id),
+        message.store_id,
     )
 
 
 def target_to_wire(target: Target) -> pb.Target:
     return pb.Target(
-        target_id=target.target_id, node_id=target.node_id, chain_id=target.chain_id, store_id=target.store_id
+        target_id=target.target_id,
+        node_id=target.node_id,
+        chain_id=target.chain_id,
+        store_id=target.store_id,
     )
 
 
 def chain_from_wire(message: pb.Chain) -> Chain:
-    members = tuple(ChainMember(TargetId(m.target_id), PublicState(m.state)) for m in message.members)
+    members = tuple(ChainMember(TargetId(m.target_id), PublicState(m.state), m.leaving) for m in message.members)
     return Chain(ChainId(message.chain_id), message.version, members)
 
 
 def chain_to_wire(chain: Chain) -> pb.Chain:
-    members = [pb.ChainMember(target_id=m.target_id, state=m.state.value) for m in chain.members]
+    members = [pb.ChainMember(target_id=m.target_id, state=m.state.value, leaving=m.leaving) for m in chain.members]
     return pb.Chain(chain_id=chain.chain_id, version=chain.version, members=members)

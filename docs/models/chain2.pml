@@ -15,6 +15,13 @@
  * PARALLEL_PERSIST (PARALLEL.md): the payload runs ahead as an "ahead" message, and all replicas write their pending
  * version at the same time; the forward of before is the token that makes it count. Without the flag: chain.pml.
  *
+ * MOVE: the chain starts with two of three targets. The third joins empty; when it serves, one of the others leaves for
+ * good: it gives its lease up, and the manager demotes it as one that is dead and never readmits it.
+ * SHRINK, with MOVE: the chain starts with all three, none joins, and any one leaves while another one serves.
+ *
+ * FENCE: the fence of the inode is raised once. It lies in another chunk of the chain, of which a target knows only whether
+ * it is pending or committed. When the head has answered, no version that it had not committed may be committed.
+ *
  * All rules are on by default. A -D flag takes one away; check.py lists the flags with the rule they remove.
  */
 
@@ -70,7 +77,7 @@
 
 /* ---- chain tables: up to three serving targets in chain order, then a syncing one; 2 bits each ---- */
 #define TABLE(p,q,r,y) ((p) | ((q) << 2) | ((r) << 4) | ((y) << 6))
-#if N == 2
+#if N == 2 || defined(MOVE) && !defined(SHRINK)
 #define START TABLE(0, 1, NIL, NIL)
 #else
 #define START TABLE(0, 1, 2, NIL)
@@ -114,6 +121,10 @@ typedef Target {
 #ifdef PARALLEL_PERSIST
   bit early;                    /* in memory: pending ran ahead, and its token has not come. A restart forgets it: then
                                    pending counts as any other */
+#ifdef FENCE
+  unsigned fence : 2;           /* 1 pending here, so older writes are refused; 2 committed */
+  bit raising;                  /* its handler of the fence was admitted, and lives */
+#endif
   bit token;                    /* what is being written may count at once: all predecessors have it on their disks */
 #endif
 #ifdef LOSE_DROPS
@@ -142,6 +153,11 @@ typedef Target {
 };
 Target t[N];
 
+#ifdef FENCE
+bit stands;                     /* the head has answered to the raise */
+byte ended;                     /* what it had committed then */
+#endif
+
 byte cv = 1;                    /* the manager's chain version */
 unsigned lastsrv : 3;           /* the targets in state lastsrv, one bit each */
 
@@ -153,6 +169,14 @@ unsigned timeouts : 2 = TIMEOUTS;
 unsigned fails : 2 = FAILS;
 bit power_cuts = POWER_CUTS;
 unsigned lost : 2 = NIL;        /* the target that a power cut destroyed */
+#ifdef MOVE
+unsigned leaving : 2 = NIL;     /* the target that the manager has asked to leave */
+#define LEAVING(x) (leaving == (x))
+#define ALONE(x) (S0(cv) == (x) && S1(cv) == NIL)   /* what only a leaving target has must still be served */
+#else
+#define LEAVING(x) 0
+#define ALONE(x) 0
+#endif
 unsigned reads : 2 = READS;
 unsigned tries1 : 2 = TRIES;
 unsigned tries2 : 2 = TRIES;
@@ -192,6 +216,7 @@ byte shown;                     /* the longest content that a finished read or a
 
 /* Always 0. They name, by the design's numbers, the assertion that failed. */
 hidden byte I1_stale_read, I1_history_forks, I2_acknowledged_lost, I3_successor_behind, I4_replicas_differ;
+hidden byte I18_behind_the_fence;
 hidden byte I14_not_everywhere, I6_denied_and_applied, I12_torn_bytes;
 hidden byte I6_applied_twice, I7_promoted_unequal, I13_not_converged, bound_too_small, checksum_differs;
 
@@ -257,6 +282,25 @@ hidden byte base;               /* what renumbering took away, for printing */
 #define SAME_WRITE(x,c) 1
 #else
 #define SAME_WRITE(x,c) (LASTID(t[x].pen) == LASTID(c))
+#endif
+
+#ifdef FENCE
+#define FENCED(x) (t[x].fence != 0)
+#define FENCE_FINISHED(x) (t[x].fence != 1)
+#ifdef FENCE_IGNORED_AHEAD      /* only the head refuses writes behind the fence */
+#define FENCED_AHEAD(x) 0
+#else
+#define FENCED_AHEAD(x) FENCED(x)
+#endif
+#ifdef FENCE_KEEPS_EARLY        /* a target lets the fence pass its early version */
+#define NOTHING_EARLY(x) 1
+#else
+#define NOTHING_EARLY(x) ((t[x].pen == 0 || SURE(x)) && !(t[x].step == WRITING && !t[x].token))
+#endif
+#else
+#define FENCED(x) 0
+#define FENCE_FINISHED(x) 1
+#define FENCED_AHEAD(x) 0
 #endif
 
 #define FINISHED(x) (t[x].pen == 0 || t[x].current || !SURE(x))
@@ -362,6 +406,9 @@ inline acknowledge(x, C) {      /* C ends in the acknowledged write */
 }
 
 inline audit(x) {               /* x has just committed */
+#ifdef FENCE
+  assert(I18_behind_the_fence || !stands || VER(t[x].com) <= VER(ended));
+#endif
 #ifndef ONLY_CLIENTS
   assert(I6_applied_twice || !TWICE(t[x].com));
 #ifdef PARALLEL_PERSIST
@@ -402,6 +449,9 @@ inline hang_up(x) {             /* leave the open call: the callee's answer will
 
 inline abort(x) {               /* drop the handler and the resync run; what is on the disk stays */
   hang_up(x); release(x); t[x].resync = 0; t[x].seen = 0
+#ifdef FENCE
+  ; t[x].raising = 0
+#endif
 }
 
 inline confirm(x, P) {
@@ -547,6 +597,7 @@ inline give_way(x) {            /* what is pending is early: it is dropped befor
 }
 
 #define TAKES_AHEAD(x,c) (t[x].up && AHEAD_LEASE(x) && t[x].step == IDLE && SERVES(x, t[x].knows) && AHEAD_FITS(x,c) && \
+  !FENCED_AHEAD(x) && \
   (t[x].pen == 0 || (AHEAD_YIELDS(x) && t[x].pen != (c))))
 
 inline take_ahead(x, C) {
@@ -646,7 +697,7 @@ inline delivered(x, P) {        /* x has taken the replace of p */
 /* ================================================================ writes at the head */
 #define HEAD_FREE(x) (t[x].up && WRITE_LEASE(x) && t[x].step == IDLE && S0(t[x].knows) == x)
 #define REPEATS(x,i) (HEAD_FREE(x) && t[x].pen == 0 && DONE(x,i) && !HAS(shown,i) && !DENIED(i))
-#define ADMITS(x,i,left) (HEAD_FREE(x) && !DENIED(i) && WRITE_FINISHED(x) && !DONE(x,i) && left > 0 && VER(t[x].com) < 4)
+#define ADMITS(x,i,left) (HEAD_FREE(x) && !FENCED(x) && !DENIED(i) && WRITE_FINISHED(x) && !DONE(x,i) && left > 0 && VER(t[x].com) < 4)
 
 inline repeat(x, i) {
   assert(I2_acknowledged_lost || HAS(t[x].com, i));
@@ -749,6 +800,12 @@ inline learn(x, K) {
   forget()
 }
 
+/* ================================================================ the fence */
+#ifdef FENCE
+#define FENCE_COMES(p,x) (t[p].up && t[p].fence == 1 && SUCC(p, t[p].knows) == x && t[p].knows == t[x].knows)
+#define FENCE_TAKEN(x,s) (s == NIL || (t[s].up && t[s].fence == 2 && t[s].knows == t[x].knows))
+#endif
+
 /* ================================================================ targets */
 #ifdef PARALLEL_PERSIST
 #define NOT_AHEAD !sahead
@@ -810,6 +867,42 @@ end:
 #endif
 #endif
 
+#ifdef FENCE
+  /* the fence goes along the chain; each target drops what is early, and only then answers */
+  :: d_step { t[_pid].up && t[_pid].fence == 0 && t[_pid].lease == 1 && S0(t[_pid].knows) == _pid ->
+       t[_pid].fence = 1; t[_pid].raising = 1; printf("%d raises the fence\n", _pid) }
+  :: d_step { t[_pid].up && t[_pid].fence == 0 && t[_pid].lease == 1 && FENCE_COMES(PEER1, _pid) ->
+       t[_pid].fence = 1; t[_pid].raising = 1; printf("the fence comes to %d\n", _pid) }
+#if N > 2
+  :: d_step { t[_pid].up && t[_pid].fence == 0 && t[_pid].lease == 1 && FENCE_COMES(PEER2, _pid) ->
+       t[_pid].fence = 1; t[_pid].raising = 1; printf("the fence comes to %d\n", _pid) }
+#endif
+  :: d_step { t[_pid].up && t[_pid].fence != 0 && !t[_pid].raising && t[_pid].lease == 1 && MEMBER(_pid, t[_pid].knows) ->
+       t[_pid].raising = 1; printf("%d is asked for the fence once more\n", _pid) }
+  :: d_step { t[_pid].raising && t[_pid].fence == 1 && t[_pid].step == IDLE && t[_pid].pen != 0 && !SURE(_pid) &&
+       SERVES(_pid, t[_pid].knows) ->
+       printf("%d drops %x, behind the fence\n", _pid, t[_pid].pen);
+#ifdef ENTRIES_APART
+       t[_pid].once = t[_pid].once & ~(1 << LASTID(t[_pid].pen));
+#endif
+#ifdef FENCE_DROPS_UNSYNCED     /* a crash may bring it back */
+       t[_pid].dropped = t[_pid].pen;
+#endif
+       t[_pid].pen = 0; t[_pid].early = 0 }
+  :: d_step { t[_pid].raising && t[_pid].fence == 1 && MEMBER(_pid, t[_pid].knows) && NOTHING_EARLY(_pid) &&
+       FENCE_TAKEN(_pid, SUCC(_pid, t[_pid].knows)) ->
+       t[_pid].fence = 2;
+#ifdef LOSE_DROPS
+#ifndef FENCE_DROPS_UNSYNCED
+       t[_pid].dropped = 0;
+#endif
+#endif
+       printf("%d has the fence\n", _pid) }
+  :: d_step { !stands && t[_pid].raising && t[_pid].fence == 2 && S0(t[_pid].knows) == _pid && t[_pid].step == IDLE &&
+       t[_pid].pen == 0 ->
+       stands = 1; ended = t[_pid].com; printf("%d answers: the fence stands, after %x\n", _pid, ended) }
+#endif
+
   /* forward from either neighbour, or from the stray */
   :: d_step { CALLS(PEER1, _pid) -> v = PEER1; take_forward(_pid, t[v].pen, t[v].hcv, v) }
 #if N > 2
@@ -866,12 +959,15 @@ end:
 #if N > 2
   :: d_step { SHIPS(PEER2, _pid) -> v = PEER2; take_ship(_pid, t[v].com); delivered(_pid, v) }
 #endif
-  :: d_step { t[_pid].resync == 2 && t[_pid].step != SHIPPING && t[SYNCING(t[_pid].knows)].up &&
+  :: d_step { t[_pid].resync == 2 && t[_pid].step != SHIPPING && FENCE_FINISHED(_pid) && t[SYNCING(t[_pid].knows)].up &&
        t[SYNCING(t[_pid].knows)].knows == t[_pid].knows &&
        WRITE_LEASE(SYNCING(t[_pid].knows)) &&
        (t[SYNCING(t[_pid].knows)].step == IDLE || !OUTDATED(SYNCING(t[_pid].knows))) ->
        v = SYNCING(t[_pid].knows); drop_outdated(v);
        t[_pid].resync = 3; t[v].ready = READY_FOR(t[_pid].knows);
+#ifdef FENCE
+       t[v].fence = t[_pid].fence;
+#endif
        printf("%d: resync done, %d is up-to-date in version %d\n", _pid, SYNCING(t[_pid].knows), base + t[_pid].knows) }
 
   /* read */
@@ -992,7 +1088,7 @@ end:
 #ifdef NO_VERSION_FOR_LEASE     /* every heartbeat is acknowledged */
 #define LEASABLE(x) 1
 #else
-#define LEASABLE(x) (MEMBER(x, cv) && t[x].knows >= t[x].since)
+#define LEASABLE(x) (MEMBER(x, cv) && t[x].knows >= t[x].since && (!LEAVING(x) || ALONE(x)))
 #endif
 #ifdef NO_VERSION_FOR_READMISSION
 #define READMISSIBLE(x) 1
@@ -1057,7 +1153,7 @@ end:
 #endif
 #endif
        if :: t[x].lease == 0 -> t[x].lease = EXPECTED :: else fi }
-  :: d_step { S0(cv) != NIL && SYNCING(cv) == NIL && !SERVES(x, cv) && t[x].up && READMISSIBLE(x) ->
+  :: d_step { S0(cv) != NIL && SYNCING(cv) == NIL && !SERVES(x, cv) && t[x].up && READMISSIBLE(x) && !LEAVING(x) ->
        z = TABLE(S0(cv), S1(cv), S2(cv), x); publish(); out(x);
        if :: t[x].lease == 0 -> t[x].lease = EXPECTED :: else fi }
   :: d_step { SYNCING(cv) == x && DEAD(x) -> z = TABLE(S0(cv), S1(cv), S2(cv), NIL); publish(); out(x) }
@@ -1066,6 +1162,20 @@ end:
        assert(I7_promoted_unequal || PREFIX(t[LAST(cv)].com, t[x].com));
 #endif
        z = (S1(cv) == NIL -> TABLE(S0(cv), x, NIL, NIL) : TABLE(S0(cv), S1(cv), x, NIL)); publish() }
+#ifdef SHRINK
+#define MAY_LEAVE(x) (SERVES(x, cv) && S1(cv) != NIL)
+#else
+#define MAY_LEAVE(x) (x != 2 && SERVES(x, cv) && SERVES(2, cv))
+#endif
+#ifdef MOVE
+  :: d_step { leaving == NIL && MAY_LEAVE(x) -> leaving = x; printf("%d is to leave\n", x) }
+  /* it has seen that, while another target serves */
+  :: d_step { LEAVING(x) && t[x].up && t[x].lease == 1 && SERVES(x, t[x].knows) && S1(t[x].knows) != NIL ->
+       t[x].lease = 0; printf("%d gives its lease up\n", x) }
+#ifdef DROP_LEASED              /* it is taken out before its lease has ended */
+  :: d_step { LEAVING(x) && SERVES(x, cv) && S1(cv) != NIL -> z = WITHOUT(x); publish(); out(x) }
+#endif
+#endif
   /* an acknowledged heartbeat */
   :: d_step { t[x].up && t[x].lease != 1 && !t[x].fresh && LEASABLE(x) -> t[x].lease = 1 }
   od
@@ -1077,19 +1187,27 @@ end:
 #else
 #define EMPTY(x) (t[x].pen == 0)
 #endif
-#define WHOLE(x) (lost == x || t[x].up && t[x].lease == 1 && t[x].knows == cv && SERVES(x, cv) && t[x].step == IDLE && EMPTY(x))
+#define WHOLE(x) (lost == x || LEAVING(x) && !MEMBER(x, cv) || t[x].up && t[x].lease == 1 && t[x].knows == cv && SERVES(x, cv) && t[x].step == IDLE && EMPTY(x))
 
 proctype Quiet() {
   timeout ->
 #ifndef ONLY_CLIENTS
   assert(I13_not_converged || (WHOLE(0) && WHOLE(1) && WHOLE((N - 1)) && SYNCING(cv) == NIL));
+#ifdef MOVE
+  assert(I13_not_converged || leaving != NIL);
+  assert(I4_replicas_differ || t[(leaving + 1) % 3].com == t[(leaving + 2) % 3].com);
+#else
   assert(I4_replicas_differ || ((t[0].com == t[1].com || lost <= 1) && (t[0].com == t[N-1].com || lost == 0 || lost == N-1)));
+#endif
 #endif
   assert(I2_acknowledged_lost || S0(cv) == NIL || PREFIX(shown, t[S0(cv)].com))
 }
 
 active proctype Start() {
   atomic {
+#if defined(MOVE) && !defined(SHRINK)
+    t[2].lease = 0;             /* it is empty, and no member */
+#endif
     run Faults(0); run Manager(0);
     run Faults(1); run Manager(1);
 #if N > 2

@@ -1,8 +1,10 @@
 """The program `threefs-manager`."""
 
 import asyncio
+from collections.abc import Iterable
 
 import structlog
+from prometheus_client import Metric
 
 from threefs.background import cancel_and_wait
 from threefs.backup_source import BackupSource
@@ -15,7 +17,10 @@ from threefs.kv.engine_api import Engine
 from threefs.rpc.grpc_binding import ControlServer
 from threefs.rpc.handshake import Identity
 from threefs.rpc.server import Server
+from threefs.rpc.server_metrics import server_metrics
+from threefs.telemetry.metrics_port import MetricsPort
 from threefs_manager.election import LEASES_PER_T, Election
+from threefs_manager.metrics import control_metrics, manager_metrics
 from threefs_manager.service import Manager
 from threefs_manager.settings import Settings
 
@@ -66,16 +71,24 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclu
     manager.bind_presence(server)
     backup = BackupSource(engine)
     backup.bind(server)
+
+    async def collect_metrics() -> Iterable[Metric]:
+        return [*server_metrics(server), *control_metrics(control), *await manager_metrics(manager)]
+
+    metrics = MetricsPort(RealNet(), collect_metrics)
     running = asyncio.create_task(manager.run())
     try:
         control_address = await control.start(settings.host, settings.control_port)
         address = await server.start(settings.host, settings.port)
+        if settings.metrics_port:
+            await metrics.start(settings.host, settings.metrics_port)
         if exclusive:  # one among several is ready as soon as it can answer NotPrimary
             await _wait_or_fail(running, manager.leading)
         log.info("serving", address=address, control=control_address)
         daemon.ready(address, control_address)
         await _wait_or_fail(running, stop)
     finally:
+        await metrics.stop()
         await manager.resign()
         await cancel_and_wait(running)
         await server.stop(_GRACE_S)

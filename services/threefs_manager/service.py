@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from threefs import __version__
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
@@ -22,33 +23,41 @@ from threefs.errors import (
     ThreefsError,
     Unavailable,
 )
-from threefs.ids import NodeId, TableId
+from threefs.ids import NodeId
 from threefs.kv.engine_api import Engine
-from threefs.routing import Chain, Node, NodeKind, Target
+from threefs.routing import Node, NodeKind
 from threefs.rpc.methods import (
     ACCEPT_LOSS,
     ACCEPT_UNHEARD,
+    ADD_NODES,
     ADMIT_STORE,
+    CREATE_TABLE,
     GET_ROUTING,
     GET_STATUS,
     HEARTBEAT,
     INIT,
     PRESENCE,
+    REBALANCE,
     REGISTER,
+    REMOVE_NODE,
+    REPORT_BACKUP,
+    SET_DEFAULT_TABLE,
+    SET_DRAINING,
     SET_MIN_REPLICAS,
+    SET_REPLICAS,
     Method,
 )
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
 from threefs.wire import manager_pb2 as pb
+from threefs_manager import chain_tables, new_cluster
+from threefs_manager.chains import moves
 from threefs_manager.chains.controller import ChainController
 from threefs_manager.election import Election, Epoch
-from threefs_manager.nodes import registry
+from threefs_manager.nodes import membership, registry
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import PresenceCalls, nobody_listens
-from threefs_manager.placement import chain_assignment, write_minimum
-from threefs_manager.placement import plan as plans
-from threefs_manager.placement.plan import FIRST_META_NODE, Disk
+from threefs_manager.remarks import Remarks
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
@@ -82,6 +91,7 @@ class Manager:
         net: Net | None = None,
         expected_cluster_id: str = "",
         on_cluster: Callable[[str], None] = lambda cluster_id: None,
+        place: chain_tables.Place = chain_tables.place_in_thread,
     ) -> None:
         """`lease_s` is T of a cluster that is made here. `expected_cluster_id` is the cluster that the data directory
         belongs to, if any. `on_cluster` is called with the cluster id once there is one."""
@@ -92,11 +102,13 @@ class Manager:
         self._clock = clock
         self._random = random
         self._on_cluster = on_cluster
+        self._place = place
         self._publisher = RoutingPublisher()
         self._net: Net = net or RealNet()
         self._sole_service = metadata_store.SoleService(self._net, clock)
         self._failure_detector = FailureDetector(clock)
         self._presence_calls = PresenceCalls()
+        self._remarks = Remarks(clock)
         self._probes = BackgroundTasks()  # of processes whose connection has ended
         self._stale_store = StaleStoreDetector(0)
         self._store: Store | None = None
@@ -142,9 +154,10 @@ class Manager:
         )  # every node has the time T from now on
         self._publisher.start_term(routing)
         self._stale_store = StaleStoreDetector(routing.version)
-        self._controller = ChainController(
+        self._controller = controller = ChainController(
             store, self._publisher, self._failure_detector, self._stale_store, clock=self._clock
         )
+        await _retry_forever(controller.move_executor.load, self._clock)
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
@@ -197,8 +210,16 @@ class Manager:
         server.serve(GET_STATUS, self.get_status)
         server.serve(ACCEPT_LOSS, _shielded(self.accept_loss))
         server.serve(ACCEPT_UNHEARD, self.accept_unheard)
+        server.serve(ADD_NODES, _shielded(self.add_nodes))
+        server.serve(SET_DRAINING, _shielded(self.set_draining))
+        server.serve(REMOVE_NODE, _shielded(self.remove_node))
+        server.serve(REBALANCE, _shielded(self.rebalance))
         server.serve(SET_MIN_REPLICAS, _shielded(self.set_min_replicas))
+        server.serve(CREATE_TABLE, _shielded(self.create_table))
+        server.serve(SET_REPLICAS, _shielded(self.set_replicas))
+        server.serve(SET_DEFAULT_TABLE, _shielded(self.set_default_table))
         server.serve(ADMIT_STORE, self.admit_store)
+        server.serve(REPORT_BACKUP, self.report_backup)
 
     def bind_presence(self, server: Server) -> None:
         """Serve presence calls. Over frames only: there the end of a connection shows the end of its process."""
@@ -212,43 +233,10 @@ class Manager:
 
     async def init(self, request: pb.InitRequest) -> pb.InitReply:
         """Make the cluster. The same plan again succeeds, another one is AlreadyExists."""
-        plan = plans.normalized(request)
         store, _ = self._require_primary()
         if self._expected_cluster_id and not self._publisher.routing.cluster_id:
             raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, ""))
-        disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
-        plans.check_plan(disks, plan.replicas, plan.targets_per_disk)
-        min_replicas = request.min_replicas or write_minimum.default_minimum(plan.replicas)
-        write_minimum.check_minimum(min_replicas, plan.replicas)
-        fresh_id = self._random.token(16).hex()
-        chains: list[Chain] = []
-        targets: list[Target] = []
-        if not self._publisher.routing.cluster_id:
-            # Outside of the transaction, because placing a large plan takes longer than a transaction may.
-            chains, targets = chain_assignment.place(disks, plan.replicas, plan.targets_per_disk)
-            if oversized_domains := chain_assignment.oversized_domains(disks, plan.replicas, plan.targets_per_disk):
-                _LOG.warning(
-                    "some chains have several targets in one failure domain, because the domain is too large",
-                    domains=oversized_domains,
-                )
-
-        async def write(writer: Writer) -> str:
-            cluster = writer.cluster
-            if cluster.cluster_id:
-                await plans.check_same(writer, plan, request.min_replicas)
-                return cluster.cluster_id
-            cluster.cluster_id = fresh_id
-            cluster.plan_digest = plans.digest(plan)
-            cluster.replicas, cluster.targets_per_disk = plan.replicas, plan.targets_per_disk
-            cluster.lease_ms = request.lease_ms or round(self._lease_s * 1000)
-            cluster.next_meta_node = FIRST_META_NODE
-            for disk in disks:
-                writer.put_node(pb.Node(node_id=disk.node_id, kind=pb.STORAGE, domain=disk.domain))
-            writer.put_chains(chains, targets, {TableId(1): [chain.chain_id for chain in chains]}, min_replicas)
-            return fresh_id
-
-        cluster_id, routing = await store.change(write)
-        self._publisher.publish(routing)
+        cluster_id = await new_cluster.init(store, self._publisher, self._random, round(self._lease_s * 1000), request)
         self._on_cluster(cluster_id)
         return pb.InitReply(cluster_id=cluster_id)
 
@@ -287,7 +275,7 @@ class Manager:
         node_id, routing = await store.change(write)
         self._publisher.publish(routing)
         self._stale_store.on_published(routing.version)
-        failure_detector.on_register(node_id, request.incarnation)
+        failure_detector.on_register(node_id, request.incarnation, request.release)
         self._presence_calls.end_others(node_id, request.incarnation)
         return pb.RegisterReply(
             node_id=node_id, cluster_id=routing.cluster_id, routing=self._publisher.message(routing)
@@ -312,8 +300,14 @@ class Manager:
             raise NotFound("the store of the manager was restored: register again, and report what is known of chains")
         registry.check_reports(request, routing)
         leased, changed = self._failure_detector.on_heartbeat(
-            request.node_id, request.incarnation, list(request.targets), routing
+            request.node_id,
+            request.incarnation,
+            list(request.targets),
+            routing,
+            request.routing_version,
+            request.release,
         )
+        self._failure_detector.clock_rates.on_heartbeat(request.node_id, request.incarnation, request.clock_ms)
         self._failure_detector.on_unreachable(request.node_id, list(request.unreachable))
         if request.leaving:
             leased = []
@@ -327,9 +321,20 @@ class Manager:
         store, _ = self._require_primary()
         cluster_id = self._publisher.routing.cluster_id
         await self._sole_service.check(request.sole_address, self._publisher.routing, self._failure_detector)
-        reply = await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
+        try:
+            reply = await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
+        except StrangeStore as error:
+            self._remarks.on_refusal(request.address, error.message)
+            raise
+        self._remarks.on_admission(request.address)
         self._sole_service.on_admitted(request.sole_address)
         return reply
+
+    async def report_backup(self, request: pb.ReportBackupRequest) -> pb.ReportBackupReply:
+        """A backup says how it is. Raises InvalidArgument."""
+        self._require_primary()
+        self._remarks.on_backup(request)
+        return pb.ReportBackupReply()
 
     def _require_current(self, node_id: int, incarnation: int) -> Node:
         """The node with this incarnation. Raises NotFound if another one is registered, or this one was marked dead."""
@@ -392,9 +397,14 @@ class Manager:
             chains=routing.chains,
             lease_ms=known.lease_ms,
             tables=routing.tables,
+            default_table=routing.default_table,
             awaited_nodes=self._inquiry.awaited_nodes if self._inquiry is not None else (),
             failure=controller.failure,
             link_removals=controller.links.removals,
+            manager_release=__version__,
+            backups=self._remarks.backups(),
+            refused_stores=self._remarks.refusals(),
+            moves=map(moves.to_wire, controller.move_executor.moves.values()),
         )
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:
@@ -420,19 +430,47 @@ class Manager:
     async def set_min_replicas(self, request: pb.SetMinReplicasRequest) -> pb.SetMinReplicasReply:
         """Set how many targets of a chain must serve for it to take writes. Raises NotFound, InvalidArgument."""
         store, _ = self._require_primary()
+        return await chain_tables.set_min_replicas(store, self._publisher, request)
 
-        async def write(writer: Writer) -> None:
-            table = await writer.table(request.table_id)
-            if table is None:
-                raise NotFound(f"chain table {request.table_id} does not exist")
-            write_minimum.check_minimum(request.min_replicas, writer.cluster.replicas)
-            if table.min_replicas != request.min_replicas:
-                table.min_replicas = request.min_replicas
-                writer.put_table(table)
+    async def create_table(self, request: pb.CreateTableRequest) -> pb.CreateTableReply:
+        """Make a table of new chains. Raises InvalidArgument, Unavailable."""
+        store, _ = self._require_primary()
+        return await chain_tables.create_table(store, self._publisher, self._place, request)
 
-        _, routing = await store.change(write)
-        self._publisher.publish(routing)
-        return pb.SetMinReplicasReply()
+    async def set_default_table(self, request: pb.SetDefaultTableRequest) -> pb.SetDefaultTableReply:
+        """New files take this table. Raises NotFound, Unavailable."""
+        store, _ = self._require_primary()
+        return await chain_tables.set_default_table(store, self._publisher, request)
+
+    async def set_replicas(self, request: pb.SetReplicasRequest) -> pb.SetReplicasReply:
+        """Have chains of a table gain or lose copies. Raises NotFound, InvalidArgument."""
+        store, controller = self._require_primary()
+        planned = await chain_tables.set_replicas(store, self._publisher, controller.move_executor, request)
+        return pb.SetReplicasReply(moves=map(moves.to_wire, planned))
+
+    async def add_nodes(self, request: pb.AddNodesRequest) -> pb.AddNodesReply:
+        """Storage nodes join the plan. Raises InvalidArgument, AlreadyExists."""
+        store, _ = self._require_primary()
+        await membership.add_nodes(store, self._publisher, request)
+        return pb.AddNodesReply()
+
+    async def set_draining(self, request: pb.SetDrainingRequest) -> pb.SetDrainingReply:
+        """The targets of a node move to others, or no longer do. Raises NotFound, InvalidArgument."""
+        store, controller = self._require_primary()
+        planned = await membership.set_draining(store, self._publisher, controller.move_executor, request)
+        return pb.SetDrainingReply(moves=map(moves.to_wire, planned))
+
+    async def remove_node(self, request: pb.RemoveNodeRequest) -> pb.RemoveNodeReply:
+        """A node without targets leaves the plan. Raises NotFound, InvalidArgument."""
+        store, _ = self._require_primary()
+        await membership.remove_node(store, self._publisher, request)
+        return pb.RemoveNodeReply()
+
+    async def rebalance(self, request: pb.RebalanceRequest) -> pb.RebalanceReply:
+        """Move targets until all disks carry equally many."""
+        store, controller = self._require_primary()
+        planned = await membership.rebalance(store, self._publisher, controller.move_executor, request)
+        return pb.RebalanceReply(moves=map(moves.to_wire, planned))
 
 
 def _shielded(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:

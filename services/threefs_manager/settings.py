@@ -12,7 +12,8 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 7000  # frames; 0 picks a free one
     control_port: int = 7001  # gRPC
-    key_file: str = ""  # of the cluster's key (threefs.keys); needed where host can be reached from other machines
+    metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
+    key_file: str = ""  # of the cluster (threefs.cluster_key); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself
     engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
     log_level: str = "info"  # debug, info, warning or error

@@ -16,7 +16,7 @@ from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.lease.delegation import Creator
 from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.listing_cache import ListingCache
-from threefs_meta.quota.limits import Quotas
+from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.statistics import Statistics
 from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace

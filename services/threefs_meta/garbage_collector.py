@@ -174,6 +174,7 @@ class GarbageCollector:
                     due = self._context.logical_clock.stamp() + self._backoff_ticks.get(
                         item.inode.inode, _FIRST_BACKOFF_TICKS
                     )
+                    assert due > self._context.logical_clock.tick, "what is put off is not due now"
                     tx.clear(item.key)
                     tx.set(keys.removal(due, item.inode.inode), value)
             return len(stuck)
@@ -186,6 +187,7 @@ class GarbageCollector:
     async def _free(self, item: _Removal) -> bool:
         """Remove what a file has besides its record. False if that has to be tried again."""
         inode = item.inode
+        assert not inode.nlink, "chunks go only after the last name (I10)"
         async with self._slots:
             try:
                 await self._clear_xattrs(inode)

@@ -23,6 +23,7 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import GET_STATUS
 from threefs.rpc.server import Server
+from threefs.rpc.server_metrics import server_metrics
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
@@ -84,7 +85,8 @@ class MetaNode:
             self._managers,
             lambda: self._registration.cluster_id,
             owner=(settings.owner_uid, settings.owner_gid),
-            sole_address=lambda: self.address if sole else "",
+            address=lambda: self.address,
+            is_sole=sole,
             clock=clock,
             random=random,
         )
@@ -116,7 +118,8 @@ class MetaNode:
         return await self._managers.call(GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=_STATUS_S)
 
     async def _collect_metrics(self) -> Iterable[Metric]:
-        return metrics(await statistics(self._context, pb.StatisticsRequest()))
+        found = await statistics(self._context, pb.StatisticsRequest())
+        return [*server_metrics(self._server), *metrics(found)]
 
     async def _sample(self) -> None:
         while True:

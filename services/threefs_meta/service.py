@@ -8,7 +8,7 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.preencoded import Answer
 from threefs_meta.access.credentials import NOBODY
-from threefs_meta.batch.engine import run_batch
+from threefs_meta.batch.batch_transaction import run_batch
 from threefs_meta.context import Context
 from threefs_meta.ops.close import close
 from threefs_meta.ops.create import create

@@ -14,7 +14,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0  # for frames; 0 picks a free one
     metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
-    key_file: str = ""  # of the cluster's key (threefs.keys); needed where host can be reached from other machines
+    key_file: str = ""  # of the cluster (threefs.cluster_key); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself
     engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
     owner_uid: int = 0  # owner of the root directory, if this service makes the store of a new cluster

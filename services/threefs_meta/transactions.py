@@ -132,6 +132,7 @@ async def expire_replays(engine: Engine, cursor: bytes, before_tick: int) -> byt
             following = keys.after_client(key)
             break
         tx.clear(key)
+    assert not following or following > cursor, "each page begins behind the one before"
     try:
         await tx.commit()
     except (Conflict, TooOld, MaybeCommitted):

@@ -18,18 +18,19 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import ConnectionIdle, PeerClosed, ThreefsError
 from threefs.ids import NodeId
 from threefs.kv.table import Table
-from threefs.routing import NodeKind
+from threefs.routing import NodeKind, Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import PRESENCE
 from threefs.rpc.server import Server
+from threefs.rpc.server_metrics import server_metrics
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import RecordTable
-from threefs_storage.metrics import metrics
+from threefs_storage.metrics import background_metrics, target_metrics
 from threefs_storage.scheduling.background_pace import PaceLimits
 from threefs_storage.scheduling.background_scheduler import foreground_of
 from threefs_storage.service import Storage
@@ -116,7 +117,11 @@ class StorageNode:
         self._metrics = MetricsPort(net, self._collect_metrics)
 
     async def _collect_metrics(self) -> Iterable[Metric]:
-        return metrics(self._server, self.storage.scheduler.counters)
+        return [
+            *server_metrics(self._server),
+            *background_metrics(self.storage.scheduler.counters),
+            *target_metrics(list(self.targets)),
+        ]
 
     async def start(self) -> None:
         """Listen, open the stores, and only then register: the locks of the stores prove that no earlier process serves
@@ -126,8 +131,8 @@ class StorageNode:
         await self.targets.open(self._cluster.routing)
         await self._registration.start(self.address)
         # Only now: a new store keeps nothing until its node is registered.
-        self._cluster.keep = self.targets.keep_chains
-        await self.targets.keep_chains(self._cluster.routing)
+        self._cluster.keep = self._adopt
+        await self._adopt(self._cluster.routing)
         self._server.join(self._registration.cluster_id)
         self.storage.start(self._server)
         self._registration.report()
@@ -135,6 +140,11 @@ class StorageNode:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         self._background.start("presence", self._stay_present())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
+
+    async def _adopt(self, routing: Routing) -> None:
+        """Before the targets act in this routing."""
+        await self.targets.open_added(routing)
+        await self.targets.keep_chains(routing)
 
     async def stop(self) -> None:
         """Give the leases up, then tell the manager so, then stop."""

@@ -1,8 +1,8 @@
 """Calls to targets of other storage processes, by the number of the target."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Unavailable
@@ -11,6 +11,8 @@ from threefs.routing import Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import Method, Rep, Req
 from threefs_storage.peer_reachability import PeerReachability
+
+T = TypeVar("T")
 
 
 class PeerTargets:
@@ -40,6 +42,10 @@ class PeerTargets:
             raise Unavailable(f"the storage process of {self.shown(target)} has not registered yet")
         call = self._connections.call(node.address, method, request, **options)
         return await self.reachability.observe(node.node_id, call)
+
+    async def observe(self, target: TargetId, call: Awaitable[T]) -> T:
+        """The result of a call that was begun, of which it is noted whether the process of that target was reached."""
+        return await self.reachability.observe(self._routing().node_of(target).node_id, call)
 
     def begin_optional(
         self, target: TargetId, method: Method[Req, Rep], request: Req, **options: Any

@@ -7,6 +7,7 @@ from functools import partial
 
 import structlog
 
+from threefs.background import BackgroundTasks
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
@@ -15,6 +16,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import (
     Corrupt,
     DiskFailed,
+    InProgress,
     Internal,
     InvalidArgument,
     LimitExceeded,
@@ -77,6 +79,8 @@ _MAX_WRITES = 1024
 _MAX_IN_FLIGHT = 32_768  # writes of batches, of all clients
 _MAX_LISTED = 4096
 _REFRESH_S = 0.5
+_IN_PROGRESS = pb.ChunkWriteResult(code=InProgress.code, message="the write goes on")
+_REMOVAL_PAUSE_S = 0.1
 _LOG = structlog.get_logger()
 
 
@@ -125,6 +129,9 @@ class Storage:
         self._room = PeerRoomQuery(others, clock=clock)
         self._report = report
         self._in_flight = 0
+        self._started: set[int] = set()  # targets that have their tasks
+        self._removing: set[int] = set()
+        self._background = BackgroundTasks()
 
     def start(self, server: Server) -> None:
         """Serve, and finish the versions that a crash has left pending."""
@@ -142,10 +149,6 @@ class Storage:
         server.serve(SCAN_CHUNKS, self._scan_chunks)
         self._cluster.on_change(self._apply_routing)
         self._apply_routing(self._cluster.routing)
-        for target in self._targets:
-            target.report = self._report
-            self._restart_chain_tasks(target)
-            self._repair.start(target)
         self._scrubber.start(self._targets)
         self._tombstone_collector.start(self._targets)
         self._pending_recovery.start(self._targets)
@@ -154,6 +157,7 @@ class Storage:
         self.reachability.start()
 
     async def stop(self) -> None:
+        await self._background.stop()
         await self.reachability.stop()
         await self._target_recovery.stop()
         await self._room.stop()
@@ -167,10 +171,34 @@ class Storage:
     def _apply_routing(self, routing: Routing) -> None:
         self._reads.routing_version = routing.version
         changed = self._targets.apply_routing(routing)
-        for target in changed:
-            self._restart_chain_tasks(target)
-        if changed:
+        added = [target for target in self._targets if target.target_id not in self._started]
+        for target in added:
+            self._started.add(target.target_id)
+            target.report = self._report
+            self._repair.start(target)
+        for target in (*added, *changed):
+            if target.target_id not in self._removing:
+                self._restart_chain_tasks(target)
+        for target in [target for target in self._targets if target.state is None]:
+            self._remove(target)
+        if added or changed:
             self._report()  # only a target that knows the newest version of its chain gets a lease
+
+    def _remove(self, target: Target) -> None:
+        """A move has taken this target out of its chain for good."""
+        if target.target_id not in self._removing:
+            self._removing.add(target.target_id)
+            self._background.attempt(f"removal of target {target.target_id}", self._delete(target))
+
+    async def _delete(self, target: Target) -> None:
+        await self._repair.end(target)
+        await self._pending_recovery.end(target)
+        while len(target.locks):  # calls that are under way find out that they have no lease
+            await self._clock.sleep(_REMOVAL_PAUSE_S)
+        await self._targets.delete(target)
+        self._started.discard(target.target_id)
+        self._removing.discard(target.target_id)
+        self._report()
 
     def _restart_chain_tasks(self, target: Target) -> None:
         self._pending_recovery.restart(target)
@@ -185,17 +213,18 @@ class Storage:
         parts = _split_payload(writes, call.payload)
         if call.traffic is TrafficClass.BACKGROUND:
             async with self.scheduler.turn(Work.FOR_PEERS, len(call.payload), call.remaining_s() / 2):
-                results = await self._write_all(call, parts)
-        elif len(writes) == 1:
-            results = [await self._write_one(call, writes[0], parts[0])]
+                await self._write_all(call, parts)
+        elif len(writes) == 1 and not call.request.answer_after_ms:
+            self._answer_writes(call, [await self._write_one(call, writes[0], parts[0])])
         else:
-            results = await self._write_all(call, parts)
+            await self._write_all(call, parts)
+
+    def _answer_writes(self, call: Call[pb.WriteRequest, pb.WriteReply], results: list[pb.ChunkWriteResult]) -> None:
         call.reply(pb.WriteReply(results=results, routing_version=self._cluster.routing.version))
 
-    async def _write_all(
-        self, call: Call[pb.WriteRequest, pb.WriteReply], parts: list[memoryview]
-    ) -> list[pb.ChunkWriteResult]:
-        """All writes end before the payload's buffer is given back, also when the call is cancelled (I14)."""
+    async def _write_all(self, call: Call[pb.WriteRequest, pb.WriteReply], parts: list[memoryview]) -> None:
+        """Do the writes, and answer when all have ended, or earlier without those that are slow. All of them end before
+        the payload's buffer is given back, also when the call is cancelled or answered (I14)."""
         count = len(parts)
         if self._in_flight + count > _MAX_IN_FLIGHT:
             raise Overloaded(
@@ -208,9 +237,14 @@ class Storage:
                     group.create_task(self._write_one(call, write, part))
                     for write, part in zip(call.request.writes, parts, strict=True)
                 ]
+                if rows and call.request.answer_after_ms:
+                    _, slow = await asyncio.wait(rows, timeout=call.request.answer_after_ms / 1000)
+                    if slow:
+                        self._answer_writes(call, [_IN_PROGRESS if row in slow else row.result() for row in rows])
         finally:
             self._in_flight -= count
-        return [row.result() for row in rows]
+        if not call.answered:
+            self._answer_writes(call, [row.result() for row in rows])
 
     async def _write_one(
         self, call: Call[pb.WriteRequest, pb.WriteReply], write: pb.ChunkWrite, payload: Buffer
@@ -320,6 +354,7 @@ class Storage:
                 index=[number for number, _ in listed],
                 length=[committed.length for _, committed in listed],
                 version=[committed.version for _, committed in listed],
+                checksum=[committed.checksum for _, committed in listed],
                 more=len(found) > limit,
             )
         )

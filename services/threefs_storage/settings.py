@@ -16,7 +16,7 @@ class Settings:
     port: int = 0  # 0 picks a free one
     metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
     domain: str = ""
-    key_file: str = ""  # of the cluster's key (threefs.keys); needed where host can be reached from other machines
+    key_file: str = ""  # of the cluster (threefs.cluster_key); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself
     log_level: str = "info"  # debug, info, warning or error
     full_ratio: float = 0.98  # of the disk: beyond it clients' writes are refused

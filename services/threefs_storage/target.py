@@ -55,6 +55,8 @@ class Target:
         self.scrubbed_chunks = 0
         self.scrubbed_bytes = 0
         self.scrub_passes = 0
+        self.scrub_interval_s = 0.0  # of the scrubber that reads this target; 0: none has begun
+        self._scrubbed_at = clock.monotonic()  # the end of its last pass here; before the first, the opening
         #: Set while no pending version of an older chain version is left.
         self.pending_recovered = asyncio.Event()
         #: The end of the lease by the monotonic clock (I5). Every acknowledged heartbeat moves it.
@@ -82,6 +84,15 @@ class Target:
         self._chain_waits: dict[asyncio.Timeout, None] = {}
         self.apply_chain(chain)
 
+    @property
+    def unscrubbed_s(self) -> float:
+        """Since the last pass of the scrubber over all chunks, or since the target was opened."""
+        return self._clock.monotonic() - self._scrubbed_at
+
+    def note_scrub_pass(self) -> None:
+        self.scrub_passes += 1
+        self._scrubbed_at = self._clock.monotonic()
+
     def attach_engine(self, engine: ChunkEngine) -> None:
         """Use this engine from now on."""
         self.engine = engine
@@ -107,6 +118,8 @@ class Target:
         self.serving_count = len(chain.serving)
         self.is_tail = chain.tail == self.target_id
         self.is_last = chain.last == self.target_id
+        if self.gives_way:
+            self.leased_until = -math.inf
         successor = chain.successor(self.target_id)
         self.has_serving_successor = successor is not None and successor.state is PublicState.SERVING
         self.current_pending.clear()
@@ -130,7 +143,9 @@ class Target:
         assert self.state is self.chain.state(self.target_id), "the state of a target is that of the chain it knows"
         assert not self.is_tail or self.state is PublicState.SERVING, "the tail serves"
         assert not self.is_last or self.state in writable, "writes reach only serving and syncing targets"
-        assert not self.leaving or self.leased_until == -math.inf, "a target that leaves holds no lease (R9)"
+        assert self.leased_until == -math.inf or not (self.leaving or self.gives_way), (
+            "a target that leaves holds no lease (R9)"
+        )
         assert self.synced_in_version <= self.chain.version, "only the present chain version can be complete"
         assert all(chunk in self.locks for chunk in self._change_epochs), "a change holds the lock of its chunk"
         assert max(self._change_epochs.values(), default=0) <= self.epoch, "epochs rise"
@@ -270,6 +285,12 @@ class Target:
         self.leaving = True
         self.leased_until = -math.inf
 
+    def leave_divergent(self, message: str) -> None:
+        """Leave the chain, and return by resync: the content here is not that of the chain (I13). The only serving
+        target stays."""
+        if self.serving and len(self.chain.serving) > 1 and not self.has_failed:
+            self.engine.fail(Corrupt(message))
+
     async def cancel_on_chain_change(self, work: Awaitable[T]) -> T:
         """The result of `work`, which is cancelled when the chain changes: the target that it calls may be gone.
 
@@ -288,9 +309,15 @@ class Target:
             self._chain_waits.pop(wait, None)
 
     @property
+    def gives_way(self) -> bool:
+        """Whether a move takes this target out of its chain, and the chain takes writes of clients without it. It holds
+        no lease then. It does again if another version of the chain needs it."""
+        return self.chain.leaving == self.target_id and len(self.chain.staying) >= self.min_replicas
+
+    @property
     def local_state(self) -> LocalState:
         """The state that heartbeats report."""
-        if self.leaving:
+        if self.leaving or self.gives_way:
             return LocalState.OFFLINE
         if self.state is PublicState.SYNCING and self.synced_in_version != self.chain.version:
             return LocalState.ONLINE

@@ -16,6 +16,7 @@ from threefs.errors import Corrupt, NotServing, ThreefsError
 from threefs.ids import NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, Routing
+from threefs.routing import Target as RoutedTarget
 from threefs.wire import manager_pb2
 from threefs_storage.chain import kept_version
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
@@ -55,16 +56,39 @@ class Targets:
     async def open(self, routing: Routing) -> None:
         """Open the targets of this node. Raises StrangeStore if the disk is another node's, Corrupt, Unavailable."""
         check_disk(self._directory, self._node_id, routing)
-        minimums = routing.minimums()
-        for target in routing.targets.values():
-            if target.node_id != self._node_id:
-                continue
-            chain = routing.chains[target.chain_id]
-            engine = await self._engine(target.target_id, chain)
-            chain = kept_version.newest(engine, chain)
-            opened = self.by_id[target.target_id] = Target(target.target_id, engine, chain, self._clock)
-            opened.min_replicas = minimums.get(chain.chain_id, 1)
-            opened.on_failure = partial(self._disk_failed, engine.space().disk)
+        for target in self._missing(routing):
+            await self._open_target(target, routing)
+
+    def _missing(self, routing: Routing) -> list[RoutedTarget]:
+        """The targets of this node that are not open."""
+        own = [target for target in routing.targets.values() if target.node_id == self._node_id]
+        return [target for target in own if target.target_id not in self.by_id]
+
+    async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
+        chain = routing.chains[target.chain_id]
+        engine = await self._engine(target.target_id, chain)
+        chain = kept_version.newest(engine, chain)
+        opened = Target(target.target_id, engine, chain, self._clock)
+        opened.min_replicas = routing.minimums().get(chain.chain_id, 1)
+        opened.on_failure = partial(self._disk_failed, engine.space().disk)
+        self.by_id[target.target_id] = opened
+
+    async def open_added(self, routing: Routing) -> None:
+        """Open the targets that moves have brought to this node. One that cannot be opened is tried again later."""
+        for target in self._missing(routing):
+            try:
+                await self._open_target(target, routing)
+            except ThreefsError as error:
+                _LOG.warning("a new target cannot be opened", target=target.target_id, error=str(error))
+
+    async def delete(self, target: Target) -> None:
+        """Close the store of a target that was taken out of its chain for good, and delete what it keeps. Until that is
+        done the target is reported."""
+        with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
+            await target.engine.close()
+        await self._disk.remove_directory(self._directory / f"target-{target.target_id}")
+        del self.by_id[target.target_id]
+        _LOG.info("a target that has moved away is deleted", target=target.target_id)
 
     async def reopen(self, target: Target) -> None:
         """Open the store of a target that has left its chain again. Raises NoSpace, Unavailable, Corrupt."""
@@ -116,6 +140,10 @@ class Targets:
             if chain.version > target.chain.version:
                 target.apply_chain(chain)
                 changed.append(target)
+            elif target.gives_way:
+                target.leased_until = -math.inf  # the minimum of replicas was lowered
+            if target.gives_way:
+                self._grant_epoch += 1  # a heartbeat from before must not grant it a lease now
         return changed
 
     def get(self, target_id: int) -> Target:
@@ -138,7 +166,7 @@ class Targets:
                 return
             for target_id in targets:
                 target = self.by_id.get(target_id)
-                if target is not None and not target.leaving:
+                if target is not None and not target.leaving and not target.gives_way:
                     target.leased_until = max(target.leased_until, until)
 
         return grant
@@ -167,7 +195,7 @@ class Targets:
         for target in self:
             if target.has_failed:
                 target.leave()
-        return [_report(target) for target in self]
+        return [report_of(target) for target in self]
 
     async def close(self) -> None:
         """Close all stores, also when one of them fails to close."""
@@ -178,7 +206,8 @@ class Targets:
                 _LOG.warning("a store cannot be closed", target=target.target_id, error=error.message)
 
 
-def _report(target: Target) -> manager_pb2.TargetReport:
+def report_of(target: Target) -> manager_pb2.TargetReport:
+    """The state of a target, as heartbeats and metrics show it."""
     space = target.engine.space()
     synced, to_sync = target.resync_counts
     failure = target.engine.failure or target.engine.read_only
@@ -202,6 +231,8 @@ def _report(target: Target) -> manager_pb2.TargetReport:
         unrepaired_chunks=len(target.damaged),
         scrubbed_bytes=target.scrubbed_bytes,
         scrub_passes=target.scrub_passes,
+        unscrubbed_ms=round(target.unscrubbed_s * 1000),
+        scrub_interval_ms=round(target.scrub_interval_s * 1000),
         sync_progress=target.sync_progress,
         lost_chunks=len(target.engine.lost_chunks),
         read_only=target.full or target.engine.read_only is not None,

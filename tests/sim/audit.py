@@ -35,6 +35,18 @@ def replicas(world: World) -> list[str]:
     return found
 
 
+def members(world: World) -> list[str]:
+    """Moves have left no chain with a target too many, or too few."""
+    routing = world.routing()
+    assert routing is not None, "somebody is primary"
+    return [
+        f"chain {chain.chain_id} has {len(chain.members)} members"
+        for table_id, table in routing.tables.items()
+        for chain in map(routing.chains.__getitem__, table)
+        if len(chain.members) != routing.replicas[table_id] or chain.leaving is not None
+    ]
+
+
 def damage(world: World) -> list[str]:
     """Nothing is damaged any more, and no checksum fails."""
     found = []

@@ -84,6 +84,12 @@ class SimDisk:
         await self.wait()
         self._directories.update((path, *path.parents))
 
+    async def remove_directory(self, path: Path) -> None:
+        await self.wait()
+        self.files = {file: content for file, content in self.files.items() if path not in file.parents}
+        self.tables = {table: rows for table, rows in self.tables.items() if path not in table.parents}
+        self._directories = {d for d in self._directories if path != d and path not in d.parents}
+
     async def list_directory(self, path: Path) -> list[str]:
         await self.wait()
         return sorted(entry.name for entry in (*self.files, *self._directories) if entry.parent == path != entry)

@@ -6,8 +6,7 @@ AT stop HOST FOR            SIGTERM, and a start after FOR seconds
 AT pause HOST FOR           SIGSTOP, SIGCONT
 AT part HOST HOST FOR       nothing gets from the first to the second
 AT split HOST HOST FOR      nothing gets either way
-AT link HOST HOST FOR       nothing gets either way between two storage processes, and for longer than after `split`
-AT half HOST HOST FOR       the same, from the first to the second only
+AT link HOST HOST FOR       as `split`, but between storage processes, and longer; `half`: only one way
 AT isolate HOST FOR         nothing gets from or to the host
 AT rift HOST HOST FOR       the network falls into two: the primary manager with these, all others with its store
 AT lone HOST HOST FOR       nothing gets between the two and the managers, everything else reaches them; of the time the
@@ -20,8 +19,7 @@ AT hup HOST HOST            connections end as if the other side had ended them
 AT lose HOST HOST FOR       messages from the first to the second often break their connection, and are lost
 AT slow HOST FOR            everything from and to the host takes long
 AT drag HOST FOR            its disk is slow
-AT hang HOST FOR            what is asked of its disk is done only afterwards
-AT stall HOST FOR           what is to be read from its disk comes only afterwards
+AT hang HOST FOR            what is asked of its disk is done only afterwards; `stall`: what is to be read
 AT store HOST FOR           the host cannot reach the store of the managers
 AT stray HOST FOR           its oldest registration is heard again
 AT older HOST FOR           killed, and started again with its disk as it was 3 T before
@@ -29,10 +27,10 @@ AT wipe HOST FOR            killed, and started again with an empty disk
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
 AT tight HOST FOR           its disk has a hundredth left: less than clients' writes may take
-AT rots HOST                bits of one chunk flip in its copies, at the host and at others, until one good one is left
+AT rots HOST                bits of one chunk flip in all its copies but one
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
-and those of `store_faults`, `dozes`, `intruders` and `visitors`
+and those of `store_faults`, `dozes`, `intruders`, `visitors`, `moving_members`
 """
 
 import asyncio
@@ -42,11 +40,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import intruders, store_faults, visitors
+from tests.sim import intruders, moving_members, store_faults, visitors
+from tests.sim.administrator import hear_again
 from tests.sim.disk import DISK_BYTES, Image
 from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes
+from tests.sim.moving_members import MovingMembers
 from tests.sim.store_faults import StoreFaults
+from tests.sim.tight_disks import TightDisks
 from tests.sim.visitors import Visitors
 from tests.sim.world import LEASE_S, World
 
@@ -168,6 +169,8 @@ class Faults:
         self._dozes = Dozes(world)
         self.intruders = Intruders(world)
         self.visitors = Visitors(world)
+        self._tight_disks = TightDisks(world)
+        self.members = MovingMembers(world)
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -222,6 +225,8 @@ class Faults:
             return self._lone(*step.hosts, first_s=step.lasts * 2 / 3)
         if step.what in intruders.KINDS:
             return self.intruders.begin(step.what, *step.hosts)
+        if step.what in moving_members.KINDS:
+            return self.members.begin(step.what, *step.hosts)
         if step.what == visitors.KIND:
             return self.visitors.begin(*step.hosts)
         if step.what == "doze":
@@ -422,7 +427,7 @@ class Faults:
         registered = self._world.registered.get(host)
         if not registered:
             return None
-        self._world.hear_again(registered[0])
+        hear_again(self._world, registered[0])
         return lambda: None
 
     def _eio(self, host: str) -> Callable[[], Any] | None:
@@ -447,9 +452,7 @@ class Faults:
         return lambda: setattr(disk, "capacity_bytes", DISK_BYTES)
 
     def _tight(self, host: str) -> Callable[[], Any]:
-        disk = self._world.disks[host]
-        disk.capacity_bytes = (disk.capacity_bytes - disk.free_bytes()) * 100 // 99
-        return lambda: setattr(disk, "capacity_bytes", DISK_BYTES)
+        return self._tight_disks.begin(host)
 
     def _rot(self, host: str) -> Callable[[], Any] | None:
         if not self._runs(host) or not self._world.healthy() or self._undo:

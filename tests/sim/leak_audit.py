@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 from threefs_client.context import ClientContext
 from threefs_client.data.grants import Grants
@@ -72,17 +73,18 @@ def _grants(grants: Grants) -> Iterator[str]:
 def _dead(node: StorageNode) -> Iterator[str]:
     """Background work that should go on for as long as the process lives. The scrubbers have been stopped."""
     storage = node.storage
-    owners = (
+    owners: list[Any] = [
         node,
         node._registration,
         node._cluster,
         storage._target_recovery,
-        storage._repair,
         storage._pending_recovery,
         storage._tombstone_collector,
         storage._fold_scheduler,
         storage.reachability,
-    )
+    ]
+    if node.targets.by_id:  # moves may have taken all of them
+        owners.append(storage._repair)
     running = {
         f"pending recovery of target {target}": task for target, task in storage._pending_recovery._tasks.items()
     }

@@ -14,7 +14,7 @@ from threefs_client.async_file import AsyncFile
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.loop import Process
 from tests.sim.world import LEASE_S, World
-from threefs.errors import Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
+from threefs.errors import CorruptChunk, Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
 from threefs.leases import RENEWALS_PER_LEASE, client_lease_s
 
 _PATH = "/counter"
@@ -87,17 +87,28 @@ class Lockers:
                 if process.slept_s - slept_s < _LAPSE_S:
                     raise
                 self.lost += 1
+            except CorruptChunk:
+                if not self._world.rotted:  # else the good copy may be at a member that is away
+                    raise
             await asyncio.sleep(dice.uniform(0, 2 * self._pause_s))
-        if self.lost:
-            await self._look_again(fs, host)
+        while self.lost:
+            try:
+                await self._look_again(fs, host)
+                break
+            except CorruptChunk:
+                if not self._world.rotted:
+                    raise
+                await asyncio.sleep(self._pause_s)
 
     async def _look_again(self, fs: AsyncFileSystem, host: str) -> None:
         """Whether anything has come late that was sent under a lock that is lost."""
         async with await fs.open(_PATH, "r+b") as file:
             await file.lock(wait_s=_LEASE_S)
             self._take(host)
-            self._saw(host, int(await file.read()))
-            self._holder = None
+            try:
+                self._saw(host, int(await file.read()))
+            finally:
+                self._holder = None
             await file.unlock()
 
     async def _one_more(self, file: AsyncFile, host: str) -> None:

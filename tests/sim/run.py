@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from threefs_storage.chain.pending_recovery import EARLY_S
 
 from tests.harness.history import History
 from tests.harness.linearizability import Undecided, violations
@@ -24,10 +25,12 @@ from tests.sim import (
     leak_audit,
     local_store,
     lock_holders_asleep,
+    moving_members,
     run_shape,
     store_faults,
     visitors,
 )
+from tests.sim.administrator import moves_left
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
 from tests.sim.lockers import Lockers
@@ -44,6 +47,7 @@ os.environ[POISON_VARIABLE] = "1"  # I14: whoever uses a buffer that was given b
 #: A target that is out for a failed link stays out until its hold-off has ended, and returns then.
 LIVENESS_S = 4 * LEASE_S
 _MOST_STEPS = 3_000_000
+_MOVES_S = 40 * LEASE_S  # one after the other, to each disk
 #: Of the checker, for a chunk. A crowd of writers may leave a history that would take it hours.
 _CHECKER_STEPS = 100_000
 _MEMORY = Path("/dev/shm")
@@ -141,10 +145,11 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     outcome.violations += faults.stores.violations + faults.intruders.violations
     outcome.refused = faults.intruders.refused
     outcome.reached = dict(world.reached, connections=faults.visitors.refused)
-    await _get_well(world, workload, files, lockers, outcome)
+    await _get_well(world, faults, workload, files, lockers, outcome)
     if not outcome.violations:
         outcome.violations += audit.replicas(world)
         outcome.violations += audit.damage(world)
+        outcome.violations += audit.members(world)
         await world.processes["c1"].start(workload.read_all("c1"))
         outcome.violations += await leak_audit.kept(world, workload.links)
     outcome.operations += len(workload.history)
@@ -178,6 +183,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.cuts:
         for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):
             steps.append(Step(at, "power", (host,), lasts))
+    if world.spare_hosts:
+        for at, what, moved, lasts in moving_members.draw(SeededRandom(world.seed, "moves"), world, load.faults_s):
+            steps.append(Step(at, what, moved, lasts))
     for at, what, hosts, lasts in failed_links.draw(
         SeededRandom(world.seed, "links"), world.storage_hosts, load.faults_s
     ):
@@ -188,8 +196,26 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     return steps
 
 
-async def _get_well(world: World, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome) -> None:
+async def _moved(world: World) -> bool:
+    """Whether all members get to where they are to be: a move waits for a target that is brought up to date."""
+    until = world.loop.time() + _MOVES_S
+    while moves_left(world):
+        if world.loop.time() > until:
+            return False
+        await asyncio.sleep(0.1)
+    return True
+
+
+async def _get_well(
+    world: World, faults: Faults, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome
+) -> None:
     begin = world.loop.time()
+    if world.spare_hosts:
+        await faults.members.settle()
+        if not await _moved(world):
+            outcome.violations.append(f"I13: members still move {_MOVES_S:.0f} s after the last fault: {_state(world)}")
+            return
+        begin = world.loop.time()
     try:
         async with asyncio.timeout(LIVENESS_S + world.hold_off_left_s()):
             while not world.healthy():
@@ -207,6 +233,16 @@ async def _get_well(world: World, workload: Workload, files: Files, lockers: Loc
         world.kill(host)  # else it removes chunks of deleted files while replicas are compared
     await _scrub(world)
     await asyncio.sleep(1.0 + 2 * SCRUB_S)  # what was abandoned is finished, what is rotten is found and repaired
+    await _early_versions_go(world)
+
+
+async def _early_versions_go(world: World) -> None:
+    """Wait for the drop of early versions whose write the head has refused (P10). The audit finds those that stay."""
+    until = world.loop.time() + 2 * EARLY_S + 1.0
+    while any([*target.early] for node in world.storages.values() for target in node.targets):
+        if world.loop.time() > until:
+            return
+        await asyncio.sleep(0.1)
 
 
 async def _scrub(world: World) -> None:

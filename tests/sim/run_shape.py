@@ -36,6 +36,7 @@ MORE = ("stores", "dozes", "local", "keys")
 _DOZES_S = 34.0
 _MORE_OF = 0.3
 _SCARCE = 0.12  # of all runs reach bounds of processes
+_MOVING = 0.2  # of all runs have members of chains that move
 _OLD = 0.5  # of all runs have chains that are older than a run takes
 _MAX_AGE_MIN = 300
 
@@ -45,6 +46,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     size, load = _size(dice, theme), _load(dice, theme)
     size = replace(_deferring(SeededRandom(seed, "deferred"), size), age_min=_age_min(SeededRandom(seed, "age")))
     size, load = _scarce(SeededRandom(seed, "scarce"), size, load)
+    size = _moving(SeededRandom(seed, "moving"), size)
     more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):
         return with_more(MORE[more.below(len(MORE))], size, load)
@@ -106,6 +108,11 @@ def _deferring(dice: SeededRandom, size: Size) -> Size:
         deferred_changes=(1, 3, 8, 128)[dice.below(4)],
         fold_s=dice.uniform(0.1, 3.0),
     )
+
+
+def _moving(dice: SeededRandom, size: Size) -> Size:
+    """Runs in which members of chains move, drawn apart."""
+    return replace(size, spares=1 + dice.below(2)) if dice.chance(_MOVING) else size
 
 
 def _scarce(dice: SeededRandom, size: Size, load: Load) -> tuple[Size, Load]:

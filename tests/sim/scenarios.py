@@ -7,6 +7,8 @@
     write CLIENT TEXT [OFFSET]                         begun at once; the writes of a scenario go on beside each other
     batch CLIENT NAME NUMBER@OFFSET=TEXT ...           a request of several rows, called NAME
     remove CLIENT NAME [VERSION]                       begun at once, called NAME; only if it still is that version
+    under CLIENT FENCE                                 its changes name that fence from now on
+    fence CLIENT FENCE                                 begun at once, called "fence": the file's fence is raised to that
     waits CLIENT                                       one answer to it waits for its grant
     ask CLIENT TEXT                                    a read, begun at once and called "ask TEXT"
     cancel NAME                                        its caller gives up what was begun under that name
@@ -34,6 +36,8 @@
                                                        calls of files that it opens
     budget CLIENT BYTES                                how many bytes of changes it may have on their way
     flip HOST                                          a bit of its copy of the chunk turns over on the disk
+    forge HOST TEXT VERSION                            its copy of the chunk becomes that one, with good checksums
+    lose HOST                                          it has no record of the chunk any more
     cold HOST SHARE                                    the share of its reads whose bytes are not in memory
     jam HOST FOR                                       what is to be written to its disk is written only afterwards;
                                                        its table of records works
@@ -61,6 +65,7 @@ from pathlib import Path
 from typing import Any
 
 from threefs_client.data.reads import ReadFile
+from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.target import Target
 
 from tests.sim import audit
@@ -71,11 +76,12 @@ from tests.sim.scenario_files import FileLines
 from tests.sim.workload import CHUNK_BYTES, FIRST_INODE
 from tests.sim.world import LEASE_S, Size, World
 from threefs.byte_budget import ByteBudget
+from threefs.checksums import crc32c
 from threefs.cluster.chunk_client import Applied, ChunkUpdate
 from threefs.env.buffers import POISON_VARIABLE
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, InodeId, TableId
-from threefs.layout import FileLayout
+from threefs.layout import FENCE_CHUNK, MAX_CHUNK_BYTES, FileLayout
 from threefs.rpc.methods import LAST_CHUNK, READ
 from threefs.wire import storage_pb2 as pb
 
@@ -148,6 +154,7 @@ class _Stage(FileLines):
         self._waited: list[asyncio.Future[None]] = []
         self._chunk = ChunkId(_INODE, 0)
         self._timeouts: dict[str, float] = {}
+        self._fences: dict[str, int] = {}  # by client
         world.listeners.append(self._hear)
 
     def _hear(self, host: str, event: str, chunk: Any, facts: dict[str, Any]) -> None:
@@ -216,7 +223,18 @@ class _Stage(FileLines):
     def _row(self, client: str, number: int, kind: pb.WriteKind, text: str = "", offset: int = 0) -> ChunkUpdate:
         chain = self._links[client].chunks.chain_of(_LAYOUT, number)
         payload = _content(text)
-        return ChunkUpdate(chain, ChunkId(_INODE, number), kind, CHUNK_BYTES, offset, len(payload), payload)
+        fence = self._fences.get(client, 0)
+        return ChunkUpdate(
+            chain, ChunkId(_INODE, number), kind, CHUNK_BYTES, offset, len(payload), payload, fence=fence
+        )
+
+    async def _under(self, client: str, fence: str) -> None:
+        self._fences[client] = int(fence)
+
+    async def _fence(self, client: str, fence: str) -> None:
+        chain = self._links[client].chunks.chain_of(_LAYOUT, 0)
+        chunk = ChunkId(_INODE, FENCE_CHUNK)
+        await self._change(client, "fence", [ChunkUpdate(chain, chunk, pb.EXTEND, MAX_CHUNK_BYTES, length=int(fence))])
 
     async def _change(self, client: str, name: str, rows: list[ChunkUpdate]) -> None:
         async def change() -> None:
@@ -405,6 +423,27 @@ class _Stage(FileLines):
         disk = self._world.disks[host]
         (copy,) = [copy for copy in disk.copies() if copy[1] == self._chunk]
         self._world.tell(f"-- {disk.flip(self._world.dice, *copy)} flips")
+
+    async def _forge(self, host: str, text: str, version: str) -> None:
+        target = self._target(host)
+        chain_version, content = target.chain.version - 1, _content(text)
+        update = Update(
+            Kind.REPLACE,
+            int(version),
+            chain_version,
+            length=len(content),
+            checksum=crc32c(content),
+            chunk_bytes=CHUNK_BYTES,
+        )
+
+        async def forge() -> None:
+            await target.engine.stage(self._chunk, update, payload=content)
+            target.engine.commit(self._chunk, int(version), chain_version)
+
+        await self._world.processes[host].start(forge())
+
+    async def _lose(self, host: str) -> None:
+        self._target(host).engine.forget(self._chunk)
 
     async def _cold(self, host: str, share: str) -> None:
         self._world.disks[host].cold = float(share)

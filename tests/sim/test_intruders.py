@@ -35,7 +35,7 @@ def played(seed: int = 1, key: str = "the key") -> Outcome:
     return run(seed, size=Size(key=key), load=load, scenario=parse(_STEPS + "8.0 cut s1 c1"))
 
 
-def test_nobody_is_let_in_without_the_key_or_trusted() -> None:
+def test_no_peer_is_let_in_without_the_key_or_trusted() -> None:
     outcome = played()
     assert not outcome.violations, outcome.violations
     assert outcome.faults == {"intruder": 3, "impostor": 4, "cut": 1}
@@ -46,7 +46,7 @@ def test_where_there_is_no_key_there_is_nothing_to_break() -> None:
     assert played(key="").faults == {"cut": 1}
 
 
-def test_proofs_that_nobody_looks_at_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_proofs_that_are_never_checked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handshake, "_is_proven", lambda *anything: True)
     violations = played().violations
     assert any("has answered" in one and "with_another_key" in one for one in violations)

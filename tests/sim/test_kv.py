@@ -57,7 +57,7 @@ def test_calls_take_time() -> None:
 
 
 @pytest.mark.parametrize("what", ["host", "store"])
-def test_who_cannot_reach_it_learns_so_and_has_changed_nothing(what: str) -> None:
+def test_an_unreachable_store_is_reported_and_nothing_has_changed(what: str) -> None:
     async def body(kv: SimKv, loop: SimLoop) -> None:
         here, there = Process(loop, "1", "here"), Process(loop, "2", "there")
         await put(kv, b"old")

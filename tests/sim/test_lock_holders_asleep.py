@@ -54,6 +54,6 @@ def _some_seed_complains() -> bool:
     return any("I18" in violation for seed in range(1, 9) for violation in played(seed).violations)
 
 
-def test_who_does_not_run_does_not_fall_asleep() -> None:
+def test_a_host_that_does_not_run_does_not_fall_asleep() -> None:
     outcome = run(3, size=Size(), load=Load(), scenario=parse("1.0 doze f2 1.0"))
     assert not outcome.violations and outcome.faults == {}

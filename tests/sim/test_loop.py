@@ -179,7 +179,7 @@ def test_threads_are_refused() -> None:
     SimLoop().run(main())
 
 
-def test_exceptions_that_nobody_catches_are_noted() -> None:
+def test_uncaught_exceptions_are_noted() -> None:
     loop = SimLoop()
 
     async def main() -> None:
@@ -286,7 +286,7 @@ def test_sleep_is_counted_while_it_lasts() -> None:
     loop.discard()
 
 
-def test_time_gets_on_by_however_little_somebody_waits() -> None:
+def test_time_passes_by_however_short_a_sleep_is() -> None:
     """The rest of a wait may be so short that the sum with the time is the time."""
     loop = SimLoop()
     woken: list[float] = []

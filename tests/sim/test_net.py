@@ -141,7 +141,7 @@ async def test_what_was_held_back_comes_slowly_at_first(hosts: Hosts) -> None:
 
 
 @simulated
-async def test_who_cannot_get_through_for_long_gives_up_and_the_bytes_are_lost(hosts: Hosts) -> None:
+async def test_a_writer_without_an_answer_for_long_gives_up_and_the_bytes_are_lost(hosts: Hosts) -> None:
     one, other, _ = await hosts.connected()
     hosts.fabric.block("a", "b")
     one.send([b"lost"])
@@ -349,7 +349,7 @@ async def test_what_was_sent_into_a_power_cut_is_answered_with_a_reset_when_the_
 
 
 @simulated
-async def test_who_sends_into_a_power_cut_gives_up_in_the_end(hosts: Hosts) -> None:
+async def test_a_sender_into_a_power_cut_gives_up_in_the_end(hosts: Hosts) -> None:
     one, _, _ = await hosts.connected()
     hosts.b.kill()
     hosts.fabric.power_off("b")

@@ -49,6 +49,7 @@ _MOST_TRIES = 60  # to get in, while somebody pretends to be a manager
 class Size:
     managers: int = 2
     storage: int = 4
+    spares: int = 0  # more storage processes, which are in no plan at first
     replicas: int = 3
     targets_per_disk: int = 3
     metas: int = 1
@@ -136,7 +137,8 @@ class World:
         self.locker_hosts = [f"f{n}" for n in range(2, size.lockers + 2)]
         self.registered: dict[str, list[pb.RegisterRequest]] = {}  # what the processes of a host have asked for
         self.manager_addresses = [f"{host}:{PORT}" for host in self.manager_hosts]
-        for host in self.storage_hosts:
+        self.spare_hosts = [f"s{n}" for n in range(size.storage + 1, size.storage + size.spares + 1)]
+        for host in [*self.storage_hosts, *self.spare_hosts]:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
             self.disks[host].delay_s = size.disk_delay_s
             self.disks[host].cold = size.cold
@@ -232,7 +234,7 @@ class World:
     def _net(self, process: Process) -> Net:
         return SimNet(self.fabric, process)
 
-    def _callers(self, peers: ConnectionPool) -> Caller:
+    def callers(self, peers: ConnectionPool) -> Caller:
         return ManagerClient([FramedManagerClient(peers, address) for address in self.manager_addresses])
 
     def _line(self, process: Process, clock: SimClock) -> Callable[[ConnectionPool], Caller]:
@@ -240,7 +242,7 @@ class World:
 
         def callers(peers: ConnectionPool) -> Caller:
             line = ConnectionPool(self._net(process), peers.identity, clock=clock) if self.size.own_lines else peers
-            return Heard(self._callers(line), self.registered.setdefault(process.host, []))
+            return Heard(self.callers(line), self.registered.setdefault(process.host, []))
 
         return callers
 
@@ -400,7 +402,7 @@ class World:
             peers = ConnectionPool(
                 self._net(process), Identity("", "0" * 32, self.size.key, "admin"), clock=SimClock(self.loop)
             )
-            managers = self._callers(peers)
+            managers = self.callers(peers)
             while True:
                 try:
                     await managers.call(INIT, plan, timeout_s=5.0)
@@ -410,21 +412,6 @@ class World:
                 await asyncio.sleep(0.1)
 
         await process.start(init())
-
-    def hear_again(self, registration: pb.RegisterRequest) -> None:
-        """A registration that was sent long ago reaches the managers now."""
-        process = Process(self.loop, "stray", "admin")
-
-        async def call() -> None:
-            peers = ConnectionPool(
-                self._net(process), Identity("", "0" * 32, self.size.key, "stray"), clock=SimClock(self.loop)
-            )
-            try:
-                await self._callers(peers).call(REGISTER, registration, timeout_s=5.0)
-            except ThreefsError as error:
-                self.tell(f"a late registration of node {registration.node_id} is refused: {error}")
-
-        process.start(call())
 
     async def client(self, host: str) -> ClientContext:
         """To be awaited in a process of that host."""
@@ -488,7 +475,10 @@ class World:
             return False
         for host in self.storage_hosts:
             node = self.storages.get(host)
-            if node is None or not self.processes[host].running or not node.targets.by_id:
+            if node is None or not self.processes[host].running:
+                return False
+            members = {t.target_id for t in routing.targets.values() if f"s{t.node_id}" == host}
+            if members != set(node.targets.by_id):
                 return False
             for target in node.targets:
                 chain = routing.chains[target.chain.chain_id]

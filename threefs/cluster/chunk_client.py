@@ -5,8 +5,7 @@ and again under that identity, until it is answered for good or the deadline has
 
 Changes of one chunk by one client are made one after the other. So a single channel is enough, a client never fills
 more than one of the few exactly-once entries of a chunk record, and an abandoned write that arrives late is refused.
-A change names the newest version of the chunk that was known when it was made; where results of later ones have been
-forgotten it is refused, and made anew.
+A change names the newest version known when it was made. It is refused and made anew where later results are forgotten.
 """
 
 import asyncio
@@ -21,7 +20,8 @@ from threefs.bounded_dict import BoundedDict
 from threefs.byte_budget import ByteBudget
 from threefs.checksums import crc32c
 from threefs.cluster import routing_watcher
-from threefs.cluster.routing_watcher import RoutingSource
+from threefs.cluster.routing_watcher import RoutingSource, await_table
+from threefs.cluster.write_coalescer import WriteCoalescer
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
@@ -39,6 +39,7 @@ from threefs.errors import (
 )
 from threefs.ids import ChainId, ChunkId, ClientId, InodeId
 from threefs.layout import FileLayout, end_of
+from threefs.paging import next_place
 from threefs.routing import Routing
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
@@ -92,6 +93,7 @@ class ListedChunk(NamedTuple):
     number: int
     length: int  # bytes
     version: int
+    checksum: int | None  # CRC32C of its bytes; None: the storage service is too old to tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +170,13 @@ class ChunkClient:
         self._budget = ByteBudget(self._limits.in_flight_bytes)
         self._backoff = Backoff(self._limits.first_pause_s, self._limits.longest_pause_s)
         self._wait_log = chunk_waits(LibraryLogger(__name__), "changed")
+        self._coalescer = WriteCoalescer(self._call, self._limits.request_bytes, self._limits.request_rows, clock=clock)
         self._seq = 0
         self._newest_versions = BoundedDict[ChunkId, int](_MAX_VERSIONS)  # the newest versions that were seen here
         self._locked: dict[ChunkId, asyncio.Future[None]] = {}  # chunks that are being changed
 
     def chain_of(self, layout: FileLayout, number: int) -> ChainId:
-        return layout.chain_of(self._table(layout), number)
+        return layout.chain_of(self._cluster.routing.tables.get(layout.table_id, ()), number)
 
     async def write(
         self, layout: FileLayout, inode: InodeId, number: int, offset: int, payload: Buffer, *, timeout_s: float
@@ -238,7 +241,7 @@ class ChunkClient:
 
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(ask(chain)) for chain in self._stripe(layout, chains)]
+                tasks = [group.create_task(ask(chain)) for chain in await self._stripe(layout, chains, timeout_s)]
         except ExceptionGroup as failures:  # callers know the one error tree, not groups of it
             raise failures.exceptions[0] from None
         return max(((t.result().index, t.result().length) for t in tasks if t.result().found), default=None)
@@ -251,15 +254,16 @@ class ChunkClient:
         Only the first `chains` of the stripe are asked (0: all).
         """
         deadline = self._clock.monotonic() + timeout_s
-        for chain in self._stripe(layout, chains):
+        for chain in await self._stripe(layout, chains, timeout_s):
             after = first
             while True:
                 reply = await self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
                 if reply.index:
-                    yield chain, list(starmap(ListedChunk, zip(reply.index, reply.length, reply.version, strict=True)))
+                    columns = (reply.index, reply.length, reply.version, reply.checksum or [None] * len(reply.index))
+                    yield chain, list(starmap(ListedChunk, zip(*columns, strict=True)))
                 if not reply.more:
                     break
-                after = reply.index[-1] + 1
+                after = next_place("chunks", after - 1, max(reply.index, default=None)) + 1
 
     async def page(
         self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float
@@ -269,22 +273,21 @@ class ChunkClient:
         deadline = self._clock.monotonic() + timeout_s
         asked = [
             asyncio.ensure_future(self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, first), deadline))
-            for chain in self._stripe(layout, chains)
+            for chain in await self._stripe(layout, chains, timeout_s)
         ]
         try:
             replies = [await reply for reply in asked]
         finally:
             await cancel_and_wait(*asked)
         # Behind the end of the shortest page there may be chunks of that chain which nobody has seen yet.
-        following = min((reply.index[-1] + 1 for reply in replies if reply.more), default=0)
+        ends = [next_place("chunks", first - 1, max(reply.index, default=None)) for reply in replies if reply.more]
+        following = min(ends) + 1 if ends else 0
         rows = sorted(row for reply in replies for row in zip(reply.index, reply.length, strict=True))
         return [row for row in rows if not following or row[0] < following], following
 
-    def _table(self, layout: FileLayout) -> tuple[ChainId, ...]:
-        return self._cluster.routing.tables.get(layout.table_id, ())
-
-    def _stripe(self, layout: FileLayout, chains: int) -> list[ChainId]:
-        return sorted(set(layout.chains(self._table(layout))[: chains or None]))
+    async def _stripe(self, layout: FileLayout, chains: int, timeout_s: float) -> list[ChainId]:
+        await await_table(self._cluster, layout.table_id, timeout_s, self._clock)
+        return sorted(set(layout.chains(self._cluster.routing.tables[layout.table_id])[: chains or None]))
 
     async def _ask_tail(
         self, chain: ChainId, method: Method[Req, Rep], request: Callable[[int, int], Req], deadline: float
@@ -424,23 +427,15 @@ class ChunkClient:
 
     async def _send(self, routing: Routing, address: str, rows: list[_Row], deadline: float) -> None:
         payload = [row.update.payload for row in rows if row.update.payload]
-        size = sum(map(len, payload))
-        await self._budget.take(size)
+        request, timeout_s = self._request(routing, rows), self._attempt_s(deadline)
+        alone = any(row.outcome_unknown for row in rows)  # the service may still be at it
         try:
-            reply = await self._calls.call(
-                address,
-                methods.WRITE,
-                self._request(routing, rows),
-                timeout_s=self._attempt_s(deadline),
-                payload=payload,
-            )
+            results = await self._coalescer.write(address, request, payload, timeout_s, alone=alone)
         except ThreefsError as error:
             for row in rows:
                 row.failed(error)
             return
-        finally:
-            self._budget.give(size)
-        for row, result in zip(rows, reply.results, strict=True):
+        for row, result in zip(rows, results, strict=True):
             if result.code:
                 row.failed(error_of(result.code, result.message))
                 if result.code == ResultForgotten.code and not row.outcome_unknown:
@@ -448,13 +443,22 @@ class ChunkClient:
                     self._assign_identity(row, result.version)
             else:
                 row.done(Applied(result.version, result.length))
-                self._note_version(row.update.chunk, result.version)
+                self._newest_versions.put(row.update.chunk, result.version)
+
+    async def _call(
+        self, address: str, request: storage_pb2.WriteRequest, payload: Sequence[Buffer], timeout_s: float
+    ) -> storage_pb2.WriteReply:
+        size = sum(map(len, payload))
+        await self._budget.take(size)
+        try:
+            return await self._calls.call(address, methods.WRITE, request, timeout_s=timeout_s, payload=payload)
+        finally:
+            self._budget.give(size)
 
     def _request(self, routing: Routing, rows: list[_Row]) -> storage_pb2.WriteRequest:
         request = storage_pb2.WriteRequest()
         for row in rows:
-            update = row.update
-            chain = routing.chains[update.chain]
+            update, chain = row.update, routing.chains[row.update.chain]
             request.writes.add(
                 target=chain.head,
                 chain_version=chain.version,
@@ -473,9 +477,6 @@ class ChunkClient:
             )
         return request
 
-    def _note_version(self, chunk: ChunkId, version: int) -> None:
-        self._newest_versions.put(chunk, version)
-
     def _attempt_s(self, deadline: float) -> float:
         return max(0.001, min(self._limits.attempt_timeout_s, deadline - self._clock.monotonic()))
 
@@ -492,9 +493,6 @@ def _address(routing: Routing, target: int) -> str:
 
 
 def _list_request(inode: int, first: int) -> Callable[[int, int], storage_pb2.ListChunksRequest]:
-    def request(target: int, version: int) -> storage_pb2.ListChunksRequest:
-        return storage_pb2.ListChunksRequest(
-            target=target, chain_version=version, inode=inode, first_index=first, limit=_LIST_LIMIT
-        )
-
-    return request
+    return lambda target, version: storage_pb2.ListChunksRequest(
+        target=target, chain_version=version, inode=inode, first_index=first, limit=_LIST_LIMIT
+    )

@@ -13,7 +13,7 @@ import click
 import structlog
 import uvloop
 
-from threefs import __version__, background, keys
+from threefs import __version__, background, cluster_key
 from threefs import settings as settings_module
 from threefs.background import TaskDied
 from threefs.cluster import data_format
@@ -129,8 +129,8 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
 
 def with_key(settings: S) -> S:
     """The settings with the key itself in place of its file. Raises InvalidSettings, also if a key is missing."""
-    key = keys.of_settings(settings.token, settings.key_file)
-    keys.check_host(settings.host, key)
+    key = cluster_key.of_settings(settings.token, settings.key_file)
+    cluster_key.check_host(settings.host, key)
     return dataclasses.replace(settings, token=key)  # type: ignore[type-var]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import structlog
 
+from threefs import __version__
 from threefs.background import BackgroundTasks
 from threefs.cluster.incarnations import FILE_NAME, next_incarnation, write_durably
 from threefs.cluster.manager_client import Caller
@@ -76,7 +77,9 @@ class Registration:
         self.node_id = NodeId(node_id)
         self.cluster_id = read_cluster_id(cluster_file)
         self._manager = manager
-        self._request = pb.RegisterRequest(node_id=node_id, kind=kind.value, cluster_id=self.cluster_id, domain=domain)
+        self._request = pb.RegisterRequest(
+            node_id=node_id, kind=kind.value, cluster_id=self.cluster_id, domain=domain, release=__version__
+        )
         self.incarnation = 0  # 0 until it starts
         self._cluster_file = cluster_file
         self._newest_routing = _read_version(cluster_file.with_name(VERSION_NAME))  # ever seen
@@ -194,6 +197,8 @@ class Registration:
             leaving=leaving,
             routing_version=self._newest_routing,
             unreachable=self._unreachable(),
+            release=__version__,
+            clock_ms=round(self._clock.monotonic() * 1000),
         )
 
     def _note_routing_version(self, version: int) -> None:

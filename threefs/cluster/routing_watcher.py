@@ -11,7 +11,8 @@ from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Retry, ThreefsError, Unavailable, WrongCluster
+from threefs.errors import NotServing, Retry, ThreefsError, Unavailable, WrongCluster
+from threefs.ids import TableId
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import GET_ROUTING
@@ -52,6 +53,17 @@ async def pause(source: RoutingSource, version: int, pause_s: float, clock: Cloc
     rest_s = until - clock.monotonic()
     if source.routing.version <= version and rest_s > 0:
         await clock.sleep(rest_s)
+
+
+async def await_table(source: RoutingSource, table_id: TableId, timeout_s: float, clock: Clock) -> None:
+    """Wait until the routing has a chain table: a file may lie on one that is newer than the routing at hand. Raises
+    NotServing."""
+    deadline = clock.monotonic() + timeout_s
+    while table_id not in source.routing.tables:
+        left_s = deadline - clock.monotonic()
+        if left_s <= 0:
+            raise NotServing(f"chain table {table_id} is not in the routing after {timeout_s:g} s")
+        await source.refresh(source.routing.version, left_s)
 
 
 class RoutingWatcher:

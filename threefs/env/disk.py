@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import errno
 import os
+import shutil
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -101,6 +102,10 @@ class Disk(Protocol):
         """Make a directory with its parents, durably. It may exist."""
         ...
 
+    async def remove_directory(self, path: Path) -> None:
+        """Remove it with all that is in it; nothing if it does not exist."""
+        ...
+
     async def list_directory(self, path: Path) -> list[str]:
         """The names in a directory, sorted; none if it does not exist."""
         ...
@@ -145,6 +150,9 @@ class RealDisk:
 
     async def make_directory(self, path: Path) -> None:
         await self._run(_make_directory, path)
+
+    async def remove_directory(self, path: Path) -> None:
+        await self._run(_remove_directory, path)
 
     async def list_directory(self, path: Path) -> list[str]:
         return await self._run(_list_directory, path)
@@ -313,6 +321,13 @@ def _make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         for directory in missing:
             _sync_directory(directory.parent)
+
+
+def _remove_directory(path: Path) -> None:
+    with _mapped(path):
+        if path.exists():
+            shutil.rmtree(path)
+            _sync_directory(path.parent)
 
 
 def _list_directory(path: Path) -> list[str]:

@@ -9,16 +9,16 @@ process, so a process has one table, with its own account of what is taken. It n
 all its locks.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
 import stat
 import struct
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import structlog
 
 from threefs.sender_limit import Limit, OwnLimit
 
@@ -27,7 +27,6 @@ _WANT_BYTE = 1024  # whoever waits for a slot has a shared lock on it
 _FIRST_BYTE = 2048  # of the slots
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, process
 _STATE = struct.Struct("=IIdd")  # value, too many, raised at, cut at
-_LOG = structlog.get_logger()
 
 
 class OwnSlots:
@@ -86,16 +85,21 @@ class OwnSlots:
 
 
 def _field(place: int) -> Any:
-    """A field of the limit in the file. Processes write it without a lock: what one of them overwrites was as good."""
+    """A field of the limit in the file. Processes write it without a lock: what one of them overwrites was as good.
+
+    A read must not fail because its limit cannot be kept: what another program has cut off counts as 0, and a value for
+    which a full disk has no room is lost.
+    """
 
     def read(self: "_SharedLimit") -> float:
-        found: float = _STATE.unpack(os.pread(self.fd, _STATE.size, 0))[place]
+        found: float = self.read()[place]
         return found
 
     def write(self: "_SharedLimit", value: float) -> None:
-        fields = list(_STATE.unpack(os.pread(self.fd, _STATE.size, 0)))
+        fields = [*self.read()]
         fields[place] = value
-        os.pwrite(self.fd, _STATE.pack(*fields), 0)
+        with contextlib.suppress(OSError):
+            os.pwrite(self.fd, _STATE.pack(*fields), 0)
 
     return property(read, write)
 
@@ -111,6 +115,9 @@ class _SharedLimit:
     def __init__(self, fd: int, most: int) -> None:
         self.fd = fd
         self.most = most
+
+    def read(self) -> tuple[Any, ...]:
+        return _STATE.unpack(os.pread(self.fd, _STATE.size, 0).ljust(_STATE.size, b"\0"))
 
     @property
     def value(self) -> int:
@@ -176,7 +183,7 @@ def directory() -> Path:
     user may write there."""
     user = os.geteuid()
     runtime = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{user}")
-    path = runtime / "threefs" if runtime.is_dir() and os.access(runtime, os.W_OK) else Path(f"/tmp/threefs-{user}")
+    path = runtime / "threefs" if _is_own_directory(runtime, user) else Path(f"/tmp/threefs-{user}")
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode):
@@ -185,33 +192,40 @@ def directory() -> Path:
     return path
 
 
+def _is_own_directory(path: Path, user: int) -> bool:
+    """Whether this user may write there, and no other one owns it: root by `su` or `sudo` keeps the variable of the
+    user who called it, and would take that user's place there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == user and os.access(path, os.W_OK)
+
+
 _mutex = threading.Lock()
 _tables: list[OwnSlots] = []  # at most one
 
 
-def of_host(most: int) -> OwnSlots:
+def of_host(most: int, on_failure: Callable[[OSError], None]) -> OwnSlots:
     """The slots that all processes of this user share on this host; at most `most` of them are taken at a time. If they
-    cannot be had, those of this process alone.
+    cannot be had, those of this process alone; `on_failure` is called then, once.
 
     Processes in another network namespace have other interfaces, so they have other slots.
     """
     with _mutex:
         if not _tables:
-            _tables.append(_open(most))
+            _tables.append(_open(most, on_failure))
         table = _tables[0]
         table.limit.most = max(table.limit.most, most)
         return table
 
 
-def _open(most: int) -> OwnSlots:
+def _open(most: int, on_failure: Callable[[OSError], None]) -> OwnSlots:
     try:
         network = os.stat("/proc/self/ns/net").st_ino
         return HostSlots(directory() / f"receive-slots.{network}", most)
     except OSError as error:
-        _LOG.warning(
-            "this process shares no budget for received data with the others of this host: each has one of its own",
-            error=str(error),
-        )
+        on_failure(error)
         return OwnSlots(most)
 
 

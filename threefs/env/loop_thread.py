@@ -78,6 +78,35 @@ class LoopThread:
                 wait([outcome], _CANCEL_S)
             raise
 
+    async def run_for_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run `work` on this loop for a task of any loop, and wait for its result.
+
+        If the task is cancelled, so is the work. The wait ends when the work has ended, as in `run`.
+        """
+        if self.inside():
+            return await work
+        outcome: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self.loop.create_task(work))
+            tasks[0].add_done_callback(lambda task: _settle(outcome, task, daemon=False))
+
+        try:
+            self.loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # the loop is closed
+            work.close()
+            raise
+        waiting = asyncio.wrap_future(outcome)
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            self.loop.call_soon_threadsafe(lambda: tasks[0].cancel())  # after `begin`
+            await asyncio.wait([waiting])
+            if not waiting.cancelled():
+                waiting.exception()  # whoever would want it was cancelled
+            raise
+
     def submit(self, work: Coroutine[Any, Any, object]) -> None:
         """Start `work` without waiting for it."""
         if self.loop.is_closed():

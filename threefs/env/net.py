@@ -242,7 +242,8 @@ class RealNet:
             try:
                 tcp = _listening(socket.socket(family, kind | socket.SOCK_CLOEXEC, proto), where)
             except OSError as error:
-                raise _cannot_listen(host, port, error.strerror or error) from None
+                todo = "; end what listens there, or choose another port" if error.errno == errno.EADDRINUSE else ""
+                raise _cannot_listen(host, port, f"{error.strerror or error}{todo}") from None
             bound = tcp.getsockname()[1]
             try:
                 sockets = [tcp, *([_listening_beside(host, bound)] if beside else [])]

@@ -5,6 +5,8 @@ import resource
 
 #: Descriptors that are kept for what is not an accepted connection: stores, logs, connections to other services.
 _RESERVED_DESCRIPTORS = 512
+#: One descriptor in so many is for connections to the control port.
+_CONTROL_SHARE = 8
 
 
 def raise_descriptor_limit() -> None:
@@ -15,12 +17,18 @@ def raise_descriptor_limit() -> None:
 
 
 def max_connections(wanted: int) -> int:
-    """The number of connections to accept, at most `wanted`. It leaves descriptors for the store of the same process,
-    which fails when it cannot open its files."""
+    """The number of connections to accept, at most `wanted`. It leaves descriptors for the control port, and for the
+    store of the same process, which fails when it cannot open its files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return wanted
-    return max(1, min(wanted, max(soft - _RESERVED_DESCRIPTORS, soft // 2)))
+    return max(1, min(wanted, max(soft - soft // _CONTROL_SHARE - _RESERVED_DESCRIPTORS, soft // 2)))
+
+
+def max_control_connections(wanted: int) -> int:
+    """The same for the control port of the process."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return wanted if soft == resource.RLIM_INFINITY else max(1, min(wanted, soft // _CONTROL_SHARE))
 
 
 def freeze_objects() -> None:

@@ -34,6 +34,12 @@ class ThreadWorker:
         await asyncio.get_running_loop().run_in_executor(None, self._executor.shutdown)
 
 
+async def run_in_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
+    """The result of `function(*args)`, in one of the threads that the running loop has for such calls. A forked child
+    has a loop, and so threads, of its own."""
+    return await asyncio.get_running_loop().run_in_executor(None, function, *args)
+
+
 class StopFlag:
     """Tells threads to stop. They may also wait for it, as a pause that it cuts short."""
 

@@ -85,6 +85,11 @@ class Engine(Protocol):
     #: The store is in this process: reads never wait, and a commit waits only until it is durable.
     is_embedded: bool
 
+    @property
+    def durable_change(self) -> int:
+        """The number of the newest change that the disk has, which only rises; 0 if the store is not embedded."""
+        ...
+
     def begin(self) -> Transaction: ...
 
     async def close(self) -> None: ...

@@ -15,26 +15,27 @@ A key has the prefix `NAME/d` in etcd. The commit is one etcd transaction: compa
 from collections.abc import Iterable, Sequence
 
 import grpc
-import structlog
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Conflict, InvalidSettings, ThreefsError, TooLarge
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.etcd_members import MAX_OPERATIONS, Members
 from threefs.kv.remote_transaction import RemoteTransaction, Row
+from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import etcd_pb2 as pb
 
 _KEYS_PER_CALL = 500
 _PAGE = 500  # pairs per answer, each of at most 110 kB
 _MAX_MARKERS = 4096
 
-_LOG = structlog.get_logger()
+_LOG = LibraryLogger(__name__)
 
 
 class EtcdEngine:
     """Use `await EtcdEngine.open(["host:port", ...])`."""
 
     is_embedded = False
+    durable_change = 0
 
     def __init__(self, members: Members, name: str, clock: Clock) -> None:
         self.transaction_counts = TransactionCounts()

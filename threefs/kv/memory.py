@@ -23,6 +23,7 @@ class MemoryEngine:
     """
 
     is_embedded = False
+    durable_change = 0
 
     def __init__(
         self,

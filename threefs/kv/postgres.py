@@ -40,6 +40,7 @@ class PostgresEngine:
     """Use `await PostgresEngine.open("postgresql://...")`."""
 
     is_embedded = False
+    durable_change = 0
 
     def __init__(self, connections: Connections, clock: Clock, random: Random) -> None:
         self.transaction_counts = TransactionCounts()

@@ -5,7 +5,6 @@ import contextlib
 from typing import Any
 
 import psycopg
-import structlog
 from psycopg.pq import TransactionStatus
 
 from threefs.background import BackgroundTasks
@@ -21,6 +20,7 @@ from threefs.errors import (
     TooLarge,
     Unavailable,
 )
+from threefs.telemetry.library_logging import LibraryLogger
 
 Connection = psycopg.AsyncConnection[Any]
 
@@ -39,7 +39,7 @@ SET statement_timeout = {_STATEMENT_MS}; SET idle_in_transaction_session_timeout
 SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
 """
 
-_LOG = structlog.get_logger()
+_LOG = LibraryLogger(__name__)
 
 
 class Connections:

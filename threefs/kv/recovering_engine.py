@@ -11,8 +11,6 @@ import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-import structlog
-
 from threefs.background import BackgroundTasks
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.sync_policy import SyncPolicy
@@ -22,12 +20,13 @@ from threefs.kv.rocks import RocksEngine
 from threefs.kv.rocksdb_store import check_room
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
+from threefs.telemetry.library_logging import LibraryLogger
 
 _CHECK_S = 0.5
 #: Transactions that began before the failure hold the old table for a few seconds.
 _MAX_REOPEN_S = 60.0
 
-_LOG = structlog.get_logger()
+_LOG = LibraryLogger(__name__)
 
 
 class RecoveringEngine:
@@ -66,6 +65,11 @@ class RecoveringEngine:
         if self._engine is None:
             raise Unavailable("the table of this service has failed, and is being opened again")
         return self._engine.table
+
+    @property
+    def durable_change(self) -> int:
+        """The number of the newest change that the disk has; 0 while the table is being opened again."""
+        return self._engine.durable_change if self._engine is not None else 0
 
     async def close(self) -> None:
         await self._background.stop()

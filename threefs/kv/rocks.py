@@ -49,6 +49,11 @@ class RocksEngine:
         return self._table
 
     @property
+    def durable_change(self) -> int:
+        """The number of the newest change that the disk has. It only rises, also over starts."""
+        return self._table.durable_change
+
+    @property
     def failure(self) -> ThreefsError | None:
         """The error with which it refuses writes (NoSpace) or all work; None while it works."""
         return self._table.failure

@@ -20,11 +20,13 @@ from threefs.errors import (
     ThreefsError,
 )
 from threefs.rpc import frames, handshake
+from threefs.rpc.call_durations import CallDurations
 from threefs.rpc.frame_stream import FrameStream
 from threefs.rpc.frames import Header
 from threefs.rpc.handshake import ClientHandshake, Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.receive_buffers import BodyBudget
 from threefs.rpc.send_window import SendWindow
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire.common_pb2 import Hello
@@ -115,7 +117,9 @@ class ClientConnection:
         clock: Clock,
         limits: Limits,
         traffic: TrafficClass = TrafficClass.DATA,
+        bodies: BodyBudget | None = None,
     ) -> None:
+        """`bodies` bounds the answers without their payload that all connections of the process are receiving."""
         self.address = address
         self.cluster_id = ""
         self.features = 0  # in the server's HELLO (see `handshake.FEATURES`)
@@ -125,6 +129,7 @@ class ClientConnection:
         self.closing = False  # no new calls: the server is stopping, or the connection is closed
         #: Called with the reason when the connection is lost. If this side closes it, the call comes before the close.
         self.on_lost: Callable[[ThreefsError], None] | None = None
+        self.durations: CallDurations | None = None  # None: nobody asks for them
         self._handshake = ClientHandshake(identity, stream.service, address, limits=limits, traffic=traffic)
         self._clock = clock
         self._limits = limits
@@ -136,7 +141,7 @@ class ClientConnection:
         self._sweep_at = 0.0
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._pong: asyncio.Future[None] | None = None
-        self._stream = FrameStream(stream, limits, self, read_to_end=True)
+        self._stream = FrameStream(stream, limits, self, read_to_end=True, bodies=bodies)
 
     async def exchange_hello(self, timeout_s: float) -> None:
         """Exchange HELLO. Raises the error with which the server refuses, DeadlineExceeded, ConnectionLost."""
@@ -165,6 +170,7 @@ class ClientConnection:
         request_id: int = 0,
         hops: int | None = None,
         ready: Ready | None = None,
+        sent: Callable[[], None] | None = None,
     ) -> "asyncio.Future[Rep]":
         """Send a call. The payload must not change, and the sink's views belong to the call, until the future is done.
 
@@ -173,6 +179,9 @@ class ClientConnection:
 
         With `ready`, the service announces an answer with much payload before it sends it. Then `ready` is called, and
         the answer comes once that has been granted. Small answers and errors come at once.
+
+        `sent` is called when the kernel has the whole message: what is sent to the service from then on comes behind
+        it. It may not be called if the future is done before.
 
         The future raises the error of the service, or ConnectionLost, DeadlineExceeded, Stopping, LimitExceeded,
         Overloaded (the deadline came before its turn) or ConnectionIdle (the service had closed the idle connection).
@@ -194,15 +203,17 @@ class ClientConnection:
         pending = _Pending(future, method, sink, deadline, partial(self._forget, call_id), length, hops, ready)
         self._pending[call_id] = pending
         self.outstanding += 1
+        if self.durations is not None:
+            self.durations.begin(method, future)
         self._watch(deadline)
         window = self._window
         if not length and not hops and window.calls < window.max_calls:
             window.calls += 1  # `try_take` inlined, because this is the hottest path
-            self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
+            self._send(call_id, pending, flags, body, payload, timeout_s, request_id, sent)
         elif window.try_take(length, hops):
-            self._send(call_id, pending, flags, body, payload, timeout_s, request_id)
+            self._send(call_id, pending, flags, body, payload, timeout_s, request_id, sent)
         else:
-            pending.unsent = partial(self._send_late, call_id, pending, flags, body, payload, request_id)
+            pending.unsent = partial(self._send_late, call_id, pending, flags, body, payload, request_id, sent)
             window.wait(pending, length, hops)
         return future
 
@@ -223,21 +234,30 @@ class ClientConnection:
         payload: Sequence[Buffer],
         timeout_s: float,
         request_id: int,
+        sent: Callable[[], None] | None,
     ) -> None:
         remaining_ms = max(0, min(_LATEST_MS, int(timeout_s * 1000)))
         size = pending.size
         head = frames.encode(
             frames.REQUEST, pending.method.number, flags, call_id, body, size, remaining_ms, request_id
         )
-        if self.outstanding == 1 and not size:
+        if self.outstanding == 1 and not size and sent is None:
             self._stream.send_now(head)
         else:
-            self._stream.send(head, call_id, payload, size, owner=pending.future)
+            self._stream.send(head, call_id, payload, size, sent, owner=pending.future)
 
     def _send_late(
-        self, call_id: int, pending: _Pending, flags: int, body: bytes, payload: Sequence[Buffer], request_id: int
+        self,
+        call_id: int,
+        pending: _Pending,
+        flags: int,
+        body: bytes,
+        payload: Sequence[Buffer],
+        request_id: int,
+        sent: Callable[[], None] | None,
     ) -> None:
-        self._send(call_id, pending, flags, body, payload, pending.deadline - self._clock.monotonic(), request_id)
+        left_s = pending.deadline - self._clock.monotonic()
+        self._send(call_id, pending, flags, body, payload, left_s, request_id, sent)
 
     def _leave_window(self, pending: _Pending) -> None:
         """A call has ended: its place in the window goes to the calls that wait."""

@@ -21,10 +21,12 @@ from threefs.errors import (
     WrongCluster,
     WrongVersion,
 )
+from threefs.rpc.call_durations import CallDurations
 from threefs.rpc.client_connection import ClientConnection, Sink
 from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.rpc.receive_buffers import BodyBudget
 from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp, TrafficClass
 
 _DEFAULT_LIMITS = Limits()
@@ -46,6 +48,8 @@ class ConnectionPool:
         #: Called with the address and the reason when a connection is lost. If this side closes it, the call comes
         #: before the close.
         self.on_lost: Callable[[str, ThreefsError], None] | None = None
+        self.bodies = BodyBudget(limits.bodies_bytes)  # of answers that are being received
+        self._durations: CallDurations | None = None
         self._net = net
         self._clock = clock
         self._limits = limits
@@ -91,7 +95,7 @@ class ConnectionPool:
     async def _open(self, address: str, traffic: TrafficClass) -> ClientConnection:
         stream = await self._net.connect(address, self._limits.connect_s)
         stream.mark(self._dscp.mark(traffic))
-        connection = ClientConnection(stream, address, self.identity, self._clock, self._limits, traffic)
+        connection = ClientConnection(stream, address, self.identity, self._clock, self._limits, traffic, self.bodies)
         try:
             await connection.exchange_hello(self._limits.connect_s)
         except (ConnectionLost, DeadlineExceeded) as error:  # no call was sent yet, so it is safe to try again
@@ -106,6 +110,7 @@ class ConnectionPool:
             connection.close()
             raise
         self._met = True
+        connection.durations = self._durations
         return connection
 
     def _is_a_stranger(self, error: ThreefsError) -> bool:
@@ -180,18 +185,31 @@ class ConnectionPool:
         timeout_s: float,
         payload: Sequence[Buffer] = (),
         hops: int = 0,
+        sent: Callable[[], None] | None = None,
     ) -> "asyncio.Future[Rep] | None":
         """Begin a call that may be left out: None if there is no open connection to `address`, if the service there
         does not state this feature, or if the call would have to wait for its turn. The caller has to end the future,
-        as that of `ClientConnection.call`. The kernel gets the message before this returns, as far as it takes it."""
+        as that of `ClientConnection.call`. The kernel gets the message before this returns, as far as it takes it, and
+        `sent` is called when it has all of it."""
         connection = self.live(address, method.traffic)
         if connection is None or not connection.features & feature:
             return None
         if not connection.has_room(sum(memoryview(piece).nbytes for piece in payload), hops):
             return None
-        call = connection.call(method, request, timeout_s=timeout_s, payload=payload, hops=hops)
+        call = connection.call(method, request, timeout_s=timeout_s, payload=payload, hops=hops, sent=sent)
         connection.flush()
         return call
+
+    def observe_calls(self, durations: CallDurations) -> None:
+        """Count and time all calls from now on."""
+        self._durations = durations
+        for live in self._live:
+            for connection in list(live.values()):
+                connection.durations = durations
+
+    def connection_count(self, traffic: TrafficClass) -> int:
+        """Of the open connections of that class."""
+        return len(self._live[traffic])
 
     def abandon(self) -> None:
         """In a forked child: forget the connections of the parent, without sending anything."""

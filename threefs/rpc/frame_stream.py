@@ -114,9 +114,9 @@ class FrameStream:
         owner: Owner | None = None,
     ) -> None:
         """Queue one message. `head` is its header and body. `sent` is called once the kernel has its last byte, or the
-        stream is closed. Until then the payload must not change. It is not read any more once `owner` is done; then the
-        caller tells the peer by a CANCEL that the rest does not come. Small messages of one step of the loop are sent
-        together: at the end of the step, or after the received frames of the step."""
+        stream is closed. Until then the payload must not change. It is not read any more once `owner` is done; then
+        `sent` may not be called, and the caller tells the peer by a CANCEL that the rest does not come. Small messages
+        of one step of the loop are sent together: at the end of the step, or after the received frames of the step."""
         if self.closed:
             if sent is not None:
                 sent()
@@ -222,12 +222,12 @@ class FrameStream:
         total = 0
         while queue and total < _TURN_BYTES and len(pieces) < MAX_PIECES:
             message = queue.popleft()
-            if not message.head:  # a SEGMENT
-                self.queued_bytes += HEADER_BYTES
             owner = message.owner
             if owner is not None and owner.done():
                 self.queued_bytes -= message.remaining + len(message.head)
                 continue
+            if not message.head:  # a SEGMENT
+                self.queued_bytes += HEADER_BYTES
             begin = len(pieces) + 1  # behind the header
             total += message.next_frame(pieces)
             if owner is not None:

@@ -14,6 +14,8 @@ from grpc_health.v1 import _async as health_aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from threefs.env.clock import CLOCK
+from threefs.env.process_tuning import max_control_connections
 from threefs.errors import (
     DeadlineExceeded,
     Internal,
@@ -26,7 +28,9 @@ from threefs.errors import (
 from threefs.rpc import grpc_proofs
 from threefs.rpc.grpc_proofs import Gate, Proof
 from threefs.rpc.handshake import NEEDS_KEY
+from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
+from threefs.telemetry.histogram import Histogram
 
 #: Trailing metadata of a failed call, from which the caller makes an error of the same class.
 _CODE_KEY = "threefs-error-code"
@@ -35,8 +39,23 @@ _PROOF_KEY = "threefs-proof"  # in the metadata of a call, and of its answer
 _MAX_REPLY_BYTES = 16 << 20  # a routing of thousands of disks
 _MAX_REQUEST_BYTES = 4 << 20  # a plan of thousands of disks
 
+_DEFAULT_LIMITS = Limits()
 _LOG = structlog.get_logger()
-_OPTIONS = [("grpc.max_receive_message_length", _MAX_REQUEST_BYTES), ("grpc.so_reuseport", 0)]
+#: For which a connection may have no call. Nodes call every two seconds, and other callers connect anew by themselves.
+_IDLE_S = 60.0
+
+
+def _options(limits: Limits) -> list[tuple[str, int]]:
+    """Whoever can reach the port may connect, with or without the key. Without bounds, connections that say nothing
+    would use up the descriptors of the process."""
+    return [
+        ("grpc.max_receive_message_length", _MAX_REQUEST_BYTES),
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", max_control_connections(limits.connections)),
+        ("grpc.server_handshake_timeout_ms", int(limits.hello_s * 1000)),
+        ("grpc.http2.settings_timeout", int(limits.hello_s * 1000)),
+        ("grpc.max_connection_idle_ms", int(min(_IDLE_S, limits.idle_s) * 1000)),
+    ]
 
 
 class _ProofInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -72,9 +91,12 @@ def _refusal(handler: Any, error: ThreefsError, challenge: str) -> Any:
 class ControlServer:
     """Serves unary methods over gRPC. `token` is the text of the cluster's key; empty: the cluster has none."""
 
-    def __init__(self, token: str = "") -> None:
+    def __init__(self, token: str = "", limits: Limits = _DEFAULT_LIMITS) -> None:
+        self.durations: dict[str, Histogram] = {}  # of calls that have ended, by the name of their method
         self._token = token
-        self._server = grpc.aio.server(options=_OPTIONS, interceptors=[_ProofInterceptor(Gate(token))] if token else [])
+        self._server = grpc.aio.server(
+            options=_options(limits), interceptors=[_ProofInterceptor(Gate(token))] if token else []
+        )
         self._handlers: dict[str, dict[str, Any]] = {}
         self._health = health_aio.HealthServicer()
 
@@ -82,8 +104,11 @@ class ControlServer:
         """Serve `method` by a coroutine function. A ThreefsError of the function reaches the caller as the same
         class."""
 
+        durations = self.durations.setdefault(method.name, Histogram())
+
         async def answer(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             proof = grpc_proofs.read(_metadata(context.invocation_metadata(), _PROOF_KEY))
+            began = CLOCK.monotonic()
             try:
                 reply = (await handler(self._request(method, body, proof))).SerializeToString()
             except ThreefsError as error:
@@ -92,6 +117,8 @@ class ControlServer:
                 _LOG.exception("a call failed unexpectedly", method=str(method))
                 failure = Internal(f"{method} failed: {type(error).__name__}")
                 return await self._fail(context, grpc.StatusCode.INTERNAL, failure, proof)
+            finally:
+                durations.observe(CLOCK.monotonic() - began)
             context.set_trailing_metadata(self._proven(proof, reply))
             return reply
 

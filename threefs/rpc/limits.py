@@ -31,7 +31,8 @@ class Limits:
     # Of all peers together. A quarter of the memory is for calls that other services pass on: if those had to wait for
     # the end of clients' calls, both would wait for each other.
     process_bytes: int = 1 << 30  # of payload and answers
-    bodies_bytes: int = 128 << 20  # of requests that are being received; those beyond wait in their senders
+    # Of requests that a service is receiving, and of answers that a client is; those beyond wait in their senders.
+    bodies_bytes: int = 128 << 20
     calls_bytes: int = 256 << 20  # of requests in flight, each with what it takes to keep account of it
     held_bytes: int = 256 << 20  # of answers that wait for a GRANT, from the begin of their read
     connections: int = 4096

@@ -6,8 +6,6 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
 
-import structlog
-
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.eager import StartedCoroutine
@@ -27,11 +25,12 @@ from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.server_connection import Call, Handler, ServerConnection
 from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp, TrafficClass
 from threefs.rpc.traffic_counters import TrafficCounters
+from threefs.telemetry.library_logging import LibraryLogger
 
 _DEFAULT_LIMITS = Limits()
 _MAX_REFUSED = 64  # connections beyond the limit that get an error; more are closed without one
 _UNIDENTIFIED = 4  # one part in four of the connections is for peers that have not sent HELLO
-_LOG = structlog.get_logger()
+_LOG = LibraryLogger(__name__)
 
 
 class Server:
@@ -54,6 +53,7 @@ class Server:
         self.pool = BufferPool()
         self.queued = QueuedBytes()
         self.calls_bytes = 0  # of requests in flight
+        self.refused_calls = 0  # that were answered before they began
         self.held = HeldAnswers()
         self.stopping = False
         self.methods: dict[int, Method[Any, Any]] = {}

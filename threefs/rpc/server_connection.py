@@ -57,10 +57,11 @@ class Call(Generic[Req, Rep]):
         "_header",
         "_held",
         "_held_bytes",
-        "_received",
+        "_placed",
         "_reserved",
         "_running",
         "answered",
+        "began",
         "deadline",
         "held_until",
         "lost",
@@ -68,18 +69,20 @@ class Call(Generic[Req, Rep]):
         "payload",
         "peer",
         "receive_by",
+        "received_bytes",
         "request",
         "request_id",
         "task",
     )
 
     def __init__(
-        self, connection: "ServerConnection", header: Header, method: Method[Req, Rep], request: Req, deadline: float
+        self, connection: "ServerConnection", header: Header, method: Method[Req, Rep], request: Req, began: float
     ):
         self.method = method
         self.request = request
-        self.deadline = deadline
-        self.receive_by = deadline  # of its whole payload
+        self.began = began
+        self.deadline = began + header.deadline_ms / 1000
+        self.receive_by = self.deadline  # of its whole payload
         self.request_id = header.request_id
         self.peer = connection.hello
         self.payload = _NOTHING
@@ -90,7 +93,7 @@ class Call(Generic[Req, Rep]):
         self._header = header
         self._buffer: memoryview | None = None
         self._reserved = 0
-        self._received = 0
+        self._placed = self.received_bytes = 0  # bytes of payload that have a place, and those that have come to it
         self._running = True
         self._held: Outgoing | None = None  # the answer, which waits for a grant
         self._held_bytes = 0  # counted for it since its memory was reserved
@@ -205,15 +208,15 @@ class Call(Generic[Req, Rep]):
         self.payload = buffer[: self._header.payload_bytes]
 
     def place(self, length: int) -> memoryview:
-        start = self._received
+        start = self._placed
         if start + length > len(self.payload):
             raise ProtocolError(f"more payload for {self.method} than was announced")
-        self._received += length
+        self._placed += length
         return self.payload[start : start + length]
 
     @property
     def complete(self) -> bool:
-        return self._received == len(self.payload)
+        return self.received_bytes == len(self.payload)
 
     @property
     def call_id(self) -> int:
@@ -252,12 +255,9 @@ class ServerConnection:
         self._handshake = ServerHandshake(stream.service, limits=server.limits)
         self.calls: dict[int, Call[Any, Any]] = {}
         self.progress = Progress(server.clock.monotonic())
-        self._inflight_bytes = 0
-        self._calls_bytes = 0
-        self._admitted_s = 0.0  # when the newest call was admitted
+        self._inflight_bytes = self._calls_bytes = 0
         self.held = HeldOfConnection(server.held)
-        limits = server.limits
-        now = server.clock.monotonic
+        limits, now = server.limits, server.clock.monotonic
         self.stream = FrameStream(
             stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now, bodies=server.bodies
         )
@@ -365,19 +365,19 @@ class ServerConnection:
         except (ProtocolError, LimitExceeded, NotAuthorised):
             raise
         except ThreefsError as error:
+            self.server.refused_calls += 1
             self.refuse_call(header, error)
             return _unwanted(header)
         if self.stream.closed:  # this connection was evicted to make room
             return ()
         self.calls[header.call_id] = call
-        self.counters.begin_call(self._admitted_s)
+        self.counters.begin_call(call.began)
         self._count(call.body_bytes + _CALL_BYTES)
         if not header.payload_bytes:
             self._run(call)
             return ()
         self._inflight_bytes += header.payload_bytes
-        by = self.server.clock.monotonic() + self.server.limits.payload_s
-        call.receive_into(self.server.pool.take(header.payload_bytes), by)
+        call.receive_into(self.server.pool.take(header.payload_bytes), call.began + self.server.limits.payload_s)
         return [call.place(header.inline_bytes)]
 
     def _count(self, size: int) -> None:
@@ -407,17 +407,17 @@ class ServerConnection:
             raise ProtocolError(f"the request of {method} cannot be parsed") from None
         if header.payload_bytes:
             self.server.make_room(header.payload_bytes, hops=frames.hops(header))
-        self._admitted_s = self.server.clock.monotonic()
-        return Call(self, header, method, request, self._admitted_s + header.deadline_ms / 1000)
+        return Call(self, header, method, request, self.server.clock.monotonic())
 
     def refuse_call(self, header: Header, error: ThreefsError) -> None:
         body = frames.error_body(error)
         self.stream.send(frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, body))
 
     def payload_done(self, header: Header) -> None:
-        call = self.calls.get(header.call_id)
-        if call is not None and call.complete and call.task is None and not call.answered:
-            self._run(call)
+        if (call := self.calls.get(header.call_id)) is not None:
+            call.received_bytes += header.inline_bytes
+            if call.complete and call.task is None and not call.answered:
+                self._run(call)
 
     # ---- running
 
@@ -466,7 +466,7 @@ class ServerConnection:
     def end(self, call: Call[Any, Any]) -> None:
         """The call is over: its handler has finished, and its answer is given."""
         if self.calls.pop(call.call_id, None) is not None:
-            self.counters.end_call()
+            self.counters.end_call(call.method.name, self.server.clock.monotonic() - call.began)
             self._count(-call.body_bytes - _CALL_BYTES)
         buffer = call.take_buffer()
         if buffer is not None:

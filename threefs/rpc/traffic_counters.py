@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from threefs.telemetry.histogram import Histogram
+
 
 class Carrier(Protocol):
     """A connection."""
@@ -16,12 +18,13 @@ class Carrier(Protocol):
 class TrafficCounters:
     """Counters of one class at one server."""
 
-    __slots__ = ("_carriers", "_received_bytes", "_sent_bytes", "calls", "in_flight", "last_call_s")
+    __slots__ = ("_carriers", "_received_bytes", "_sent_bytes", "calls", "durations", "in_flight", "last_call_s")
 
     def __init__(self) -> None:
         self.calls = 0  # that were begun
         self.in_flight = 0  # calls that are not answered yet
         self.last_call_s = float("-inf")  # when the last one was begun, by the server's monotonic clock
+        self.durations: dict[str, Histogram] = {}  # of calls that have ended, by the name of their method
         self._carriers: dict[Carrier, None] = {}
         self._sent_bytes = 0  # of connections that have ended
         self._received_bytes = 0
@@ -31,9 +34,13 @@ class TrafficCounters:
         self.in_flight += 1
         self.last_call_s = now
 
-    def end_call(self) -> None:
+    def end_call(self, method: str, seconds: float) -> None:
         self.in_flight -= 1
         assert self.in_flight >= 0, "a call ends once"
+        durations = self.durations.get(method)
+        if durations is None:
+            durations = self.durations[method] = Histogram()
+        durations.observe(seconds)
 
     def add(self, carrier: Carrier) -> None:
         """A connection of this class begins."""

@@ -12,6 +12,12 @@ class LibraryLogger:
     def __init__(self, name: str) -> None:
         self._standard = logging.getLogger(name)
 
+    def debug(self, event: str, **fields: Any) -> None:
+        if structlog.is_configured():
+            structlog.get_logger().debug(event, **fields)
+        else:
+            self._standard.debug("%s %s", event, fields)
+
     def info(self, event: str, **fields: Any) -> None:
         if structlog.is_configured():
             structlog.get_logger().info(event, **fields)

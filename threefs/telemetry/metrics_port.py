@@ -9,6 +9,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from threefs.env.net import Listener, Net, Stream
 from threefs.errors import ThreefsError
+from threefs.telemetry.process_metrics import ProcessMetrics
 
 _PATH = b"/metrics"
 _MAX_HEAD_BYTES = 16 << 10
@@ -21,31 +22,37 @@ Source = Callable[[], Awaitable[Iterable[Metric]]]
 
 
 class MetricsPort:
-    """Answers each scrape with the metrics that `source` then returns."""
+    """Answers each scrape with the metrics of the process, and with those that `source` then returns."""
 
     def __init__(self, net: Net, source: Source) -> None:
         self.address = ""
         self.source = source
+        self.process = ProcessMetrics()
         self._net = net
         self._listener: Listener | None = None
-        self._scrapes: set[_Scrape] = set()
+        self._scrapes: dict[_Scrape, None] = {}  # the oldest first
 
     async def start(self, host: str, port: int) -> None:
         """Raises Unavailable."""
         self._listener = await self._net.listen(host, port, self._accept)
+        self.process.start()
         self.address = self._listener.address
         _LOG.info("metrics", address=self.address)
 
     def _accept(self, stream: Stream) -> None:
-        if len(self._scrapes) < _MAX_SCRAPES:
-            self._scrapes.add(_Scrape(self, stream))
-        else:
-            stream.close()
+        if len(self._scrapes) >= _MAX_SCRAPES:  # a scraper sends its request at once
+            silent = next((scrape for scrape in self._scrapes if not scrape.has_asked), None)
+            if silent is None:
+                stream.close()
+                return
+            silent.close()
+        self._scrapes[_Scrape(self, stream)] = None
 
     def ended(self, scrape: "_Scrape") -> None:
-        self._scrapes.discard(scrape)
+        self._scrapes.pop(scrape, None)
 
     async def stop(self) -> None:
+        self.process.stop()
         if self._listener is not None:
             self._listener.close()
         for scrape in list(self._scrapes):
@@ -64,6 +71,10 @@ class _Scrape:
         self._task: asyncio.Task[None] | None = None
         self._timeout = asyncio.get_running_loop().call_later(_TIMEOUT_S, self.close)
         stream.on_readable(self._readable)
+
+    @property
+    def has_asked(self) -> bool:
+        return self._task is not None
 
     def _readable(self) -> None:
         try:
@@ -93,7 +104,7 @@ class _Scrape:
         except ThreefsError as error:
             return _http("503 Service Unavailable", "text/plain", f"{error}\n".encode())
         registry = CollectorRegistry()
-        registry.register(_Collected(metrics))
+        registry.register(_Collected([*self._port.process.collect(), *metrics]))
         return _http("200 OK", CONTENT_TYPE_LATEST, generate_latest(registry))
 
     def _send(self) -> None:

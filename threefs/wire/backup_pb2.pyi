@@ -15,7 +15,7 @@ class ReadSnapshotRequest(_message.Message):
     snapshot: int
     after: bytes
     begun: bool
-    def __init__(self, snapshot: _Optional[int] = ..., after: _Optional[bytes] = ..., begun: _Optional[bool] = ...) -> None: ...
+    def __init__(self, snapshot: _Optional[int] = ..., after: _Optional[bytes] = ..., begun: bool = ...) -> None: ...
 
 class StoredPair(_message.Message):
     __slots__ = ("key", "value")
@@ -37,7 +37,7 @@ class ReadSnapshotReply(_message.Message):
     sequence: int
     pairs: _containers.RepeatedCompositeFieldContainer[StoredPair]
     more: bool
-    def __init__(self, snapshot: _Optional[int] = ..., lineage: _Optional[str] = ..., sequence: _Optional[int] = ..., pairs: _Optional[_Iterable[_Union[StoredPair, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, snapshot: _Optional[int] = ..., lineage: _Optional[str] = ..., sequence: _Optional[int] = ..., pairs: _Optional[_Iterable[_Union[StoredPair, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ReadLogRequest(_message.Message):
     __slots__ = ("lineage", "after")
@@ -63,4 +63,4 @@ class ReadLogReply(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     writes: _containers.RepeatedCompositeFieldContainer[LogWrite]
     more: bool
-    def __init__(self, writes: _Optional[_Iterable[_Union[LogWrite, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, writes: _Optional[_Iterable[_Union[LogWrite, _Mapping]]] = ..., more: bool = ...) -> None: ...

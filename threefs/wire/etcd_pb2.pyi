@@ -52,7 +52,7 @@ class EtcdRange(_message.Message):
     serializable: bool
     keys_only: bool
     count_only: bool
-    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., limit: _Optional[int] = ..., revision: _Optional[int] = ..., sort_order: _Optional[_Union[EtcdOrder, str]] = ..., serializable: _Optional[bool] = ..., keys_only: _Optional[bool] = ..., count_only: _Optional[bool] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., range_end: _Optional[bytes] = ..., limit: _Optional[int] = ..., revision: _Optional[int] = ..., sort_order: _Optional[_Union[EtcdOrder, str]] = ..., serializable: bool = ..., keys_only: bool = ..., count_only: bool = ...) -> None: ...
 
 class EtcdRangeReply(_message.Message):
     __slots__ = ("header", "kvs", "more", "count")
@@ -64,7 +64,7 @@ class EtcdRangeReply(_message.Message):
     kvs: _containers.RepeatedCompositeFieldContainer[EtcdPair]
     more: bool
     count: int
-    def __init__(self, header: _Optional[_Union[EtcdHeader, _Mapping]] = ..., kvs: _Optional[_Iterable[_Union[EtcdPair, _Mapping]]] = ..., more: _Optional[bool] = ..., count: _Optional[int] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[EtcdHeader, _Mapping]] = ..., kvs: _Optional[_Iterable[_Union[EtcdPair, _Mapping]]] = ..., more: bool = ..., count: _Optional[int] = ...) -> None: ...
 
 class EtcdPut(_message.Message):
     __slots__ = ("key", "value")
@@ -146,7 +146,7 @@ class EtcdTxnReply(_message.Message):
     header: EtcdHeader
     succeeded: bool
     responses: _containers.RepeatedCompositeFieldContainer[EtcdResult]
-    def __init__(self, header: _Optional[_Union[EtcdHeader, _Mapping]] = ..., succeeded: _Optional[bool] = ..., responses: _Optional[_Iterable[_Union[EtcdResult, _Mapping]]] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[EtcdHeader, _Mapping]] = ..., succeeded: bool = ..., responses: _Optional[_Iterable[_Union[EtcdResult, _Mapping]]] = ...) -> None: ...
 
 class EtcdAuthenticate(_message.Message):
     __slots__ = ("name", "password")

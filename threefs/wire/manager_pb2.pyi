@@ -44,18 +44,20 @@ STORAGE: NodeKind
 META: NodeKind
 
 class Node(_message.Message):
-    __slots__ = ("node_id", "kind", "domain", "address", "incarnation")
+    __slots__ = ("node_id", "kind", "domain", "address", "incarnation", "draining")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     kind: NodeKind
     domain: str
     address: str
     incarnation: int
-    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., domain: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ...) -> None: ...
+    draining: bool
+    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., domain: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., draining: bool = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("target_id", "node_id", "chain_id", "store_id")
@@ -70,12 +72,14 @@ class Target(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., node_id: _Optional[int] = ..., chain_id: _Optional[int] = ..., store_id: _Optional[int] = ...) -> None: ...
 
 class ChainMember(_message.Message):
-    __slots__ = ("target_id", "state")
+    __slots__ = ("target_id", "state", "leaving")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    LEAVING_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     state: PublicState
-    def __init__(self, target_id: _Optional[int] = ..., state: _Optional[_Union[PublicState, str]] = ...) -> None: ...
+    leaving: bool
+    def __init__(self, target_id: _Optional[int] = ..., state: _Optional[_Union[PublicState, str]] = ..., leaving: bool = ...) -> None: ...
 
 class Chain(_message.Message):
     __slots__ = ("chain_id", "version", "members")
@@ -88,17 +92,21 @@ class Chain(_message.Message):
     def __init__(self, chain_id: _Optional[int] = ..., version: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ChainMember, _Mapping]]] = ...) -> None: ...
 
 class ChainTable(_message.Message):
-    __slots__ = ("table_id", "chains", "min_replicas")
+    __slots__ = ("table_id", "chains", "min_replicas", "replicas", "created_by")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
     CHAINS_FIELD_NUMBER: _ClassVar[int]
     MIN_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     table_id: int
     chains: _containers.RepeatedScalarFieldContainer[int]
     min_replicas: int
-    def __init__(self, table_id: _Optional[int] = ..., chains: _Optional[_Iterable[int]] = ..., min_replicas: _Optional[int] = ...) -> None: ...
+    replicas: int
+    created_by: bytes
+    def __init__(self, table_id: _Optional[int] = ..., chains: _Optional[_Iterable[int]] = ..., min_replicas: _Optional[int] = ..., replicas: _Optional[int] = ..., created_by: _Optional[bytes] = ...) -> None: ...
 
 class Routing(_message.Message):
-    __slots__ = ("version", "cluster_id", "nodes", "targets", "chains", "tables", "lease_ms")
+    __slots__ = ("version", "cluster_id", "nodes", "targets", "chains", "tables", "lease_ms", "default_table")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +114,7 @@ class Routing(_message.Message):
     CHAINS_FIELD_NUMBER: _ClassVar[int]
     TABLES_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_TABLE_FIELD_NUMBER: _ClassVar[int]
     version: int
     cluster_id: str
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
@@ -113,7 +122,20 @@ class Routing(_message.Message):
     chains: _containers.RepeatedCompositeFieldContainer[Chain]
     tables: _containers.RepeatedCompositeFieldContainer[ChainTable]
     lease_ms: int
-    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    default_table: int
+    def __init__(self, version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., default_table: _Optional[int] = ...) -> None: ...
+
+class Move(_message.Message):
+    __slots__ = ("chain_id", "added_target", "added_node", "removed_target")
+    CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    ADDED_TARGET_FIELD_NUMBER: _ClassVar[int]
+    ADDED_NODE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_TARGET_FIELD_NUMBER: _ClassVar[int]
+    chain_id: int
+    added_target: int
+    added_node: int
+    removed_target: int
+    def __init__(self, chain_id: _Optional[int] = ..., added_target: _Optional[int] = ..., added_node: _Optional[int] = ..., removed_target: _Optional[int] = ...) -> None: ...
 
 class PlannedNode(_message.Message):
     __slots__ = ("node_id", "domain")
@@ -162,7 +184,7 @@ class KeptChain(_message.Message):
     def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version")
+    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version", "release")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +193,7 @@ class RegisterRequest(_message.Message):
     DOMAIN_FIELD_NUMBER: _ClassVar[int]
     STORES_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     kind: NodeKind
     address: str
@@ -179,7 +202,8 @@ class RegisterRequest(_message.Message):
     domain: str
     stores: _containers.RepeatedCompositeFieldContainer[Store]
     routing_version: int
-    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., routing_version: _Optional[int] = ...) -> None: ...
+    release: str
+    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., routing_version: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("node_id", "cluster_id", "routing")
@@ -192,7 +216,7 @@ class RegisterReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
 class TargetReport(_message.Message):
-    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure", "unrepaired_chunks", "scrubbed_bytes", "scrub_passes", "sync_progress", "generation", "lost_chunks", "reusable_bytes")
+    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure", "unrepaired_chunks", "scrubbed_bytes", "scrub_passes", "sync_progress", "generation", "lost_chunks", "unscrubbed_ms", "scrub_interval_ms", "reusable_bytes")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STATE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +239,8 @@ class TargetReport(_message.Message):
     SYNC_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     LOST_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    UNSCRUBBED_MS_FIELD_NUMBER: _ClassVar[int]
+    SCRUB_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     REUSABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     local_state: LocalState
@@ -238,8 +264,10 @@ class TargetReport(_message.Message):
     sync_progress: int
     generation: int
     lost_chunks: int
+    unscrubbed_ms: int
+    scrub_interval_ms: int
     reusable_bytes: int
-    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: _Optional[bool] = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., reusable_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: bool = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., unscrubbed_ms: _Optional[int] = ..., scrub_interval_ms: _Optional[int] = ..., reusable_bytes: _Optional[int] = ...) -> None: ...
 
 class UnreachablePeer(_message.Message):
     __slots__ = ("node_id", "unreachable_ms")
@@ -250,20 +278,24 @@ class UnreachablePeer(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., unreachable_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version", "unreachable")
+    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version", "unreachable", "release", "clock_ms")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     LEAVING_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation: int
     targets: _containers.RepeatedCompositeFieldContainer[TargetReport]
     leaving: bool
     routing_version: int
     unreachable: _containers.RepeatedCompositeFieldContainer[UnreachablePeer]
-    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: _Optional[bool] = ..., routing_version: _Optional[int] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ...) -> None: ...
+    release: str
+    clock_ms: int
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: bool = ..., routing_version: _Optional[int] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("routing_version", "leased")
@@ -286,7 +318,7 @@ class PresenceReply(_message.Message):
     def __init__(self) -> None: ...
 
 class AdmitStoreRequest(_message.Message):
-    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored", "sole_address", "next_inode")
+    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored", "sole_address", "next_inode", "durable_change", "address")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -294,6 +326,8 @@ class AdmitStoreRequest(_message.Message):
     RESTORED_FIELD_NUMBER: _ClassVar[int]
     SOLE_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     NEXT_INODE_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     store_id: str
     epoch: int
@@ -301,7 +335,9 @@ class AdmitStoreRequest(_message.Message):
     restored: bool
     sole_address: str
     next_inode: int
-    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: _Optional[bool] = ..., sole_address: _Optional[str] = ..., next_inode: _Optional[int] = ...) -> None: ...
+    durable_change: int
+    address: str
+    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: bool = ..., sole_address: _Optional[str] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
 
 class AdmitStoreReply(_message.Message):
     __slots__ = ("epoch",)
@@ -363,12 +399,156 @@ class SetMinReplicasReply(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class AddNodesRequest(_message.Message):
+    __slots__ = ("storage",)
+    STORAGE_FIELD_NUMBER: _ClassVar[int]
+    storage: _containers.RepeatedCompositeFieldContainer[PlannedNode]
+    def __init__(self, storage: _Optional[_Iterable[_Union[PlannedNode, _Mapping]]] = ...) -> None: ...
+
+class AddNodesReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetDrainingRequest(_message.Message):
+    __slots__ = ("node_id", "draining", "dry_run")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    draining: bool
+    dry_run: bool
+    def __init__(self, node_id: _Optional[int] = ..., draining: bool = ..., dry_run: bool = ...) -> None: ...
+
+class SetDrainingReply(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+
+class RemoveNodeRequest(_message.Message):
+    __slots__ = ("node_id",)
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    def __init__(self, node_id: _Optional[int] = ...) -> None: ...
+
+class RemoveNodeReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RebalanceRequest(_message.Message):
+    __slots__ = ("dry_run",)
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    dry_run: bool
+    def __init__(self, dry_run: bool = ...) -> None: ...
+
+class RebalanceReply(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+
+class CreateTableRequest(_message.Message):
+    __slots__ = ("replicas", "targets_per_disk", "min_replicas", "call_id", "dry_run")
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_PER_DISK_FIELD_NUMBER: _ClassVar[int]
+    MIN_REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    replicas: int
+    targets_per_disk: int
+    min_replicas: int
+    call_id: bytes
+    dry_run: bool
+    def __init__(self, replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., min_replicas: _Optional[int] = ..., call_id: _Optional[bytes] = ..., dry_run: bool = ...) -> None: ...
+
+class CreateTableReply(_message.Message):
+    __slots__ = ("table", "targets")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    table: ChainTable
+    targets: int
+    def __init__(self, table: _Optional[_Union[ChainTable, _Mapping]] = ..., targets: _Optional[int] = ...) -> None: ...
+
+class SetDefaultTableRequest(_message.Message):
+    __slots__ = ("table_id",)
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    def __init__(self, table_id: _Optional[int] = ...) -> None: ...
+
+class SetDefaultTableReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class SetReplicasRequest(_message.Message):
+    __slots__ = ("table_id", "replicas", "dry_run")
+    TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    table_id: int
+    replicas: int
+    dry_run: bool
+    def __init__(self, table_id: _Optional[int] = ..., replicas: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
+
+class SetReplicasReply(_message.Message):
+    __slots__ = ("moves",)
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+
+class BackedUpStore(_message.Message):
+    __slots__ = ("store", "behind_ms", "complete", "failure")
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_MS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    store: str
+    behind_ms: int
+    complete: bool
+    failure: str
+    def __init__(self, store: _Optional[str] = ..., behind_ms: _Optional[int] = ..., complete: bool = ..., failure: _Optional[str] = ...) -> None: ...
+
+class ReportBackupRequest(_message.Message):
+    __slots__ = ("name", "stores", "report_interval_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    REPORT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    stores: _containers.RepeatedCompositeFieldContainer[BackedUpStore]
+    report_interval_ms: int
+    def __init__(self, name: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[BackedUpStore, _Mapping]]] = ..., report_interval_ms: _Optional[int] = ...) -> None: ...
+
+class ReportBackupReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class BackupStatus(_message.Message):
+    __slots__ = ("name", "stores", "report_interval_ms", "silent_ms")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STORES_FIELD_NUMBER: _ClassVar[int]
+    REPORT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_MS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    stores: _containers.RepeatedCompositeFieldContainer[BackedUpStore]
+    report_interval_ms: int
+    silent_ms: int
+    def __init__(self, name: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[BackedUpStore, _Mapping]]] = ..., report_interval_ms: _Optional[int] = ..., silent_ms: _Optional[int] = ...) -> None: ...
+
+class RefusedStore(_message.Message):
+    __slots__ = ("address", "reason", "ago_ms")
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AGO_MS_FIELD_NUMBER: _ClassVar[int]
+    address: str
+    reason: str
+    ago_ms: int
+    def __init__(self, address: _Optional[str] = ..., reason: _Optional[str] = ..., ago_ms: _Optional[int] = ...) -> None: ...
+
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended", "unreachable")
+    __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended", "unreachable", "release", "clock_ppm")
     NODE_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -376,6 +556,8 @@ class NodeStatus(_message.Message):
     HEARD_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_PPM_FIELD_NUMBER: _ClassVar[int]
     node: Node
     alive: bool
     silent_ms: int
@@ -383,10 +565,12 @@ class NodeStatus(_message.Message):
     heard: bool
     ended: bool
     unreachable: _containers.RepeatedCompositeFieldContainer[UnreachablePeer]
-    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: _Optional[bool] = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: _Optional[bool] = ..., ended: _Optional[bool] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ...) -> None: ...
+    release: str
+    clock_ppm: int
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: bool = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: bool = ..., ended: bool = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ppm: _Optional[int] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "link_removals")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "link_removals")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -396,6 +580,11 @@ class GetStatusReply(_message.Message):
     TABLES_FIELD_NUMBER: _ClassVar[int]
     AWAITED_NODES_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    MOVES_FIELD_NUMBER: _ClassVar[int]
+    MANAGER_RELEASE_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_TABLE_FIELD_NUMBER: _ClassVar[int]
+    BACKUPS_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_STORES_FIELD_NUMBER: _ClassVar[int]
     LINK_REMOVALS_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
     cluster_id: str
@@ -406,8 +595,13 @@ class GetStatusReply(_message.Message):
     tables: _containers.RepeatedCompositeFieldContainer[ChainTable]
     awaited_nodes: _containers.RepeatedScalarFieldContainer[int]
     failure: str
+    moves: _containers.RepeatedCompositeFieldContainer[Move]
+    manager_release: str
+    default_table: int
+    backups: _containers.RepeatedCompositeFieldContainer[BackupStatus]
+    refused_stores: _containers.RepeatedCompositeFieldContainer[RefusedStore]
     link_removals: int
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., link_removals: _Optional[int] = ...) -> None: ...
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., link_removals: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "length_ms")
@@ -422,7 +616,7 @@ class Lease(_message.Message):
     def __init__(self, holder: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., length_ms: _Optional[int] = ...) -> None: ...
 
 class ClusterRecord(_message.Message):
-    __slots__ = ("cluster_id", "routing_version", "plan_digest", "next_meta_node", "replicas", "targets_per_disk", "lease_ms")
+    __slots__ = ("cluster_id", "routing_version", "plan_digest", "next_meta_node", "replicas", "targets_per_disk", "lease_ms", "next_target", "balancing", "default_table")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     PLAN_DIGEST_FIELD_NUMBER: _ClassVar[int]
@@ -430,6 +624,9 @@ class ClusterRecord(_message.Message):
     REPLICAS_FIELD_NUMBER: _ClassVar[int]
     TARGETS_PER_DISK_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_TARGET_FIELD_NUMBER: _ClassVar[int]
+    BALANCING_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_TABLE_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     routing_version: int
     plan_digest: bytes
@@ -437,7 +634,10 @@ class ClusterRecord(_message.Message):
     replicas: int
     targets_per_disk: int
     lease_ms: int
-    def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan_digest: _Optional[bytes] = ..., next_meta_node: _Optional[int] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    next_target: int
+    balancing: bool
+    default_table: int
+    def __init__(self, cluster_id: _Optional[str] = ..., routing_version: _Optional[int] = ..., plan_digest: _Optional[bytes] = ..., next_meta_node: _Optional[int] = ..., replicas: _Optional[int] = ..., targets_per_disk: _Optional[int] = ..., lease_ms: _Optional[int] = ..., next_target: _Optional[int] = ..., balancing: bool = ..., default_table: _Optional[int] = ...) -> None: ...
 
 class SeenStore(_message.Message):
     __slots__ = ("target_id", "store_id", "generation")
@@ -450,13 +650,15 @@ class SeenStore(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MetadataStore(_message.Message):
-    __slots__ = ("store_id", "epoch", "generation", "next_inode")
+    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NEXT_INODE_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_CHANGE_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     epoch: int
     generation: int
     next_inode: int
-    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ...) -> None: ...
+    durable_change: int
+    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ...) -> None: ...

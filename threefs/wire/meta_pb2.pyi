@@ -141,7 +141,7 @@ class Place(_message.Message):
     path: bytes
     named: bool
     moves: int
-    def __init__(self, base: _Optional[int] = ..., path: _Optional[bytes] = ..., named: _Optional[bool] = ..., moves: _Optional[int] = ...) -> None: ...
+    def __init__(self, base: _Optional[int] = ..., path: _Optional[bytes] = ..., named: bool = ..., moves: _Optional[int] = ...) -> None: ...
 
 class Mutation(_message.Message):
     __slots__ = ("client", "request")
@@ -243,17 +243,19 @@ class Inode(_message.Message):
     appends: _containers.RepeatedCompositeFieldContainer[Append]
     cutting: int
     moves: int
-    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: _Optional[bool] = ..., trash_s: _Optional[int] = ..., trash: _Optional[bool] = ..., unnamed: _Optional[bool] = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., delegation: _Optional[_Union[Delegation, _Mapping]] = ..., change: _Optional[int] = ..., fence: _Optional[int] = ..., append_end: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., cutting: _Optional[int] = ..., moves: _Optional[int] = ...) -> None: ...
+    def __init__(self, inode: _Optional[int] = ..., type: _Optional[_Union[InodeType, str]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., nlink: _Optional[int] = ..., length: _Optional[int] = ..., truncate_version: _Optional[int] = ..., parent: _Optional[int] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., target: _Optional[bytes] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., ctime_ns: _Optional[int] = ..., birth_ns: _Optional[int] = ..., name: _Optional[bytes] = ..., tree: _Optional[int] = ..., by_user: bool = ..., trash_s: _Optional[int] = ..., trash: bool = ..., unnamed: bool = ..., chains_used: _Optional[int] = ..., rdev: _Optional[int] = ..., xattr_bytes: _Optional[int] = ..., access_acl: _Optional[_Union[Acl, _Mapping]] = ..., default_acl: _Optional[_Union[Acl, _Mapping]] = ..., delegation: _Optional[_Union[Delegation, _Mapping]] = ..., change: _Optional[int] = ..., fence: _Optional[int] = ..., append_end: _Optional[int] = ..., appends: _Optional[_Iterable[_Union[Append, _Mapping]]] = ..., cutting: _Optional[int] = ..., moves: _Optional[int] = ...) -> None: ...
 
 class Append(_message.Message):
-    __slots__ = ("writer", "offset", "end")
+    __slots__ = ("writer", "offset", "end", "truncate_version")
     WRITER_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
+    TRUNCATE_VERSION_FIELD_NUMBER: _ClassVar[int]
     writer: int
     offset: int
     end: int
-    def __init__(self, writer: _Optional[int] = ..., offset: _Optional[int] = ..., end: _Optional[int] = ...) -> None: ...
+    truncate_version: int
+    def __init__(self, writer: _Optional[int] = ..., offset: _Optional[int] = ..., end: _Optional[int] = ..., truncate_version: _Optional[int] = ...) -> None: ...
 
 class Delegation(_message.Message):
     __slots__ = ("client", "number", "oldest", "recalled", "recalled_tick")
@@ -267,7 +269,7 @@ class Delegation(_message.Message):
     oldest: int
     recalled: bool
     recalled_tick: int
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., oldest: _Optional[int] = ..., recalled: _Optional[bool] = ..., recalled_tick: _Optional[int] = ...) -> None: ...
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., oldest: _Optional[int] = ..., recalled: bool = ..., recalled_tick: _Optional[int] = ...) -> None: ...
 
 class Acl(_message.Message):
     __slots__ = ("entries",)
@@ -297,7 +299,7 @@ class InodeReply(_message.Message):
     over_quota: bool
     delegation: int
     recalled: int
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., replaced: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: _Optional[bool] = ..., delegation: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., replaced: _Optional[_Union[Inode, _Mapping]] = ..., over_quota: bool = ..., delegation: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
 
 class CreateRequest(_message.Message):
     __slots__ = ("mutation", "place", "mode", "uid", "gid", "exclusive", "truncate", "parents", "layout", "session", "caller", "umask", "access", "unnamed")
@@ -329,7 +331,7 @@ class CreateRequest(_message.Message):
     umask: int
     access: int
     unnamed: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: _Optional[bool] = ..., truncate: _Optional[bool] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ..., access: _Optional[int] = ..., unnamed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., exclusive: bool = ..., truncate: bool = ..., parents: bool = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., session: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ..., access: _Optional[int] = ..., unnamed: bool = ...) -> None: ...
 
 class CreateReply(_message.Message):
     __slots__ = ("inode", "created", "lease", "over_quota", "delegation", "recalled")
@@ -345,7 +347,7 @@ class CreateReply(_message.Message):
     over_quota: bool
     delegation: int
     recalled: int
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: _Optional[bool] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ..., delegation: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., created: bool = ..., lease: _Optional[int] = ..., over_quota: bool = ..., delegation: _Optional[int] = ..., recalled: _Optional[int] = ...) -> None: ...
 
 class PrecreateRequest(_message.Message):
     __slots__ = ("mutation", "place", "count", "session", "caller")
@@ -395,7 +397,7 @@ class PublishRequest(_message.Message):
     parents: bool
     caller: Caller
     umask: int
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., length: _Optional[int] = ..., replace: _Optional[bool] = ..., parents: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., length: _Optional[int] = ..., replace: bool = ..., parents: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ...) -> None: ...
 
 class OpenRequest(_message.Message):
     __slots__ = ("mutation", "place", "session", "truncate", "caller", "access")
@@ -411,7 +413,7 @@ class OpenRequest(_message.Message):
     truncate: bool
     caller: Caller
     access: int
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., access: _Optional[int] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., session: _Optional[bytes] = ..., truncate: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., access: _Optional[int] = ...) -> None: ...
 
 class OpenReply(_message.Message):
     __slots__ = ("inode", "lease", "over_quota")
@@ -421,7 +423,7 @@ class OpenReply(_message.Message):
     inode: Inode
     lease: int
     over_quota: bool
-    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., lease: _Optional[int] = ..., over_quota: _Optional[bool] = ...) -> None: ...
+    def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., lease: _Optional[int] = ..., over_quota: bool = ...) -> None: ...
 
 class CloseRequest(_message.Message):
     __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written", "attempted_end", "caller")
@@ -443,10 +445,10 @@ class CloseRequest(_message.Message):
     written: bool
     attempted_end: int
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ..., attempted_end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: bool = ..., written: bool = ..., attempted_end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written", "session", "appends_end", "attempted_end", "caller")
+    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written", "session", "appends_end", "appends_version", "attempted_end", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_HINT_FIELD_NUMBER: _ClassVar[int]
@@ -455,6 +457,7 @@ class SyncRequest(_message.Message):
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     APPENDS_END_FIELD_NUMBER: _ClassVar[int]
+    APPENDS_VERSION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTED_END_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
@@ -465,9 +468,10 @@ class SyncRequest(_message.Message):
     written: bool
     session: bytes
     appends_end: int
+    appends_version: int
     attempted_end: int
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: _Optional[bool] = ..., written: _Optional[bool] = ..., session: _Optional[bytes] = ..., appends_end: _Optional[int] = ..., attempted_end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: bool = ..., written: bool = ..., session: _Optional[bytes] = ..., appends_end: _Optional[int] = ..., appends_version: _Optional[int] = ..., attempted_end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class StatRequest(_message.Message):
     __slots__ = ("place", "follow", "caller")
@@ -477,7 +481,7 @@ class StatRequest(_message.Message):
     place: Place
     follow: bool
     caller: Caller
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class BatchStatRequest(_message.Message):
     __slots__ = ("places", "follow", "paths", "base", "caller")
@@ -491,7 +495,7 @@ class BatchStatRequest(_message.Message):
     paths: _containers.RepeatedScalarFieldContainer[bytes]
     base: int
     caller: Caller
-    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., follow: _Optional[bool] = ..., paths: _Optional[_Iterable[bytes]] = ..., base: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., follow: bool = ..., paths: _Optional[_Iterable[bytes]] = ..., base: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class BatchStatReply(_message.Message):
     __slots__ = ("results", "inodes", "errors")
@@ -545,7 +549,7 @@ class ListRequest(_message.Message):
     limit: int
     attributes: bool
     caller: Caller
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., attributes: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., after: _Optional[bytes] = ..., limit: _Optional[int] = ..., attributes: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class Entry(_message.Message):
     __slots__ = ("name", "inode", "type", "attributes")
@@ -565,7 +569,7 @@ class ListReply(_message.Message):
     MORE_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedCompositeFieldContainer[Entry]
     more: bool
-    def __init__(self, entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, entries: _Optional[_Iterable[_Union[Entry, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ListNamesRequest(_message.Message):
     __slots__ = ("directory", "after", "limit", "known", "attributes_up_to", "caller")
@@ -599,7 +603,7 @@ class ListNamesReply(_message.Message):
     more: bool
     token: int
     unchanged: bool
-    def __init__(self, names: _Optional[bytes] = ..., inodes: _Optional[bytes] = ..., types: _Optional[bytes] = ..., attributes: _Optional[_Iterable[bytes]] = ..., more: _Optional[bool] = ..., token: _Optional[int] = ..., unchanged: _Optional[bool] = ...) -> None: ...
+    def __init__(self, names: _Optional[bytes] = ..., inodes: _Optional[bytes] = ..., types: _Optional[bytes] = ..., attributes: _Optional[_Iterable[bytes]] = ..., more: bool = ..., token: _Optional[int] = ..., unchanged: bool = ...) -> None: ...
 
 class DelegateRequest(_message.Message):
     __slots__ = ("mutation", "directory", "oldest")
@@ -651,7 +655,7 @@ class MkdirRequest(_message.Message):
     layout: Layout
     caller: Caller
     umask: int
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., parents: _Optional[bool] = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., parents: bool = ..., layout: _Optional[_Union[Layout, _Mapping]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., umask: _Optional[int] = ...) -> None: ...
 
 class RemoveRequest(_message.Message):
     __slots__ = ("mutation", "place", "recursive", "kind", "caller")
@@ -665,7 +669,7 @@ class RemoveRequest(_message.Message):
     recursive: bool
     kind: RemoveKind
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., recursive: _Optional[bool] = ..., kind: _Optional[_Union[RemoveKind, str]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., recursive: bool = ..., kind: _Optional[_Union[RemoveKind, str]] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class RemoveReply(_message.Message):
     __slots__ = ("directory", "changed_ns")
@@ -723,7 +727,7 @@ class Changed(_message.Message):
     retry_alone: bool
     file: InodeReply
     remove: RemoveReply
-    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., retry_alone: _Optional[bool] = ..., file: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
+    def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., retry_alone: bool = ..., file: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
 
 class RenameRequest(_message.Message):
     __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange", "whiteout")
@@ -741,7 +745,7 @@ class RenameRequest(_message.Message):
     caller: Caller
     exchange: bool
     whiteout: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., exchange: _Optional[bool] = ..., whiteout: _Optional[bool] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., exchange: bool = ..., whiteout: bool = ...) -> None: ...
 
 class SymlinkRequest(_message.Message):
     __slots__ = ("mutation", "place", "target", "uid", "gid", "caller")
@@ -797,7 +801,7 @@ class SetAttrRequest(_message.Message):
     atime_now: bool
     mtime_now: bool
     drop_privileges: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., atime_now: _Optional[bool] = ..., mtime_now: _Optional[bool] = ..., drop_privileges: _Optional[bool] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: bool = ..., mode: _Optional[int] = ..., uid: _Optional[int] = ..., gid: _Optional[int] = ..., atime_ns: _Optional[int] = ..., mtime_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., atime_now: bool = ..., mtime_now: bool = ..., drop_privileges: bool = ...) -> None: ...
 
 class TruncateRequest(_message.Message):
     __slots__ = ("mutation", "place", "length", "caller", "session")
@@ -927,7 +931,7 @@ class FsckScanReply(_message.Message):
     suspects: _containers.RepeatedCompositeFieldContainer[FsckSubject]
     usage: _containers.RepeatedCompositeFieldContainer[FsckUsage]
     restored_ns: int
-    def __init__(self, after: _Optional[bytes] = ..., more: _Optional[bool] = ..., rows: _Optional[int] = ..., inode: _Optional[_Iterable[int]] = ..., type: _Optional[_Iterable[_Union[InodeType, str]]] = ..., nlink: _Optional[_Iterable[int]] = ..., parent: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ..., usage: _Optional[_Iterable[_Union[FsckUsage, _Mapping]]] = ..., restored_ns: _Optional[int] = ...) -> None: ...
+    def __init__(self, after: _Optional[bytes] = ..., more: bool = ..., rows: _Optional[int] = ..., inode: _Optional[_Iterable[int]] = ..., type: _Optional[_Iterable[_Union[InodeType, str]]] = ..., nlink: _Optional[_Iterable[int]] = ..., parent: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., suspects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ..., usage: _Optional[_Iterable[_Union[FsckUsage, _Mapping]]] = ..., restored_ns: _Optional[int] = ...) -> None: ...
 
 class FsckName(_message.Message):
     __slots__ = ("inode", "parent", "name")
@@ -959,7 +963,7 @@ class FsckSubject(_message.Message):
     kept: FsckUsage
     counted: FsckUsage
     ctime_ns: int
-    def __init__(self, key: _Optional[bytes] = ..., inode: _Optional[int] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., queued: _Optional[_Iterable[bytes]] = ..., loop: _Optional[bool] = ..., end: _Optional[int] = ..., kept: _Optional[_Union[FsckUsage, _Mapping]] = ..., counted: _Optional[_Union[FsckUsage, _Mapping]] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[bytes] = ..., inode: _Optional[int] = ..., names: _Optional[_Iterable[_Union[FsckName, _Mapping]]] = ..., queued: _Optional[_Iterable[bytes]] = ..., loop: bool = ..., end: _Optional[int] = ..., kept: _Optional[_Union[FsckUsage, _Mapping]] = ..., counted: _Optional[_Union[FsckUsage, _Mapping]] = ..., ctime_ns: _Optional[int] = ...) -> None: ...
 
 class FsckRecheckRequest(_message.Message):
     __slots__ = ("mutation", "repair", "subjects")
@@ -969,7 +973,7 @@ class FsckRecheckRequest(_message.Message):
     mutation: Mutation
     repair: bool
     subjects: _containers.RepeatedCompositeFieldContainer[FsckSubject]
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., repair: _Optional[bool] = ..., subjects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., repair: bool = ..., subjects: _Optional[_Iterable[_Union[FsckSubject, _Mapping]]] = ...) -> None: ...
 
 class FsckFinding(_message.Message):
     __slots__ = ("kind", "inode", "parent", "name", "detail", "repaired", "subject")
@@ -987,7 +991,7 @@ class FsckFinding(_message.Message):
     detail: str
     repaired: bool
     subject: int
-    def __init__(self, kind: _Optional[_Union[FsckKind, str]] = ..., inode: _Optional[int] = ..., parent: _Optional[int] = ..., name: _Optional[bytes] = ..., detail: _Optional[str] = ..., repaired: _Optional[bool] = ..., subject: _Optional[int] = ...) -> None: ...
+    def __init__(self, kind: _Optional[_Union[FsckKind, str]] = ..., inode: _Optional[int] = ..., parent: _Optional[int] = ..., name: _Optional[bytes] = ..., detail: _Optional[str] = ..., repaired: bool = ..., subject: _Optional[int] = ...) -> None: ...
 
 class FsckRecheckReply(_message.Message):
     __slots__ = ("findings",)
@@ -1005,7 +1009,7 @@ class AccessRequest(_message.Message):
     follow: bool
     wanted: int
     caller: Caller
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., wanted: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: bool = ..., wanted: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class MknodRequest(_message.Message):
     __slots__ = ("mutation", "place", "type", "mode", "rdev", "uid", "gid", "caller", "umask")
@@ -1039,7 +1043,7 @@ class GetXattrRequest(_message.Message):
     follow: bool
     name: bytes
     caller: Caller
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: bool = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class GetXattrReply(_message.Message):
     __slots__ = ("value",)
@@ -1055,7 +1059,7 @@ class ListXattrRequest(_message.Message):
     place: Place
     follow: bool
     caller: Caller
-    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, place: _Optional[_Union[Place, _Mapping]] = ..., follow: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class ListXattrReply(_message.Message):
     __slots__ = ("names",)
@@ -1081,7 +1085,7 @@ class SetXattrRequest(_message.Message):
     create: bool
     replace: bool
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., name: _Optional[bytes] = ..., value: _Optional[bytes] = ..., create: _Optional[bool] = ..., replace: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: bool = ..., name: _Optional[bytes] = ..., value: _Optional[bytes] = ..., create: bool = ..., replace: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class RemoveXattrRequest(_message.Message):
     __slots__ = ("mutation", "place", "follow", "name", "caller")
@@ -1095,7 +1099,7 @@ class RemoveXattrRequest(_message.Message):
     follow: bool
     name: bytes
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: _Optional[bool] = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., follow: bool = ..., name: _Optional[bytes] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SetTrashRequest(_message.Message):
     __slots__ = ("mutation", "place", "trash_s", "caller")
@@ -1147,7 +1151,7 @@ class ListTrashReply(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[TrashItem]
     more: bool
     next: bytes
-    def __init__(self, items: _Optional[_Iterable[_Union[TrashItem, _Mapping]]] = ..., more: _Optional[bool] = ..., next: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, items: _Optional[_Iterable[_Union[TrashItem, _Mapping]]] = ..., more: bool = ..., next: _Optional[bytes] = ...) -> None: ...
 
 class Quota(_message.Message):
     __slots__ = ("tree", "uid", "limit_bytes", "limit_inodes", "used_bytes", "used_inodes", "path", "counting")
@@ -1167,7 +1171,7 @@ class Quota(_message.Message):
     used_inodes: int
     path: bytes
     counting: bool
-    def __init__(self, tree: _Optional[int] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., used_inodes: _Optional[int] = ..., path: _Optional[bytes] = ..., counting: _Optional[bool] = ...) -> None: ...
+    def __init__(self, tree: _Optional[int] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., used_inodes: _Optional[int] = ..., path: _Optional[bytes] = ..., counting: bool = ...) -> None: ...
 
 class SetQuotaRequest(_message.Message):
     __slots__ = ("mutation", "place", "uid", "limit_bytes", "limit_inodes", "clear", "caller")
@@ -1185,7 +1189,7 @@ class SetQuotaRequest(_message.Message):
     limit_inodes: int
     clear: bool
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., clear: _Optional[bool] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., place: _Optional[_Union[Place, _Mapping]] = ..., uid: _Optional[int] = ..., limit_bytes: _Optional[int] = ..., limit_inodes: _Optional[int] = ..., clear: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class ShowQuotaRequest(_message.Message):
     __slots__ = ("place", "uid", "caller")
@@ -1300,7 +1304,7 @@ class LockRequest(_message.Message):
     lock: FileLock
     wait: bool
     end_wait: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[FileLock, _Mapping]] = ..., wait: _Optional[bool] = ..., end_wait: _Optional[bool] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[FileLock, _Mapping]] = ..., wait: bool = ..., end_wait: bool = ...) -> None: ...
 
 class LockReply(_message.Message):
     __slots__ = ("lease", "held", "blocked")
@@ -1310,7 +1314,7 @@ class LockReply(_message.Message):
     lease: int
     held: int
     blocked: bool
-    def __init__(self, lease: _Optional[int] = ..., held: _Optional[int] = ..., blocked: _Optional[bool] = ...) -> None: ...
+    def __init__(self, lease: _Optional[int] = ..., held: _Optional[int] = ..., blocked: bool = ...) -> None: ...
 
 class QueryLockRequest(_message.Message):
     __slots__ = ("client", "inode", "lock")
@@ -1328,7 +1332,7 @@ class QueryLockReply(_message.Message):
     SAME_CLIENT_FIELD_NUMBER: _ClassVar[int]
     conflict: FileLock
     same_client: bool
-    def __init__(self, conflict: _Optional[_Union[FileLock, _Mapping]] = ..., same_client: _Optional[bool] = ...) -> None: ...
+    def __init__(self, conflict: _Optional[_Union[FileLock, _Mapping]] = ..., same_client: bool = ...) -> None: ...
 
 class ReserveRequest(_message.Message):
     __slots__ = ("mutation", "inode", "session", "length", "end", "caller")

@@ -58,7 +58,7 @@ class ReadReply(_message.Message):
     def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class ChunkWrite(_message.Message):
-    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost", "stamp", "known_version", "first_seq", "fresh", "forgotten_version", "forgotten_stamp", "fence")
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost", "stamp", "known_version", "first_seq", "fresh", "base_version", "whole_length", "whole_checksum", "forgotten_version", "forgotten_stamp", "fence")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -78,6 +78,9 @@ class ChunkWrite(_message.Message):
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQ_FIELD_NUMBER: _ClassVar[int]
     FRESH_FIELD_NUMBER: _ClassVar[int]
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_VERSION_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_STAMP_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
@@ -100,10 +103,13 @@ class ChunkWrite(_message.Message):
     known_version: int
     first_seq: int
     fresh: bool
+    base_version: int
+    whole_length: int
+    whole_checksum: int
     forgotten_version: int
     forgotten_stamp: int
     fence: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: _Optional[bool] = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: _Optional[bool] = ..., only_version: _Optional[int] = ..., lost: _Optional[bool] = ..., stamp: _Optional[int] = ..., known_version: _Optional[int] = ..., first_seq: _Optional[int] = ..., fresh: _Optional[bool] = ..., forgotten_version: _Optional[int] = ..., forgotten_stamp: _Optional[int] = ..., fence: _Optional[int] = ...) -> None: ...
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: bool = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: bool = ..., only_version: _Optional[int] = ..., lost: bool = ..., stamp: _Optional[int] = ..., known_version: _Optional[int] = ..., first_seq: _Optional[int] = ..., fresh: bool = ..., base_version: _Optional[int] = ..., whole_length: _Optional[int] = ..., whole_checksum: _Optional[int] = ..., forgotten_version: _Optional[int] = ..., forgotten_stamp: _Optional[int] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class OnceEntry(_message.Message):
     __slots__ = ("identity", "version", "length", "checksum", "stamp")
@@ -120,10 +126,12 @@ class OnceEntry(_message.Message):
     def __init__(self, identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., stamp: _Optional[int] = ...) -> None: ...
 
 class WriteRequest(_message.Message):
-    __slots__ = ("writes",)
+    __slots__ = ("writes", "answer_after_ms")
     WRITES_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
     writes: _containers.RepeatedCompositeFieldContainer[ChunkWrite]
-    def __init__(self, writes: _Optional[_Iterable[_Union[ChunkWrite, _Mapping]]] = ...) -> None: ...
+    answer_after_ms: int
+    def __init__(self, writes: _Optional[_Iterable[_Union[ChunkWrite, _Mapping]]] = ..., answer_after_ms: _Optional[int] = ...) -> None: ...
 
 class ChunkWriteResult(_message.Message):
     __slots__ = ("code", "message", "version", "length", "checksum")
@@ -177,7 +185,7 @@ class ForwardStagedRequest(_message.Message):
     checksum: int
     removed: bool
     stamp: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., removed: _Optional[bool] = ..., stamp: _Optional[int] = ...) -> None: ...
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., removed: bool = ..., stamp: _Optional[int] = ...) -> None: ...
 
 class QueryVersionRequest(_message.Message):
     __slots__ = ("target", "chain_version", "inode", "index")
@@ -215,7 +223,7 @@ class LastChunkReply(_message.Message):
     found: bool
     index: int
     length: int
-    def __init__(self, found: _Optional[bool] = ..., index: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+    def __init__(self, found: bool = ..., index: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
 
 class ListChunksRequest(_message.Message):
     __slots__ = ("target", "chain_version", "inode", "first_index", "limit")
@@ -232,16 +240,18 @@ class ListChunksRequest(_message.Message):
     def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., first_index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ListChunksReply(_message.Message):
-    __slots__ = ("index", "length", "more", "version")
+    __slots__ = ("index", "length", "more", "version", "checksum")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     index: _containers.RepeatedScalarFieldContainer[int]
     length: _containers.RepeatedScalarFieldContainer[int]
     more: bool
     version: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, index: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ..., version: _Optional[_Iterable[int]] = ...) -> None: ...
+    checksum: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, index: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., more: bool = ..., version: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class InventoryRequest(_message.Message):
     __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit")
@@ -257,7 +267,7 @@ class InventoryRequest(_message.Message):
     inode: int
     index: int
     limit: int
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: _Optional[bool] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: bool = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class InventoryReply(_message.Message):
     __slots__ = ("inode", "index", "version", "checksum", "digest", "more")
@@ -273,7 +283,7 @@ class InventoryReply(_message.Message):
     checksum: _containers.RepeatedScalarFieldContainer[int]
     digest: _containers.RepeatedScalarFieldContainer[int]
     more: bool
-    def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., digest: _Optional[_Iterable[int]] = ..., more: _Optional[bool] = ...) -> None: ...
+    def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., digest: _Optional[_Iterable[int]] = ..., more: bool = ...) -> None: ...
 
 class SyncDoneRequest(_message.Message):
     __slots__ = ("target", "chain_version", "stamp")
@@ -290,7 +300,7 @@ class SyncDoneReply(_message.Message):
     def __init__(self) -> None: ...
 
 class FetchChunkRequest(_message.Message):
-    __slots__ = ("target", "chain_version", "inode", "index", "newest", "version", "length", "checksum", "record_only")
+    __slots__ = ("target", "chain_version", "inode", "index", "newest", "version", "length", "checksum", "record_only", "any_state")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
@@ -300,6 +310,7 @@ class FetchChunkRequest(_message.Message):
     LENGTH_FIELD_NUMBER: _ClassVar[int]
     CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     RECORD_ONLY_FIELD_NUMBER: _ClassVar[int]
+    ANY_STATE_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     inode: int
@@ -309,7 +320,8 @@ class FetchChunkRequest(_message.Message):
     length: int
     checksum: int
     record_only: bool
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., newest: _Optional[bool] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., record_only: _Optional[bool] = ...) -> None: ...
+    any_state: bool
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., newest: bool = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., record_only: bool = ..., any_state: bool = ...) -> None: ...
 
 class FetchChunkReply(_message.Message):
     __slots__ = ("found", "chunk")
@@ -317,7 +329,7 @@ class FetchChunkReply(_message.Message):
     CHUNK_FIELD_NUMBER: _ClassVar[int]
     found: bool
     chunk: ChunkWrite
-    def __init__(self, found: _Optional[bool] = ..., chunk: _Optional[_Union[ChunkWrite, _Mapping]] = ...) -> None: ...
+    def __init__(self, found: bool = ..., chunk: _Optional[_Union[ChunkWrite, _Mapping]] = ...) -> None: ...
 
 class ScanChunksRequest(_message.Message):
     __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit", "removed")
@@ -335,7 +347,7 @@ class ScanChunksRequest(_message.Message):
     index: int
     limit: int
     removed: bool
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: _Optional[bool] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ..., removed: _Optional[bool] = ...) -> None: ...
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: bool = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ..., removed: bool = ...) -> None: ...
 
 class ScanChunksReply(_message.Message):
     __slots__ = ("inode", "index", "version", "length", "checksum", "pending", "more", "last_inode", "last_index", "health")
@@ -359,7 +371,7 @@ class ScanChunksReply(_message.Message):
     last_inode: int
     last_index: int
     health: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., pending: _Optional[_Iterable[bool]] = ..., more: _Optional[bool] = ..., last_inode: _Optional[int] = ..., last_index: _Optional[int] = ..., health: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., pending: _Optional[_Iterable[bool]] = ..., more: bool = ..., last_inode: _Optional[int] = ..., last_index: _Optional[int] = ..., health: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SpaceInfoRequest(_message.Message):
     __slots__ = ()

@@ -12,8 +12,9 @@ from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, LocalState, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains.link_failures import LinkFailures
+from threefs_manager.chains.move_executor import MoveExecutor
 from threefs_manager.chains.resync_progress import ResyncProgress
-from threefs_manager.chains.transitions import Observed, accept_loss, next_chain
+from threefs_manager.chains.transitions import Observed, accept_loss, must_give_way, next_chain
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
@@ -48,6 +49,7 @@ class ChainController:
         self._on_change = on_change
         self._progress = ResyncProgress(clock)
         self.links = LinkFailures(clock)
+        self.move_executor = MoveExecutor(store, publisher, failure_detector, clock)
         self._dirty: set[ChainId] = set()
         self._saved_at = clock.monotonic()
         self.failure = ""  # why the last attempt to change chains failed; empty if it did not
@@ -119,6 +121,7 @@ class ChainController:
         dirty, self._dirty = self._dirty, set()
         try:
             await self._evaluate(dirty)
+            self.enqueue(await self.move_executor.advance())
         except BaseException:
             self.enqueue(dirty)  # evaluated again at the next sweep, or sooner
             raise
@@ -151,6 +154,7 @@ class ChainController:
     async def _evaluate(self, dirty: Iterable[ChainId]) -> None:
         routing = self._publisher.routing
         changes: list[tuple[Chain, Observed]] = []
+        minimums = routing.minimums()
         self.links.update(routing, self._failure_detector.unreachable_peers(routing.lease_s))
         for chain_id in sorted(dirty):
             chain = routing.chains.get(chain_id)
@@ -161,7 +165,9 @@ class ChainController:
             source = self._failure_detector.report(chain.tail) if chain.tail is not None else None
             stalled = self._progress.stalled_target(chain, known, source, routing.lease_s)
             removed = self.links.target_to_remove(chain, known)
-            self._failure_detector.withhold_lease(chain, stalled if removed is None else removed)
+            leaving = chain.leaving if must_give_way(chain, minimums.get(chain_id, 1)) else None
+            yielding = next((target for target in (leaving, removed, stalled) if target is not None), None)
+            self._failure_detector.withhold_lease(chain, yielding)
             if next_chain(chain, known) is not chain:
                 changes.append((chain, known))
         for first in range(0, len(changes), _BATCH):
@@ -193,7 +199,7 @@ class ChainController:
             report = self._failure_detector.report(chosen)
             assert report is not None, "a target that could serve has reported"
             target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id)
-            writer.put_chains([after], [target], {})
+            writer.put_chains([after], [target])
             self._failure_detector.generations.reset(report)
             seen = self._failure_detector.generations.newest(chosen)
             assert seen is not None
@@ -222,7 +228,7 @@ class ChainController:
                 if chain.version != evaluated.version or after is chain:
                     continue  # an earlier attempt of unknown outcome has done it
                 applied.append((chain, after))
-                writer.put_chains([after], self._refilled_targets(chain, after), {})
+                writer.put_chains([after], self._refilled_targets(chain, after))
                 for seen in self._generations_to_save(chain, after):
                     writer.put_generation(seen)
 
@@ -266,13 +272,15 @@ class ChainController:
                 raise
 
     def _refilled_targets(self, before: Chain, after: Chain) -> list[Target]:
-        """Targets that begin to sync with another store than before: it is filled anew, and is theirs from now on."""
+        """Targets that begin to sync with another store than before: it is filled anew, and is theirs from now on. And
+        those that begin to serve a new chain: what they keep from now on is known by this store."""
         targets = self._publisher.routing.targets
         refilled = []
         for member in after.members:
-            if member.state is PublicState.SYNCING and before.state(member.target_id) is not PublicState.SYNCING:
+            known, was = targets[member.target_id], before.state(member.target_id)
+            begins = member.state is PublicState.SYNCING and was is not PublicState.SYNCING
+            if begins or (member.state is PublicState.SERVING and not known.store_id):
                 report = self._failure_detector.report(member.target_id)
-                known = targets[member.target_id]
                 if report is not None and report.store_id != known.store_id:
                     refilled.append(Target(known.target_id, known.node_id, known.chain_id, report.store_id))
         return refilled

@@ -16,6 +16,14 @@
     lastsrv    an administrator accepts the loss    offline; the target that was chosen serves alone
                of what only such ones have
 
+    no member  a move adds it to the chain          offline, at the end
+    any        a move takes it out of the chain     the same state, and leaving
+    offline    is leaving, and another one serves   no member
+    waiting    is leaving                           offline
+
+A leaving target gives its lease up as soon as enough others serve (`must_give_way`), and is then put offline as one
+that is dead. So a target that serves never leaves the chain while it holds a lease, nor while it is the only one.
+
 A state that is not in the table stays, and so does the state of a target of which nothing is known yet.
 
 Rule R7: only a lastsrv target may serve alone, and a serving target is put offline only while another serving one is
@@ -58,8 +66,9 @@ def _check_step(before: Chain, after: Chain) -> None:
     """Invariants of every row of the table (I5, I7, R7)."""
     was = {member.target_id: member.state for member in before.members}
     states = [member.state for member in after.members]
+    assert _targets(after) == _targets(before) or SERVING in states, "a target leaves while another one serves"
     assert after.version == before.version + 1, "I5: the version of a chain only rises"
-    assert _targets(after) == _targets(before), "a transition neither adds nor removes a target"
+    assert _targets(after) | _leaving(before) == _targets(before), "only a move takes a target out of its chain"
     assert not _has_authority(before) or _has_authority(after), "I7: a chain keeps a serving or a lastsrv target"
     assert states.count(SYNCING) <= max(1, [*was.values()].count(SYNCING)), "one target of a chain syncs at a time"
     assert states == sorted(states, key=_ORDER.index), "serving, syncing, waiting, lastsrv, offline: in this order"
@@ -74,8 +83,30 @@ def _has_authority(chain: Chain) -> bool:
     return any(member.state in (SERVING, LASTSRV) for member in chain.members)
 
 
-def _targets(chain: Chain) -> list[TargetId]:
-    return sorted(member.target_id for member in chain.members)
+def _targets(chain: Chain) -> set[TargetId]:
+    return {member.target_id for member in chain.members}
+
+
+def _leaving(chain: Chain) -> set[TargetId]:
+    return {member.target_id for member in chain.members if member.leaving}
+
+
+def add_member(chain: Chain, target: TargetId) -> Chain:
+    """The chain with one more member, which has nothing yet."""
+    assert target not in _targets(chain), "a target is a member of a chain once"
+    return Chain(chain.chain_id, chain.version + 1, (*chain.members, ChainMember(target, OFFLINE)))
+
+
+def mark_leaving(chain: Chain, target: TargetId) -> Chain:
+    """The chain with this member leaving it. One at a time leaves."""
+    assert target in _targets(chain) and chain.leaving is None, "one member of a chain leaves at a time"
+    members = tuple(ChainMember(m.target_id, m.state, leaving=m.target_id == target) for m in chain.members)
+    return Chain(chain.chain_id, chain.version + 1, members)
+
+
+def must_give_way(chain: Chain, min_replicas: int) -> bool:
+    """Whether the leaving member goes now: the chain takes writes of clients without it."""
+    return chain.leaving is not None and len(chain.staying) >= min_replicas
 
 
 def accept_loss(chain: Chain, chosen: TargetId, observed: Observed, alive: AbstractSet[TargetId]) -> Chain:
@@ -98,7 +129,9 @@ def accept_loss(chain: Chain, chosen: TargetId, observed: Observed, alive: Abstr
         )
     if chosen not in alive:
         raise InvalidArgument(f"target {chosen} cannot serve now: its process does not run, or its disk has failed")
-    others = tuple(ChainMember(member.target_id, OFFLINE) for member in chain.members if member.target_id != chosen)
+    others = tuple(
+        ChainMember(member.target_id, OFFLINE, member.leaving) for member in chain.members if member.target_id != chosen
+    )
     after = Chain(chain.chain_id, chain.version + 1, (ChainMember(chosen, SERVING), *others))
     assert _targets(after) == _targets(chain), "a transition neither adds nor removes a target"
     return after
@@ -107,11 +140,19 @@ def accept_loss(chain: Chain, chosen: TargetId, observed: Observed, alive: Abstr
 def _step(members: tuple[ChainMember, ...], observed: Observed) -> tuple[ChainMember, ...]:
     """Apply each row of the table once."""
     states = {member.target_id: member.state for member in members}
+    leaving = {member.target_id for member in members if member.leaving}
     last = _remove_dead(states, observed)
     _return_lastsrv(states, members, observed)
-    _catch_up(states, members, observed)
+    _catch_up(states, leaving, observed)
     ordered = [target for target in states if target not in last] + last
-    return tuple(ChainMember(target, state) for state in _ORDER for target in ordered if states[target] is state)
+    if SERVING in states.values():
+        ordered = [target for target in ordered if target not in leaving or states[target] is not OFFLINE]
+    return tuple(
+        ChainMember(target, state, target in leaving)
+        for state in _ORDER
+        for target in ordered
+        if states[target] is state
+    )
 
 
 def _remove_dead(states: dict[TargetId, PublicState], observed: Observed) -> list[TargetId]:
@@ -144,19 +185,19 @@ def _return_lastsrv(states: dict[TargetId, PublicState], members: tuple[ChainMem
             states[target] = SERVING if target == first else OFFLINE
 
 
-def _catch_up(states: dict[TargetId, PublicState], members: tuple[ChainMember, ...], observed: Observed) -> None:
-    targets = [member.target_id for member in members]
-    served = any(states[target] is SERVING and _is_alive(target, observed) for target in targets)
-    for target in targets:
-        state, local = states[target], observed.get(target)
-        if state is SYNCING and served and local is LocalState.UPTODATE:
+def _catch_up(states: dict[TargetId, PublicState], leaving: AbstractSet[TargetId], observed: Observed) -> None:
+    served = any(state is SERVING and _is_alive(target, observed) for target, state in states.items())
+    for target, state in states.items():
+        if state is SYNCING and served and observed.get(target) is LocalState.UPTODATE:
             states[target] = SERVING
         elif (state is SYNCING and SERVING not in states.values()) or (
-            state is OFFLINE and _is_alive(target, observed)
+            state is OFFLINE and _is_alive(target, observed) and target not in leaving
         ):
             states[target] = WAITING
+        elif state is WAITING and target in leaving:
+            states[target] = OFFLINE
     if served and SYNCING not in states.values():
-        first = next((t for t in targets if states[t] is WAITING and _is_alive(t, observed)), None)
+        first = next((t for t, state in states.items() if state is WAITING and _is_alive(t, observed)), None)
         if first is not None:
             states[first] = SYNCING
 

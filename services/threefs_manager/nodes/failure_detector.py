@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.routing import Chain, LocalState, PublicState, Routing
+from threefs.routing import Chain, LocalState, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.nodes.clock_rates import ClockRates
 from threefs_manager.stale_stores.target_stores import StoreGenerations
 
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
@@ -23,6 +24,8 @@ class _Node:
     incarnation: int
     targets: Sequence[pb.TargetReport] = ()
     unreachable: Sequence[pb.UnreachablePeer] = ()  # storage nodes that it cannot reach, as it said last
+    routing_version: int = 0  # the newest that it was told of
+    release: str = ""  # of its program
     confirmed: bool = False  # it has sent a heartbeat, not only a registration
     dead: bool = False  # known to have ended; messages of it that come late do not count
 
@@ -32,6 +35,7 @@ class FailureDetector:
 
     def __init__(self, clock: Clock, generations: StoreGenerations | None = None) -> None:
         self.generations = generations or StoreGenerations()
+        self.clock_rates = ClockRates(clock)
         self._clock = clock
         self._term_started_at = clock.monotonic()
         #: Since when this process has run without a gap. A silence counts only from then on.
@@ -47,11 +51,19 @@ class FailureDetector:
         self._lease_withheld: dict[ChainId, TargetId] = {}
 
     def on_heartbeat(
-        self, node_id: int, incarnation: int, reports: Sequence[pb.TargetReport], routing: Routing
+        self,
+        node_id: int,
+        incarnation: int,
+        reports: Sequence[pb.TargetReport],
+        routing: Routing,
+        routing_version: int = 0,
+        release: str = "",
     ) -> tuple[list[TargetId], set[ChainId]]:
         """Take in a heartbeat; returns the targets that it grants leases to, and the chains that it may change."""
         now = self._clock.monotonic()
-        self._nodes[node_id] = _Node(now, incarnation, reports, confirmed=True)
+        self._nodes[node_id] = _Node(
+            now, incarnation, reports, routing_version=routing_version, release=release, confirmed=True
+        )
         leased: list[TargetId] = []
         changed: set[ChainId] = set()
         for report in reports:
@@ -101,11 +113,11 @@ class FailureDetector:
             report.chain_version,
         )
 
-    def on_register(self, node_id: int, incarnation: int) -> None:
+    def on_register(self, node_id: int, incarnation: int, release: str = "") -> None:
         """A node has registered. A repeat of the same registration keeps what the node has reported since."""
         known = self._nodes.get(node_id)
         if known is None or known.incarnation != incarnation:
-            self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation)
+            self._nodes[node_id] = _Node(self._clock.monotonic(), incarnation, release=release)
             for node in self._nodes.values():  # what others said of its process before says nothing of this one
                 node.unreachable = [peer for peer in node.unreachable if peer.node_id != node_id]
 
@@ -141,11 +153,12 @@ class FailureDetector:
 
     def unfence(self, routing: Routing) -> None:
         """Fenced targets that the published chains have put out of the write path may report again."""
-        self._fenced = {
-            target: since
-            for target, since in self._fenced.items()
-            if routing.chains[routing.targets[target].chain_id].state(target) in _IN_WRITE_PATH
-        }
+        kept: dict[TargetId, float] = {}
+        for target, since in self._fenced.items():
+            known = routing.targets.get(target)  # none: it was taken out of its chain for good
+            if known is not None and routing.chains[known.chain_id].state(target) in _IN_WRITE_PATH:
+                kept[target] = since
+        self._fenced = kept
 
     def on_suspension(self) -> None:
         """This process did not run for a while, so the silence of that time says nothing about any node."""
@@ -197,7 +210,8 @@ class FailureDetector:
             # A target that is out comes back only when it knows that it is out. A syncing one that was up to date in
             # another version of the chain may not be so in this one.
             return LocalState.ONLINE if state in _IN_WRITE_PATH else None
-        if state is PublicState.LASTSRV and report.store_id != routing.targets[target].store_id:
+        store_id = routing.targets[target].store_id  # 0: it was never in use, so nothing was acknowledged
+        if state is PublicState.LASTSRV and store_id and report.store_id != store_id:
             return LocalState.OFFLINE  # its disk is another one: it does not have what was acknowledged
         if state is PublicState.LASTSRV and self.generations.staleness(report):
             return LocalState.OFFLINE  # nor does an older copy of its disk
@@ -210,6 +224,13 @@ class FailureDetector:
             return False
         return report.local_state != pb.LOCAL_OFFLINE and self._silence_s(last_contact) < lease_s
 
+    def has_dropped(self, target: Target, routing_version: int, lease_s: float) -> bool:
+        """Whether the node of a removed target keeps nothing of it: it has said so since it knew this routing."""
+        node = self._nodes.get(target.node_id)
+        if node is None or not node.confirmed or not self.is_alive(target.node_id, lease_s):
+            return False
+        return node.routing_version >= routing_version and all(r.target_id != target.target_id for r in node.targets)
+
     def report(self, target: TargetId) -> pb.TargetReport | None:
         """The newest report of this term."""
         return self._reports.get(target)
@@ -217,6 +238,11 @@ class FailureDetector:
     def is_alive(self, node_id: int, lease_s: float) -> bool:
         heard = self._nodes.get(node_id)
         return heard is not None and not heard.dead and self._silence_s(heard.heard_at) < lease_s
+
+    def reports_failure(self, node_id: int) -> bool:
+        """Whether the node has said last that a target of it has failed, or is full."""
+        heard = self._nodes.get(node_id)
+        return heard is not None and any(report.failure for report in heard.targets)
 
     def incarnation_alive(self, node: pb.Node, lease_s: float) -> bool | None:
         """Whether the process that is registered as this node lives. None: unknown, because it has not reported in this
@@ -256,4 +282,6 @@ class FailureDetector:
             unreachable=heard.unreachable if heard is not None else (),
             heard=heard is not None,
             ended=heard is not None and heard.dead,
+            release=heard.release if heard is not None else "",
+            clock_ppm=self.clock_rates.parts_per_million(node.node_id),
         )

@@ -23,6 +23,7 @@ from threefs_manager.store import restore
 from threefs_manager.store.cluster_store import Writer
 
 MAX_FAILURE_CHARS = 1024  # kept of a target's report of a failure
+MAX_RELEASE_CHARS = 64  # kept of the release that a node says
 _LOCAL_STATES = frozenset(int(state) for state in LocalState)
 
 
@@ -112,6 +113,7 @@ def check_request(request: pb.RegisterRequest) -> None:
         raise InvalidArgument(f"a node registers as storage or meta service, not as kind {request.kind}")
     if len(request.address) > MAX_NAME_CHARS or len(request.domain) > MAX_NAME_CHARS:
         raise InvalidArgument(f"address and domain of a node have at most {MAX_NAME_CHARS} characters")
+    _cut_release(request)
     host, port = parse_address(request.address)
     if port == 0 or host in ("0.0.0.0", "::"):
         raise InvalidArgument(f"{request.address!r} is not an address that others can connect to")
@@ -137,11 +139,17 @@ def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
             raise InvalidArgument(f"target {report.target_id} reports state {report.local_state}, which does not exist")
         if len(report.failure) > MAX_FAILURE_CHARS:
             report.failure = report.failure[:MAX_FAILURE_CHARS]
+    _cut_release(request)
     if len(request.unreachable) > len(routing.nodes):
         raise InvalidArgument(
             f"node {request.node_id} cannot reach {len(request.unreachable)} nodes, and the cluster has "
             f"{len(routing.nodes)}"
         )
+
+
+def _cut_release(request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:
+    if len(request.release) > MAX_RELEASE_CHARS:
+        request.release = request.release[:MAX_RELEASE_CHARS]
 
 
 def _find_or_create_node(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:

@@ -7,7 +7,7 @@ balanced incomplete block design. `fill` makes a valid start, and `balance` sear
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, ChainMember, PublicState, Target
@@ -21,23 +21,38 @@ def target_id(node_id: int, number: int) -> TargetId:
 
 
 def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[list[Chain], list[Target]]:
-    """All chains, with every target serving, and the targets. Raises what `check_plan` raises."""
+    """All chains of a new cluster, with every target serving, and the targets. Raises what `check_plan` raises."""
+    used: Counter[NodeId] = Counter()
+
+    def next_target(node: NodeId) -> TargetId:
+        used[node] += 1
+        return target_id(node, used[node])
+
+    groups = group_disks(disks, replicas, targets_per_disk)
+    chains, targets = number_chains(groups, ChainId(1), next_target, PublicState.SERVING)
+    assert all(used[disk.node_id] == targets_per_disk for disk in disks), "every disk has equally many targets"
+    return chains, targets
+
+
+def group_disks(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
+    """The disks of each chain, from head to tail. Raises what `check_plan` raises."""
     check_plan(disks, replicas, targets_per_disk)
     domain_of = {disk.node_id: disk.domain for disk in disks}
     groups = order_members(balance(fill(disks, replicas, targets_per_disk), domain_of))
-    used: Counter[NodeId] = Counter()
+    assert all(len(set(group)) == replicas for group in groups), "a chain has its replicas on different disks"
+    return groups
+
+
+def number_chains(
+    groups: Sequence[Sequence[NodeId]], first: ChainId, next_target: Callable[[NodeId], TargetId], state: PublicState
+) -> tuple[list[Chain], list[Target]]:
+    """A chain for each group, numbered from `first` on, with all members in that state, and the targets."""
     chains: list[Chain] = []
     targets: list[Target] = []
-    for number, group in enumerate(groups, start=1):
-        members = []
-        for node in group:
-            used[node] += 1
-            target = Target(target_id(node, used[node]), node, ChainId(number))
-            targets.append(target)
-            members.append(ChainMember(target.target_id, PublicState.SERVING))
-        assert len(set(group)) == replicas, "a chain has its replicas on different disks"
-        chains.append(Chain(ChainId(number), 1, tuple(members)))
-    assert all(used[disk.node_id] == targets_per_disk for disk in disks), "every disk has equally many targets"
+    for number, group in enumerate(groups, start=first):
+        members = [Target(next_target(node), node, ChainId(number)) for node in group]
+        targets += members
+        chains.append(Chain(ChainId(number), 1, tuple(ChainMember(member.target_id, state) for member in members)))
     return chains, targets
 
 

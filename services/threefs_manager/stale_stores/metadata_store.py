@@ -64,14 +64,24 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
             f"the metadata store is an older copy: its next inode number is {request.next_inode}, but the cluster has "
             f"given out numbers up to {known.next_inode - 1}. {_NEWEST_HINT}"
         )
+    if request.epoch == known.epoch and 0 < request.durable_change < known.durable_change:
+        raise StrangeStore(
+            f"the metadata store is an older copy: its newest change is {request.durable_change}, but the cluster has "
+            f"seen change {known.durable_change}; the names and locks of the changes between are not in it. "
+            f"{_NEWEST_HINT}"
+        )
     if (request.epoch, request.generation) < (known.epoch, known.generation):
         raise StrangeStore(
             f"the metadata store is an older copy: it is in epoch {request.epoch} at tick {request.generation}, but "
             f"the cluster has seen epoch {known.epoch} and tick {known.generation}. {_NEWEST_HINT}"
         )
-    next_inode = request.next_inode or (known.next_inode if request.epoch == known.epoch else 0)
+    same_epoch = request.epoch == known.epoch
     return pb.MetadataStore(
-        store_id=request.store_id, epoch=request.epoch, generation=request.generation, next_inode=next_inode
+        store_id=request.store_id,
+        epoch=request.epoch,
+        generation=request.generation,
+        next_inode=request.next_inode or (known.next_inode if same_epoch else 0),
+        durable_change=request.durable_change or (known.durable_change if same_epoch else 0),
     )
 
 

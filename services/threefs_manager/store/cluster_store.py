@@ -1,13 +1,13 @@
 """The manager's tables in its store: nodes, targets, chains, chain tables. Every change is a transaction of an epoch,
 which raises the version of the routing as well."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from threefs import routing as routing_module
-from threefs.ids import ChainId, TableId
+from threefs.ids import ChainId
 from threefs.kv import records, restore_mark
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.routing import Chain, Routing, Target
@@ -43,10 +43,18 @@ async def read_routing(tx: Transaction) -> Routing:
         nodes=await _read_all(tx, b"NODE", pb.Node),
         targets=await _read_all(tx, b"TARG", pb.Target),
         chains=await _read_all(tx, b"CHAI", pb.Chain),
-        tables=await _read_all(tx, b"TABL", pb.ChainTable),
+        tables=await _read_tables(tx, cluster),
         lease_ms=cluster.lease_ms,
+        default_table=cluster.default_table,
     )
     return routing_module.from_wire(message)
+
+
+async def _read_tables(tx: Transaction, cluster: pb.ClusterRecord) -> list[pb.ChainTable]:
+    tables = await _read_all(tx, b"TABL", pb.ChainTable)
+    for table in tables:
+        table.replicas = table.replicas or cluster.replicas
+    return tables
 
 
 class Writer:
@@ -68,6 +76,29 @@ class Writer:
         self._changed = True
         self._tx.clear(_key(b"NODE", node_id))
 
+    async def routing(self) -> Routing:
+        """The routing before the changes of this transaction."""
+        return await read_routing(self._tx)
+
+    async def moves(self) -> list[pb.Move]:
+        return await _read_all(self._tx, b"MOVE", pb.Move)
+
+    async def move(self, chain_id: int) -> pb.Move | None:
+        key = _key(b"MOVE", chain_id)
+        value = await self._tx.get(key)
+        return None if value is None else records.decode(value, pb.Move, key)
+
+    def put_move(self, move: pb.Move) -> None:
+        """A move is no part of the routing, but what it does to a chain is."""
+        self._tx.set(_key(b"MOVE", move.chain_id), records.encode(move))
+
+    def drop_move(self, chain_id: int) -> None:
+        self._tx.clear(_key(b"MOVE", chain_id))
+
+    def put_cluster(self) -> None:
+        """Store `cluster` as the caller has changed it."""
+        self._changed = True
+
     async def is_restored(self) -> bool:
         """Whether the store was loaded from a backup, and what it lacks is still unknown. Raises StrangeStore."""
         return await restore_mark.read_mark(self._tx) is not None
@@ -84,10 +115,11 @@ class Writer:
         assert value is not None, f"chain {chain_id} has no record"
         return routing_module.chain_from_wire(records.decode(value, pb.Chain, key))
 
+    async def chain_tables(self) -> list[pb.ChainTable]:
+        return await _read_tables(self._tx, self.cluster)
+
     async def table(self, table_id: int) -> pb.ChainTable | None:
-        key = _key(b"TABL", table_id)
-        value = await self._tx.get(key)
-        return None if value is None else records.decode(value, pb.ChainTable, key)
+        return next((table for table in await self.chain_tables() if table.table_id == table_id), None)
 
     def put_table(self, table: pb.ChainTable) -> None:
         self._changed = True
@@ -102,21 +134,18 @@ class Writer:
         value = await self._tx.get(key)
         return None if value is None else records.decode(value, pb.Target, key)
 
-    def put_chains(
-        self,
-        chains: Sequence[Chain],
-        targets: Sequence[Target],
-        tables: Mapping[TableId, Sequence[ChainId]],
-        min_replicas: int = 0,
-    ) -> None:
+    def put_chains(self, chains: Iterable[Chain], targets: Iterable[Target] = ()) -> None:
         self._changed = True
         for chain in chains:
             assert chain.members and chain.version > 0, "a chain has targets, and its versions begin with 1"
             self._tx.set(_key(b"CHAI", chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
         for target in targets:
             self.put_target(routing_module.target_to_wire(target))
-        for table_id, members in tables.items():
-            self.put_table(pb.ChainTable(table_id=table_id, chains=list(members), min_replicas=min_replicas))
+
+    def drop_target(self, target_id: int) -> None:
+        self._changed = True
+        self._tx.clear(_key(b"TARG", target_id))
+        self._tx.clear(_key(b"SEEN", target_id))
 
     def put_target(self, target: pb.Target) -> None:
         self._changed = True
@@ -143,6 +172,12 @@ class Store:
 
     async def load(self) -> Routing:
         return await read_routing(self._engine.begin())
+
+    async def load_cluster(self) -> pb.ClusterRecord:
+        return await read_cluster(self._engine.begin())
+
+    async def load_moves(self) -> list[pb.Move]:
+        return await _read_all(self._engine.begin(), b"MOVE", pb.Move)
 
     async def load_generations(self) -> list[pb.SeenStore]:
         return await _read_all(self._engine.begin(), b"SEEN", pb.SeenStore)

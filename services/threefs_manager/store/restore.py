@@ -36,7 +36,7 @@ async def raise_routing_version(writer: Writer, wall_ns: int) -> bool:
     if not await writer.is_restored():
         return False
     writer.cluster.routing_version = raised_routing_version(writer.cluster.routing_version, wall_ns)
-    writer.put_chains([], [], {})
+    writer.put_cluster()
     return True
 
 
@@ -51,7 +51,7 @@ async def adopt_chains(writer: Writer, newest: Mapping[ChainId, pb.KeptChain], w
             chain = routing_module.chain_from_wire(kept.chain)
             for target in kept.targets:
                 writer.put_target(target)
-        writer.put_chains([with_raised_version(without_serving(chain), wall_ns)], [], {})
+        writer.put_chains([with_raised_version(without_serving(chain), wall_ns)])
 
 
 def without_serving(chain: Chain) -> Chain:

@@ -9,7 +9,6 @@ from threefs.layout import DEFAULT_CHUNK_BYTES, FileLayout, check_chunk_bytes
 from threefs.routing import Routing
 from threefs.wire import meta_pb2 as pb
 
-DEFAULT_TABLE = TableId(1)
 #: Chains of a file by default, or all chains of a smaller table. More chains would spread a file further, but its exact
 #: length and its removal take a call to every chain of the stripe.
 DEFAULT_STRIPE = 16
@@ -28,18 +27,16 @@ def merged(wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
 
 def of_directory(routing: Routing, wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
     """The layout that a directory stores: fields that nobody chose stay 0. Raises InvalidArgument."""
-    layout = merged(wanted, inherited)
-    if wanted.ByteSize():
-        _check(routing, layout)
-    return layout
+    _check(routing, wanted, inherited)
+    return merged(wanted, inherited)
 
 
 def of_file(routing: Routing, random: Random, wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
     """The final layout of a new file. Raises InvalidArgument, and Unavailable while there are no chains."""
-    if wanted.ByteSize():
-        _check(routing, merged(wanted, inherited))
+    _check(routing, wanted, inherited)
     layout = _without_placement(routing, wanted, inherited)
     draw_placement(layout, routing, random)
+    assert layout.chunk_bytes and layout.table_id and layout.stripe, "the layout of a file leaves nothing open"
     return layout
 
 
@@ -50,11 +47,13 @@ def is_inherited(routing: Routing, layout: pb.Layout, inherited: pb.Layout) -> b
 
 
 def _without_placement(routing: Routing, wanted: pb.Layout, inherited: pb.Layout) -> pb.Layout:
-    table_id = wanted.table_id or inherited.table_id
+    table_id = wanted.table_id or inherited.table_id or routing.default_table
+    most = len(_table(routing, table_id))
     return pb.Layout(
         chunk_bytes=wanted.chunk_bytes or inherited.chunk_bytes or DEFAULT_CHUNK_BYTES,
-        table_id=table_id or DEFAULT_TABLE,
-        stripe=wanted.stripe or inherited.stripe or min(len(_table(routing, table_id)), DEFAULT_STRIPE),
+        table_id=table_id,
+        # An inherited stripe may be longer than the table: the directory was set up when another one was the default.
+        stripe=min(wanted.stripe or inherited.stripe or DEFAULT_STRIPE, most),
     )
 
 
@@ -71,19 +70,26 @@ def is_served(routing: Routing, layout: FileLayout, chains: int = 0) -> bool:
     return all(chain is not None and chain.tail is not None for chain in members)
 
 
-def _check(routing: Routing, layout: pb.Layout) -> None:
-    if layout.chunk_bytes:
-        check_chunk_bytes(layout.chunk_bytes)
-    size = len(_table(routing, layout.table_id))
-    if layout.stripe > size:
-        raise InvalidArgument(f"a stripe of {layout.stripe} chains does not fit into a chain table of {size} chains")
+def _check(routing: Routing, wanted: pb.Layout, inherited: pb.Layout) -> None:
+    """Raises InvalidArgument if a file cannot have what was asked for."""
+    if wanted.chunk_bytes:
+        check_chunk_bytes(wanted.chunk_bytes)
+    if wanted.table_id and routing.tables and wanted.table_id not in routing.tables:
+        raise InvalidArgument(f"chain table {wanted.table_id} does not exist; `threefs table ls` lists the tables")
+    if wanted.stripe:
+        table_id = merged(wanted, inherited).table_id or routing.default_table
+        size = len(_table(routing, table_id))
+        if wanted.stripe > size:
+            raise InvalidArgument(
+                f"a stripe of {wanted.stripe} chains does not fit into chain table {table_id}, which has {size} chains"
+            )
 
 
 def _table(routing: Routing, table_id: int) -> Sequence[ChainId]:
-    """The chains of a table; 0 means the default table."""
-    table = routing.tables.get(TableId(table_id or DEFAULT_TABLE), ())
+    """The chains of a table. Raises Unavailable for one that is not known yet."""
+    table = routing.tables.get(TableId(table_id), ())
     if table:
         return table
-    if table_id and routing.tables:
-        raise InvalidArgument(f"chain table {table_id} does not exist")
+    if routing.tables:
+        raise Unavailable(f"chain table {table_id} is so new that this meta service does not know it yet; try again")
     raise Unavailable("the cluster has no chain table yet; `threefs up` or the Init call gives it one")

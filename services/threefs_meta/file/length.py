@@ -87,16 +87,25 @@ def reserve_append(inode: pb.Inode, session: bytes, length: int) -> int:
     inode.append_end = offset + length
     if len(inode.appends) >= _MAX_APPENDS:
         del inode.appends[0]
-    inode.appends.add(writer=writer_of(session), offset=offset, end=offset + length)
+    version = inode.truncate_version
+    inode.appends.add(writer=writer_of(session), offset=offset, end=offset + length, truncate_version=version)
     return offset
 
 
-def finish_appends(inode: pb.Inode, session: bytes, end: int | None = None) -> bool:
-    """The appends of the session up to `end` (None: all) are over, written or not. True if there was any."""
+def finish_appends(inode: pb.Inode, session: bytes, last: tuple[int, int] | None = None) -> bool:
+    """The appends of the session up to the `last` one, (truncate version, end), are over, written or not. None: all
+    are. True if there was any.
+
+    The end alone would not do: after a truncate the next place may lie before one that was finished earlier.
+    """
     if not inode.appends or not session:
         return False
     writer = writer_of(session)
-    left = [one for one in inode.appends if one.writer != writer or (end is not None and one.end > end)]
+    left = [
+        one
+        for one in inode.appends
+        if one.writer != writer or (last is not None and (one.truncate_version, one.end) > last)
+    ]
     ended = len(left) < len(inode.appends)
     if ended:
         del inode.appends[:]

@@ -15,6 +15,10 @@ raises the truncate version, provided that the inode is still exactly what it wa
   a hole asks for the inode, and waits while there is a mark. So it sees the file as it was before or as it is
   afterwards, and never zeros in place of old bytes. The lease reaper removes the mark of a service that died; the
   destroyed bytes then read as zeros.
+- What becomes of appends: one that is under way has a place, and its bytes may arrive when the file has been cut and
+  the same place was given to somebody else. So before the first bytes go, the inode is marked, then the fence is
+  raised: the bytes have arrived by then, or are refused. A refused writer sees the mark, waits until the truncate is
+  over, and asks for another place.
 - Why an extension removes bytes too: bytes beyond the length may have been written and not reported yet. Such a write
   comes before the truncate, so its bytes must be gone.
 """
@@ -31,6 +35,7 @@ from threefs.wire import storage_pb2
 from threefs.wire.records_pb2 import CutMark
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
 from threefs_meta.file.length import check_length
+from threefs_meta.locks import fencing
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import NeedsChunkIo
@@ -46,6 +51,7 @@ class Truncation:
         self._context = context
         self._length = length
         self._removed_for: bytes | None = None
+        self._ended_appends = b""  # the appends behind the new length that were under way when the fence was raised
 
     def apply(self, ns: Namespace, inode: pb.Inode, chains: int = 0) -> NeedsChunkIo | None:
         """Change the record, which the caller stores, or say what has to be done first. Raises FileTooLarge.
@@ -69,27 +75,46 @@ class Truncation:
 
     async def _remove_bytes(self, layout: FileLayout, inode: int, chains: int, record: bytes) -> None:
         marked, removes = self._with_mark(record), False
+        appends = self._appends_cut(record)
+        if appends and appends != self._ended_appends:  # the fence changes the inode, so this is called again
+            if await self._mark(inode, record, marked):
+                await fencing.end_writes(self._context, inode, 0)
+                self._ended_appends = appends
+            return
 
         async def may_remove() -> bool:
             nonlocal removes
-            context = self._context
-            removes = await retry.run(
-                context.engine,
-                lambda tx: _mark(context.namespace(tx), inode, record, marked),
-                clock=context.clock,
-                random=context.random,
-                replayable=True,
-            )
+            removes = await self._mark(inode, record, marked)
             return removes
 
         if await truncate_chunks(self._context.chunks, layout, InodeId(inode), self._length, chains, may_remove):
             self._removed_for = marked if removes else record
 
-    def _with_mark(self, record: bytes) -> bytes:
-        """No mark is needed if no visible byte goes, or if another truncate has marked at least as much."""
+    async def _mark(self, inode: int, record: bytes, marked: bytes) -> bool:
+        context = self._context
+        return await retry.run(
+            context.engine,
+            lambda tx: _mark(context.namespace(tx), inode, record, marked),
+            clock=context.clock,
+            random=context.random,
+            replayable=True,
+        )
+
+    def _appends_cut(self, record: bytes) -> bytes:
+        """The appends with a place behind the new length; empty if there are none."""
         inode = pb.Inode.FromString(record)
-        if self._length < inode.length and not 0 < inode.cutting <= self._length + 1:
+        cut = [one.SerializeToString() for one in inode.appends if one.end > self._length]
+        return b"".join(cut) or (b"forgotten" if inode.append_end > max(self._length, inode.length) else b"")
+
+    def _with_mark(self, record: bytes) -> bytes:
+        """No mark is needed if no visible byte and no append goes, or if another truncate has marked at least as
+        much."""
+        inode = pb.Inode.FromString(record)
+        cuts = self._length < inode.length or self._appends_cut(record)
+        if cuts and not 0 < inode.cutting <= self._length + 1:
             inode.cutting = self._length + 1
+        is_marked = 0 < inode.cutting <= self._length + 1
+        assert is_marked or self._length >= inode.length, "bytes that readers can see go only under a mark"
         return inode.SerializeToString()
 
 

@@ -231,9 +231,9 @@ async def check_inode(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
 
 
 async def _check_length(ns: Namespace, subject: pb.FsckSubject) -> list[Problem]:
-    """A client that has the file open will still report its length."""
+    """A client that has the file open will still report its length; a file without a name is being freed."""
     inode = await read_inode(ns, subject.inode)
-    if not isinstance(inode, pb.Inode) or inode.type != pb.FILE or inode.length >= subject.end:
+    if not isinstance(inode, pb.Inode) or inode.type != pb.FILE or not inode.nlink or inode.length >= subject.end:
         return []
     if await write_sessions.is_open(ns, subject.inode):
         return []

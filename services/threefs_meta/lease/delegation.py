@@ -85,6 +85,7 @@ def recall(held: pb.Delegation, tick: int) -> None:
 
 def may_revoke(held: pb.Delegation, seen_s: float, now_s: float) -> bool:
     """Whether a service that saw the recall at `seen_s` of its own clock may end the delegation without its holder."""
+    assert now_s >= seen_s, "both are of one monotonic clock"
     return held.recalled and now_s - seen_s >= DELEGATION_RECALL_S
 
 

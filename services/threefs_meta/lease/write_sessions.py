@@ -66,6 +66,7 @@ async def begin(ns: Namespace, inode: int, session: bytes, client: bytes, now_ns
         if ns.memo is not None:
             ns.memo.lease = lease
     assert lease, "a write session stands under a lease"
+    assert len(session) == keys.SESSION_BYTES, "the name of a session was checked"
     record = WriteSession(client=client, opened_ns=now_ns, lease=lease)
     ns.tx.set(keys.session(inode, session), records.encode(record))
     return lease

@@ -82,6 +82,7 @@ async def _close_all(
         if obstacle is not None:
             break
         settled.append((close.request, inode))
+    assert obstacle is not None or len(settled) == len(closes), "a file that is not closed has an obstacle"
     now_ns = context.clock.wall_ns()
     for request, inode in settled:
         if request.session:

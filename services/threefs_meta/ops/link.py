@@ -37,6 +37,7 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
             ns.link_unnamed(inode, directory)
         now_ns = context.clock.wall_ns()
         inode.nlink += 1
+        assert not inode.unnamed, "a file with a name is not kept by its sessions alone (I10)"
         inode.ctime_ns = now_ns
         ns.put_inode(inode)
         await ns.put_entry(resolved.parent, resolved.name, inode, now_ns)

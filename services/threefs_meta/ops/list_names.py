@@ -43,6 +43,7 @@ async def list_names(context: Context, request: pb.ListNamesRequest) -> pb.ListN
             reply.more = more
         if not more and len(found.types) <= most and permissions.permits(directory, actor, SEARCH):
             reply.attributes.extend(await _attributes(ns, entry_codec.numbers(found.inodes), found.types))
+            assert len(reply.attributes) == len(found.types), "each entry has its attributes"
         return reply
 
     return await run_readonly(context, work)
@@ -59,6 +60,7 @@ async def _entries(
         return known, False
     pairs = await ns.tx.get_range(*keys.entries(number, request.after), limit=limit + 1)
     found, more = entry_codec.of_entries(pairs[:limit]), len(pairs) > limit
+    assert len(found.types) <= limit, "a page has at most the entries that were asked for"
     if lasting and not more and len(pairs) <= MAX_WITH_ATTRIBUTES:
         context.listing_cache.put(number, token, found)
     return found, more

@@ -57,6 +57,7 @@ async def precreate(context: Context, request: pb.PrecreateRequest) -> pb.Precre
             ns.put_inode(inode)
             reply.inodes.append(inode)
             reply.lease = await write_sessions.begin(ns, inode.inode, request.session, client, now_ns)
+        assert len(reply.inodes) == request.count, "the reply names every file that was made"
         return reply
 
     return await run_mutation(context, methods.PRECREATE, request.mutation, work)

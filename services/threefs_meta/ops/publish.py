@@ -62,6 +62,7 @@ def publish_transaction(
             )
         spec = InodeSpec(pb.FILE, maker, request.mode, request.umask)
         inode = await new_inode(context, directory, spec, number=request.inode)
+        assert inode.inode == request.inode, "a published file keeps its number, under which its chunks are stored"
         inode.layout.CopyFrom(precreated.layout)
         check_length(inode, request.length)
         inode.change, inode.fence = precreated.change, precreated.fence
@@ -70,6 +71,7 @@ def publish_transaction(
         if resolved.entry is not None:
             await _unlink_old(ns, request, resolved, actor, inode.birth_ns)
         await ns.add(resolved.parent, resolved.name, inode)
+        assert not inode.unnamed, "the end of its session frees only a file without a name (I10)"
         await write_sessions.end(ns, inode, request.session, inode.birth_ns)
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
 

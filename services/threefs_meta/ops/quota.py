@@ -16,7 +16,7 @@ from threefs_meta.access.credentials import actor_of
 from threefs_meta.context import Context
 from threefs_meta.quota import accounting, attribution
 from threefs_meta.quota.accounting import Account
-from threefs_meta.quota.limits import Quotas, QuotaStatus
+from threefs_meta.quota.quota_limits import Quotas, QuotaStatus
 from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import find
 from threefs_meta.store import keys

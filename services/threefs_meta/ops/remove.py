@@ -78,6 +78,7 @@ async def _remove_files(
         await check_removable(ns, resolved, inode, actor, request.place)
         if request.kind == pb.ONLY_DIRECTORY:
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
+    assert removals, "the reply has the time of the removals"
     now_ns = context.clock.wall_ns()
     trash_is_used = await retention.is_used(ns)
     for _, resolved, inode in removals:
@@ -92,6 +93,7 @@ async def _remove_files(
 
 async def _remove_directory(context: Context, ns: Namespace, removal: _Removal, actor: Credentials) -> pb.RemoveReply:
     request, resolved, inode = removal
+    assert resolved.name, "what is removed is the name of a directory"
     await check_removable(ns, resolved, inode, actor, request.place)
     shown = paths.shown_place(request.place)
     if request.kind == pb.NOT_DIRECTORY:

@@ -50,6 +50,7 @@ def rename_transaction(
             raise not_found(request.destination)
         await check_movable(ns, source, inode, target, actor, request.source)
         old = await _check_target(ns, target, inode, actor, request)
+        assert old is not None or not request.exchange, "two entries that change places exist"
         now_ns = context.clock.wall_ns()
         replaced = None
         if old is not None and request.exchange:
@@ -74,6 +75,7 @@ def rename_transaction(
 
 
 async def _put(ns: Namespace, inode: pb.Inode, resolved: Resolution, now_ns: int) -> None:
+    assert resolved.name, "an entry has a name"
     await ns.put_entry(resolved.parent, resolved.name, inode, now_ns)
     if inode.type == pb.DIRECTORY:  # the inode of a file does not store its names
         inode.parent, inode.name = resolved.parent, resolved.name
@@ -109,6 +111,7 @@ async def _check_no_loop(ns: Namespace, moved: int, old: int, new: int, request:
             return  # a rename within one directory moves nothing below anything else
         above.add(at)
         at = (await ns.directory(at)).parent
+    assert moved not in above, "a directory never comes to lie below itself (I10)"
 
 
 async def _check_target(

@@ -74,6 +74,7 @@ def _set_mode(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, s
     if inode.type == pb.SYMLINK:
         raise NotSupported(f"{shown} is a symbolic link: its mode has no meaning and cannot be changed")
     mode = request.mode
+    assert not mode & ~permissions.MAX_MODE, "the mode of the request was checked"
     if not actor.is_super and not actor.in_group(inode.gid):
         mode &= ~stat.S_ISGID
     inode.mode = mode

@@ -37,7 +37,7 @@ def sync_transaction(
         changed = length_update.apply(inode)
         if isinstance(changed, NeedsChunkIo):
             return changed
-        ended = finish_appends(inode, request.session, request.appends_end)
+        ended = finish_appends(inode, request.session, (request.appends_version, request.appends_end))
         if changed:
             permissions.drop_privileges_on_write(inode, actor)
             ns.put_inode(inode)

@@ -113,6 +113,7 @@ class BatchResolver:
     async def _read_inodes(self, search: "_Search") -> None:
         """Places whose inode is missing stay None: they are resolved alone, which says what is wrong."""
         found, numbers = search.found, search.numbers
+        assert len(numbers) == len(search.inodes), "each place has one inode"
         rows = keys.inodes(search.inodes + [inode for _, inode in search.to_complete])
         stored = records.bodies(await self._ns.tx.get_many(rows), rows)
         for number, body in zip(numbers, stored, strict=False):
@@ -123,6 +124,7 @@ class BatchResolver:
             if inode not in shown:
                 shown[inode] = await self._serialized(body, key) if isinstance(body, bytes) else body
             found[number] = shown[inode]
+        assert len(found) >= len(rows), "no place has two inodes"
 
     async def _serialized(self, body: bytes, key: bytes) -> Found:
         try:

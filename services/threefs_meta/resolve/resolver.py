@@ -148,6 +148,7 @@ async def _follow_symlink(ns: Namespace, place: pb.Place, entry: Entry, at: int,
     """Put the target of a symbolic link in front of the rest. Returns the directory where the resolution goes on."""
     if links > paths.MAX_SYMLINKS:
         raise TooManySymlinks(f"{_shown(place)} leads through more than {paths.MAX_SYMLINKS} symbolic links")
+    assert entry.type == pb.SYMLINK, "only a symbolic link is followed"
     target = (await ns.require_inode(entry.inode)).target
     rest.extend(reversed(paths.split(target)))
     if len(rest) > paths.MAX_PARTS:
@@ -156,6 +157,7 @@ async def _follow_symlink(ns: Namespace, place: pb.Place, entry: Entry, at: int,
 
 
 def _absent(place: pb.Place, at: int, name: bytes, rest: list[bytes]) -> Resolution:
+    assert name not in (b"", b".", b".."), "every directory has these: they cannot be absent"
     behind = tuple(part for part in reversed(rest) if part != b".")
     if b".." in behind:
         raise not_found(place)
@@ -175,6 +177,7 @@ async def find(
         raise not_found(place)
     if resolved.name:
         return resolved, await ns.require_inode(resolved.entry.inode)
+    assert not resolved.rest, "nothing is left of a path that leads to an inode"
     inode = await ns.inode(resolved.entry.inode)
     if inode is None or _has_lost_name(place, inode):  # the record of a '..' or of a base is gone
         raise not_found(place)

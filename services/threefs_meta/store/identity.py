@@ -3,9 +3,11 @@
 The identity is drawn when the store is made, in the transaction that makes the root directory. Before that the service
 asks the manager whether the cluster has metadata already: a disk that is not mounted looks like an empty store. While
 the store is in use, the service reports its generation to the manager: a number that rises with each tick and each
-start. So the manager knows an older copy, unless it was made after the last start and in the last seconds (REPORT_S and
-a tick). It knows each block of inode numbers before a number of it is given out, and each start skips numbers of
-leases. So even such a copy, which lacks the last changes, gives no number out twice.
+start. Of an embedded store it reports, each second, the number of the newest durable change. So the manager knows an
+older copy if it lacks a change that was reported: all but those of the last second (EMBEDDED_REPORT_S), or, of a store
+that is not embedded, of the last REPORT_S and a tick. It knows each block of inode numbers before a number of it is
+given out, and each start skips numbers of leases. So even a copy that lacks only the last changes gives no number out
+twice.
 
 Inode numbers are `epoch << EPOCH_BITS | counter`. The manager gives a store that was loaded from a backup an epoch that
 no store had before. So a new file never gets the number, and never the chunks, of a file that the backup does not know.
@@ -37,6 +39,8 @@ from threefs_meta.store.namespace import make_root
 #: Of the counter in an inode number; 24 bits are left for the epoch.
 EPOCH_BITS = 40
 REPORT_S = 5.0
+#: A report is a transaction of the manager, which makes 2.5 per second for its own lease.
+EMBEDDED_REPORT_S = 1.0
 _START_S = 30.0
 _CALL_S = 5.0
 _PAUSE_S = 0.2
@@ -62,18 +66,20 @@ class StoreIdentity:
         cluster_id: Callable[[], str],
         *,
         owner: tuple[int, int] = (0, 0),
-        sole_address: Callable[[], str] = lambda: "",
+        address: Callable[[], str] = lambda: "",
+        is_sole: bool = False,
         clock: Clock,
         random: Random,
     ) -> None:
-        """`owner` (user, group) owns the root directory of a new store. `sole_address` is that of this service if the
-        store admits one process."""
+        """`owner` (user, group) owns the root directory of a new store. `address` is that of this service.
+        `is_sole`: the store admits one process."""
         self.record = StoreRecord()  # filled when the store is admitted
         self._engine = engine
         self._managers = managers
         self._cluster_id = cluster_id
         self._owner = owner
-        self._sole_address = sole_address
+        self._address = address
+        self._is_sole = is_sole
         self._clock = clock
         self._random = random
 
@@ -81,14 +87,14 @@ class StoreIdentity:
         """Make the store if the cluster has none, and have it admitted. Raises StrangeStore, NodeInUse."""
         if await self._transaction(_is_empty):
             try:
-                await self._ask_manager(pb.AdmitStoreRequest(cluster_id=self._cluster_id()))
+                await self._ask_manager(pb.AdmitStoreRequest(cluster_id=self._cluster_id(), address=self._address()))
             except StrangeStore:  # another service may have made the store since, and registered it with the manager
                 if await self._transaction(_is_empty):
                     raise
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
         now_ns = self._clock.wall_ns()
         record, mark = await self._transaction(lambda tx: _identify(tx, fresh, now_ns, self._owner))
-        epoch = await self._report(restored=mark is not None, sole_address=self._sole_address())
+        epoch = await self._report(restored=mark is not None, sole_address=self._address() if self._is_sole else "")
         while mark is not None and await self._transaction(_end_leases):
             pass
         self.record = await self._transaction(lambda tx: _finish_restore(tx, epoch, now_ns))
@@ -101,7 +107,7 @@ class StoreIdentity:
     async def run(self) -> None:
         """Report the tick of the store to the manager. Raises StrangeStore when another store has taken its place."""
         while True:
-            await self._clock.sleep(REPORT_S)
+            await self._clock.sleep(EMBEDDED_REPORT_S if self._engine.is_embedded else REPORT_S)
             try:
                 await self._report(restored=False)
             except StrangeStore:
@@ -122,7 +128,8 @@ class StoreIdentity:
         attempts = 0
         while True:
             request = await self._transaction(_admission_request)
-            request.restored, request.sole_address = restored, sole_address
+            request.restored, request.sole_address, request.address = restored, sole_address, self._address()
+            request.durable_change = self._engine.durable_change
             attempts += 1
             try:
                 if wait:

@@ -31,7 +31,7 @@ from threefs_meta.quota.accounting import (
     to_record,
     tree_account,
 )
-from threefs_meta.quota.limits import Quotas
+from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.entry_codec import Entry
 

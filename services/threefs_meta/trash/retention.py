@@ -81,6 +81,7 @@ async def move_to_trash(
     tail = b"~%x-%s" % (due, context.random.token(4).hex().encode())
     kept = name[: paths.MAX_NAME_BYTES - len(tail)] + tail
     assert due_of(kept) == due > clock.tick, "the name in the trash says when it is due"
+    assert len(kept) <= paths.MAX_NAME_BYTES, "a name in the trash can be looked up"
     above = [each.name for each in await _ancestors(ns, parent)]
     path = b"/".join([*reversed(above), name]) if above else b""
     record = Trashed(inode=inode.inode, path=path[: paths.MAX_PATH_BYTES], removed_ns=now_ns, uid=who)

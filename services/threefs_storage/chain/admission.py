@@ -6,7 +6,9 @@ target that writes reach, and chunks are listed at the tail. A write of a client
 Batched reads (`reads.py`) make the same checks row by row, without errors that are raised (R2).
 """
 
-from threefs.errors import ChainChanged, NotServing, TooFewReplicas
+from threefs.errors import ChainChanged, NotServing, StaleFence, TooFewReplicas, Unavailable
+from threefs.ids import ChunkId
+from threefs.layout import FENCE_CHUNK
 from threefs.routing import PublicState
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.target import Target
@@ -46,6 +48,22 @@ def check(target: Target, chain_version: int, *, syncing: bool = False) -> None:
         raise NotServing(f"target {target.target_id} is {target.state.name if target.state else 'not in its chain'}")
     if not target.has_lease:
         raise NotServing(f"target {target.target_id} has no lease now")
+
+
+def check_fence(target: Target, write: pb.ChunkWrite) -> None:
+    """Check that no fence has ended the session under which a client has sent this change (I18). The head checks that,
+    and whoever takes the change ahead (P13). Raises StaleFence, and Unavailable to a repeat while the fence is pending:
+    the first attempt may be early at a successor that the fence has not reached, so nobody knows its outcome."""
+    inode = write.chunk.inode
+    fence = target.engine.fences.get(inode, 0)
+    if not write.fence or write.fence > fence:
+        return
+    if write.again and target.has_full_pending(ChunkId(inode, FENCE_CHUNK)):
+        raise Unavailable(f"a lock on inode {inode} is being taken away: fence {fence} has not reached all replicas")
+    raise StaleFence(
+        f"a lock on inode {inode} was taken away since this write's session began: the write has fence "
+        f"{write.fence}, only higher ones than {fence} are taken"
+    )
 
 
 def check_head(target: Target) -> None:

@@ -1,11 +1,10 @@
 """A change of a chunk at one target: the checks that it needs, and what the engine stages for it."""
 
-from threefs.errors import ChecksumMismatch, OutcomeUnknown, Retry, ThreefsError, Unavailable, VersionGap
+from threefs.errors import Corrupt, OutcomeUnknown, Retry, ThreefsError, Unavailable
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
-from threefs.routing import ChainMember
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.chain.write_messages import change_of, entries_of, identity_of
+from threefs_storage.chain.write_messages import change_of, content_of, entries_of, identity_of
 from threefs_storage.engine.content_plan import Update, keeps_content
 from threefs_storage.engine.exactly_once import Forgotten
 from threefs_storage.engine.records import Record, Version
@@ -20,6 +19,7 @@ def update_of(
     target: Target, chunk: ChunkId, write: pb.ChunkWrite, version: int, identity: WriteIdentity | None
 ) -> Update:
     """The change that the engine stages."""
+    assert not write.version or version == write.version, "only the head numbers a change (I4)"
     return Update(
         kind=write.kind,
         version=version,
@@ -39,14 +39,6 @@ def update_of(
     )
 
 
-def check_follows(chunk: ChunkId, committed: Version | None, write: pb.ChunkWrite) -> None:
-    """Check that the version of a predecessor's change follows the committed one (R4). Raises VersionGap."""
-    is_absent = committed is None or committed.removed
-    have = committed.version if committed is not None else 0
-    if write.version != have + 1 and not (write.fresh and is_absent):
-        raise VersionGap(f"version {write.version} of chunk {chunk} cannot follow {have}")
-
-
 def keeps_bytes(committed: Version, write: pb.ChunkWrite) -> bool:
     """Whether bytes of the committed version are part of what the write makes."""
     return keeps_content(committed.length, write.kind, write.offset, write.length, write.chunk_bytes)
@@ -56,8 +48,20 @@ def is_early_version_of(target: Target, chunk: ChunkId, early: Version, write: p
     """Whether the early version is the one that this change makes (P5). A whole chunk says what the content is."""
     if write.kind != pb.REPLACE:
         return target.early.is_made_by(chunk, change_of(write))
-    content = (write.version, write.length, write.checksum, write.removed)
-    return early.content == content and (early.identity, early.stamp) == (identity_of(write), write.stamp)
+    return early.content == content_of(write) and (early.identity, early.stamp) == (identity_of(write), write.stamp)
+
+
+def replaces_nothing(committed: Version, write: pb.ChunkWrite) -> bool:
+    """Whether a syncing target has the content of this whole chunk, or a newer version, of this chain version (R5)."""
+    if committed.lost or committed.chain_version != write.chain_version:
+        return False
+    return committed.version > write.version or committed.content == content_of(write)
+
+
+def is_collectable(target: Target, record: Record | None, version: int) -> bool:
+    if record is None or record.pending is not None or record.committed is None:
+        return False
+    return record.collectable(target.logical_time.now) and record.committed.version == version < target.first_version
 
 
 def has_ample_room(target: Target, write: pb.ChunkWrite) -> bool:
@@ -65,20 +69,6 @@ def has_ample_room(target: Target, write: pb.ChunkWrite) -> bool:
     promise that the write had no effect (P11)."""
     engine = target.engine
     return engine.read_only is None and engine.room_bytes >= _AMPLE_CHUNKS * write.chunk_bytes
-
-
-def check_agreement(chunk: ChunkId, pending: Version, successor: ChainMember, result: pb.ChunkWriteResult) -> None:
-    """The successor has committed this version, or a newer one (I3), and the same content (I4).
-
-    Raises ChecksumMismatch.
-    """
-    same = (result.length, result.checksum) == (pending.length, pending.checksum)
-    if result.version < pending.version or (result.version == pending.version and not same):
-        raise ChecksumMismatch(
-            f"target {successor.target_id} has committed version {result.version} of chunk {chunk} with "
-            f"{result.length} bytes and checksum {result.checksum:08x}; here version {pending.version} with "
-            f"{pending.length} bytes and checksum {pending.checksum:08x} is pending"
-        )
 
 
 def report_damage(target: Target, chunk: ChunkId, error: ThreefsError) -> Unavailable:
@@ -92,6 +82,14 @@ def outcome_unknown(error: ThreefsError) -> ThreefsError:
     if error.retry is Retry.UNKNOWN:
         return error
     return OutcomeUnknown(f"the write is pending, and may be committed later: {error}")
+
+
+def record_or_empty(target: Target, chunk: ChunkId) -> Record:
+    """The record, empty if it is damaged: at a syncing target it will be replaced."""
+    try:
+        return target.engine.record(chunk) or _NO_RECORD
+    except Corrupt:
+        return _NO_RECORD
 
 
 def _absent(target: Target, chunk: ChunkId) -> bool:

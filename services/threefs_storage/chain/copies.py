@@ -1,11 +1,12 @@
 """Copies of a chunk at the other members of its chain, for a target whose own copy is damaged.
 
 Only a serving member can say which version is committed. The bytes of a known version may come from a member in any
-state: length and checksum show whether they are the right ones.
+state: length and checksum show whether they are the right ones. Those of an older version serve for salvage.
 """
 
 import asyncio
 import dataclasses
+from collections.abc import AsyncIterator
 
 from threefs.env.buffers import BufferPool
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable, VersionGap
@@ -61,6 +62,24 @@ class Copies:
             raise Unavailable(f"targets {silent} serve, may have chunk {chunk}, and did not answer: try again")
         return None
 
+    async def other_versions(self, target: Target, chunk: ChunkId) -> AsyncIterator[bytearray]:
+        """The committed content of the chunk at each other member that answers, of whatever version."""
+        for member in target.chain.members:
+            if member.target_id == target.target_id:
+                continue
+            request = self._request(target, member.target_id, chunk, record_only=True, any_state=True)
+            try:
+                reply, _ = await self._call(target, member.target_id, request, _ASK_S)
+                if not reply.found or reply.chunk.lost or not reply.chunk.length:
+                    continue
+                found = reply.chunk
+                version = Version(found.version, 0, found.length, found.checksum, None, 0, b"")
+                reply, content = await self._fetch(target, member.target_id, chunk, version)
+            except ThreefsError:
+                continue
+            if reply.found:
+                yield content
+
     async def _has(self, target: Target, member: TargetId, chunk: ChunkId, version: Version) -> bool | None:
         """Whether that member has the version undamaged; None if it does not answer."""
         request = self._request(target, member, chunk, version, record_only=True)
@@ -104,7 +123,7 @@ class Copies:
     async def serve(self, call: Call[pb.FetchChunkRequest, pb.FetchChunkReply], target: Target) -> None:
         """Answer another member. Raises what a read would raise."""
         request = call.request
-        if not request.version:
+        if not request.version and not request.any_state:
             admission.check(target, request.chain_version)
         chunk = ChunkId(request.inode, request.index)
         try:
@@ -143,7 +162,7 @@ def _requested(record: Record, chunk: ChunkId, request: pb.FetchChunkRequest) ->
         versions = (v for v in (record.committed, record.pending) if v is not None and not v.lost)
         found = next((v for v in versions if v.content == wanted), None)
         return None if found is None else WholeChunk(chunk, found, (), NOTHING_FORGOTTEN)
-    if record.pending is None:
+    if record.pending is None or request.any_state:
         if record.committed is None:
             return None
         return WholeChunk(chunk, record.committed, record.entries, record.forgotten)

@@ -4,7 +4,7 @@ Each replica, under the lock of the chunk: finishes an older pending version, de
 the new version durable as pending, forwards it to the successor, and commits it once the successor has. So all
 successors have committed what a predecessor has committed (I3), and an acknowledged write is durable on all of them
 (I2). Changes go ahead of their forwards, so that all replicas make them durable at the same time (early_staging.py).
-docs/protocol.md explains the rules R1 to R11 and P1 to P12 that the comments name.
+docs/protocol.md explains the rules R1 to R11 and P1 to P13 that the comments name.
 """
 
 from collections.abc import AsyncIterator
@@ -29,7 +29,6 @@ from threefs.errors import (
     ResultDropped,
     ResultForgotten,
     Retry,
-    StaleFence,
     StaleWrite,
     ThreefsError,
     TooFewReplicas,
@@ -43,13 +42,15 @@ from threefs.rpc.traffic_class import TrafficClass
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
+from threefs_storage.chain.agreement import check_answer, check_base, check_change
 from threefs_storage.chain.changes import (
-    check_agreement,
-    check_follows,
     has_ample_room,
+    is_collectable,
     is_early_version_of,
     keeps_bytes,
     outcome_unknown,
+    record_or_empty,
+    replaces_nothing,
     report_damage,
     update_of,
 )
@@ -101,7 +102,7 @@ class Craq:
     ) -> WriteResult:
         """Raise the fence of an inode. Once it is staged, the head refuses writes with an older fence. Writes that were
         admitted before end before this returns, so no write under a lost lock shows after the next holder has the
-        lock (I18)."""
+        lock (I18). The other targets drop their early versions of the inode as the fence passes them (P13)."""
         result = await self._write(target, chunk, write, payload, deadline)
         admitted = {*target.locks, *target.engine.pending_chunks} - {chunk}
         for other in [each for each in admitted if each.inode == chunk.inode]:
@@ -188,7 +189,7 @@ class Craq:
         async with self.locked_change(target, chunk, deadline):
             admission.check(target, target.chain.version)
             admission.check_head(target)
-            if not target.all_members_serve or not _is_collectable(target, target.engine.record(chunk), version):
+            if not target.all_members_serve or not is_collectable(target, target.engine.record(chunk), version):
                 return False
             await self._collect_tail_first(target, chunk, version, deadline)
             return True
@@ -202,7 +203,7 @@ class Craq:
             target.logical_time.observe(write.stamp)
             record = target.engine.record(chunk)
             if record is not None:  # otherwise this target, and so all behind it, have forgotten the chunk
-                if not target.all_members_serve or not _is_collectable(target, record, write.version):
+                if not target.all_members_serve or not is_collectable(target, record, write.version):
                     raise VersionGap(
                         f"chunk {chunk} is kept: version {write.version} is not an old tombstone at target "
                         f"{target.target_id}"
@@ -216,9 +217,7 @@ class Craq:
         if successor is not None:
             await self._successor.collect_tombstone(target, successor, chunk, version, deadline)
         admission.check(target, chain_version)
-        assert _is_collectable(target, target.engine.record(chunk), version), (
-            "a tombstone stays as it is under its lock"
-        )
+        assert is_collectable(target, target.engine.record(chunk), version), "a tombstone stays as it is under its lock"
         target.engine.forget(chunk)
         self._trace.add(chunk, "collected", version=version)
 
@@ -230,7 +229,7 @@ class Craq:
             admission.check(target, write.chain_version, syncing=True)
             if target.serving:
                 raise VersionGap(f"target {target.target_id} serves: it forgets nothing")
-            committed = _record_or_empty(target, chunk).committed
+            committed = record_or_empty(target, chunk).committed
             if committed is None or committed.chain_version != target.chain.version:
                 target.engine.forget(chunk)
             return WriteResult(0, 0, 0)
@@ -274,11 +273,7 @@ class Craq:
         if chunk in target.damaged and record.committed is not None and keeps_bytes(record.committed, write):
             # Another member may have these bytes, but never those of a version that is made of damaged ones.
             raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired before it is changed: try again")
-        if write.fence and write.fence <= target.engine.fences.get(chunk.inode, 0):
-            raise StaleFence(
-                f"a lock on inode {chunk.inode} was taken away since this write's session began: the write has fence "
-                f"{write.fence}, only higher ones than {target.engine.fences[chunk.inode]} are taken"
-            )
+        admission.check_fence(target, write)
         if entry is None and may_be_forgotten(record.forgotten, write.known_version, target.logical_time.now):
             if write.again or write.first_seq:
                 raise ResultDropped(f"the result of write {identity.seq} of chunk {chunk} may have been dropped")
@@ -309,9 +304,12 @@ class Craq:
         record = target.engine.record(chunk) or _NO_RECORD
         if record.pending is not None:
             if is_early_version_of(target, chunk, record.pending, write):
+                check_change(target, chunk, record.pending, write)
                 return await self.promote(target, chunk, record.pending, deadline, write, payload)
             target.drop_early(chunk)
-        check_follows(chunk, record.committed, write)
+        lacking = check_base(target, chunk, record.committed, write)
+        if lacking is not None:
+            return _result_of(lacking)
         return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
 
     async def finish_full(
@@ -331,7 +329,7 @@ class Craq:
         committed = record.committed
         if committed is None or version > committed.version:
             return None
-        return WriteResult(committed.version, committed.length, committed.checksum)
+        return _result_of(committed)
 
     async def promote(
         self,
@@ -363,14 +361,9 @@ class Craq:
         """At a syncing target: the whole chunk replaces every version but a newer one of this chain version (R5)."""
         if write.kind != pb.REPLACE:
             raise VersionGap(f"target {target.target_id} is syncing: it takes only whole chunks")
-        committed = (_record_or_empty(target, chunk)).committed
-        if (
-            committed is not None
-            and not committed.lost
-            and committed.chain_version == target.chain.version
-            and committed.version >= write.version
-        ):
-            return WriteResult(committed.version, committed.length, committed.checksum)
+        committed = record_or_empty(target, chunk).committed
+        if committed is not None and replaces_nothing(committed, write):
+            return _result_of(committed)
         return await self._stage(target, chunk, write, write.version, identity, payload, deadline)
 
     async def _stage(
@@ -408,9 +401,10 @@ class Craq:
             self._trace.add(chunk, "staged", version=version, chain_version=chain_version)
             if target.chain.version == chain_version:
                 target.current_pending.add(chunk)
-            if ahead.has_failed:
-                staged_at = None
+            await ahead.sent(target)
+            staged_at = None if ahead.has_failed else staged_at
             try:
+                check_change(target, chunk, pending, write)
                 return await self.replicate(target, chunk, pending, deadline, write, payload, staged_at=staged_at)
             except ThreefsError as error:  # even if it claims no effect: the version is durable, may yet be committed
                 raise outcome_unknown(error) from error
@@ -433,6 +427,8 @@ class Craq:
         has gone ahead. Raises CorruptChunk if the bytes of the chunk are damaged.
         """
         assert chunk not in target.early, "an early version is not replicated before its forward has come (P4)"
+        if chunk.number == FENCE_CHUNK:
+            await self._drop_early_behind_fence(target, chunk.inode, deadline)
         attempts = 0
         while True:
             chain_version = target.chain.version
@@ -461,7 +457,7 @@ class Craq:
                     raise
                 attempts = await self._back_off(target, chain_version, error, attempts, deadline)
                 continue
-            check_agreement(chunk, pending, successor, result)
+            check_answer(target, chunk, pending, successor, result)
             if target.chain.version == chain_version:
                 break
         assert target.serving or target.state is PublicState.SYNCING, "only targets that writes reach commit"
@@ -469,7 +465,18 @@ class Craq:
         assert committed.content == pending.content, "a commit changes neither version nor content"
         target.note_committed(chunk)
         self._trace.add(chunk, "committed", version=pending.version, chain_version=target.chain.version)
-        return WriteResult(pending.version, pending.length, pending.checksum)
+        return _result_of(pending)
+
+    async def _drop_early_behind_fence(self, target: Target, inode: int, deadline: float) -> None:
+        """A fence is pending here, so nothing that was sent under an older one is staged early any more. What was
+        staged early before may be of a write that no target before this one has. It would be finished when this target
+        becomes head, or when it has restarted, so it is dropped durably before the fence stands (P13)."""
+        chunks = [chunk for chunk in target.early if chunk.inode == inode]
+        for chunk in chunks:
+            async with self.locked_change(target, chunk, deadline):
+                target.drop_early(chunk)
+        if chunks:
+            await target.engine.flush()
 
     async def _back_off(
         self, target: Target, chain_version: int, error: ThreefsError, attempts: int, deadline: float
@@ -486,15 +493,5 @@ class Craq:
         return attempts + 1
 
 
-def _is_collectable(target: Target, record: Record | None, version: int) -> bool:
-    if record is None or record.pending is not None or record.committed is None:
-        return False
-    return record.collectable(target.logical_time.now) and record.committed.version == version < target.first_version
-
-
-def _record_or_empty(target: Target, chunk: ChunkId) -> Record:
-    """The record, empty if it is damaged: at a syncing target it will be replaced."""
-    try:
-        return target.engine.record(chunk) or _NO_RECORD
-    except Corrupt:
-        return _NO_RECORD
+def _result_of(version: Version) -> WriteResult:
+    return WriteResult(version.version, version.length, version.checksum)

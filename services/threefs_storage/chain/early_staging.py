@@ -11,7 +11,8 @@ from threefs.ids import ChunkId
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
-from threefs_storage.chain.changes import check_follows, report_damage, update_of
+from threefs_storage.chain.agreement import check_follows, check_made
+from threefs_storage.chain.changes import report_damage, update_of
 from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.early_versions import Change, EarlyVersion
 from threefs_storage.chain.successor import Successor
@@ -35,8 +36,8 @@ class EarlyStaging:
         """Stage a change of the predecessor as an early version, and send it on (P1, P2). Nothing happens if another
         version is pending that is not early. Ends when nothing uses the payload any more.
 
-        Raises ChainChanged, NotServing, VersionGap, DeadlineExceeded, Unavailable and what staging raises: nothing
-        depends on it.
+        Raises ChainChanged, NotServing, VersionGap, StaleFence, DeadlineExceeded, Unavailable and what staging raises:
+        nothing depends on it.
         """
         chunk = ChunkId(write.chunk.inode, write.chunk.index)
         change = change_of(write)
@@ -44,6 +45,7 @@ class EarlyStaging:
         with self._successor.ahead_call() as ahead:
             async with self._craq.locked_change(target, chunk, deadline):
                 admission.check_ahead(target, write)
+                admission.check_fence(target, write)  # its version may be that of a write which the head has refused
                 try:
                     if not self._takes_early(target, chunk, write, change):
                         return
@@ -60,6 +62,7 @@ class EarlyStaging:
                         if chunk not in target.engine.pending_chunks:
                             target.early.discard(chunk)
                     self._trace.add(chunk, "early", version=write.version, chain_version=write.chain_version)
+                    await ahead.sent(target)
                 except (Corrupt, CorruptChunk) as error:
                     raise report_damage(target, chunk, error) from error
             await ahead.answered()
@@ -92,6 +95,7 @@ class EarlyStaging:
                 pending = (target.engine.record(chunk) or _NO_RECORD).pending
                 if pending is None or not is_named_by(pending, request):
                     raise NotStaged(f"version {request.version} of chunk {chunk} is not staged at {target.target_id}")
+                check_made(target, chunk, pending, request.length, request.checksum)
                 return await self._craq.promote(target, chunk, pending, deadline)
             except (Corrupt, CorruptChunk) as error:
                 raise report_damage(target, chunk, error) from error

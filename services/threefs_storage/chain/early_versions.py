@@ -2,7 +2,7 @@
 
 An early version counts for nothing. It may be replaced, dropped or lost at any time, nobody commits or shows it, and
 nobody waits for it (P2, P4, P10). It becomes a *full* pending version when a predecessor forwards it (P5). The marks
-are in memory only: after a restart every pending version is full (P8). docs/protocol.md explains the rules P1 to P12.
+are in memory only: after a restart every pending version is full (P8). docs/protocol.md explains the rules P1 to P13.
 """
 
 from collections.abc import Iterator

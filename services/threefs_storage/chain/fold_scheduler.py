@@ -36,15 +36,15 @@ class FoldScheduler:
         self._background = BackgroundTasks()
 
     def start(self, targets: Iterable[Target]) -> None:
-        self._background.start("overlay folder", self._run(list(targets)))
+        self._background.start("overlay folder", self._run(targets))
 
     async def stop(self) -> None:
         await self._background.stop()
 
-    async def _run(self, targets: list[Target]) -> None:
+    async def _run(self, targets: Iterable[Target]) -> None:
         while True:
             await self._clock.sleep(self._interval_s)
-            for target in targets:
+            for target in list(targets):  # moves bring and take targets
                 try:
                     await self.visit(target)
                 except Exception:

@@ -16,7 +16,8 @@ from threefs_storage.target import Target
 
 _TURN_S = 5.0
 _PAUSE_S = 0.5
-_EARLY_S = 5.0  # after which an early version is dropped
+#: An early version that is so old is dropped. They are looked at as often, so it goes after twice that time at most.
+EARLY_S = 5.0
 _PARALLEL = 16  # a chain change leaves as many versions pending as were in flight
 _LOG = structlog.get_logger()
 
@@ -33,14 +34,14 @@ class PendingRecovery:
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def start(self, targets: Iterable[Target]) -> None:
-        self._background.start("drop of early versions", self._drop_early(list(targets)))
+        self._background.start("drop of early versions", self._drop_early(targets))
 
-    async def _drop_early(self, targets: list[Target]) -> None:
+    async def _drop_early(self, targets: Iterable[Target]) -> None:
         """Drop the early versions that were not forwarded: a tombstone, a fold or a check would wait for them (P10)."""
         while True:
-            await self._clock.sleep(_EARLY_S)
-            since = self._clock.monotonic() - _EARLY_S
-            for target in targets:
+            await self._clock.sleep(EARLY_S)
+            since = self._clock.monotonic() - EARLY_S
+            for target in list(targets):  # moves bring and take targets
                 for chunk in target.early.older_than(since):
                     try:
                         await self._early.drop(target, chunk, since, self._clock.monotonic() + _TURN_S)
@@ -54,6 +55,11 @@ class PendingRecovery:
         self._tasks[target.target_id] = self._background.run(
             f"pending recovery of target {target.target_id}", self._run(target)
         )
+
+    async def end(self, target: Target) -> None:
+        """The target was taken out of its chain for good."""
+        if (task := self._tasks.pop(target.target_id, None)) is not None:
+            await cancel_and_wait(task)
 
     async def _run(self, target: Target) -> None:
         while target.serving:

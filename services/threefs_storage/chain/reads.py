@@ -128,6 +128,7 @@ class Reads:
         lengths: Sequence[int],
         buffer: memoryview,
     ) -> None:
+        assert len(rows) == len(lengths), "every row has a result"
         codes, got, checksums, versions = zip(*rows, strict=True) if rows else ((), (), (), ())
         reply = pb.ReadReply(
             code=codes, length=got, checksum=checksums, version=versions, routing_version=self.routing_version

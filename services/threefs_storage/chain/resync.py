@@ -19,6 +19,7 @@ from threefs.byte_budget import ByteBudget
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, ThreefsError
 from threefs.ids import ChunkId, TargetId
+from threefs.paging import next_place
 from threefs.routing import PublicState
 from threefs.rpc.methods import INVENTORY, SYNC_DONE
 from threefs.wire import storage_pb2 as pb
@@ -82,6 +83,7 @@ class Resync:
         await self._background.stop()
 
     async def _run(self, target: Target, successor: TargetId, chain_version: int) -> None:
+        assert successor != target.target_id, "a target is brought up to date by another one"
         passes = 0
         while target.chain.version == chain_version:
             passes += 1
@@ -134,6 +136,8 @@ class Resync:
 
     async def _send_or_repair(self, target: Target, chunk: ChunkId, chain_version: int) -> bool:
         try:
+            if chunk in target.engine.lost_chunks:  # the successor may have an older version that helps
+                await self._repair.repair(target, chunk)
             try:
                 await self._craq.send_chunk(target, chunk, chain_version, self._clock.monotonic() + _SEND_S)
             except (CorruptChunk, Corrupt):
@@ -162,7 +166,7 @@ class Resync:
             reply = await self._peers.call(successor, INVENTORY, request, timeout_s=_CALL_S)
             theirs = {row.chunk: row for row in _rows(reply)}
             more = reply.more
-            last = max(theirs) if more else None
+            last = next_place(f"chunks of target {successor}", after, max(theirs, default=None)) if more else None
             for page in _merged_pages(target, after, last, theirs):
                 yield page
             after = last
@@ -224,6 +228,7 @@ def _merged_pages(
         ours = [chunk for chunk, _ in target.inventory(after, MAX_ROWS)]
         full = len(ours) == MAX_ROWS and (last is None or ours[-1] < last)
         end = ours[-1] if full else last
+        assert not full or after is None or ours[-1] > after, "each page begins behind the one before"
         chunks = {chunk for chunk in ours if end is None or chunk <= end}
         chunks |= {chunk for chunk in theirs if (after is None or chunk > after) and (end is None or chunk <= end)}
         yield [(chunk, theirs.get(chunk)) for chunk in sorted(chunks)]

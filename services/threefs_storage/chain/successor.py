@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 from threefs.byte_budget import ByteBudget
 from threefs.env.buffers import BufferPool
@@ -31,12 +32,13 @@ class AheadCall:
     """The call that sends a change ahead to the successor: at most one. It uses the payload until it has ended, so the
     end of the `with` statement cancels it (I14)."""
 
-    __slots__ = ("_call", "_clock", "_peers")
+    __slots__ = ("_call", "_clock", "_peers", "_sent")
 
     def __init__(self, peers: PeerTargets, clock: Clock) -> None:
         self._peers = peers
         self._clock = clock
         self._call: asyncio.Future[pb.StageAheadReply] | None = None
+        self._sent = asyncio.Event()
 
     def __enter__(self) -> "AheadCall":
         return self
@@ -58,8 +60,27 @@ class AheadCall:
             timeout_s=max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic())),
             payload=[payload] if len(payload) else [],
             hops=target.chain.hops_after(successor.target_id),
+            sent=self._sent.set,
         )
         return successor.target_id if self._call is not None else None
+
+    async def sent(self, target: Target) -> None:
+        """Wait until the kernel has the whole message, or the call or the chain has ended. A forward that overtakes its
+        payload finds nothing, and the payload is sent once more."""
+        call, successor = self._call, target.chain.successor(target.target_id)
+        if call is None or successor is None or self._sent.is_set() or call.done():
+            return
+        with contextlib.suppress(ThreefsError):
+            await target.cancel_on_chain_change(self._peers.observe(successor.target_id, self._until_sent(call)))
+
+    async def _until_sent(self, call: "asyncio.Future[pb.StageAheadReply]") -> None:
+        sent: asyncio.Future[Any] = asyncio.ensure_future(self._sent.wait())
+        try:
+            await asyncio.wait((call, sent), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            sent.cancel()
+        if call.done():
+            call.result()
 
     @property
     def has_failed(self) -> bool:
@@ -122,11 +143,14 @@ class Successor:
             return await target.cancel_on_chain_change(call)
         if write is not None and write.kind != pb.REPLACE and successor.state is PublicState.SERVING:
             message = _change(target, successor, write, pending.version, pending.stamp)
+            message.whole_length, message.whole_checksum = pending.length, pending.checksum
+            message.base_version = _base_version(target, chunk) if write.fresh else 0
             return await self._send(target, successor, message, payload, deadline)
         record = target.engine.record(chunk)
         assert record is not None and record.pending is not None, "a version is pending until the successor has it"
         fresh = record.committed is None or record.committed.removed
-        whole = WholeChunk(chunk, pending, *record.next_entries, fresh=fresh)
+        base_version = _base_version(target, chunk) if fresh else 0
+        whole = WholeChunk(chunk, pending, *record.next_entries, fresh=fresh, base_version=base_version)
         return await self.send_whole_chunk(target, successor, whole, deadline)
 
     async def send_whole_chunk(
@@ -228,6 +252,12 @@ def _change(target: Target, successor: ChainMember, write: pb.ChunkWrite, versio
     message.version = version
     message.stamp = stamp
     return message
+
+
+def _base_version(target: Target, chunk: ChunkId) -> int:
+    """The version of the tombstone that the pending version comes after; 0 if the chunk had no record."""
+    record = target.engine.record(chunk)
+    return record.committed.version if record is not None and record.committed is not None else 0
 
 
 async def _read(target: Target, version: Version, content: memoryview) -> None:

@@ -13,7 +13,7 @@ from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
-from threefs_storage.engine.exactly_once import LIFETIME_MIN
+from threefs_storage.engine.exactly_once import WRITE_LIFETIME_MINUTES
 from threefs_storage.engine.record_store import LOGICAL_TIME
 from threefs_storage.engine.records import Record
 from threefs_storage.target import Target
@@ -37,15 +37,15 @@ class TombstoneCollector:
         self._background = BackgroundTasks()
 
     def start(self, targets: Iterable[Target]) -> None:
-        self._background.start("tombstone collector", self._run(list(targets)))
+        self._background.start("tombstone collector", self._run(targets))
 
     async def stop(self) -> None:
         await self._background.stop()
 
-    async def _run(self, targets: list[Target]) -> None:
+    async def _run(self, targets: Iterable[Target]) -> None:
         while True:
             await self._clock.sleep(_INTERVAL_S)
-            for target in targets:
+            for target in list(targets):  # moves bring and take targets
                 try:
                     self._save_logical_time(target)
                     await self.collect_page(target)
@@ -65,7 +65,7 @@ class TombstoneCollector:
         if (
             target.chain.head != target.target_id
             or not target.all_members_serve
-            or target.logical_time.now <= LIFETIME_MIN
+            or target.logical_time.now <= WRITE_LIFETIME_MINUTES
         ):
             return 0
         page = target.inventory(self._cursors.get(target.target_id), _PAGE)

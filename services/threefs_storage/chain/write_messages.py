@@ -24,6 +24,7 @@ class WholeChunk:
     entries: tuple[OnceEntry, ...]
     forgotten: Forgotten
     fresh: bool = False  # nothing was committed before it, so it may have any version
+    base_version: int = 0  # of the removal that a fresh version comes after
 
     def message(self, target_id: int, chain_version: int) -> pb.ChunkWrite:
         """The message that replaces what the target has of this chunk, its results included."""
@@ -42,6 +43,7 @@ class WholeChunk:
             lost=version.lost,
             stamp=version.stamp,
             fresh=self.fresh,
+            base_version=self.base_version,
             forgotten_version=self.forgotten.version,
             forgotten_stamp=self.forgotten.stamp,
             entries=[
@@ -72,6 +74,11 @@ def identity_of(write: pb.ChunkWrite) -> WriteIdentity | None:
     return WriteIdentity(identity.client, identity.channel, identity.seq)
 
 
+def content_of(write: pb.ChunkWrite) -> tuple[int, int, int, bool]:
+    """What a whole chunk says of its content, as `Version.content`."""
+    return write.version, write.length, write.checksum, write.removed
+
+
 def staged_version(target_id: int, chain_version: int, chunk: ChunkId, version: Version) -> pb.ForwardStagedRequest:
     """The message that forwards a version whose payload has gone ahead."""
     return pb.ForwardStagedRequest(
@@ -88,11 +95,11 @@ def staged_version(target_id: int, chain_version: int, chunk: ChunkId, version: 
 
 
 def is_named_by(version: Version, request: pb.ForwardStagedRequest) -> bool:
-    """Whether this is the version that is forwarded, made by the same write with the same content (P5)."""
+    """Whether this is the version that is forwarded, made by the same write (P5)."""
     identity = request.identity
     maker = WriteIdentity(identity.client, identity.channel, identity.seq) if identity.client else None
-    content = (request.version, request.length, request.checksum, request.removed)
-    return version.content == content and (version.identity, version.stamp) == (maker, request.stamp)
+    made = (version.version, version.removed, version.identity, version.stamp)
+    return made == (request.version, request.removed, maker, request.stamp)
 
 
 def change_of(write: pb.ChunkWrite) -> Change:

@@ -114,6 +114,25 @@ class ChunkReader:
                 self._scratch.give(scratch, size)
         return checksum if exact else crc32c(into)
 
+    async def read_raw(self, version: Version, into: memoryview) -> list[tuple[int, int]]:
+        """Fill `into` with all bytes of a version, not verified. Returns the ranges that come from the block: the other
+        bytes are good. Raises CorruptChunk, DiskFailed."""
+        size = len(into)
+        pieces = self._pieces(version, 0, size)
+        base = _base_needed(version, 0, size)
+        block = version.block
+        if base and block is not None:
+            self._files.pin(block)
+            try:
+                await self._read_block(version, block, 0, into[:base], base, direct=False)
+            finally:
+                self._files.unpin(block)
+        _lay(into, base, size, pieces)
+        gaps = zip(
+            (0, *(place + len(data) for place, data in pieces)), (*(place for place, _ in pieces), size), strict=True
+        )
+        return [(begin, min(end, base)) for begin, end in gaps if begin < min(end, base)]
+
     async def _read_block(
         self, version: Version, block: Block, begin: int, into: memoryview, length: int, direct: bool
     ) -> None:

@@ -15,7 +15,6 @@ from threefs_storage.engine.content_plan import (
     Update,
     changed_checksums,
     partly_kept_blocks,
-    replacement,
 )
 from threefs_storage.engine.overlay import BlobKey, Extent, Overlay
 from threefs_storage.engine.record_store import RecordStore
@@ -46,7 +45,7 @@ class ChunkWriter:
         self._store = store
         self._reader = reader
         self._buffers = buffers
-        self._scratch = Scratch(buffers, SCRATCH_BYTES)
+        self.scratch = Scratch(buffers, SCRATCH_BYTES)
         #: Blocks with bytes of a dropped version after the committed ones. A crash may bring that version back, so its
         #: bytes must not be overwritten.
         self.torn: set[Block] = set()
@@ -64,79 +63,18 @@ class ChunkWriter:
             raise _mismatch(update)
         reserve = _may_use_reserve(old, update, plan)
         if plan.whole:
-            return await self._write_whole(blob, old, update, plan, payload, reserve)
+            return await self.write_whole(blob, old, update, plan, payload, reserve)
         deferred = self._deferred(blob, old, plan, size, reserve)
         if deferred is not None:
             return await self._defer(blob, old, deferred, update, plan, payload)
         if old is not None and self._can_append(old, plan, size):
             return await self._append(old, update, plan, payload)
-        content = await self._scratch.take(plan.length)
+        content = await self.scratch.take(plan.length)
         try:
             await self._assemble(old, plan, payload, content[: plan.length])
-            return await self._write_whole(blob, old, update, plan, content[: plan.length], reserve)
+            return await self.write_whole(blob, old, update, plan, content[: plan.length], reserve)
         finally:
-            self._scratch.give(content, plan.length)
-
-    async def fold(self, blob: BlobKey, version: Version) -> Written:
-        """Write the content of a committed version with an overlay to where it should be without one. The content stays
-        the same. The record of the version must be durable, for its block may be written in place: where extents hide
-        it, and behind its base. Raises as `write` does."""
-        if self._can_fold_in_place(version):
-            return await self._fold_in_place(version)
-        length = version.length
-        content = await self._scratch.take(length)
-        try:
-            await self._read_old(version, 0, content[:length])
-            whole = ContentPlan(length, 0, 0, length)
-            return await self._write_whole(blob, None, replacement(version), whole, content[:length], reserve=False)
-        finally:
-            self._scratch.give(content, length)
-
-    def should_fold_first(self, version: Version, update: Update) -> bool:
-        """Whether this small change would bring the overlay of the version beyond its bounds, and a fold costs less
-        than a new block."""
-        limits, overlay = self._store.limits, version.overlay
-        if overlay is None or update.kind != Kind.WRITE or update.length > limits.deferred_bytes or version.lost:
-            return False
-        if len(overlay.extents) + 2 <= limits.extents and overlay.stored_bytes + update.length <= limits.stored_bytes:
-            return False
-        more = overlay.written(update.offset, update.length, 0)  # a number that no blob has
-        is_full = len(more.extents) > limits.extents or more.stored_bytes > limits.stored_bytes
-        return is_full and self._can_fold_in_place(version)
-
-    def _can_fold_in_place(self, version: Version) -> bool:
-        """A reader of an earlier version may still need what the extents hide of the block."""
-        block = version.block
-        return (
-            block is not None
-            and self._store.limits.inline_bytes < version.length <= 1 << block.bits
-            and (version.length == version.base_length or block not in self.torn)
-            and not self._files.is_pinned(block)
-        )
-
-    async def _fold_in_place(self, version: Version) -> Written:
-        block, overlay, base = version.block, version.overlay, version.base_length
-        assert block is not None and overlay is not None
-        file, place = self._files.file(block), block.slot << block.bits
-        folded = replace(version, overlay=None)
-        writes: list[Write] = []
-        for begin, end in overlay.covered(0, base):
-            content = bytearray(end - begin)
-            await self._read_old(version, begin, memoryview(content))
-            writes.append((place + begin, [content]))
-        if base == version.length:
-            return Written(folded, file, writes)
-        moved = await self._scratch.take(version.length - base)
-        try:
-            tail = moved[: version.length - base]
-            await self._read_old(version, base, tail)
-            if len(tail) < DIRECT_FROM_BYTES:
-                writes.append((place + base, [bytes(tail)]))
-            else:
-                await self._write_behind(folded, place + base, [tail])
-        finally:
-            self._scratch.give(moved, version.length - base)
-        return Written(folded, file, writes)
+            self.scratch.give(content, plan.length)
 
     def _deferred(
         self, blob: BlobKey, old: Version | None, plan: ContentPlan, size: int, reserve: bool
@@ -182,10 +120,11 @@ class ChunkWriter:
     async def _read_old_block(self, old: Version, begin: int, size: int) -> bytes:
         """The old content of a checksum block, verified."""
         content = bytearray(min(size, old.length - begin))
-        await self._read_old(old, begin, memoryview(content))
+        await self.read_old(old, begin, memoryview(content))
         return bytes(content)
 
-    async def _read_old(self, old: Version, begin: int, into: memoryview) -> None:
+    async def read_old(self, old: Version, begin: int, into: memoryview) -> None:
+        """Fill `into` with verified content of that version. Raises CorruptChunk."""
         if self._reader.read(old, begin, into) is None:
             try:
                 await self._reader.read_cold(old, begin, into)
@@ -216,18 +155,18 @@ class ChunkWriter:
         zeros = bytes(plan.length - old.length - len(payload))
         place = (block.slot << block.bits) + base
         if old.length == base:
-            return await self._write_behind(version, place, [part for part in (zeros, payload) if len(part)])
-        moved = await self._scratch.take(old.length - base)
+            return await self.write_behind(version, place, [part for part in (zeros, payload) if len(part)])
+        moved = await self.scratch.take(old.length - base)
         try:
             tail = moved[: old.length - base]
-            await self._read_old(old, base, tail)
+            await self.read_old(old, base, tail)
             first = bytes(tail) if plan.length - base < DIRECT_FROM_BYTES else tail  # small parts are written later
             parts = [first, *(part for part in (zeros, payload) if len(part))]
-            return await self._write_behind(version, place, parts)
+            return await self.write_behind(version, place, parts)
         finally:
-            self._scratch.give(moved, old.length - base)
+            self.scratch.give(moved, old.length - base)
 
-    async def _write_behind(self, version: Version, place: int, parts: Sequence[Buffer]) -> Written:
+    async def write_behind(self, version: Version, place: int, parts: Sequence[Buffer]) -> Written:
         """Write these parts into the block of the version. Small ones are left to the group commit."""
         assert version.block is not None
         file = self._files.file(version.block)
@@ -239,10 +178,10 @@ class ChunkWriter:
             await self._write_large(file, place, memoryview(parts[0]))
         return Written(version, file)
 
-    async def _write_whole(
+    async def write_whole(
         self, blob: BlobKey, old: Version | None, update: Update, plan: ContentPlan, content: memoryview, reserve: bool
     ) -> Written:
-        """Small content has no block."""
+        """Write all content of the new version: small content as a blob, other content into a new block."""
         limits = self._store.limits
         if (
             not limits.deferred_bytes
@@ -269,9 +208,8 @@ class ChunkWriter:
         version = _version(update, plan.length, crcs, checksum, block, size)
         file, place = self._files.file(block), block.slot << block.bits
         if len(content) < DIRECT_FROM_BYTES:
-            return Written(
-                version, file, [(place, [bytes(content)])], block
-            )  # a copy, because the content may be in a scratch buffer
+            copied = bytes(content)  # it may be in a scratch buffer
+            return Written(version, file, [(place, [copied])], block)
         try:
             await self._write_large(file, place, content)
         except BaseException:
@@ -283,7 +221,7 @@ class ChunkWriter:
         keep = plan.keep
         if keep:
             assert old is not None
-            await self._read_old(old, 0, content[:keep])
+            await self.read_old(old, 0, content[:keep])
         content[keep:] = bytes(plan.length - keep)
         content[plan.offset : plan.offset + len(payload)] = payload
 
@@ -302,13 +240,13 @@ class ChunkWriter:
         padding = -len(content) % DIRECT_BYTES
         if not is_aligned(content[:whole]):
             size = len(content) + padding  # only payloads of the network are not aligned
-            copy = await self._scratch.take(size)
+            copy = await self.scratch.take(size)
             try:
                 copy[: len(content)] = content
                 copy[len(content) : size] = bytes(padding)
                 await file.write(place, [copy[:size]], direct=True)
             finally:
-                self._scratch.give(copy, size)
+                self.scratch.give(copy, size)
             return
         if not padding:
             await file.write(place, [content], direct=True)

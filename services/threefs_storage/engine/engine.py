@@ -30,6 +30,7 @@ from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_reader import ChunkReader
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written, lost_version
 from threefs_storage.engine.content_plan import Kind, Update, check_order, plan, replacement
+from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import AFTER_ALL_CHUNKS, LOGICAL_TIME, RecordStore, RecordTable, live_version
@@ -83,20 +84,21 @@ class ChunkEngine:
         self._files = files
         self._disk = disk
         self._buffers = buffers
-        self._committer = GroupCommit(store)
+        self.committer = GroupCommit(store)
         self._ballast = ballast
         self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks of records whose write failed with the table
         self._unreadable_blocks: set[Block] = set()
         reader = ChunkReader(files, buffers, store.blob, self._note_unreadable)
         store.on_failure = self.fail
         self._writer = ChunkWriter(files, store, reader, buffers)
+        self._folder = ChunkFolder(self._writer, files, store.limits)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
+        self._closed = False
         # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` never waits, and
         # returns None if it would have to. `record` returns the record of a chunk, `stored_record` that in the table.
         # Every read calls them, so they have no wrappers.
-        self.read = reader.read
-        self.read_cold = reader.read_cold
+        self.read, self.read_cold, self.read_raw = reader.read, reader.read_cold, reader.read_raw
         self.record, self.stored_record = store.get, store.stored_record
         #: Chunks with a pending version, and chunks with a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending
@@ -105,7 +107,7 @@ class ChunkEngine:
         self.lost_chunks: Set[ChunkId] = store.lost
         self.inventory, self.unreadable = store.inventory, store.unreadable
         self.foldable: Mapping[ChunkId, None] = store.foldable  # in the order of their last changes
-        self.corrected = store.corrected
+        self.corrected, self.flush = store.corrected, store.flush  # the flush makes all commits and drops durable
         self.note, self.put_note, self.keep_note = store.note, store.put_note, store.keep_note
 
     @classmethod
@@ -156,11 +158,19 @@ class ChunkEngine:
             self._chunks += live_version(record) is not None
 
     async def close(self) -> None:
-        """Make everything durable. No change may be under way."""
+        """Make everything durable. No change may be under way. From then on the engine touches no file: their
+        descriptors may be those of other files. A second call does nothing."""
         assert not self._staging
-        await self._store.close()
-        await self._files.close()
-        await self._ballast.close()
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._store.close()
+        finally:
+            try:
+                await self._files.close()
+            finally:
+                await self._ballast.close()
 
     @property
     def read_only(self) -> ThreefsError | None:
@@ -180,6 +190,8 @@ class ChunkEngine:
 
         Raises NoSpace if there is no room yet. After Unavailable or DiskFailed the engine takes no more changes.
         """
+        if self._closed:
+            return
         if isinstance(self.failure, NoSpace):
             await self._files.release_free_blocks(self._store.durable)
             await self._ballast.release()
@@ -290,6 +302,8 @@ class ChunkEngine:
 
     def fail(self, error: ThreefsError) -> None:
         """Take no more changes. The first error counts, but an error for good replaces that of a full disk."""
+        if self._closed:
+            return
         if self.failure is None or (isinstance(self.failure, NoSpace) and not isinstance(error, NoSpace)):
             self.failure = error
             if not isinstance(error, NoSpace):
@@ -358,7 +372,7 @@ class ChunkEngine:
             if update.lost:
                 return await self._stage_lost(chunk, update, record)
             old = live_version(record)
-            if old is not None and self._writer.should_fold_first(old, update):
+            if old is not None and self._folder.should_precede(old, update):
                 old = await self._fold_committed(chunk, record, old)
                 record = self._base_record(chunk, update)
             content = plan(old.length if old is not None else 0, update)
@@ -407,7 +421,7 @@ class ChunkEngine:
 
     async def _fold_committed(self, chunk: ChunkId, record: Record, version: Version) -> Version:
         await self._store.flush()  # the commit of this version must not be undone: a fold may write in its block
-        written = await self._writer.fold(record.free_blob(chunk), version)
+        written = await self._folder.fold(record.free_blob(chunk), version)
         assert written.version.content == version.content, "folding changes neither version nor content"
         after = record.with_copy(version, written.version)
         await self._make_durable(chunk, after, written)
@@ -437,7 +451,7 @@ class ChunkEngine:
 
     async def _make_durable(self, chunk: ChunkId, record: Record, written: Written) -> None:
         try:
-            await self._committer.commit(chunk, record, written.file, written.writes, written.blobs)
+            await self.committer.commit(chunk, record, written.file, written.writes, written.blobs)
         except (NoSpace, Unavailable):
             if self._store.failure is not None:
                 self.fail(self._store.failure)
@@ -476,6 +490,8 @@ class ChunkEngine:
     def _check_writable(self) -> None:
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
+        if self._closed:
+            raise Unavailable(f"the store in {self._directory} is closed")
 
 
 def _with_pending(record: Record, pending: Version, update: Update) -> Record:

@@ -17,9 +17,9 @@ from typing import NamedTuple
 #: Entries that are kept whatever their age, and the most that are kept.
 KEPT_ENTRIES = 32
 MAX_ENTRIES = 256
-#: The longest time that an attempt of a write can be on its way: the longest timeout of a client's call, one hour, and
-#: as much again for networks and their kernels.
-LIFETIME_MIN = 120
+#: The longest time that an attempt of a write can be on its way, in logical time: the longest operation of a client
+#: (20 minutes, `MAX_OPERATION_S` in threefs/leases.py), and much more for networks and their kernels.
+WRITE_LIFETIME_MINUTES = 120
 
 
 class OnceEntry(NamedTuple):
@@ -50,7 +50,7 @@ def add_entry(
     """The entries, oldest first, with one more."""
     others = [e for e in entries if (e.client, e.channel) != (entry.client, entry.channel)]
     dropped = 0
-    while len(others) - dropped >= KEPT_ENTRIES and entry.stamp - others[dropped].stamp > LIFETIME_MIN:
+    while len(others) - dropped >= KEPT_ENTRIES and entry.stamp - others[dropped].stamp > WRITE_LIFETIME_MINUTES:
         dropped += 1
     excess = len(others) - dropped - (MAX_ENTRIES - 1)
     if excess > 0:
@@ -64,7 +64,7 @@ def add_entry(
 
 def may_be_forgotten(forgotten: Forgotten, known_version: int, now: int) -> bool:
     """Whether a write without an entry, made when its client knew `known_version`, may have been applied."""
-    return forgotten.version > known_version and now - forgotten.stamp <= LIFETIME_MIN
+    return forgotten.version > known_version and now - forgotten.stamp <= WRITE_LIFETIME_MINUTES
 
 
 def newest_stamp(entries: Iterable[OnceEntry]) -> int:

@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import File, Write
 from threefs.ids import ChunkId
+from threefs.telemetry.histogram import Histogram
 from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.records import Record
@@ -29,8 +31,10 @@ class _Item:
 
 
 class GroupCommit:
-    def __init__(self, store: RecordStore) -> None:
+    def __init__(self, store: RecordStore, clock: Clock = CLOCK) -> None:
+        self.durations = Histogram()  # of commits that have succeeded
         self._store = store
+        self._clock = clock
         self._queue: list[_Item] = []
         self._task: asyncio.Task[None] | None = None
         self._arrivals = 0  # commits in this turn of the event loop
@@ -48,6 +52,7 @@ class GroupCommit:
 
         After an error of the disk the record was not written. After an error of the table it may have been.
         """
+        began = self._clock.monotonic()
         if self._is_alone() and (file is None or file.sync_now(writes)):
             number = self._store.write({chunk: record}, blobs)
         else:
@@ -57,6 +62,7 @@ class GroupCommit:
                 self._task = asyncio.create_task(self._run())
             number = await written
         await self._store.flush(number)
+        self.durations.observe(self._clock.monotonic() - began)
 
     def _is_alone(self) -> bool:
         """Whether this commit is the only one now. Call this once for each commit, because it counts them."""

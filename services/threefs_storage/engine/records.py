@@ -15,8 +15,8 @@ from threefs.errors import Corrupt
 from threefs.ids import ChunkId, WriteIdentity
 from threefs_storage.engine.delta import decode_delta, encode_delta
 from threefs_storage.engine.exactly_once import (
-    LIFETIME_MIN,
     NOTHING_FORGOTTEN,
+    WRITE_LIFETIME_MINUTES,
     Forgotten,
     OnceEntry,
     add_entry,
@@ -171,7 +171,7 @@ class Record:
         """Whether the chunk is removed, and no write from before the removal can still arrive."""
         if self.committed is None or not self.committed.removed:
             return False
-        return now - max(newest_stamp(self.entries), self.committed.stamp) > LIFETIME_MIN
+        return now - max(newest_stamp(self.entries), self.committed.stamp) > WRITE_LIFETIME_MINUTES
 
     @property
     def newest_stamp(self) -> int:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, TargetId
+from threefs.paging import next_place
 from threefs.rpc.methods import SCAN_CHUNKS
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
@@ -95,9 +96,10 @@ class Comparison:
                 request.behind, request.inode, request.index = True, after.inode, after.number
             reply = await self._peers.call(neighbour, SCAN_CHUNKS, request, timeout_s=_CALL_S)
             found |= _rows(reply, last)
-            after = ChunkId(reply.last_inode, reply.last_index)
-            if not reply.more or (last is not None and after >= last):
+            end = ChunkId(reply.last_inode, reply.last_index)
+            if not reply.more or (last is not None and end >= last):
                 return found
+            after = next_place(f"chunks of target {neighbour}", after, end)
 
 
 def is_divergent(own: CommittedRow | None, other: CommittedRow | None, *, by_predecessor: bool) -> bool:
@@ -108,7 +110,8 @@ def is_divergent(own: CommittedRow | None, other: CommittedRow | None, *, by_pre
 
 
 def _neighbours(target: Target) -> list[tuple[TargetId, bool]]:
-    """The serving neighbours, and whether each is the predecessor."""
+    """The serving neighbours, and whether each is the predecessor. Raises NotServing: the target may have left."""
+    admission.check(target, target.chain.version)
     serving = target.chain.serving
     place = serving.index(target.target_id)
     return [(t, True) for t in serving[place - 1 : place]] + [(t, False) for t in serving[place + 1 : place + 2]]

@@ -62,8 +62,12 @@ class PeerRoomQuery:
         return await asyncio.shield(known[2])
 
     def nodes(self, target: Target) -> str:
-        """Those of all members of the chain, in words."""
-        return ", ".join(self._peers.node_of(member.target_id) for member in target.chain.members)
+        """Those of all members of the chain, in words. Those that are out of it were not asked."""
+        members = sorted(target.chain.members, key=lambda member: member.state not in _ASKED)
+        return ", ".join(
+            self._peers.node_of(member.target_id) + ("" if member.state in _ASKED else " is out of the chain")
+            for member in members
+        )
 
     async def stop(self) -> None:
         tasks = [*self._answers.values(), *self._absences.values()]
@@ -113,7 +117,8 @@ def refusal(target: Target, found: PeerRoom, nodes: str) -> ThreefsError:
     if found is PeerRoom.SOON:
         return Unavailable(f"chain {chain_id} has no room until another of its replicas serves")
     return NoSpace(
-        f"the file system is full: no disk of chain {chain_id} ({nodes}) has room; remove files or add disks"
+        f"the file system is full: no disk of chain {chain_id} ({nodes}) has room; remove files or add disks, or start "
+        "what is out of the chain (`threefs status`)"
     )
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 import structlog
 
-from threefs.background import BackgroundTasks
+from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.backoff import Backoff
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError
@@ -25,6 +25,7 @@ from threefs_storage.chain.write_messages import entries_of
 from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.exactly_once import Forgotten
 from threefs_storage.engine.records import Record, Version
+from threefs_storage.health.salvage import salvage
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
 
@@ -56,9 +57,14 @@ class Repair:
         self._copies = copies
         self._clock = clock
         self._background = BackgroundTasks()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
 
     def start(self, target: Target) -> None:
-        self._background.start(f"repair of target {target.target_id}", self._run(target))
+        self._tasks[target.target_id] = self._background.run(f"repair of target {target.target_id}", self._run(target))
+
+    async def end(self, target: Target) -> None:
+        """The target was taken out of its chain for good."""
+        await cancel_and_wait(self._tasks.pop(target.target_id))
 
     async def stop(self) -> None:
         await self._background.stop()
@@ -116,9 +122,12 @@ class Repair:
 
     async def _repair_version(self, target: Target, chunk: ChunkId, version: Version, deadline: float) -> Outcome:
         """Repair the bytes of a version whose record is good."""
+        assert version.length, "a version without bytes cannot be damaged"
         if await _is_intact(target, version):
             return Outcome.SOUND
         content = await self._copies.content(target, chunk, version)
+        if content is None:
+            content = await self._salvaged(target, chunk, version)
         if content is not None:
             await target.engine.restore(chunk, version, content)
             return Outcome.REPAIRED
@@ -135,8 +144,23 @@ class Repair:
         await self._craq.replicate(target, chunk, target.engine.mark_lost(chunk, version), deadline)
         return Outcome.LOST
 
+    async def _salvaged(self, target: Target, chunk: ChunkId, version: Version) -> bytearray | None:
+        """The content of a version that no other member has, from what is good here and from older versions."""
+        if not version.has_bytes:
+            return None
+        raw = bytearray(version.length)
+        try:
+            from_block = await target.engine.read_raw(version, memoryview(raw))
+        except (CorruptChunk, DiskFailed):
+            return None
+        async for older in self._copies.other_versions(target, chunk):
+            if (content := salvage(version, raw, from_block, older)) is not None:
+                return content
+        return None
+
     async def _repair_record(self, target: Target, chunk: ChunkId, deadline: float) -> Outcome:
         """Repair a chunk whose record is damaged: other members say which version is committed."""
+        admission.check(target, target.chain.version)  # it may have left while a version was read
         for member, newest in _others(target):
             try:
                 message = await self._copies.record(target, member, chunk, newest=newest)
@@ -181,6 +205,7 @@ class Repair:
     ) -> Outcome:
         """Make it the committed version here, and replicate it like any other."""
         lost = content is None
+        assert content is None or len(content) == update.length, "a copy is whole"
         change = dataclasses.replace(update, chain_version=target.chain.version, lost=lost)
         admission.check(target, change.chain_version)
         pending = await target.engine.stage(chunk, change, payload=content or b"")

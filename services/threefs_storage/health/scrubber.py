@@ -39,15 +39,17 @@ class Scrubber:
         self._background = BackgroundTasks()
 
     def start(self, targets: Iterable[Target]) -> None:
-        self._background.start("scrubber", self._run(list(targets)))
+        self._background.start("scrubber", self._run(targets))
 
     async def stop(self) -> None:
         await self._background.stop()
 
-    async def _run(self, targets: list[Target]) -> None:
+    async def _run(self, targets: Iterable[Target]) -> None:
         while True:
             began = self._clock.monotonic()
             for target in targets:
+                target.scrub_interval_s = self._interval_s
+            for target in list(targets):  # moves bring and take targets
                 try:
                     await self._scrub(target)
                 except ThreefsError as error:
@@ -71,11 +73,12 @@ class Scrubber:
                 if target.engine is not engine:
                     raise Unavailable("the store was opened again: the pass starts again")
             last = page[-1][0]
+            assert after is None or last > after, "the cursor only moves on"
             await self._compare(target, after, last if len(page) == _PAGE else None)
             after = last
             engine.put_note(_CURSOR, after.key())
         engine.put_note(_CURSOR, None)
-        target.scrub_passes += 1
+        target.note_scrub_pass()
 
     async def _compare(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> None:
         divergent = await self._comparison.find_divergent(target, after, last)
@@ -86,8 +89,8 @@ class Scrubber:
                 chunks=divergent[:_SHOWN],
                 count=len(divergent),
             )
-            target.engine.fail(
-                Corrupt(f"{len(divergent)} chunks differ from those of the chain, the first is {divergent[0]}")
+            target.leave_divergent(
+                f"{len(divergent)} chunks differ from those of the chain, the first is {divergent[0]}"
             )
 
     async def _verify(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> int:

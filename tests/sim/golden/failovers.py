@@ -1,11 +1,13 @@
 """Golden failovers of a chain of three, in the language of `scenarios.py`, and the events that each shows. T is 2 s."""
 
 from tests.sim.golden.disks import DISKS
+from tests.sim.golden.divergence import DIVERGENCE
 from tests.sim.golden.early import EARLY
 from tests.sim.golden.files import FILES
 from tests.sim.golden.grants import GRANTS
 from tests.sim.golden.links import LINKS
 from tests.sim.golden.members import MEMBERS
+from tests.sim.golden.moves import MOVES
 from tests.sim.golden.replicas import REPLICAS
 from tests.sim.golden.requests import REQUESTS
 
@@ -301,4 +303,16 @@ _FAILOVERS = {
     """,
 }
 
-STORIES = {**_FAILOVERS, **EARLY, **MEMBERS, **LINKS, **REPLICAS, **REQUESTS, **DISKS, **FILES, **GRANTS}
+STORIES = {
+    **_FAILOVERS,
+    **DIVERGENCE,
+    **EARLY,
+    **MEMBERS,
+    **LINKS,
+    **MOVES,
+    **REPLICAS,
+    **REQUESTS,
+    **DISKS,
+    **FILES,
+    **GRANTS,
+}

@@ -111,6 +111,7 @@ REQUESTS = {
         then
         at 0 do split c1 head 0.5
         at 0.3 do cut c1 head
+        at 0.51 do cut c1 head
         write c1 one
         write c1 two
         write c1 three

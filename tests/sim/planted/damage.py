@@ -120,6 +120,12 @@ def repair_asks_one_neighbour() -> None:
     put(copies.Copies, "_has", next_one)
 
 
+@plant_for(f"{_REPAIR}::test_an_older_copy_has_the_bytes_that_a_change_has_kept")
+def older_versions_do_not_help() -> None:
+    """A small change to a chunk with a damaged copy loses all that the change has kept."""
+    put(repair, "salvage", lambda *_: None)
+
+
 @plant_for(
     "cluster/services/threefs_storage/chain/test_craq.py::test_a_damaged_record_that_a_write_meets_is_noted_and_the_write_goes_on"
 )
@@ -178,7 +184,7 @@ def young_removals_are_collected() -> None:
     def old(target: Any, record: Any, version: int) -> bool:
         return record is not None and record.committed is not None and record.committed.removed
 
-    put(craq, "_is_collectable", old)
+    put(craq, "is_collectable", old)
 
 
 @plant_for(

@@ -1,9 +1,10 @@
-"""Changes that come ahead without one of the rules P2, P4, P5, P7, P11 and P12."""
+"""Changes that come ahead without one of the rules P2, P4, P5, P7, P11, P12 and P13."""
 
 from typing import Any
 
+from threefs_storage.chain import admission, early_staging
 from threefs_storage.chain import craq as craq_module
-from threefs_storage.chain import early_staging
+from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.early_staging import EarlyStaging
 from threefs_storage.chain.early_versions import Change, EarlyVersion, EarlyVersions
 from threefs_storage.chain.successor import AheadCall, Successor
@@ -14,6 +15,7 @@ from threefs_storage.target import Target
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
+from threefs.routing import Chain
 from threefs.wire import storage_pb2 as pb
 
 _STAGING = "cluster/services/threefs_storage/chain/test_early_staging.py"
@@ -137,7 +139,81 @@ def append_over_a_dropped_version() -> None:
     put(ChunkEngine, "drop_pending", trusting)
 
 
+@plant_for(f"{_STAGING}::test_a_forward_does_not_overtake_its_payload")
+def forward_overtakes_its_payload() -> None:
+    """A version is forwarded by name while its payload is still being sent, so the payload is sent twice."""
+
+    async def at_once(self: AheadCall, target: Target) -> None:
+        pass
+
+    put(AheadCall, "sent", at_once)
+
+
+@plant_for(f"{_STAGING}::test_a_full_version_stays_full_in_later_chain_versions")
+def full_version_is_early_in_the_next_chain_version() -> None:
+    """P6: a forward counts only in the chain version in which it came."""
+    apply_chain = Target.apply_chain
+
+    def forgetful(self: Target, chain: Chain) -> None:
+        apply_chain(self, chain)
+        if not self.serving or chain.head == self.target_id:
+            return
+        for chunk in self.engine.pending_chunks:
+            if chunk not in self.early and chunk not in self.locks:  # the change of a locked one goes on
+                self.early.mark(chunk, EarlyVersion(Change(0, None, 0, 0, 0, 0, 0), self._clock.monotonic(), None))
+
+    put(Target, "apply_chain", forgetful)
+
+
 @plant_for("contract/test_buffer_ownership.py::test_a_payload_that_goes_ahead_is_not_sent_after_its_write_has_ended")
 def payload_goes_ahead_after_its_write() -> None:
     """I14: the call that sends a change ahead outlives the write whose buffer it sends from."""
     put(AheadCall, "__exit__", lambda self, *_: None)
+
+
+@plant_for("contract/test_fences.py::test_a_write_that_only_successors_have_is_gone_when_the_fence_stands")
+def fence_passes_early_versions() -> None:
+    """P13: only what is pending at the head ends before the fence stands."""
+
+    async def kept(self: Craq, target: Target, inode: int, deadline: float) -> None:
+        pass
+
+    put(Craq, "_drop_early_behind_fence", kept)
+
+
+@plant
+def fence_stands_before_its_drops_are_durable() -> None:
+    """P13: a version that a fence has dropped is pending again after a crash, and a lastsrv target commits it."""
+
+    async def hasty(self: Craq, target: Target, inode: int, deadline: float) -> None:
+        for chunk in [chunk for chunk in target.early if chunk.inode == inode]:
+            async with self.locked_change(target, chunk, deadline):
+                target.drop_early(chunk)
+
+    put(Craq, "_drop_early_behind_fence", hasty)
+
+
+@plant_for("contract/test_fences.py::test_what_comes_ahead_after_the_fence_is_not_staged")
+def old_changes_come_ahead_of_a_fence() -> None:
+    """P13: a change that was on its way when the fence was raised is staged behind it."""
+    check = admission.check_fence
+
+    def at_the_head(target: Target, write: pb.ChunkWrite) -> None:
+        if not write.version:
+            check(target, write)
+
+    put(admission, "check_fence", at_the_head)
+
+
+@plant_for("contract/test_fences.py::test_a_repeat_is_refused_only_when_its_first_attempt_is_gone_everywhere")
+def repeat_is_refused_before_the_fence_stands() -> None:
+    """P13: the client makes the change anew, and a successor that becomes head finishes the first attempt."""
+    check = admission.check_fence
+
+    def hasty(target: Target, write: pb.ChunkWrite) -> None:
+        first = pb.ChunkWrite()
+        first.CopyFrom(write)
+        first.again = False
+        check(target, first)
+
+    put(admission, "check_fence", hasty)

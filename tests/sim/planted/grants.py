@@ -85,7 +85,7 @@ def answers_wait_for_no_grant() -> None:
     put(Call, "_hold", eager)
 
 
-@plant_for(f"{_HELD}::test_an_answer_that_nobody_wants_any_more_is_given_up[cancel]")
+@plant_for(f"{_HELD}::test_an_answer_to_a_cancelled_call_is_given_up[cancel]")
 def announced_answer_outlives_its_call() -> None:
     """I20: what a cancelled call has read stays in memory."""
     put(HeldOfConnection, "cancel", lambda self, call_id: False)
@@ -97,7 +97,7 @@ def answers_wait_for_ever() -> None:
     put(HeldOfConnection, "expire", lambda self, now: None)
 
 
-@plant_for(f"{_HELD}::test_answers_that_wait_are_bounded_and_others_are_told_to_come_again")
+@plant_for(f"{_HELD}::test_waiting_answers_are_bounded_and_further_calls_are_throttled")
 def answers_that_wait_have_no_bound() -> None:
     """I20: whoever asks for much and grants nothing fills the memory of a service."""
 

@@ -12,6 +12,7 @@ from tests.sim.planted.registry import plant_for, put
 from threefs.cluster.registration import Registration
 from threefs.errors import NotAuthorised
 from threefs.kv.engine_api import Transaction
+from threefs.kv.rocks import RocksEngine
 from threefs.rpc import handshake
 from threefs.rpc.connection_pool import ConnectionPool
 
@@ -38,6 +39,12 @@ def inode_numbers_are_used_before_they_are_reported() -> None:
         pass
 
     put(identity.StoreIdentity, "report_inode_numbers", silent)
+
+
+@plant_for(f"{_IDENTITIES}::test_a_copy_of_an_embedded_store_that_lacks_a_reported_change_is_refused")
+def changes_of_the_metadata_are_not_reported() -> None:
+    """I15: a copy of the metadata that lacks the last seconds serves, without the names and locks of these seconds."""
+    put(RocksEngine, "durable_change", 0)
 
 
 @plant_for(f"{_IDENTITIES}::test_a_start_gives_out_no_number_of_a_lease_that_the_copy_may_lack")
@@ -97,7 +104,7 @@ def who_knows_nothing_confirms_the_managers_store() -> None:
     put(StaleStoreDetector, "check", credulous)
 
 
-@plant_for("unit/threefs/rpc/test_connection_pool.py::test_who_takes_the_port_of_a_service_is_taken_for_nobody[]")
+@plant_for("unit/threefs/rpc/test_connection_pool.py::test_a_process_on_the_port_of_a_service_is_not_taken_for_it[]")
 def impostors_end_calls() -> None:
     """Whoever takes the port of a dead service is believed to say that the key is wrong."""
     put(ConnectionPool, "_is_a_stranger", lambda self, error: False)
@@ -142,7 +149,7 @@ def fences_are_forgotten() -> None:
     put(LockOwner, "is_lost", False)
 
 
-@plant_for("sim/test_intruders.py::test_nobody_is_let_in_without_the_key_or_trusted")
+@plant_for("sim/test_intruders.py::test_no_peer_is_let_in_without_the_key_or_trusted")
 def proofs_are_not_looked_at() -> None:
     """I21: whoever has any key is believed."""
     put(handshake, "_is_proven", lambda *anything: True)

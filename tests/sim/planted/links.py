@@ -56,7 +56,7 @@ def failed_link_leaves_too_few() -> None:
     put(LinkFailures, "_may_leave", lambda self, chain, member, observed: len(chain.serving) > 1)
 
 
-@plant_for(f"{_DECISION}::test_who_reports_one_after_the_other_gives_way_itself")
+@plant_for(f"{_DECISION}::test_a_node_that_reports_one_peer_after_the_other_gives_way_itself")
 def whoever_reports_is_believed() -> None:
     """A node that is ill, or lies, puts all others out of its chains."""
     put(LinkFailures, "_reported_by", lambda self, reporter: set())

@@ -73,7 +73,7 @@ def demoted_before_the_lease_ends() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_manager/nodes/test_failure_detector.py::test_a_lease_is_for_those_in_the_write_path_who_know_the_newest_version"
+    "unit/services/threefs_manager/nodes/test_failure_detector.py::test_only_targets_of_the_write_path_that_know_the_newest_version_get_a_lease"
 )
 def leased_whatever_it_knows() -> None:
     """R9: a lease is granted to a target that does not know its chain version."""
@@ -190,7 +190,7 @@ def grant_of_before_counts() -> None:
 
 
 @plant_for(
-    "unit/services/threefs_manager/nodes/test_failure_detector.py::test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out"
+    "unit/services/threefs_manager/nodes/test_failure_detector.py::test_a_fenced_target_gets_no_lease_until_the_chain_says_that_it_is_out"
 )
 def condemned_are_leased() -> None:
     """R9: a target gets a lease while the transaction that takes it out is on its way."""

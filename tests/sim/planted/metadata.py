@@ -139,7 +139,9 @@ def published_without_a_session() -> None:
     put(publish_module, "_check_unused", lambda inode: None)
 
 
-@plant_for("unit/services/threefs_meta/ops/test_publish.py::test_a_name_that_is_taken_is_told_before_permissions")
+@plant_for(
+    "unit/services/threefs_meta/ops/test_publish.py::test_a_name_that_exists_is_reported_before_missing_permissions"
+)
 def directory_is_checked_before_the_name() -> None:
     """A user who may not write a directory is refused to write a file in it that exists and that is the user's own."""
 

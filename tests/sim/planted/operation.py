@@ -11,7 +11,7 @@ from threefs_manager.store import restore
 from threefs_mount import supervisor
 
 from tests.sim.planted.registry import plant_for, put
-from threefs import keys
+from threefs import cluster_key
 from threefs.cluster import data_format
 from threefs.env import directory_lock
 from threefs.kv import dump
@@ -38,7 +38,7 @@ def damaged_backup_is_restored() -> None:
     put(dump, "check", lambda source: None)
 
 
-@plant_for(f"{_RESTORE}::test_whoever_served_last_returns_as_if_all_had_died")
+@plant_for(f"{_RESTORE}::test_the_target_that_served_last_returns_as_if_all_had_died")
 def restored_chains_serve_at_once() -> None:
     """I2: a target that the backup knows as serving may have left its chain since."""
 
@@ -71,20 +71,20 @@ def dead_mount_stays_dead() -> None:
     put(supervisor, "supervise", once)
 
 
-@plant_for("unit/threefs/test_keys.py::test_a_key_is_made_once_and_for_one_user")
+@plant_for("unit/threefs/test_cluster_key.py::test_a_key_is_made_once_and_for_one_user")
 def key_is_readable_by_others() -> None:
     """I21: the file of the key has the mode that umask leaves."""
-    make = keys.make
+    make = cluster_key.make
 
     def open_to_others(path: Path, key: str = "") -> str:
         made = make(path, key)
         os.chmod(path, 0o644)
         return made
 
-    put(keys, "make", open_to_others)
+    put(cluster_key, "make", open_to_others)
 
 
-@plant_for("unit/threefs/env/test_directory_lock.py::test_a_new_directory_is_nobody_elses_and_an_open_one_is_closed")
+@plant_for("unit/threefs/env/test_directory_lock.py::test_a_new_directory_is_private_and_an_open_one_is_made_private")
 def data_directory_stays_open_to_others() -> None:
     """I21: what a service stores can be read by other users of the machine."""
     put(directory_lock, "close_to_others", lambda path: None)

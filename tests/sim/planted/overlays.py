@@ -64,9 +64,7 @@ def cut_bytes_come_back() -> None:
     put(Overlay, "check", unchecked)
 
 
-@plant_for(
-    "unit/services/threefs_storage/engine/test_chunk_writer.py::test_a_chunk_with_a_pending_version_is_not_folded"
-)
+@plant_for("unit/services/threefs_storage/engine/test_fold.py::test_a_chunk_with_a_pending_version_is_not_folded")
 def fold_drops_what_is_pending() -> None:
     """A fold puts the record back that it began with: a version that is pending goes."""
     fold = ChunkEngine._fold
@@ -78,7 +76,7 @@ def fold_drops_what_is_pending() -> None:
     put(ChunkEngine, "_fold", blind)
 
 
-@plant_for("unit/services/threefs_storage/engine/test_chunk_writer.py::test_a_fold_does_not_write_under_a_reader")
+@plant_for("unit/services/threefs_storage/engine/test_fold.py::test_a_fold_does_not_write_under_a_reader")
 def fold_writes_under_a_reader() -> None:
     """A fold writes in place although a reader of an earlier version needs what was there."""
     put(BlockFiles, "is_pinned", lambda self, block: False)

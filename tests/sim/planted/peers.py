@@ -11,7 +11,7 @@ from threefs_meta.access.credentials import Credentials
 from threefs_meta.resolve.resolver import Turns
 
 from tests.sim.planted.registry import plant_for, put
-from threefs import keys
+from threefs import cluster_key
 from threefs.env import local_sockets, net
 from threefs.errors import ConnectionIdle, Overloaded, Retry
 from threefs.rpc import frames, grpc_proofs, handshake
@@ -68,14 +68,14 @@ def nonce_is_used_again() -> None:
     put(ServerHandshake, "_challenge", same)
 
 
-@plant_for(f"{_HANDSHAKE}::test_who_passes_messages_on_from_another_port_is_found_out")
+@plant_for(f"{_HANDSHAKE}::test_a_relay_from_another_port_is_detected")
 def proofs_are_good_for_any_connection() -> None:
     """I21: what one port has said may be passed on from another one."""
     proof = handshake._proof
     put(handshake, "_proof", lambda token, side, service, *rest: proof(token, side, *rest))
 
 
-@plant_for("unit/services/threefs_meta/test_service.py::test_who_names_nobody_is_nobody")
+@plant_for("unit/services/threefs_meta/test_service.py::test_a_request_without_a_user_is_of_the_overflow_user")
 def missing_caller_is_trusted() -> None:
     """I21: a request that does not say for whom it is made may do everything."""
 
@@ -189,10 +189,10 @@ def taken_name_of_a_socket_is_passed_over() -> None:
     put(net, "_listening_beside", lax)
 
 
-@plant_for("unit/threefs/test_keys.py::test_a_host_that_others_reach_needs_a_key[0.0.0.0]")
+@plant_for("unit/threefs/test_cluster_key.py::test_a_host_that_others_reach_needs_a_key[0.0.0.0]")
 def service_without_a_key_is_open_to_all() -> None:
     """I21: other machines reach a service that asks nobody for a key."""
-    put(keys, "check_host", lambda host, key: None)
+    put(cluster_key, "check_host", lambda host, key: None)
 
 
 @plant_for(f"{_SAFE_WRITE}::test_no_directory_is_reached_through_a_link")

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from typing import Any
 
-from threefs_storage.chain import admission, changes
+from threefs_storage.chain import admission, agreement, changes, early_staging
+from threefs_storage.chain import craq as craq_module
 from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.resync import Resync
@@ -359,3 +360,39 @@ def payload_not_compared() -> None:
         return await stage(self, target, chunk, write, version, identity, payload, end)
 
     put(Craq, "_stage", flipped)
+
+
+@plant
+def target_that_lacks_a_version_stays() -> None:
+    """I13: a predecessor whose successor has committed what it has not tries its version for ever."""
+    put(craq_module, "check_answer", _without_leaving(agreement.check_answer))
+
+
+@plant
+def gap_at_a_serving_target_stays() -> None:
+    """I13: a successor that lacks a version refuses all that follow, for ever."""
+    put(craq_module, "check_base", _without_leaving(agreement.check_base))
+
+
+@plant
+def other_content_is_built_upon() -> None:
+    """I4, I13: a change is applied to other content than at the predecessor, which nobody notices before it is
+    committed."""
+    for module in (craq_module, early_staging):
+        put(module, "check_change" if module is craq_module else "check_made", lambda *_: None)
+
+
+class _Stays:
+    """A target that leaves for nothing."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
+
+    def leave_divergent(self, message: str) -> None: ...
+
+
+def _without_leaving(check: Any) -> Any:
+    return lambda target, *args: check(_Stays(target), *args)

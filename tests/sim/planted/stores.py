@@ -13,6 +13,7 @@ from threefs_meta.garbage_collector import GarbageCollector
 from threefs_meta.lease import leases, reaper
 from threefs_meta.locks import fencing
 from threefs_meta.ops import reserve_append as reserve_module
+from threefs_meta.ops import sync as sync_module
 from threefs_meta.store import identity
 from threefs_meta.store.namespace import Namespace
 from threefs_storage.chain.craq import Craq
@@ -71,6 +72,28 @@ def half_a_backup_is_served() -> None:
         return None
 
     put(restore_mark, "read_mark", read_mark)
+
+
+@plant_for(
+    "unit/services/threefs_meta/file/test_truncation.py"
+    "::test_an_append_whose_place_is_cut_off_does_not_arrive_afterwards"
+)
+def appends_are_not_fenced_off() -> None:
+    """An append that is under way arrives behind the truncate that has given its place to others."""
+    put(Truncation, "_appends_cut", lambda self, record: b"")
+
+
+@plant_for(
+    "unit/services/threefs_meta/ops/test_reserve_append.py::test_a_report_of_before_a_truncate_ends_no_later_append"
+)
+def a_report_ends_appends_by_their_end_alone() -> None:
+    """A report of before a truncate ends a later append: readers see zeros in place of its bytes."""
+    finish_appends = length.finish_appends
+
+    def by_end(inode: Any, session: bytes, last: tuple[int, int]) -> bool:
+        return finish_appends(inode, session, (inode.truncate_version, last[1]))
+
+    put(sync_module, "finish_appends", by_end)
 
 
 @plant_for(
@@ -143,7 +166,7 @@ def lease_reaper_does_not_look_again() -> None:
     put(reaper, "LEASED_KINDS", kinds)
 
 
-@plant_for(f"{_LEASE_REAPER}::test_a_damaged_record_holds_up_nobody")
+@plant_for(f"{_LEASE_REAPER}::test_a_damaged_record_does_not_delay_other_clients")
 def damaged_record_stops_the_lease_reaper() -> None:
     """One record that cannot be read holds up all that clients have left behind."""
 
@@ -163,7 +186,7 @@ def damaged_record_stops_the_collector() -> None:
     put(garbage_collector, "Corrupt", Never)
 
 
-@plant_for(f"{_COLLECTOR}::test_chains_that_nobody_serves_hold_up_no_other_file")
+@plant_for(f"{_COLLECTOR}::test_chains_without_a_serving_target_delay_no_other_file")
 def chains_without_replicas_hold_up_the_collector() -> None:
     """Files on a dead chain are waited for, one after the other, before others are freed."""
     put(GarbageCollector, "_is_served", lambda self, inode: True)

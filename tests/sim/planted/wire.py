@@ -3,18 +3,25 @@
 from typing import Any
 
 from threefs_client.data import read_plans
+from threefs_storage import service as storage_service
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.byte_budget import ByteBudget
 from threefs.cluster import chunk_client as chunks_module
+from threefs.cluster import write_coalescer
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.manager_client import ManagerClient
 from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.cluster.write_coalescer import WriteCoalescer
 from threefs.errors import ThreefsError
 from threefs.routing import Routing
 from threefs.rpc.client_connection import ClientConnection
+from threefs.rpc.send_queue import Outgoing
+from threefs.rpc.server_connection import Call
+from threefs.wire import storage_pb2
 
 _Row: Any = chunks_module._Row
+_SHARED = "unit/threefs/cluster/test_write_coalescer.py"
 
 
 @plant
@@ -109,6 +116,32 @@ def payloads_in_another_order() -> None:
     put(ChunkClient, "_request", turned)
 
 
+@plant_for(f"{_SHARED}::test_writes_of_one_turn_share_a_message_and_each_has_its_own_result")
+def results_of_a_shared_message_in_another_order() -> None:
+    """The results of writes that share a message are given to the wrong callers."""
+    send = WriteCoalescer._send_calls
+
+    async def turned(self: WriteCoalescer, address: str, requests: list[Any]) -> list[Any]:
+        outcomes = await send(self, address, requests)
+        return [*outcomes[1:], outcomes[0]]
+
+    put(WriteCoalescer, "_send_calls", turned)
+
+
+@plant_for(f"{_SHARED}::test_a_slow_chain_holds_up_no_other")
+def a_shared_message_waits_for_its_slowest_chain() -> None:
+    """One chain that is slow holds up the writes of all others."""
+    put(write_coalescer, "_ANSWER_AFTER_MS", 0)
+
+
+@plant_for(
+    "contract/test_buffer_ownership.py::test_a_batch_that_is_answered_early_keeps_its_payload_and_a_repeat_gets_the_result"
+)
+def writes_in_progress_are_answered_as_done() -> None:
+    """A write that goes on counts as acknowledged."""
+    put(storage_service, "_IN_PROGRESS", storage_pb2.ChunkWriteResult(version=1))
+
+
 @plant
 def budget_leaks() -> None:
     """I20: bytes in flight are counted for ever when a call fails."""
@@ -194,3 +227,23 @@ def deadlines_do_not_pass() -> None:
         return call(self, method, request, timeout_s=max(timeout_s, 1e6), **more)
 
     put(ClientConnection, "call", patient)
+
+
+@plant_for(
+    "contract/test_memory_bounds.py::test_a_write_that_breaks_off_in_its_last_segment_leaves_nothing[1000-False]"
+)
+def payload_counts_before_it_has_come() -> None:
+    """I20: a payload counts as received from the header of its last segment on, so nobody waits for the rest."""
+    put(Call, "complete", property(lambda self: self._placed == len(self.payload)))
+
+
+@plant_for("contract/test_buffer_ownership.py::test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothing")
+def payload_of_ended_calls_is_sent() -> None:
+    """I14: a connection sends on from the buffer of a call that has ended."""
+    init = Outgoing.__init__
+
+    def unowned(self: Outgoing, *args: Any) -> None:
+        init(self, *args)
+        self.owner = None
+
+    put(Outgoing, "__init__", unowned)

@@ -106,7 +106,7 @@ def test_work_that_may_fail_is_no_death_and_is_logged() -> None:
     assert asyncio.run(main()) == ["this one"]
 
 
-def test_who_waits_for_all_waits_for_those_that_start_meanwhile_too() -> None:
+def test_a_wait_for_all_tasks_includes_those_that_start_during_it() -> None:
     ended: list[str] = []
 
     async def body(tasks: BackgroundTasks, deaths: Deaths) -> None:

@@ -1,4 +1,5 @@
 import errno
+import pickle
 
 import pytest
 
@@ -46,3 +47,10 @@ def test_without_a_message_the_class_speaks() -> None:
 def test_an_error_that_may_have_had_its_effect_never_claims_to_be_safe() -> None:
     for unknown in (errors.ConnectionLost, errors.DeadlineExceeded, errors.MaybeCommitted, errors.OutcomeUnknown):
         assert unknown.retry is Retry.UNKNOWN
+
+
+@pytest.mark.parametrize("leaf", leaves(), ids=lambda leaf: leaf.__name__)
+def test_every_error_travels_between_processes(leaf: type[ThreefsError]) -> None:
+    copy = pickle.loads(pickle.dumps(leaf("what happened")))  # noqa: S301
+    assert type(copy) is leaf and copy.message == "what happened" and copy.errno == leaf.posix
+    assert vars(copy) == vars(leaf("what happened"))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from threefs import layout
-from threefs.errors import FileTooLarge, InvalidArgument
+from threefs.errors import FileTooLarge, InvalidArgument, NotServing
 from threefs.ids import ChainId, TableId
 from threefs.layout import FileLayout, chains_reached, permutation, spans
 
@@ -46,8 +46,8 @@ def test_a_stripe_longer_than_the_table_wraps() -> None:
     assert Counter(file.chains(TABLE)) == Counter(dict.fromkeys(TABLE, 2))
 
 
-def test_an_unknown_table_is_an_error() -> None:
-    with pytest.raises(InvalidArgument, match="table 1"):
+def test_a_table_that_the_routing_lacks_is_worth_another_attempt() -> None:
+    with pytest.raises(NotServing, match="table 1 is not in the routing yet"):
         FileLayout(MIB, TableId(1), stripe=1).chains(())
 
 

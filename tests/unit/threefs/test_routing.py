@@ -52,7 +52,10 @@ def test_a_snapshot_survives_the_wire() -> None:
         },
         targets={TargetId(101): Target(TargetId(101), NodeId(1), ChainId(1))},
         chains={ChainId(1): chain(S, Y, O)},
-        tables={TableId(1): (ChainId(1),)},
+        tables={TableId(1): (ChainId(1),), TableId(2): (ChainId(1),)},
+        min_replicas={TableId(1): 2},
+        replicas={TableId(1): 3},
+        default_table=TableId(2),
     )
     assert routing.from_wire(routing.to_wire(snapshot)) == snapshot
     assert snapshot.address_of(TargetId(101)) == "127.0.0.1:7001"

@@ -39,7 +39,7 @@ async def test_pages_of_all_chunks_on_every_replica(tmp_path: Path, monkeypatch:
             assert (list(rest.inode), list(rest.index), rest.more) == ([9, 9], [0, 3], False)
 
 
-async def test_only_who_serves_answers(tmp_path: Path) -> None:
+async def test_only_the_serving_process_answers(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         with pytest.raises(ChainChanged):
             await ask(chain, 1, version=chain.version + 1)

@@ -19,6 +19,7 @@ from tests.harness.chain_harness import (
     target_of,
     until,
 )
+from threefs.checksums import crc32c
 from threefs.errors import (
     ChainChanged,
     DeadlineExceeded,
@@ -163,6 +164,7 @@ async def test_the_tail_knows_the_last_chunk_and_lists_them(tmp_path: Path) -> N
         assert not (await last(chain, 2, inode=8)).found
         page = await listed(chain, 2, 0, 2)
         assert (list(page.index), list(page.length), page.more) == ([0, 3], [1, 4], True)
+        assert list(page.checksum) == [crc32c(b"x"), crc32c(b"xxxx")]
         page = await listed(chain, 2, 4, 0)
         assert (list(page.index), list(page.length), page.more) == ([5], [6], False)
         with pytest.raises(NotServing):
@@ -247,3 +249,10 @@ async def test_a_target_that_cannot_be_reached_is_unavailable_until_it_comes(tmp
         assert (await write).version == 1
         with pytest.raises(Unavailable):
             await chain.peers.connect("127.0.0.1:1", 1)
+
+
+async def test_a_request_without_writes_is_answered_however_soon_it_wants_an_answer(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        for answer_after_ms in (0, 1):
+            request = pb.WriteRequest(answer_after_ms=answer_after_ms)
+            assert not (await chain.peers.call(chain[1].address, WRITE, request, timeout_s=20)).results

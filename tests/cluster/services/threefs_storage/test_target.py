@@ -4,8 +4,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from threefs_storage.target import Target
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, chain_of
+from tests.harness.clocks import SteppedClock
 from threefs.errors import ChainChanged
 
 
@@ -64,3 +66,14 @@ async def test_chain_versions_only_rise(tmp_path: Path) -> None:
         chain.change((1, SERVING), (2, OFFLINE))
         with pytest.raises(AssertionError, match="I5"):
             chain[1].target.apply_chain(before)
+
+
+async def test_the_time_since_the_last_scrub_pass_is_counted(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        kept, clock = chain[1].target, SteppedClock()
+        target = Target(kept.target_id, kept.engine, kept.chain, clock)
+        clock.advance(3600)
+        assert target.unscrubbed_s == 3600 and target.scrub_passes == 0
+        target.note_scrub_pass()
+        clock.advance(5)
+        assert target.unscrubbed_s == 5 and target.scrub_passes == 1

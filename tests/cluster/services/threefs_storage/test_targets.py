@@ -1,5 +1,7 @@
 """The targets of a process."""
 
+import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chai
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, Unavailable
 from threefs.ids import NodeId
-from threefs.routing import LocalState
+from threefs.routing import Chain, LocalState
 
 
 async def test_a_node_opens_its_own_targets_only(tmp_path: Path) -> None:
@@ -83,4 +85,42 @@ async def test_a_store_that_cannot_be_closed_keeps_no_other_one_open(tmp_path: P
     await again.open(routing)  # its store is locked while it is open
     await again.close()
     await close()
+    await disk.close()
+
+
+async def test_a_target_that_a_routing_does_not_name_is_kept(tmp_path: Path) -> None:
+    """Only a chain without it says that it was taken out: a manager that was restored knows of fewer targets."""
+    async with chain_of(tmp_path, 2) as chain:
+        old = chain.routing()
+        known = {number: target for number, target in old.targets.items() if number != 201}
+        chain[2].targets.apply_routing(dataclasses.replace(old, version=old.version + 1, targets=known))
+        assert chain[2].target.state is SERVING
+
+
+async def test_a_target_that_gives_way_holds_no_lease_and_one_that_is_needed_again_does(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        targets, target = chain[2].targets, chain[2].target
+        old = chain.routing()
+        known = old.chains[CHAIN]
+        leaving = tuple(dataclasses.replace(m, leaving=m.target_id == 201) for m in known.members)
+        granted = targets.open_grant()
+        new = Chain(CHAIN, known.version + 1, leaving)
+        targets.apply_routing(dataclasses.replace(old, version=old.version + 1, chains={CHAIN: new}))
+        granted([201], math.inf)
+        targets.open_grant()([201], math.inf)
+        assert target.gives_way and not target.has_lease and target.local_state is LocalState.OFFLINE
+        alone = Chain(CHAIN, new.version + 1, (dataclasses.replace(leaving[1], state=SERVING),))
+        targets.apply_routing(dataclasses.replace(old, version=old.version + 2, chains={CHAIN: alone}))
+        targets.open_grant()([201], math.inf)
+        assert not target.gives_way and target.has_lease and target.local_state is LocalState.UPTODATE
+
+
+async def test_a_target_that_was_taken_out_of_its_chain_is_deleted(tmp_path: Path) -> None:
+    disk = RealDisk(threads=1)
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(TestChain(tmp_path, 3).routing())
+    assert (tmp_path / "target-201").is_dir()
+    await targets.delete(targets.get(201))
+    assert not (tmp_path / "target-201").exists() and not targets.by_id and not targets.reports()
+    await targets.close()
     await disk.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.processes import environment
-from threefs import keys
+from threefs import cluster_key
 from threefs.cluster import daemon
 from threefs.cluster.manager_client import ManagerClient
 from threefs.errors import NotAuthorised
@@ -123,12 +123,12 @@ def test_without_a_key_it_does_not_serve_other_machines(tmp_path: Path) -> None:
     with launch(tmp_path, 'does = "serve"\nhost = "192.0.2.1"') as process:
         out, err = process.communicate()
     assert (process.returncode, out) == (2, "") and "`threefs key /etc/threefs/key` makes one" in err
-    keys.make(tmp_path / "key")
+    cluster_key.make(tmp_path / "key")
     process = launch(tmp_path, f'does = "serve"\nhost = "192.0.2.1"\nkey_file = "{tmp_path}/key"')
     assert process.stdout is not None and process.stdout.readline() == "ready h:1 h:2\n"
     process.terminate()
     _, err = process.communicate()
-    assert keys.read(tmp_path / "key") not in err
+    assert cluster_key.read(tmp_path / "key") not in err
 
 
 def test_what_it_stores_is_nobody_elses(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_second_process_is_kept_out_of_the_directory(tmp_path: Path) -> None:
     third.communicate()
 
 
-def test_who_asks_twice_does_not_wait(tmp_path: Path) -> None:
+def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     process = launch(tmp_path, 'does = "stop slowly"')
     assert process.stdout is not None and process.stdout.readline() == "ready h:1\n"
     process.terminate()

@@ -60,7 +60,7 @@ def test_a_removal_in_a_range_that_was_read_is_a_conflict(etcd: EtcdCluster) -> 
     run(etcd, body)
 
 
-def test_markers_are_removed_after_a_while_and_whoever_began_before_starts_over(etcd: EtcdCluster) -> None:
+def test_markers_are_removed_after_a_while_and_older_transactions_start_over(etcd: EtcdCluster) -> None:
     name = RANDOM.token(4).hex()
 
     async def body(engine: EtcdEngine) -> None:

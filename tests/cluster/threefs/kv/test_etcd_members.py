@@ -66,7 +66,7 @@ def test_a_member_that_is_not_there_is_passed_over(etcd: EtcdCluster) -> None:
     asyncio.run(body())
 
 
-def test_nobody_there_is_said_in_the_end() -> None:
+def test_missing_members_are_reported_in_the_end() -> None:
     async def body() -> None:
         members = Members([f"127.0.0.1:{free_port()}"], clock=SteppedClock())
         with pytest.raises(Unavailable, match="127"):

@@ -39,7 +39,7 @@ def commit(
         (commit(writes=b"a", size=3_000_000), commit(writes=b"b", size=2_000_000), False),
     ],
 )
-def test_who_has_read_what_another_writes_waits(first: Commit, second: Commit, fit: bool) -> None:
+def test_a_transaction_that_has_read_what_another_writes_waits(first: Commit, second: Commit, fit: bool) -> None:
     waiting = deque([first, second])
     assert next_batch(waiting) == ([first, second] if fit else [first])
     assert list(waiting) == ([] if fit else [second])
@@ -98,7 +98,7 @@ def test_one_that_is_too_large_does_not_take_the_others_with_it(url: str) -> Non
     asyncio.run(main())
 
 
-def test_who_is_cancelled_does_not_stop_the_others(url: str) -> None:
+def test_a_cancelled_call_does_not_stop_the_others(url: str) -> None:
     async def main() -> None:
         engine = await PostgresEngine.open(url)
         transactions = [engine.begin() for _ in range(10)]
@@ -114,7 +114,7 @@ def test_who_is_cancelled_does_not_stop_the_others(url: str) -> None:
     asyncio.run(main())
 
 
-def test_a_service_that_falls_silent_within_a_commit_holds_up_nobody(url: str, tmp_path: Path) -> None:
+def test_a_service_that_falls_silent_within_a_commit_delays_no_other(url: str, tmp_path: Path) -> None:
     """Rows are locked from the execution of the statement on, up to the Sync: nothing may have to come in between."""
 
     async def main() -> list[str]:

@@ -83,7 +83,7 @@ def test_a_connection_that_was_given_up_makes_room(postgres: PostgresServer) -> 
     asyncio.run(main())
 
 
-def test_nobody_there_and_no_such_database_are_said(postgres: PostgresServer) -> None:
+def test_a_missing_server_and_a_missing_database_are_reported(postgres: PostgresServer) -> None:
     async def main() -> None:
         nobody = Connections(f"postgresql://u:secret@127.0.0.1:{free_port()}/x", clock=SteppedClock())
         with pytest.raises(Unavailable) as caught:

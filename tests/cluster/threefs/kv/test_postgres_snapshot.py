@@ -25,7 +25,7 @@ async def end_connection(engine: PostgresEngine, url: str, reading: PostgresSnap
         await other.execute("SELECT pg_terminate_backend(%s, 5000)", (reading._connection.info.backend_pid,))
 
 
-def test_a_transaction_that_nobody_ends_gives_its_connection_back(url: str) -> None:
+def test_a_transaction_that_is_never_ended_gives_its_connection_back(url: str) -> None:
     async def main() -> None:
         engine = await PostgresEngine.open(url)
         for _ in range(3 * MAX_CONNECTIONS):
@@ -73,7 +73,7 @@ def test_connections_that_died_unused_are_replaced_unseen(url: str) -> None:
     asyncio.run(main())
 
 
-def test_who_is_cancelled_in_a_read_leaves_no_answer_to_others(url: str) -> None:
+def test_a_call_that_is_cancelled_in_a_read_leaves_no_answer_to_others(url: str) -> None:
     async def main() -> None:
         engine = await PostgresEngine.open(url)
         tx = engine.begin()

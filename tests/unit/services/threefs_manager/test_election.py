@@ -23,81 +23,65 @@ async def write(epoch: Epoch, key: bytes) -> None:
     await epoch.run(body)
 
 
-def test_every_start_raises_the_epoch_and_fences_the_one_before() -> None:
-    async def main() -> None:
-        engine = MemoryEngine()
-        first = await take(engine, "one")
-        await write(first, b"a")
-        second = await take(engine, "two")
-        assert (first.number, second.number) == (1, 2)
-        with pytest.raises(Fenced, match="held epoch 1; now two in epoch 2 does"):
-            await write(first, b"b")
-        await write(second, b"c")
-        assert await engine.begin().get_many([b"a", b"b", b"c"]) == [b"written", None, b"written"]
-        lease = await read_lease(engine.begin())
-        assert lease is not None and (lease.holder, lease.epoch, lease.seq) == ("two", 2, 1)
-        assert lease.length_ms > 0
-
-    asyncio.run(main())
+async def test_every_start_raises_the_epoch_and_fences_the_one_before() -> None:
+    engine = MemoryEngine()
+    first = await take(engine, "one")
+    await write(first, b"a")
+    second = await take(engine, "two")
+    assert (first.number, second.number) == (1, 2)
+    with pytest.raises(Fenced, match="held epoch 1; now two in epoch 2 does"):
+        await write(first, b"b")
+    await write(second, b"c")
+    assert await engine.begin().get_many([b"a", b"b", b"c"]) == [b"written", None, b"written"]
+    lease = await read_lease(engine.begin())
+    assert lease is not None and (lease.holder, lease.epoch, lease.seq) == ("two", 2, 1)
+    assert lease.length_ms > 0
 
 
-def test_a_takeover_in_the_middle_of_a_transaction_fences_it() -> None:
+async def test_a_takeover_in_the_middle_of_a_transaction_fences_it() -> None:
     """I8: it read a lease that was still its own; the takeover must make its commit fail."""
+    engine = MemoryEngine()
+    first = await take(engine, "one")
+    attempts = 0
 
-    async def main() -> None:
-        engine = MemoryEngine()
-        first = await take(engine, "one")
-        attempts = 0
+    async def body(tx: Transaction) -> None:
+        nonlocal attempts
+        attempts += 1
+        tx.set(b"b", b"late")
+        await take(engine, "two")
 
-        async def body(tx: Transaction) -> None:
-            nonlocal attempts
-            attempts += 1
-            tx.set(b"b", b"late")
-            await take(engine, "two")
-
-        with pytest.raises(Fenced):
-            await first.run(body)
-        assert attempts == 1, "the second attempt saw the new lease before its body ran"
-        assert await engine.begin().get(b"b") is None
-
-    asyncio.run(main())
+    with pytest.raises(Fenced):
+        await first.run(body)
+    assert attempts == 1, "the second attempt saw the new lease before its body ran"
+    assert await engine.begin().get(b"b") is None
 
 
-def test_the_same_number_with_another_holder_is_not_ours() -> None:
-    async def main() -> None:
-        one, two = MemoryEngine(), MemoryEngine()
-        await take(one, "one")
-        stranger = await take(two, "two")
-        assert stranger.number == 1
-        intruder = Epoch(one, "two", 1, 0.0, SteppedClock(), SeededRandom(1))
-        with pytest.raises(Fenced):
-            await write(intruder, b"a")
-
-    asyncio.run(main())
+async def test_the_same_number_with_another_holder_is_not_ours() -> None:
+    one, two = MemoryEngine(), MemoryEngine()
+    await take(one, "one")
+    stranger = await take(two, "two")
+    assert stranger.number == 1
+    intruder = Epoch(one, "two", 1, 0.0, SteppedClock(), SeededRandom(1))
+    with pytest.raises(Fenced):
+        await write(intruder, b"a")
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_unknown_commits_neither_lose_nor_skip_an_epoch(seed: int) -> None:
-    async def main() -> None:
-        clock, dice = SteppedClock(), SeededRandom(seed)
-        engine = MemoryEngine(random=dice, conflict_rate=0.3, unknown_rate=0.3, clock=clock)
-        for number in range(1, 20):
-            epoch = await take(engine, f"holder-{number}", clock=clock, random=dice)
-            assert epoch.number == number
-
-    asyncio.run(main())
+async def test_unknown_commits_neither_lose_nor_skip_an_epoch(seed: int) -> None:
+    clock, dice = SteppedClock(), SeededRandom(seed)
+    engine = MemoryEngine(random=dice, conflict_rate=0.3, unknown_rate=0.3, clock=clock)
+    for number in range(1, 20):
+        epoch = await take(engine, f"holder-{number}", clock=clock, random=dice)
+        assert epoch.number == number
 
 
-def test_a_damaged_lease_stops_the_manager() -> None:
-    async def main() -> None:
-        engine = MemoryEngine()
-        tx = engine.begin()
-        tx.set(LEASE_KEY, b"\x01abcdefgh")
-        await tx.commit()
-        with pytest.raises(Corrupt, match="LEAS"):
-            await take(engine, "one")
-
-    asyncio.run(main())
+async def test_a_damaged_lease_stops_the_manager() -> None:
+    engine = MemoryEngine()
+    tx = engine.begin()
+    tx.set(LEASE_KEY, b"\x01abcdefgh")
+    await tx.commit()
+    with pytest.raises(Corrupt, match="LEAS"):
+        await take(engine, "one")
 
 
 class Manual(SteppedClock):
@@ -114,37 +98,34 @@ async def turns(count: int = 40) -> None:
         await asyncio.sleep(0)
 
 
-def test_r10_a_challenger_waits_until_it_has_seen_the_record_unchanged_for_its_length_and_a_margin() -> None:
-    async def main() -> None:
-        engine, mine, theirs = MemoryEngine(), Manual(), Manual()
-        primary = Election(engine, "one", length_s=LENGTH_S, clock=mine, random=SeededRandom(1))
-        epoch = await primary.campaign()
-        holding = asyncio.create_task(primary.keep_renewing())
-        challenger = Election(engine, "two", length_s=LENGTH_S, clock=theirs, random=SeededRandom(2))
-        winning = asyncio.create_task(challenger.campaign())
-        for _ in range(50):  # as long as it is renewed nobody takes over, however long that is
-            mine.advance(0.1)
-            theirs.advance(0.11)
-            await turns()
-        assert not winning.done() and primary.is_primary and primary.may_acknowledge
-        waited = 0.0
-        while not winning.done():  # from now on the primary stands still
-            theirs.advance(0.1)
-            waited += 0.1
-            await turns()
-        assert LENGTH_S < waited < 1.6 * LENGTH_S
-        assert (await winning).number == epoch.number + 1
-        with pytest.raises(Fenced):
-            await write(epoch, b"late")
-        mine.advance(0.3)
+async def test_r10_a_challenger_waits_until_it_has_seen_the_record_unchanged_for_its_length_and_a_margin() -> None:
+    engine, mine, theirs = MemoryEngine(), Manual(), Manual()
+    primary = Election(engine, "one", length_s=LENGTH_S, clock=mine, random=SeededRandom(1))
+    epoch = await primary.campaign()
+    holding = asyncio.create_task(primary.keep_renewing())
+    challenger = Election(engine, "two", length_s=LENGTH_S, clock=theirs, random=SeededRandom(2))
+    winning = asyncio.create_task(challenger.campaign())
+    for _ in range(50):  # as long as it is renewed nobody takes over, however long that is
+        mine.advance(0.1)
+        theirs.advance(0.11)
         await turns()
-        await holding
-        assert primary.epoch is None and not primary.is_primary
+    assert not winning.done() and primary.is_primary and primary.may_acknowledge
+    waited = 0.0
+    while not winning.done():  # from now on the primary stands still
+        theirs.advance(0.1)
+        waited += 0.1
+        await turns()
+    assert LENGTH_S < waited < 1.6 * LENGTH_S
+    assert (await winning).number == epoch.number + 1
+    with pytest.raises(Fenced):
+        await write(epoch, b"late")
+    mine.advance(0.3)
+    await turns()
+    await holding
+    assert primary.epoch is None and not primary.is_primary
 
-    asyncio.run(main())
 
-
-def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_renewal_was_sent() -> None:
+async def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_renewal_was_sent() -> None:
     class Gone(MemoryEngine):
         async def commit(self, attempt: object) -> None:
             if gone:
@@ -152,59 +133,49 @@ def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_last_re
             await super().commit(attempt)  # type: ignore[arg-type]
 
     gone = False
-
-    async def main() -> None:
-        nonlocal gone
-        clock = Manual()
-        election = Election(Gone(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
-        await election.campaign()
-        gone = True
-        holding = asyncio.create_task(election.keep_renewing())
-        clock.advance(0.45)
-        await turns()
-        assert election.may_acknowledge
-        clock.advance(0.1)
-        await turns()
-        assert not election.may_acknowledge and election.is_primary, "nobody else can have taken over yet"
-        clock.advance(0.5)
-        await turns()
-        assert not election.is_primary
-        await cancel_and_wait(holding)
-
-    asyncio.run(main())
+    clock = Manual()
+    election = Election(Gone(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
+    await election.campaign()
+    gone = True
+    holding = asyncio.create_task(election.keep_renewing())
+    clock.advance(0.45)
+    await turns()
+    assert election.may_acknowledge
+    clock.advance(0.1)
+    await turns()
+    assert not election.may_acknowledge and election.is_primary, "nobody else can have taken over yet"
+    clock.advance(0.5)
+    await turns()
+    assert not election.is_primary
+    await cancel_and_wait(holding)
 
 
-def test_whoever_resigns_is_followed_at_once() -> None:
-    async def main() -> None:
-        engine, clock = MemoryEngine(), Manual()
-        epoch = await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).campaign()
-        await epoch.resign()
-        successor = await Election(engine, "two", length_s=LENGTH_S, clock=clock, random=SeededRandom(2)).campaign()
-        assert successor.number == epoch.number + 1
-
-    asyncio.run(main())
+async def test_a_primary_that_resigns_is_followed_at_once() -> None:
+    engine, clock = MemoryEngine(), Manual()
+    epoch = await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).campaign()
+    await epoch.resign()
+    successor = await Election(engine, "two", length_s=LENGTH_S, clock=clock, random=SeededRandom(2)).campaign()
+    assert successor.number == epoch.number + 1
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_of_several_challengers_one_wins_each_epoch(seed: int) -> None:
-    async def main() -> None:
-        clock, dice = SteppedClock(), SeededRandom(seed)
-        engine = MemoryEngine(random=dice, conflict_rate=0.2, unknown_rate=0.2, clock=clock)
-        elections = [Election(engine, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice) for n in range(3)]
-        wins = [asyncio.create_task(election.campaign()) for election in elections]
-        done, _ = await asyncio.wait(wins, return_when=asyncio.FIRST_COMPLETED)
-        numbers = [task.result().number for task in done]
-        await asyncio.gather(*wins)  # nobody renews, so each has its turn
-        numbers = sorted(task.result().number for task in wins)
-        assert len(set(numbers)) == 3, "no epoch has two holders"
-
-    asyncio.run(main())
+async def test_of_several_challengers_one_wins_each_epoch(seed: int) -> None:
+    clock, dice = SteppedClock(), SeededRandom(seed)
+    engine = MemoryEngine(random=dice, conflict_rate=0.2, unknown_rate=0.2, clock=clock)
+    elections = [Election(engine, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice) for n in range(3)]
+    wins = [asyncio.create_task(election.campaign()) for election in elections]
+    done, _ = await asyncio.wait(wins, return_when=asyncio.FIRST_COMPLETED)
+    numbers = [task.result().number for task in done]
+    await asyncio.gather(*wins)  # nobody renews, so each has its turn
+    numbers = sorted(task.result().number for task in wins)
+    assert len(set(numbers)) == 3, "no epoch has two holders"
 
 
 class Cable:
     """One manager's way to the store, which can be cut."""
 
     is_embedded = False
+    durable_change = 0
 
     def __init__(self, engine: MemoryEngine) -> None:
         self.cut = False
@@ -222,97 +193,80 @@ class Cable:
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("rates", [(1.0, 1.0), (0.95, 1.05), (1.05, 0.95)])
-def test_r10_never_two_primaries_whoever_is_cut_off_and_however_clocks_drift(
+async def test_r10_never_two_primaries_with_any_partition_and_any_drift_of_clocks(
     seed: int, rates: tuple[float, float]
 ) -> None:
-    async def main() -> None:
-        engine, dice = MemoryEngine(), SeededRandom(seed)
-        clocks, cables = [Manual(), Manual()], [Cable(engine), Cable(engine)]
-        elections = [
-            Election(cable, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice)
-            for n, (cable, clock) in enumerate(zip(cables, clocks, strict=True))
-        ]
+    engine, dice = MemoryEngine(), SeededRandom(seed)
+    clocks, cables = [Manual(), Manual()], [Cable(engine), Cable(engine)]
+    elections = [
+        Election(cable, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice)
+        for n, (cable, clock) in enumerate(zip(cables, clocks, strict=True))
+    ]
 
-        async def stand(election: Election) -> None:
-            while True:
-                epochs.append((await election.campaign()).number)
-                await election.keep_renewing()
+    async def stand(election: Election) -> None:
+        while True:
+            epochs.append((await election.campaign()).number)
+            await election.keep_renewing()
 
-        epochs: list[int] = []
-        tasks = [asyncio.create_task(stand(election)) for election in elections]
-        for _ in range(1500):
-            for clock, rate in zip(clocks, rates, strict=True):
-                clock.advance(0.02 * rate)
-            if dice.below(120) == 0:
-                cables.reverse()
-                cables[0].cut, cables[1].cut = True, dice.below(4) == 0
-            await turns(12)
-            assert sum(election.is_primary for election in elections) <= 1
-            assert all(election.is_primary for election in elections if election.may_acknowledge)
-        assert len(epochs) > 1 and len(set(epochs)) == len(epochs), "they take turns, each in an epoch of its own"
-        await cancel_and_wait(*tasks)
-
-    asyncio.run(main())
+    epochs: list[int] = []
+    tasks = [asyncio.create_task(stand(election)) for election in elections]
+    for _ in range(1500):
+        for clock, rate in zip(clocks, rates, strict=True):
+            clock.advance(0.02 * rate)
+        if dice.below(120) == 0:
+            cables.reverse()
+            cables[0].cut, cables[1].cut = True, dice.below(4) == 0
+        await turns(12)
+        assert sum(election.is_primary for election in elections) <= 1
+        assert all(election.is_primary for election in elections if election.may_acknowledge)
+    assert len(epochs) > 1 and len(set(epochs)) == len(epochs), "they take turns, each in an epoch of its own"
+    await cancel_and_wait(*tasks)
 
 
-def test_r10_a_renewal_counts_from_its_sending() -> None:
+async def test_r10_a_renewal_counts_from_its_sending() -> None:
     class Slow(MemoryEngine):
         async def commit(self, attempt: object) -> None:
             clock.advance(0.6)
             await super().commit(attempt)  # type: ignore[arg-type]
 
     clock = Manual()
-
-    async def main() -> None:
-        election = Election(Slow(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
-        epoch = await election.campaign()
-        assert election.is_primary and not election.may_acknowledge, "the takeover took more than half the length"
-        sent_at = clock.monotonic()
-        await epoch.renew(LENGTH_S)
-        assert epoch.renewed_at == sent_at and not election.may_acknowledge
-
-    asyncio.run(main())
+    election = Election(Slow(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
+    epoch = await election.campaign()
+    assert election.is_primary and not election.may_acknowledge, "the takeover took more than half the length"
+    sent_at = clock.monotonic()
+    await epoch.renew(LENGTH_S)
+    assert epoch.renewed_at == sent_at and not election.may_acknowledge
 
 
-def test_whoever_is_alone_with_the_store_waits_for_nobody_and_never_steps_back() -> None:
-    async def main() -> None:
-        engine, clock = MemoryEngine(), Manual()
-        await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).campaign()
-        began = clock.monotonic()
-        second = Election(engine, "two", length_s=LENGTH_S, exclusive=True, clock=clock, random=SeededRandom(2))
-        assert (await second.campaign()).number == 2 and clock.monotonic() == began
-        clock.advance(100 * LENGTH_S)
-        assert second.is_primary and second.may_acknowledge
-
-    asyncio.run(main())
+async def test_a_single_manager_waits_for_no_lease_and_never_steps_back() -> None:
+    engine, clock = MemoryEngine(), Manual()
+    await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).campaign()
+    began = clock.monotonic()
+    second = Election(engine, "two", length_s=LENGTH_S, exclusive=True, clock=clock, random=SeededRandom(2))
+    assert (await second.campaign()).number == 2 and clock.monotonic() == began
+    clock.advance(100 * LENGTH_S)
+    assert second.is_primary and second.may_acknowledge
 
 
-def test_whoever_has_been_deposed_takes_nothing_from_its_successor_by_leaving() -> None:
-    async def main() -> None:
-        engine = MemoryEngine()
-        first, second = await take(engine, "one"), await take(engine, "two")
-        with pytest.raises(Fenced):
-            await first.resign()
-        with pytest.raises(Fenced):
-            await first.renew(LENGTH_S)
-        await second.renew(LENGTH_S)
-        lease = await read_lease(engine.begin())
-        assert lease is not None and (lease.holder, lease.epoch, lease.seq) == ("two", 2, 2)
-
-    asyncio.run(main())
+async def test_a_deposed_primary_that_resigns_takes_nothing_from_its_successor() -> None:
+    engine = MemoryEngine()
+    first, second = await take(engine, "one"), await take(engine, "two")
+    with pytest.raises(Fenced):
+        await first.resign()
+    with pytest.raises(Fenced):
+        await first.renew(LENGTH_S)
+    await second.renew(LENGTH_S)
+    lease = await read_lease(engine.begin())
+    assert lease is not None and (lease.holder, lease.epoch, lease.seq) == ("two", 2, 2)
 
 
-def test_the_own_earlier_term_is_fenced_as_well() -> None:
+async def test_the_own_earlier_term_is_fenced_as_well() -> None:
     """What it began to write before it lost the lease must not be written after it has won again."""
-
-    async def main() -> None:
-        engine = MemoryEngine()
-        first = await take(engine, "one")
-        await take(engine, "two")
-        again = await take(engine, "one")
-        assert again.number == 3
-        with pytest.raises(Fenced, match="held epoch 1; now one in epoch 3 does"):
-            await write(first, b"late")
-        await write(again, b"a")
-
-    asyncio.run(main())
+    engine = MemoryEngine()
+    first = await take(engine, "one")
+    await take(engine, "two")
+    again = await take(engine, "one")
+    assert again.number == 3
+    with pytest.raises(Fenced, match="held epoch 1; now one in epoch 3 does"):
+        await write(first, b"late")
+    await write(again, b"a")

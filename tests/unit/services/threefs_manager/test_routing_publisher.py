@@ -19,26 +19,20 @@ def published(version: int) -> RoutingPublisher:
     return publisher
 
 
-def test_who_knows_another_version_is_answered_at_once() -> None:
-    async def main() -> None:
-        publisher = published(5)
-        assert await publisher.wait_newer(4, 60_000) == snapshot(5)
-        assert await publisher.wait_newer(9, 60_000) == snapshot(5)
-        assert await publisher.wait_newer(5, 0) is None
-        assert await publisher.wait_newer(5, 1) is None
-
-    asyncio.run(main())
+async def test_a_call_that_knows_another_version_is_answered_at_once() -> None:
+    publisher = published(5)
+    assert await publisher.wait_newer(4, 60_000) == snapshot(5)
+    assert await publisher.wait_newer(9, 60_000) == snapshot(5)
+    assert await publisher.wait_newer(5, 0) is None
+    assert await publisher.wait_newer(5, 1) is None
 
 
-def test_all_who_wait_get_the_next_snapshot() -> None:
-    async def main() -> None:
-        publisher = published(5)
-        waiting = [asyncio.create_task(publisher.wait_newer(5, 60_000)) for _ in range(3)]
-        await asyncio.sleep(0)
-        publisher.publish(snapshot(6))
-        assert await asyncio.gather(*waiting) == [snapshot(6)] * 3
-
-    asyncio.run(main())
+async def test_all_waiting_calls_get_the_next_snapshot() -> None:
+    publisher = published(5)
+    waiting = [asyncio.create_task(publisher.wait_newer(5, 60_000)) for _ in range(3)]
+    await asyncio.sleep(0)
+    publisher.publish(snapshot(6))
+    assert await asyncio.gather(*waiting) == [snapshot(6)] * 3
 
 
 def test_a_snapshot_that_is_overtaken_is_not_published() -> None:
@@ -47,18 +41,15 @@ def test_a_snapshot_that_is_overtaken_is_not_published() -> None:
     assert publisher.routing == snapshot(6)
 
 
-def test_the_end_of_a_term_ends_the_waiting() -> None:
-    async def main() -> None:
-        publisher = published(5)
-        waiting = asyncio.create_task(publisher.wait_newer(5, 60_000))
-        await asyncio.sleep(0)
-        publisher.end_term()
-        with pytest.raises(NotPrimary):
-            await waiting
-        with pytest.raises(NotPrimary):
-            await publisher.wait_newer(5, 60_000)
-
-    asyncio.run(main())
+async def test_the_end_of_a_term_ends_the_waiting() -> None:
+    publisher = published(5)
+    waiting = asyncio.create_task(publisher.wait_newer(5, 60_000))
+    await asyncio.sleep(0)
+    publisher.end_term()
+    with pytest.raises(NotPrimary):
+        await waiting
+    with pytest.raises(NotPrimary):
+        await publisher.wait_newer(5, 60_000)
 
 
 def test_the_message_is_made_once_and_is_that_of_the_snapshot_asked_for() -> None:

@@ -1,19 +1,15 @@
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
-from threefs_manager.election import Election
 from threefs_manager.placement.plan import FIRST_META_NODE
 from threefs_manager.service import Manager
 
-from tests.harness.clocks import SteppedClock
-from tests.harness.seeded_random import SeededRandom
+from tests.harness.manager_bench import Bench, run
 from threefs import routing as routing_module
 from threefs.background import cancel_and_wait
-from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
 from threefs.errors import (
     AlreadyExists,
@@ -23,11 +19,11 @@ from threefs.errors import (
     NotFound,
     NotPrimary,
     PeerClosed,
+    StrangeStore,
     ThreefsError,
     Unavailable,
     WrongCluster,
 )
-from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
 
 
@@ -51,54 +47,8 @@ def meta(address: str, incarnation: int, node_id: int = 0) -> pb.RegisterRequest
     )
 
 
-class Bench:
-    """Managers one after the other over one store."""
-
-    def __init__(self, conflict_rate: float = 0.0, unknown_rate: float = 0.0, seed: int = 1) -> None:
-        self.clock = SteppedClock()
-        self.dice = SeededRandom(seed)
-        self.engine = MemoryEngine(
-            random=self.dice, conflict_rate=conflict_rate, unknown_rate=unknown_rate, clock=self.clock
-        )
-        self.clusters: list[str] = []
-        self._started = 0
-        self._running: list[asyncio.Task[None]] = []
-
-    async def start(self) -> Manager:
-        self._started += 1
-        election = Election(
-            self.engine, f"manager-{self._started}", length_s=1.0, exclusive=True, clock=CLOCK, random=self.dice
-        )
-        manager = Manager(
-            self.engine,
-            election,
-            lease_s=10.0,
-            clock=self.clock,
-            random=self.dice,
-            on_cluster=self.clusters.append,
-        )
-        running = asyncio.create_task(manager.run())
-        self._running.append(running)
-        await manager.leading.wait()
-        # The clock is stepped, so this manager seems to have been away whenever it is.
-        manager._failure_detector.on_suspension = lambda: None  # type: ignore[method-assign]
-        return manager
-
-    async def stop(self) -> None:
-        await cancel_and_wait(*self._running)
-
-
 async def version_of(manager: Manager) -> int:
     return (await manager.get_status(pb.GetStatusRequest())).routing_version
-
-
-def run(body: Callable[[Bench, Manager], Awaitable[None]]) -> None:
-    async def main() -> None:
-        bench = Bench()
-        await body(bench, await bench.start())
-        await bench.stop()
-
-    asyncio.run(main())
 
 
 async def check_routing(bench: Bench, manager: Manager) -> None:
@@ -288,7 +238,7 @@ def test_heartbeats_tell_the_version_and_are_shown() -> None:
         ),
     ],
 )
-def test_a_heartbeat_of_a_stranger_counts_for_nobody(
+def test_a_heartbeat_of_an_unknown_process_counts_for_no_node(
     heartbeat: pb.HeartbeatRequest, error: type[ThreefsError], text: str
 ) -> None:
     async def body(bench: Bench, manager: Manager) -> None:
@@ -314,23 +264,20 @@ def test_a_long_poll_ends_with_the_next_change() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_registrations_survive_conflicts_and_unknown_commits(seed: int) -> None:
-    async def main() -> None:
-        bench = Bench(conflict_rate=0.25, unknown_rate=0.25, seed=seed)
-        manager = await bench.start()
-        made = await manager.init(PLAN)
-        metas = [manager.register(meta(f"m:{number}", number)) for number in range(1, 9)]
-        disks = [manager.register(storage(number, f"s:{number}")) for number in (1, 2, 3)]
-        replies = await asyncio.gather(*metas, *disks)
-        assert len({reply.node_id for reply in replies}) == 11, "each start got one id"
-        status = await (await bench.start()).get_status(pb.GetStatusRequest())
-        assert status.cluster_id == made.cluster_id == bench.clusters[0]
-        assert sorted(node.node.address for node in status.nodes) == sorted(
-            [f"m:{number}" for number in range(1, 9)] + [f"s:{number}" for number in (1, 2, 3)]
-        ), "and no record was left over by an attempt"
-        await bench.stop()
-
-    asyncio.run(main())
+async def test_registrations_survive_conflicts_and_unknown_commits(seed: int) -> None:
+    bench = Bench(conflict_rate=0.25, unknown_rate=0.25, seed=seed)
+    manager = await bench.start()
+    made = await manager.init(PLAN)
+    metas = [manager.register(meta(f"m:{number}", number)) for number in range(1, 9)]
+    disks = [manager.register(storage(number, f"s:{number}")) for number in (1, 2, 3)]
+    replies = await asyncio.gather(*metas, *disks)
+    assert len({reply.node_id for reply in replies}) == 11, "each start got one id"
+    status = await (await bench.start()).get_status(pb.GetStatusRequest())
+    assert status.cluster_id == made.cluster_id == bench.clusters[0]
+    assert sorted(node.node.address for node in status.nodes) == sorted(
+        [f"m:{number}" for number in range(1, 9)] + [f"s:{number}" for number in (1, 2, 3)]
+    ), "and no record was left over by an attempt"
+    await bench.stop()
 
 
 def test_a_plan_of_thousands_of_disks_is_taken_and_remembered() -> None:
@@ -493,5 +440,40 @@ def test_status_says_how_long_a_node_is_silent_also_when_its_end_is_known() -> N
         one, two, _ = (await manager.get_status(pb.GetStatusRequest())).nodes
         assert (one.alive, one.ended, one.heard, one.silent_ms, len(one.targets)) == (False, True, True, 2000, 2)
         assert (two.alive, two.ended, two.heard) == (False, False, False)
+
+    run(body)
+
+
+def test_status_has_what_backups_said_and_which_stores_were_refused() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        cluster_id = (await manager.init(PLAN)).cluster_id
+        await manager.report_backup(pb.ReportBackupRequest(name="b", report_interval_ms=5000))
+        right = pb.AdmitStoreRequest(cluster_id=cluster_id, store_id="right", epoch=1, generation=7, address="h:9")
+        await manager.admit_store(right)
+        older = pb.AdmitStoreRequest(cluster_id=cluster_id, store_id="right", epoch=1, generation=6, address="h:9")
+        with pytest.raises(StrangeStore):
+            await manager.admit_store(older)
+        bench.clock.advance(2)
+        status = await manager.get_status(pb.GetStatusRequest())
+        assert [(one.name, one.silent_ms) for one in status.backups] == [("b", 2000)]
+        (refused,) = status.refused_stores
+        assert (refused.address, refused.ago_ms) == ("h:9", 2000) and "older copy" in refused.reason
+        await manager.admit_store(right)
+        assert not (await manager.get_status(pb.GetStatusRequest())).refused_stores
+
+    run(body)
+
+
+def test_status_has_the_rates_of_clocks() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(plan("a", "b", "c", targets_per_disk=1))
+        await manager.register(storage(1, "h:1"))
+        for number in range(400):
+            bench.clock.advance(2)
+            await manager.heartbeat(
+                pb.HeartbeatRequest(node_id=1, incarnation=7, clock_ms=1_000_000 + round(number * 2000 * 1.03))
+            )
+        one, two, _ = (await manager.get_status(pb.GetStatusRequest())).nodes
+        assert abs(one.clock_ppm - 30_000) < 100 and not two.HasField("clock_ppm")
 
     run(body)

@@ -14,7 +14,7 @@ from threefs.routing import EMPTY
 LAYOUT = FileLayout(chunk_bytes=1 << 20, table_id=TableId(1), stripe=2)
 
 
-async def test_nobody_changes_it() -> None:
+async def test_the_context_is_frozen() -> None:
     bench = await MetaBench().start()
     with pytest.raises(dataclasses.FrozenInstanceError):
         bench.context.routing = lambda: EMPTY  # type: ignore[misc]

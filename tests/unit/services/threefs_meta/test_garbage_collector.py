@@ -203,7 +203,7 @@ async def test_damaged_entries_of_a_removed_directory_hold_up_nothing(mended: bo
         assert fs.chunk_numbers(many[0]) == [] and not await left(fs, keys.REMOVALS)
 
 
-async def test_chains_that_nobody_serves_hold_up_no_other_file(bench: MetaBench) -> None:
+async def test_chains_without_a_serving_target_delay_no_other_file(bench: MetaBench) -> None:
     """Nobody waits for them, and the files that lie there are looked at ever less often."""
     one = pb.Layout(stripe=1)
     made = [(await bench.create(f"/{number}", layout=one)).inode for number in range(2 * PAGE)]

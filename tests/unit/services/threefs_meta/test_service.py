@@ -29,7 +29,7 @@ async def test_all_methods_are_bound_to_their_operation() -> None:
     assert (await served.handlers[STAT.name](pb.StatRequest(place=at("/d")))).inode.inode == made.inode.inode
 
 
-async def test_who_names_nobody_is_nobody() -> None:
+async def test_a_request_without_a_user_is_of_the_overflow_user() -> None:
     """A program that forgets to say for whom it asks must not get what only root may have."""
     bench, served = await MetaBench().start(), Served()
     bind(served, bench.context)

@@ -165,26 +165,22 @@ async def test_old_memories_go_and_young_ones_stay(bench: MetaBench) -> None:
     assert await memories(bench) == sorted([keys.replay(CLIENT, 5000), keys.replay(others[1], 2)])
 
 
-def test_what_is_done_outside_a_transaction_begins_behind_a_wait(tmp_path: Path) -> None:
+async def test_what_is_done_outside_a_transaction_begins_behind_a_wait(tmp_path: Path) -> None:
     """Handlers are begun outside of any task, and get one when they wait. Asking chunks needs one."""
+    bench = await MetaBench().start()
+    engine = await RocksEngine.open(tmp_path / "store")
+    asked = []
 
-    async def main() -> None:
-        bench = await MetaBench().start()
-        engine = await RocksEngine.open(tmp_path / "store")
-        asked = []
+    async def ask() -> None:
+        asked.append(True)
 
-        async def ask() -> None:
-            asked.append(True)
+    async def attempt(tx: Transaction) -> str | transactions.NeedsChunkIo:
+        return "done" if asked else transactions.NeedsChunkIo(ask)
 
-        async def attempt(tx: Transaction) -> str | transactions.NeedsChunkIo:
-            return "done" if asked else transactions.NeedsChunkIo(ask)
-
-        work = transactions.run_with_chunk_io(dataclasses.replace(bench.context, engine=engine), attempt)
-        assert work.send(None) is None
-        assert not asked
-        with pytest.raises(StopIteration, match="done"):
-            work.send(None)
-        assert asked
-        await engine.close()
-
-    asyncio.run(main())
+    work = transactions.run_with_chunk_io(dataclasses.replace(bench.context, engine=engine), attempt)
+    assert work.send(None) is None
+    assert not asked
+    with pytest.raises(StopIteration, match="done"):
+        work.send(None)
+    assert asked
+    await engine.close()

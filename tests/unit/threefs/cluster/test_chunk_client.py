@@ -7,6 +7,7 @@ import pytest
 
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
+from threefs.checksums import crc32c
 from threefs.cluster.chunk_client import ChunkClient, ChunkLimits, ChunkUpdate
 from threefs.errors import (
     ChainChanged,
@@ -14,13 +15,14 @@ from threefs.errors import (
     ConnectionLost,
     DeadlineExceeded,
     NoSpace,
+    NotServing,
     OutcomeUnknown,
     ResultDropped,
     ResultForgotten,
     ThreefsError,
     Unavailable,
 )
-from threefs.ids import ChunkId, ClientId, InodeId, TableId
+from threefs.ids import ChainId, ChunkId, ClientId, InodeId, TableId
 from threefs.layout import FileLayout
 from threefs.wire import storage_pb2 as pb
 
@@ -246,7 +248,8 @@ def test_length_and_listing_of_a_whole_file() -> None:
         assert await s.chunks.last_chunk(LAYOUT, INODE, timeout_s=5) == (10, 3)
         assert await s.chunks.file_length(LAYOUT, INODE, timeout_s=5) == 10 * 64 * KIB + 3
         pages = [page async for page in s.chunks.listing(LAYOUT, INODE, 4, timeout_s=5)]
-        assert sorted(row for _, page in pages for row in page) == [(number, 3, 1) for number in range(4, 11)]
+        crc = crc32c(b"abc")
+        assert sorted(row for _, page in pages for row in page) == [(number, 3, 1, crc) for number in range(4, 11)]
 
     go(work())
 
@@ -326,3 +329,14 @@ def test_a_change_names_the_newest_version_of_its_chunk_that_was_seen() -> None:
     for _ in range(3):
         go(s.chunks.write(LAYOUT, INODE, 1, 0, b"hello", timeout_s=5))
     assert [request.writes[0].known_version for request in s.writes()] == [0, 1, 2]
+
+
+def test_a_table_that_is_newer_than_the_routing_is_waited_for() -> None:
+    s = Setting()
+    newer = dataclasses.replace(make_routing(version=2), tables={TableId(1): (), TableId(5): (ChainId(2),)})
+    layout = FileLayout(64 * KIB, TableId(5), stripe=1)
+    with pytest.raises(NotServing, match="chain table 5 is not in the routing after 0 s"):
+        go(s.chunks.last_chunk(layout, INODE, timeout_s=0))
+    s.cluster.upcoming = [newer]
+    assert go(s.chunks.last_chunk(layout, INODE, timeout_s=5)) is None
+    assert s.cluster.routing is newer

@@ -52,7 +52,7 @@ def test_when_none_answers_the_last_reason_is_reported() -> None:
         ask(ManagerClient([Manager(NotPrimary()), Manager(Unavailable("cut off"))]))
 
 
-def test_one_who_has_taken_the_port_of_a_dead_manager_keeps_nobody_from_the_others() -> None:
+def test_a_process_on_the_port_of_a_dead_manager_keeps_no_client_from_the_others() -> None:
     """A process could not start, and one that registered again ended."""
     impostor, primary = Manager(NotAuthorised("another key")), Manager()
     assert ask(ManagerClient([impostor, primary])).manager_epoch == 1

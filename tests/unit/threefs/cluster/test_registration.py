@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.small_disk import small_disk
-from threefs import background
+from threefs import __version__, background
 from threefs.cluster.registration import Registration, read_cluster_id, write_cluster_id
 from threefs.errors import (
     AlreadyExists,
@@ -160,18 +160,15 @@ def test_news_are_reported_at_once(tmp_path: Path) -> None:
     run(body)
 
 
-def test_it_waits_for_the_manager_and_says_so_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        errors = DeadlineExceeded("slow"), NoSpace("the manager's disk is full"), Unavailable("no plan yet")
-        manager = Manager(*[Unavailable("nobody there")] * 5, *errors)
-        place = registration(manager, tmp_path)
-        with capture_logs() as logs:
-            await place.start("h:1")
-            await place.stop()
-        assert len(manager.requests) >= 9
-        assert [entry["error"] for entry in logs] == ["nobody there", *map(str, errors)]
-
-    asyncio.run(main())
+async def test_it_waits_for_the_manager_and_says_so_once(tmp_path: Path) -> None:
+    errors = DeadlineExceeded("slow"), NoSpace("the manager's disk is full"), Unavailable("no plan yet")
+    manager = Manager(*[Unavailable("nobody there")] * 5, *errors)
+    place = registration(manager, tmp_path)
+    with capture_logs() as logs:
+        await place.start("h:1")
+        await place.stop()
+    assert len(manager.requests) >= 9
+    assert [entry["error"] for entry in logs] == ["nobody there", *map(str, errors)]
 
 
 @pytest.mark.parametrize("error", [WrongCluster("no"), NotFound("no such node")])
@@ -339,7 +336,7 @@ def test_news_are_sent_at_once_and_otherwise_a_heartbeat_goes_out_five_times_per
     run(body)
 
 
-def test_who_never_registered_has_nobody_to_say_farewell_to(tmp_path: Path) -> None:
+def test_a_service_that_never_registered_sends_no_farewell(tmp_path: Path) -> None:
     async def body() -> None:
         manager = Manager()
         await registration(manager, tmp_path).announce_leaving()
@@ -442,7 +439,7 @@ def test_the_last_heartbeat_says_that_it_is_the_last(tmp_path: Path) -> None:
         place = registration(manager, tmp_path)
         await place.start("h:1")
         await manager.heard.wait()
-        assert not manager.requests[-1].leaving
+        assert not manager.requests[-1].leaving and manager.requests[-1].release == __version__
         await place.announce_leaving()
         assert manager.requests[-1].leaving
 

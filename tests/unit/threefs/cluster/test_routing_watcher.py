@@ -156,7 +156,7 @@ def test_an_older_or_foreign_snapshot_is_not_taken_nor_asked_for_without_pause(a
     run({"a": snapshot(3)}, body)
 
 
-def test_a_callback_that_fails_harms_nobody_else() -> None:
+def test_a_callback_that_fails_does_not_stop_the_others() -> None:
     async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         seen: list[int] = []
 

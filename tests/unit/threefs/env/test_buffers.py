@@ -27,7 +27,7 @@ def test_a_buffer_is_aligned_writable_and_used_again() -> None:
     assert pool.take(8192) is not buffer
 
 
-def test_what_is_kept_is_bounded() -> None:
+def test_the_pool_is_bounded() -> None:
     pool = BufferPool(keep_bytes=3 * mmap.PAGESIZE)
     lent = [pool.take(mmap.PAGESIZE) for _ in range(10)]
     assert pool.lent == 10

@@ -24,7 +24,7 @@ def test_a_file_is_no_data_directory(tmp_path: Path) -> None:
         pass
 
 
-def test_a_new_directory_is_nobody_elses_and_an_open_one_is_closed(tmp_path: Path) -> None:
+def test_a_new_directory_is_private_and_an_open_one_is_made_private(tmp_path: Path) -> None:
     with owned(tmp_path / "new"):
         assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
     (tmp_path / "open").mkdir()

@@ -79,7 +79,7 @@ def test_reads_end_at_the_end_of_the_file(tmp_path: Path) -> None:
     with_disk(body)
 
 
-def test_what_is_in_memory_is_read_without_waiting(tmp_path: Path) -> None:
+def test_bytes_in_memory_are_read_without_waiting(tmp_path: Path) -> None:
     async def body(disk: RealDisk) -> None:
         file = await disk.open(tmp_path / "a")
         await file.write(0, [b"abc" * 5000])
@@ -203,56 +203,47 @@ def test_errors_name_the_file(tmp_path: Path) -> None:
     with_disk(body)
 
 
-def test_memory_is_left_alone_once_a_cancelled_call_has_ended() -> None:
-    async def main() -> None:
-        begun, go_on = threading.Event(), threading.Event()
-        done: list[str] = []
+async def test_memory_is_left_alone_once_a_cancelled_call_has_ended() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    done: list[str] = []
 
-        def work() -> None:
-            begun.set()
-            go_on.wait()
-            done.append("written")
+    def work() -> None:
+        begun.set()
+        go_on.wait()
+        done.append("written")
 
-        loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(run_to_completion(loop.run_in_executor(None, work)))
-        await loop.run_in_executor(None, begun.wait)
-        for _ in range(3):
-            task.cancel()
-            await asyncio.sleep(0)
-            assert not task.done()
-        go_on.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert done == ["written"]
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    task = asyncio.ensure_future(run_to_completion(loop.run_in_executor(None, work)))
+    await loop.run_in_executor(None, begun.wait)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert done == ["written"]
 
 
-def test_settled_gives_results_and_errors() -> None:
+async def test_settled_gives_results_and_errors() -> None:
     async def fails() -> None:
         raise DiskFailed("broken")
 
-    async def main() -> None:
-        assert await run_to_completion(asyncio.sleep(0, "result")) == "result"
-        with pytest.raises(DiskFailed):
-            await run_to_completion(fails())
-
-    asyncio.run(main())
+    assert await run_to_completion(asyncio.sleep(0, "result")) == "result"
+    with pytest.raises(DiskFailed):
+        await run_to_completion(fails())
 
 
-def test_settled_needs_a_task_only_to_wait() -> None:
-    async def main() -> None:
-        async def at_once() -> int:
-            return len(asyncio.all_tasks())
+async def test_settled_needs_a_task_only_to_wait() -> None:
+    async def at_once() -> int:
+        return len(asyncio.all_tasks())
 
-        async def later() -> int:
-            await asyncio.sleep(0)
-            return len(asyncio.all_tasks())
+    async def later() -> int:
+        await asyncio.sleep(0)
+        return len(asyncio.all_tasks())
 
-        assert await run_to_completion(at_once()) == 1
-        assert await run_to_completion(later()) == 2
-
-    asyncio.run(main())
+    assert await run_to_completion(at_once()) == 1
+    assert await run_to_completion(later()) == 2
 
 
 def test_alignment() -> None:

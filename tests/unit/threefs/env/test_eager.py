@@ -17,7 +17,7 @@ async def goes_on(work: Coroutine[Any, Any, str]) -> str:
     return await asyncio.create_task(wait())
 
 
-def test_it_goes_on_where_it_waited() -> None:
+async def test_it_goes_on_where_it_waited() -> None:
     steps = []
 
     async def work(future: "asyncio.Future[str]") -> str:
@@ -28,16 +28,13 @@ def test_it_goes_on_where_it_waited() -> None:
             await asyncio.sleep(0.001)
         return first + "!"
 
-    async def main() -> None:
-        future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        asyncio.get_running_loop().call_soon(future.set_result, "done")
-        going = goes_on(work(future))
-        assert await going == "done!" and steps == ["begun"]
-
-    asyncio.run(main())
+    future: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    asyncio.get_running_loop().call_soon(future.set_result, "done")
+    going = goes_on(work(future))
+    assert await going == "done!" and steps == ["begun"]
 
 
-def test_errors_and_cancellations_come_through() -> None:
+async def test_errors_and_cancellations_come_through() -> None:
     seen = []
 
     async def fails(future: "asyncio.Future[str]") -> str:
@@ -47,17 +44,14 @@ def test_errors_and_cancellations_come_through() -> None:
             seen.append(type(error))
             raise
 
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        broken: asyncio.Future[str] = loop.create_future()
-        loop.call_soon(broken.set_exception, KeyError("x"))
-        with pytest.raises(KeyError):
-            await goes_on(fails(broken))
-        task = asyncio.create_task(goes_on(fails(loop.create_future())))
-        await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert seen == [KeyError, asyncio.CancelledError]
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    broken: asyncio.Future[str] = loop.create_future()
+    loop.call_soon(broken.set_exception, KeyError("x"))
+    with pytest.raises(KeyError):
+        await goes_on(fails(broken))
+    task = asyncio.create_task(goes_on(fails(loop.create_future())))
+    await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == [KeyError, asyncio.CancelledError]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.other_user import NOBODY, needs_root
 from threefs.env import host_slots
 from threefs.env.host_slots import HostSlots, OwnSlots
 
@@ -57,7 +58,7 @@ def test_slots_of_one_process_have_a_limit() -> None:
     assert slots.take() is None, "of two, both are taken"
 
 
-def test_who_waits_is_seen_by_the_others_of_the_process() -> None:
+def test_a_waiting_call_is_seen_by_the_others_of_the_process() -> None:
     slots = OwnSlots(1)
     slots.want("a")
     assert slots.wanted_by_others("b") and not slots.wanted_by_others("a")
@@ -129,25 +130,58 @@ def test_a_file_that_others_may_write_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_a_place_for_the_file_a_process_has_slots_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     (tmp_path / "threefs").mkdir()
     (tmp_path / "threefs").chmod(0o777)
     monkeypatch.setattr(host_slots, "_tables", [])
-    slots = host_slots.of_host(4)
+    failures: list[OSError] = []
+    slots = host_slots.of_host(4, failures.append)
     assert not isinstance(slots, HostSlots) and take_all(slots) == [0, 1, 2, 3]
-    assert host_slots.of_host(6) is slots and slots.limit.most == 6, "a process has one table"
+    assert host_slots.of_host(6, failures.append) is slots and slots.limit.most == 6, "a process has one table"
+    assert [type(error) for error in failures] == [PermissionError], "it is told once"
 
 
 def test_processes_of_one_user_find_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(host_slots, "_tables", [])
     assert host_slots.directory() == tmp_path / "threefs"
-    slots = host_slots.of_host(4)
+    failures: list[OSError] = []
+    slots = host_slots.of_host(4, failures.append)
+    assert not failures
     assert isinstance(slots, HostSlots)
     (path,) = (tmp_path / "threefs").iterdir()
     assert take_all(slots) == [0, 1, 2, 3]
     with holder(path, 1) as (_, taken):
         assert taken == [None]
     slots.close()
+
+
+def test_a_limit_that_cannot_be_kept_fails_no_read(tmp_path: Path) -> None:
+    path = tmp_path / "slots"
+    slots = HostSlots(path, 8)
+    slots.limit.value = 5
+    os.truncate(path, 3)
+    assert slots.limit.value == 5, "the rest of it counts as 0"
+    os.truncate(path, 0)
+    assert slots.limit.value == 8 and slots.limit.cut_at == 0.0 and slots.take() == 0
+    slots.limit.value = 4
+    assert slots.limit.value == 4
+    full = os.open("/dev/full", os.O_RDWR)  # reads zeros, and has no room for a byte
+    os.dup2(full, slots._fd)
+    slots.limit.value = 2
+    assert slots.limit.value == 8
+    os.close(full)
+    slots.close()
+
+
+@needs_root
+def test_root_leaves_the_runtime_directory_of_another_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`sudo` may keep $XDG_RUNTIME_DIR. Then a directory of root's would be in the place of the user's."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    os.chown(tmp_path, NOBODY, NOBODY)
+    assert tmp_path not in host_slots.directory().parents
+    assert not list(tmp_path.iterdir())

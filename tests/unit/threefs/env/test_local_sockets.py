@@ -36,7 +36,7 @@ def test_what_is_elsewhere_or_no_address(ip: str) -> None:
     assert not local_sockets.is_of_this_host(ip)
 
 
-def test_whom_to_trust() -> None:
+def test_trusted_peers() -> None:
     assert Owner(1, 0).is_trusted and Owner(1, os.geteuid()).is_trusted
     assert not Owner(1, os.geteuid() + 1).is_trusted
 

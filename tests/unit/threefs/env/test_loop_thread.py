@@ -67,7 +67,7 @@ def test_an_interrupted_wait_ends_when_the_work_has_noticed() -> None:
     async def work() -> None:
         while True:
             await asyncio.sleep(0)
-            time.sleep(0.2)  # the loop has much to do
+            time.sleep(0.2)  # noqa: ASYNC251  (the loop has much to do)
             lent[0] = (lent[0] + 1) % 256
 
     def interrupt(number: int, frame: object) -> None:
@@ -142,38 +142,35 @@ def test_a_forked_child_has_a_loop_of_its_own() -> None:
     assert parents.run(name_of_thread()) == "threefs"
 
 
-def test_a_child_lets_go_of_connections_and_does_not_disturb_the_parent() -> None:
-    async def work() -> None:
-        accepted: list[Stream] = []
-        listener = await RealNet().listen("127.0.0.1", 0, accepted.append)
-        stream = await RealNet().connect(listener.address, 5.0)
-        while not accepted:
-            await asyncio.sleep(0.001)
-        readable = asyncio.Event()
-        stream.on_readable(readable.set)
-        reading, writing = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            signal.alarm(30)
-            os.read(reading, 1)  # outlive the parent's connection
-            os._exit(0)
-        accepted[0].send([b"still here"])
-        await asyncio.wait_for(readable.wait(), 10)
-        view = memoryview(bytearray(10))
-        assert stream.recv_into([view]) == 10
-        ended = asyncio.Event()
-        accepted[0].on_readable(ended.set)
-        stream.close()
-        await asyncio.wait_for(ended.wait(), 10)
-        assert accepted[0].recv_into([view]) == 0, "the child must not keep the connection open"
-        os.write(writing, b"x")
-        assert os.waitpid(pid, 0)[1] == 0
-        os.close(reading)
-        os.close(writing)
-        accepted[0].close()
-        listener.close()
-
-    asyncio.run(work())
+async def test_a_child_lets_go_of_connections_and_does_not_disturb_the_parent() -> None:
+    accepted: list[Stream] = []
+    listener = await RealNet().listen("127.0.0.1", 0, accepted.append)
+    stream = await RealNet().connect(listener.address, 5.0)
+    while not accepted:
+        await asyncio.sleep(0.001)
+    readable = asyncio.Event()
+    stream.on_readable(readable.set)
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(30)
+        os.read(reading, 1)  # outlive the parent's connection
+        os._exit(0)
+    accepted[0].send([b"still here"])
+    await asyncio.wait_for(readable.wait(), 10)
+    view = memoryview(bytearray(10))
+    assert stream.recv_into([view]) == 10
+    ended = asyncio.Event()
+    accepted[0].on_readable(ended.set)
+    stream.close()
+    await asyncio.wait_for(ended.wait(), 10)
+    assert accepted[0].recv_into([view]) == 0, "the child must not keep the connection open"
+    os.write(writing, b"x")
+    assert (await asyncio.to_thread(os.waitpid, pid, 0))[1] == 0
+    os.close(reading)
+    os.close(writing)
+    accepted[0].close()
+    listener.close()
 
 
 ENDS = """
@@ -230,3 +227,44 @@ def test_a_loop_that_is_stuck_does_not_keep_the_program() -> None:
     before = "import time; loop_thread.EXIT_S = loop_thread._STOP_S = 0.2\nasync def stuck(): time.sleep(3600)"
     assert ended(before, "stuck()") == "too late\n"
     assert time.monotonic() - began < 10
+
+
+def test_a_task_of_another_loop_gets_the_result_and_the_error() -> None:
+    thread = LoopThread("other")
+
+    async def fail() -> None:
+        raise KeyError("x")
+
+    async def main() -> None:
+        assert await thread.run_for_loop(name_of_thread()) == "other"
+        with pytest.raises(KeyError):
+            await thread.run_for_loop(fail())
+
+    asyncio.run(main())
+    assert thread.run(thread.run_for_loop(name_of_thread())) == "other"  # a task of the same loop
+    thread.stop()
+
+
+def test_a_cancelled_task_of_another_loop_waits_until_its_work_has_ended() -> None:
+    thread = LoopThread("other")
+    begun, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            await asyncio.sleep(0.05)
+            ended.set()
+
+    async def main() -> None:
+        task = asyncio.ensure_future(thread.run_for_loop(work()))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended.is_set()
+
+    asyncio.run(main())
+    thread.stop()

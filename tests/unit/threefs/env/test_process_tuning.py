@@ -5,15 +5,17 @@ import weakref
 import pytest
 
 from tests.harness.children import in_child
-from threefs.env.process_tuning import freeze_objects, max_connections, raise_descriptor_limit
+from threefs.env.process_tuning import freeze_objects, max_connections, max_control_connections, raise_descriptor_limit
 
 
-@pytest.mark.parametrize(("soft", "most"), [(1024, 512), (100, 50), (20_000, 4096)])
-def test_connections_leave_descriptors_for_the_rest(soft: int, most: int) -> None:
+@pytest.mark.parametrize(
+    ("soft", "most", "control"), [(1024, 512, 128), (100, 50, 12), (4096, 3072, 512), (20_000, 4096, 2500)]
+)
+def test_connections_leave_descriptors_for_the_rest(soft: int, most: int, control: int) -> None:
     def child() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert max_connections(4096) == most
+        assert (max_connections(4096), max_control_connections(4096)) == (most, control)
 
     assert in_child(child) == 0
 

@@ -23,7 +23,9 @@ def test_without_a_service_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPat
     notify("READY=1")
 
 
-def test_a_service_manager_that_takes_nothing_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_manager_that_takes_no_message_delays_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with (
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as filler,
@@ -41,7 +43,7 @@ def test_a_service_manager_that_takes_nothing_holds_nobody_up(tmp_path: Path, mo
     ("usec", "pid", "seconds"),
     [("30000000", None, 30.0), (None, None, 0.0), ("x", None, 0.0), ("5000000", "1", 0.0), ("5000000", "own", 5.0)],
 )
-def test_the_watchdog_is_fed_only_by_whom_it_watches(
+def test_the_watchdog_is_fed_only_by_the_process_that_it_watches(
     usec: str | None, pid: str | None, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("WATCHDOG_USEC", usec), ("WATCHDOG_PID", str(os.getpid()) if pid == "own" else pid)):

@@ -48,28 +48,21 @@ def content(tmp_path: Path) -> bytes:
     return asyncio.run(dumped(tmp_path / "store", PAIRS))
 
 
-def test_what_was_dumped_is_loaded(content: bytes) -> None:
-    async def body() -> None:
-        engine = MemoryEngine()
-        assert await load(engine, io.BytesIO(content)) == check(io.BytesIO(content))
-        assert await loaded(engine) == PAIRS
-        with pytest.raises(AlreadyExists, match="not empty"):
-            await load(engine, io.BytesIO(content))
-
-    asyncio.run(body())
-
-
-def test_many_records_come_in_pages_and_go_in_batches(tmp_path: Path) -> None:
-    pairs = [(b"%05d" % number, b"v" * (number % 700)) for number in range(2600)]
-
-    async def body() -> None:
-        content = await dumped(tmp_path / "store", pairs)
-        assert list(read(io.BytesIO(content))) == pairs
-        engine = MemoryEngine()
+async def test_what_was_dumped_is_loaded(content: bytes) -> None:
+    engine = MemoryEngine()
+    assert await load(engine, io.BytesIO(content)) == check(io.BytesIO(content))
+    assert await loaded(engine) == PAIRS
+    with pytest.raises(AlreadyExists, match="not empty"):
         await load(engine, io.BytesIO(content))
-        assert await loaded(engine) == pairs
 
-    asyncio.run(body())
+
+async def test_many_records_come_in_pages_and_go_in_batches(tmp_path: Path) -> None:
+    pairs = [(b"%05d" % number, b"v" * (number % 700)) for number in range(2600)]
+    content = await dumped(tmp_path / "store", pairs)
+    assert list(read(io.BytesIO(content))) == pairs
+    engine = MemoryEngine()
+    await load(engine, io.BytesIO(content))
+    assert await loaded(engine) == pairs
 
 
 def test_an_empty_store_makes_a_file_too(tmp_path: Path) -> None:
@@ -77,7 +70,7 @@ def test_an_empty_store_makes_a_file_too(tmp_path: Path) -> None:
     assert check(io.BytesIO(content)) == Content(0, 0)
 
 
-def test_changes_during_a_dump_are_not_in_it(tmp_path: Path) -> None:
+async def test_changes_during_a_dump_are_not_in_it(tmp_path: Path) -> None:
     class Changing(io.BytesIO):
         """Others write while the first page is written."""
 
@@ -88,19 +81,14 @@ def test_changes_during_a_dump_are_not_in_it(tmp_path: Path) -> None:
 
     tasks: list[asyncio.Task[None]] = []
     engine: RocksEngine
-
-    async def body() -> None:
-        nonlocal engine
-        engine = await RocksEngine.open(tmp_path / "store")
-        before = [(b"x%04d" % n, b"") for n in range(500)]
-        await put(engine, before)
-        out = Changing()
-        await dump(engine, out)
-        await asyncio.gather(*tasks)
-        assert list(read(io.BytesIO(out.getvalue()))) == before
-        await engine.close()
-
-    asyncio.run(body())
+    engine = await RocksEngine.open(tmp_path / "store")
+    before = [(b"x%04d" % n, b"") for n in range(500)]
+    await put(engine, before)
+    out = Changing()
+    await dump(engine, out)
+    await asyncio.gather(*tasks)
+    assert list(read(io.BytesIO(out.getvalue()))) == before
+    await engine.close()
 
 
 def test_a_file_that_is_cut_off_anywhere_is_noticed(content: bytes) -> None:
@@ -148,14 +136,11 @@ def test_records_that_are_missing_doubled_or_added_are_noticed() -> None:
         check(io.BytesIO(b"x" * 100))
 
 
-def test_a_damaged_file_leaves_the_store_as_it_was(content: bytes) -> None:
-    async def body() -> None:
-        engine = MemoryEngine()
-        with pytest.raises(Corrupt):
-            await load(engine, io.BytesIO(content[:-1]))
-        assert await engine.begin().get_range(b"", module.KEYS_END) == []
-
-    asyncio.run(body())
+async def test_a_damaged_file_leaves_the_store_as_it_was(content: bytes) -> None:
+    engine = MemoryEngine()
+    with pytest.raises(Corrupt):
+        await load(engine, io.BytesIO(content[:-1]))
+    assert await engine.begin().get_range(b"", module.KEYS_END) == []
 
 
 def test_a_pipe_is_refused() -> None:

@@ -43,31 +43,25 @@ def test_an_unknown_commit_was_applied_or_not(coin: float, found: bytes | None) 
     assert asyncio.run(attempt_and_look(engine, MaybeCommitted)) == found
 
 
-def test_rates_leave_the_other_commits_alone() -> None:
-    async def main() -> None:
-        engine = MemoryEngine(random=Scripted(0.3, 0.3), conflict_rate=0.2, unknown_rate=0.2)
+async def test_rates_leave_the_other_commits_alone() -> None:
+    engine = MemoryEngine(random=Scripted(0.3, 0.3), conflict_rate=0.2, unknown_rate=0.2)
+    tx = engine.begin()
+    tx.set(b"a", b"1")
+    await tx.commit()
+    await engine.begin().commit()  # a transaction without writes draws nothing
+
+
+async def test_old_versions_and_removed_keys_are_forgotten() -> None:
+    clock = SteppedClock()
+    engine = MemoryEngine(clock=clock)
+    for number in range(200):
         tx = engine.begin()
-        tx.set(b"a", b"1")
+        tx.set(b"a", b"%d" % number)
+        tx.clear(b"%d" % number)
         await tx.commit()
-        await engine.begin().commit()  # a transaction without writes draws nothing
-
-    asyncio.run(main())
-
-
-def test_old_versions_and_removed_keys_are_forgotten() -> None:
-    async def main() -> None:
-        clock = SteppedClock()
-        engine = MemoryEngine(clock=clock)
-        for number in range(200):
-            tx = engine.begin()
-            tx.set(b"a", b"%d" % number)
-            tx.clear(b"%d" % number)
-            await tx.commit()
-            clock.advance(1.0)
-        assert len(engine._table) < 20
-        assert await engine.begin().get(b"a") == b"199"
-
-    asyncio.run(main())
+        clock.advance(1.0)
+    assert len(engine._table) < 20
+    assert await engine.begin().get(b"a") == b"199"
 
 
 def test_a_table_keeps_what_a_reader_of_the_given_version_needs() -> None:

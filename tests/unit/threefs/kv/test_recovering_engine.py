@@ -123,7 +123,8 @@ def test_a_full_disk_can_be_read_and_takes_writes_when_there_is_room(small_disk:
         assert len(await keys(engine)) in (number, number + 1)
         with pytest.raises(NoSpace, match=OF_NO_PATH):
             await put(engine, b"z")
-        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
+        remount = ["mount", "-o", "remount,size=64m", str(small_disk)]
+        await asyncio.to_thread(subprocess.run, remount, check=True)
         await until(recovers(engine))
         await put(engine, b"z")
         assert len(await keys(engine)) in (number + 1, number + 2)

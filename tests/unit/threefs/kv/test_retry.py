@@ -80,14 +80,11 @@ async def once(tx: Transaction) -> bool:
     return done
 
 
-def test_an_unknown_outcome_is_retried_only_when_that_is_safe() -> None:
-    async def main() -> None:
-        broken = MemoryEngine(random=RealRandom(), unknown_rate=1.0)
-        with pytest.raises(MaybeCommitted):
-            await retry.run(broken, once)
-        for _ in range(50):
-            engine = MemoryEngine(random=RealRandom(), unknown_rate=0.5, conflict_rate=0.3)
-            await retry.run(engine, once, clock=SteppedClock(), timeout_s=60.0, replayable=True)
-            assert await engine.begin().get(b"n") == b"1"
-
-    asyncio.run(main())
+async def test_an_unknown_outcome_is_retried_only_when_that_is_safe() -> None:
+    broken = MemoryEngine(random=RealRandom(), unknown_rate=1.0)
+    with pytest.raises(MaybeCommitted):
+        await retry.run(broken, once)
+    for _ in range(50):
+        engine = MemoryEngine(random=RealRandom(), unknown_rate=0.5, conflict_rate=0.3)
+        await retry.run(engine, once, clock=SteppedClock(), timeout_s=60.0, replayable=True)
+        assert await engine.begin().get(b"n") == b"1"

@@ -41,76 +41,67 @@ async def turns(number: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-def test_a_reader_waits_until_what_it_has_read_is_durable(tmp_path: Path) -> None:
-    async def main() -> None:
-        engine = await RocksEngine.open(tmp_path / "store")
-        gate = Gate(engine)
-        writer = engine.begin()
-        writer.set(b"m", b"1")
-        commit = asyncio.create_task(writer.commit())
-        await turns()
-        assert not commit.done()
+async def test_a_reader_waits_until_what_it_has_read_is_durable(tmp_path: Path) -> None:
+    engine = await RocksEngine.open(tmp_path / "store")
+    gate = Gate(engine)
+    writer = engine.begin()
+    writer.set(b"m", b"1")
+    commit = asyncio.create_task(writer.commit())
+    await turns()
+    assert not commit.done()
 
-        unrelated = engine.begin()
-        await unrelated.get(b"a")
-        await unrelated.get_range(b"n", b"z")
-        await unrelated.commit()  # it saw nothing of the commit under way
+    unrelated = engine.begin()
+    await unrelated.get(b"a")
+    await unrelated.get_range(b"n", b"z")
+    await unrelated.commit()  # it saw nothing of the commit under way
 
-        waits = []
-        for read in ("point", "range", "snapshot point", "snapshot range", "confirm"):
-            reader = engine.begin()
-            if "range" in read:
-                assert await reader.get_range(b"a", b"z", snapshot="snapshot" in read) == [(b"m", b"1")]
-            else:
-                assert await reader.get(b"m", snapshot="snapshot" in read) == b"1"
-            waits.append(asyncio.create_task(reader.confirm() if read == "confirm" else reader.commit()))
-        await turns()
-        assert not any(wait.done() for wait in waits)
-        gate.release.set()
-        await asyncio.gather(commit, *waits)
-        await engine.close()
-
-    asyncio.run(main())
+    waits = []
+    for read in ("point", "range", "snapshot point", "snapshot range", "confirm"):
+        reader = engine.begin()
+        if "range" in read:
+            assert await reader.get_range(b"a", b"z", snapshot="snapshot" in read) == [(b"m", b"1")]
+        else:
+            assert await reader.get(b"m", snapshot="snapshot" in read) == b"1"
+        waits.append(asyncio.create_task(reader.confirm() if read == "confirm" else reader.commit()))
+    await turns()
+    assert not any(wait.done() for wait in waits)
+    gate.release.set()
+    await asyncio.gather(commit, *waits)
+    await engine.close()
 
 
 @pytest.mark.parametrize(
     ("message", "refusal"),
     [("IO error: While fdatasync: Input/output error", Unavailable), ("IO error: No space left on device", NoSpace)],
 )
-def test_a_failed_flush_leaves_the_outcome_open_and_ends_writing(
+async def test_a_failed_flush_leaves_the_outcome_open_and_ends_writing(
     tmp_path: Path, message: str, refusal: type[Exception]
 ) -> None:
-    async def main() -> None:
+    engine = await RocksEngine.open(tmp_path / "store")
+    Gate(engine, message).release.set()
+    writer, later = engine.begin(), engine.begin()
+    writer.set(b"a", b"1")
+    later.set(b"b", b"1")
+    with pytest.raises(MaybeCommitted):
+        await writer.commit()
+    with pytest.raises(refusal):
+        await later.commit()
+    assert isinstance(engine.failure, refusal)
+    with pytest.raises(refusal):  # what is read may vanish, so the answer must not be given
+        reader = engine.begin()
+        await reader.get(b"a")
+        await reader.commit()
+    await engine.close()
+
+
+async def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
+    for number in range(3):
         engine = await RocksEngine.open(tmp_path / "store")
-        Gate(engine, message).release.set()
-        writer, later = engine.begin(), engine.begin()
-        writer.set(b"a", b"1")
-        later.set(b"b", b"1")
-        with pytest.raises(MaybeCommitted):
-            await writer.commit()
-        with pytest.raises(refusal):
-            await later.commit()
-        assert isinstance(engine.failure, refusal)
-        with pytest.raises(refusal):  # what is read may vanish, so the answer must not be given
-            reader = engine.begin()
-            await reader.get(b"a")
-            await reader.commit()
+        tx = engine.begin()
+        assert len(await tx.get_range(b"", b"\xff")) == number
+        tx.set(b"%d" % number, b"")
+        await tx.commit()
         await engine.close()
-
-    asyncio.run(main())
-
-
-def test_everything_is_there_after_closing_and_opening(tmp_path: Path) -> None:
-    async def main() -> None:
-        for number in range(3):
-            engine = await RocksEngine.open(tmp_path / "store")
-            tx = engine.begin()
-            assert len(await tx.get_range(b"", b"\xff")) == number
-            tx.set(b"%d" % number, b"")
-            await tx.commit()
-            await engine.close()
-
-    asyncio.run(main())
 
 
 def acknowledged_until_killed(directory: Path, commits: int, *options: str) -> dict[int, int]:

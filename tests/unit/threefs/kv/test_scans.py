@@ -39,17 +39,14 @@ def test_a_scan_that_meets_damage_is_no_end(tmp_path: Path, damaged: float, last
     asyncio.run(scan())
 
 
-def test_a_scan_takes_as_many_rows_as_it_may(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        table.write({b"%03d" % number: b"x" for number in range(250)})
-        table.write({b"%03d" % number: None for number in range(90, 100)})
-        keys = [b"%03d" % number for number in range(250) if not 90 <= number < 100]
-        for begin, end in ((0, 250), (5, 6), (5, 5), (100, 196), (100, 197), (2, 999), (240, 999)):
-            wanted = [key for key in keys if b"%03d" % begin <= key < b"%03d" % end]
-            for limit in (0, 1, 95, 96, 97, 143, 144, 145, 230, 240, 250, 1000):
-                found = [key for key, _ in table.scan(b"%03d" % begin, b"%03d" % end, limit)]
-                assert found == (wanted[:limit] if limit else wanted)
-        await table.close()
-
-    asyncio.run(main())
+async def test_a_scan_takes_as_many_rows_as_it_may(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path)
+    table.write({b"%03d" % number: b"x" for number in range(250)})
+    table.write({b"%03d" % number: None for number in range(90, 100)})
+    keys = [b"%03d" % number for number in range(250) if not 90 <= number < 100]
+    for begin, end in ((0, 250), (5, 6), (5, 5), (100, 196), (100, 197), (2, 999), (240, 999)):
+        wanted = [key for key in keys if b"%03d" % begin <= key < b"%03d" % end]
+        for limit in (0, 1, 95, 96, 97, 143, 144, 145, 230, 240, 250, 1000):
+            found = [key for key, _ in table.scan(b"%03d" % begin, b"%03d" % end, limit)]
+            assert found == (wanted[:limit] if limit else wanted)
+    await table.close()

@@ -59,32 +59,29 @@ def refuses(table: Table, error: type[ThreefsError], *actions: Callable[[], obje
             action()
 
 
-def test_concurrent_flushes_share_one_sync(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        syncs = 0
-        store = table._store
+async def test_concurrent_flushes_share_one_sync(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path)
+    syncs = 0
+    store = table._store
 
-        class Counting(Failing):
-            def _fail(self, *_: object) -> None:
-                nonlocal syncs
-                syncs += 1
-                store.flush_wal(True)
+    class Counting(Failing):
+        def _fail(self, *_: object) -> None:
+            nonlocal syncs
+            syncs += 1
+            store.flush_wal(True)
 
-        table._store = Counting(store, "flush_wal", "")  # type: ignore[assignment]
+    table._store = Counting(store, "flush_wal", "")  # type: ignore[assignment]
 
-        async def write(number: int) -> None:
-            await table.flush(table.write({b"%d" % number: b""}))
-            assert table.durable > number
+    async def write(number: int) -> None:
+        await table.flush(table.write({b"%d" % number: b""}))
+        assert table.durable > number
 
-        await asyncio.gather(*(write(number) for number in range(100)))
-        assert table.durable == table.written == 100
-        assert syncs == 1
-        await table.flush()
-        assert syncs == 1
-        await table.close()
-
-    asyncio.run(main())
+    await asyncio.gather(*(write(number) for number in range(100)))
+    assert table.durable == table.written == 100
+    assert syncs == 1
+    await table.flush()
+    assert syncs == 1
+    await table.close()
 
 
 class Watched(Failing):
@@ -107,7 +104,7 @@ class Watched(Failing):
         self._store.flush_wal(True)  # type: ignore[attr-defined]
 
 
-def test_who_is_alone_syncs_a_quick_log_on_the_loop_and_others_share(tmp_path: Path) -> None:
+def test_a_single_writer_syncs_a_quick_log_on_the_loop_and_others_share(tmp_path: Path) -> None:
     async def main() -> None:
         table = await Table.open(tmp_path, sync_policy=quick_pace())
         store = Watched(table)
@@ -134,104 +131,86 @@ def test_who_is_alone_syncs_a_quick_log_on_the_loop_and_others_share(tmp_path: P
     assert len(contents(tmp_path)) == 202
 
 
-def test_after_a_stall_the_log_is_synced_beside_the_loop(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path, sync_policy=quick_pace())
-        store = Watched(table)
-        store.lasting = [QUICK_S / 2, STALL_S]
-        for number in range(2):
-            await table.flush(table.write({b"%d" % number: b""}))
-        assert set(store.threads) == {threading.get_ident()}
-        store.release.clear()  # on the loop, nobody would set it again
-        waits = asyncio.create_task(table.flush(table.write({b"2": b""})))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert table.get(b"0") == b""
-        assert not waits.done()
-        store.release.set()
-        await waits
-        assert store.threads[-1] != threading.get_ident()
-        await table.close()
-
-    asyncio.run(main())
-
-
-def test_a_failed_sync_on_the_loop_fails_for_all_who_share_it(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path, sync_policy=quick_pace())
-        store = Watched(table)
-
-        async def write(number: int) -> None:
-            await table.flush(table.write({b"%d" % number: b""}))
-
-        await asyncio.gather(*(write(number) for number in range(3)))  # from now on they wait for each other
-        table._store = Failing(store, "flush_wal", EIO)  # type: ignore[assignment]
-        found = await asyncio.gather(*(write(number) for number in range(3)), return_exceptions=True)
-        assert [type(error) for error in found] == [Unavailable] * 3
-        assert table.durable == 3
-        await table.close()
-
-    asyncio.run(main())
-
-
-def test_a_cancelled_wait_does_not_disturb_the_others(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        table.write({b"a": b""})
-        first, second = asyncio.create_task(table.flush()), asyncio.create_task(table.flush())
+async def test_after_a_stall_the_log_is_synced_beside_the_loop(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path, sync_policy=quick_pace())
+    store = Watched(table)
+    store.lasting = [QUICK_S / 2, STALL_S]
+    for number in range(2):
+        await table.flush(table.write({b"%d" % number: b""}))
+    assert set(store.threads) == {threading.get_ident()}
+    store.release.clear()  # on the loop, nobody would set it again
+    waits = asyncio.create_task(table.flush(table.write({b"2": b""})))
+    for _ in range(20):
         await asyncio.sleep(0)
-        first.cancel()
-        await second
-        assert table.durable == 1
-        await table.close()
+    assert table.get(b"0") == b""
+    assert not waits.done()
+    store.release.set()
+    await waits
+    assert store.threads[-1] != threading.get_ident()
+    await table.close()
 
-    asyncio.run(main())
+
+async def test_a_failed_sync_on_the_loop_fails_for_all_who_share_it(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path, sync_policy=quick_pace())
+    store = Watched(table)
+
+    async def write(number: int) -> None:
+        await table.flush(table.write({b"%d" % number: b""}))
+
+    await asyncio.gather(*(write(number) for number in range(3)))  # from now on they wait for each other
+    table._store = Failing(store, "flush_wal", EIO)  # type: ignore[assignment]
+    found = await asyncio.gather(*(write(number) for number in range(3)), return_exceptions=True)
+    assert [type(error) for error in found] == [Unavailable] * 3
+    assert table.durable == 3
+    await table.close()
+
+
+async def test_a_cancelled_wait_does_not_disturb_the_others(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path)
+    table.write({b"a": b""})
+    first, second = asyncio.create_task(table.flush()), asyncio.create_task(table.flush())
+    await asyncio.sleep(0)
+    first.cancel()
+    await second
+    assert table.durable == 1
+    await table.close()
 
 
 @pytest.mark.parametrize("sync_policy", [None, quick_pace()])
 @pytest.mark.parametrize("operation", ["write", "flush_wal"])
-def test_after_an_io_error_everything_is_refused(
+async def test_after_an_io_error_everything_is_refused(
     tmp_path: Path, operation: str, sync_policy: SyncPolicy | None
 ) -> None:
-    async def main() -> None:
-        table = await broken(tmp_path, operation, EIO, sync_policy)
-        view = table.view()
-        with pytest.raises(Unavailable):
-            table.write({b"a": b"1"})
-            await table.flush()
-        refuses(table, Unavailable, lambda: table.write({b"b": b"1"}), lambda: table.get(b"kept"), table.view)
-        refuses(table, Unavailable, lambda: view.get(b"kept"), lambda: view.scan(b"", b"z"))
-        assert isinstance(table.failure, Unavailable)
-        await table.close()
-
-    asyncio.run(main())
+    table = await broken(tmp_path, operation, EIO, sync_policy)
+    view = table.view()
+    with pytest.raises(Unavailable):
+        table.write({b"a": b"1"})
+        await table.flush()
+    refuses(table, Unavailable, lambda: table.write({b"b": b"1"}), lambda: table.get(b"kept"), table.view)
+    refuses(table, Unavailable, lambda: view.get(b"kept"), lambda: view.scan(b"", b"z"))
+    assert isinstance(table.failure, Unavailable)
+    await table.close()
 
 
 @pytest.mark.parametrize("sync_policy", [None, quick_pace()])
 @pytest.mark.parametrize("operation", ["write", "flush_wal"])
-def test_on_a_full_disk_only_reads_go_on(tmp_path: Path, operation: str, sync_policy: SyncPolicy | None) -> None:
-    async def main() -> None:
-        table = await broken(tmp_path, operation, ENOSPC, sync_policy)
-        with pytest.raises(NoSpace):
-            table.write({b"a": b"1"})
-            await table.flush()
-        refuses(table, NoSpace, lambda: table.write({b"b": b"1"}))
-        assert table.get(b"kept") == b"1"
-        assert (b"kept", b"1") in table.scan(b"", b"z")
-        await table.close()
-
-    asyncio.run(main())
+async def test_on_a_full_disk_only_reads_go_on(tmp_path: Path, operation: str, sync_policy: SyncPolicy | None) -> None:
+    table = await broken(tmp_path, operation, ENOSPC, sync_policy)
+    with pytest.raises(NoSpace):
+        table.write({b"a": b"1"})
+        await table.flush()
+    refuses(table, NoSpace, lambda: table.write({b"b": b"1"}))
+    assert table.get(b"kept") == b"1"
+    assert (b"kept", b"1") in table.scan(b"", b"z")
+    await table.close()
 
 
-def test_a_table_is_open_once(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        with pytest.raises(Unavailable, match="in use"):
-            await Table.open(tmp_path)
-        await table.close()
-        await (await Table.open(tmp_path)).close()
-
-    asyncio.run(main())
+async def test_a_table_is_open_once(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path)
+    with pytest.raises(Unavailable, match="in use"):
+        await Table.open(tmp_path)
+    await table.close()
+    await (await Table.open(tmp_path)).close()
 
 
 def log_of(directory: Path) -> Path:
@@ -332,37 +311,31 @@ def test_damage_is_cut_off_only_where_nothing_was_flushed(
         assert contents(tmp_path / "crashed") == expected(damaged)
 
 
-def test_the_mark_of_flushes_is_not_shown(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        for number in range(3):
-            table.write({b"%d" % number: b""})
-            await table.flush()
-        keys = [b"0", b"1", b"2"]
-        assert [key for key, _ in table.scan(b"", b"\xff" * 40)] == keys
-        assert [key for key, _ in table.scan(b"", b"\xff" * 40, reverse=True)] == keys[::-1]
-        assert [key for key, _ in table.scan(b"", b"\xff" * 40, 1, reverse=True)] == keys[2:]
-        with pytest.raises(AssertionError):
-            table.write({MARK_KEY: b""})
-        await table.close()
-
-    asyncio.run(main())
+async def test_the_mark_of_flushes_is_not_shown(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path)
+    for number in range(3):
+        table.write({b"%d" % number: b""})
+        await table.flush()
+    keys = [b"0", b"1", b"2"]
+    assert [key for key, _ in table.scan(b"", b"\xff" * 40)] == keys
+    assert [key for key, _ in table.scan(b"", b"\xff" * 40, reverse=True)] == keys[::-1]
+    assert [key for key, _ in table.scan(b"", b"\xff" * 40, 1, reverse=True)] == keys[2:]
+    with pytest.raises(AssertionError):
+        table.write({MARK_KEY: b""})
+    await table.close()
 
 
-def test_many_keys_are_found_in_whatever_order_they_are_asked_for(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        there = [b"%03d" % number for number in range(300) if number % 50 and number != 299]
-        table.write({key: b"v" + key for key in there})
-        all_keys = [b"%03d" % number for number in range(300)]
-        shuffled = random.Random(4).sample(all_keys, len(all_keys))
-        orders = [all_keys, all_keys[::-1], shuffled, all_keys[20:] * 2, [b"000"] * 30, [b"~"] * 30, []]
-        view = table.view()
-        for keys in orders:
-            assert view.get_many(keys) == [b"v" + key if key in there else None for key in keys]
-        await table.close()
-
-    asyncio.run(main())
+async def test_many_keys_are_found_in_whatever_order_they_are_asked_for(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path)
+    there = [b"%03d" % number for number in range(300) if number % 50 and number != 299]
+    table.write({key: b"v" + key for key in there})
+    all_keys = [b"%03d" % number for number in range(300)]
+    shuffled = random.Random(4).sample(all_keys, len(all_keys))
+    orders = [all_keys, all_keys[::-1], shuffled, all_keys[20:] * 2, [b"000"] * 30, [b"~"] * 30, []]
+    view = table.view()
+    for keys in orders:
+        assert view.get_many(keys) == [b"v" + key if key in there else None for key in keys]
+    await table.close()
 
 
 class Impatient:
@@ -380,61 +353,51 @@ class Impatient:
         return self._store.iter(options)
 
 
-def test_what_was_removed_beside_a_key_or_a_range_is_not_stepped_over(tmp_path: Path) -> None:
+async def test_what_was_removed_beside_a_key_or_a_range_is_not_stepped_over(tmp_path: Path) -> None:
     """A directory may have had very many names."""
-
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        names = [b"name-%04d" % number for number in range(1000)]
-        table.write(dict.fromkeys([b"a", *names, b"z"], b""))
-        table.write(dict.fromkeys(names))
-        table._store = Impatient(table._store)  # type: ignore[assignment]
-        view = table.view()
-        assert view.get(b"name") is None
-        assert view.scan(b"a", b"name-") == [(b"a", b"")]
-        assert view.scan(b"a", b"name-", reverse=True) == [(b"a", b"")]
-        assert view.scan(b"name", b"name-") == []
-        await table.close()
-
-    asyncio.run(main())
+    table = await Table.open(tmp_path)
+    names = [b"name-%04d" % number for number in range(1000)]
+    table.write(dict.fromkeys([b"a", *names, b"z"], b""))
+    table.write(dict.fromkeys(names))
+    table._store = Impatient(table._store)  # type: ignore[assignment]
+    view = table.view()
+    assert view.get(b"name") is None
+    assert view.scan(b"a", b"name-") == [(b"a", b"")]
+    assert view.scan(b"a", b"name-", reverse=True) == [(b"a", b"")]
+    assert view.scan(b"name", b"name-") == []
+    await table.close()
 
 
-def test_a_view_stays_as_it_is(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        table.write({b"a": b"1", b"b": b"1"})
-        view = table.view()
-        shown = [(b"a", b"1"), (b"b", b"1")]
+async def test_a_view_stays_as_it_is(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path)
+    table.write({b"a": b"1", b"b": b"1"})
+    view = table.view()
+    shown = [(b"a", b"1"), (b"b", b"1")]
 
-        def check() -> None:
-            assert [view.get(key) for key in (b"a", b"b", b"c")] == [b"1", b"1", None]
-            assert view.scan(b"a", b"z") == shown
-            assert view.scan(b"a", b"z", reverse=True) == shown[::-1]
-            assert view.scan(b"a", b"b", limit=1) == shown[:1]
+    def check() -> None:
+        assert [view.get(key) for key in (b"a", b"b", b"c")] == [b"1", b"1", None]
+        assert view.scan(b"a", b"z") == shown
+        assert view.scan(b"a", b"z", reverse=True) == shown[::-1]
+        assert view.scan(b"a", b"b", limit=1) == shown[:1]
 
-        check()
-        table.write({b"a": b"2", b"b": None, b"c": b"2"})
-        check()
-        assert table.view().scan(b"a", b"z") == [(b"a", b"2"), (b"c", b"2")]
-        await table.close()
-
-    asyncio.run(main())
+    check()
+    table.write({b"a": b"2", b"b": None, b"c": b"2"})
+    check()
+    assert table.view().scan(b"a", b"z") == [(b"a", b"2"), (b"c", b"2")]
+    await table.close()
 
 
-def test_a_mark_follows_once_no_write_does(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path, sync_policy=quick_pace())
-        for number in range(50):
-            table.write({b"%d" % number: b""})
-            last = table._store.latest_sequence_number()  # on a busy machine the mark is there when the flush returns
-            await table.flush()
-            await asyncio.sleep(0)
-        while table._store.latest_sequence_number() == last:
-            await asyncio.sleep(0.001)
-        assert table._store.latest_sequence_number() == last + 1
-        await table.close()
-
-    asyncio.run(main())
+async def test_a_mark_follows_once_no_write_does(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path, sync_policy=quick_pace())
+    for number in range(50):
+        table.write({b"%d" % number: b""})
+        last = table._store.latest_sequence_number()  # on a busy machine the mark is there when the flush returns
+        await table.flush()
+        await asyncio.sleep(0)
+    while table._store.latest_sequence_number() == last:
+        await asyncio.sleep(0.001)
+    assert table._store.latest_sequence_number() == last + 1
+    await table.close()
 
 
 class Asked:
@@ -453,43 +416,36 @@ class Asked:
 
 
 @pytest.mark.parametrize("current", [True, False])
-def test_many_keys_that_are_not_there_are_not_all_looked_for_in_order(current: bool, tmp_path: Path) -> None:
+async def test_many_keys_that_are_not_there_are_not_all_looked_for_in_order(current: bool, tmp_path: Path) -> None:
     """Each might step over very many removed ones."""
-
-    async def main() -> None:
-        table = await Table.open(tmp_path)
-        names = [b"name-%03d" % number for number in range(0, 300, 2)]
-        table.write(dict.fromkeys(names[50:], b"v"))
-        store = table._store = Asked(table._store)  # type: ignore[assignment]
-        view = table.view()
-        if not current:
-            table.write({names[60]: None})
-        asked = [b"name-%03d" % number for number in range(300)]
-        assert view.get_many(asked) == [b"v" if name in names[50:] else None for name in asked]
-        assert store.keys > 200 if current else not store.keys
-        await table.close()
-
-    asyncio.run(main())
+    table = await Table.open(tmp_path)
+    names = [b"name-%03d" % number for number in range(0, 300, 2)]
+    table.write(dict.fromkeys(names[50:], b"v"))
+    store = table._store = Asked(table._store)  # type: ignore[assignment]
+    view = table.view()
+    if not current:
+        table.write({names[60]: None})
+    asked = [b"name-%03d" % number for number in range(300)]
+    assert view.get_many(asked) == [b"v" if name in names[50:] else None for name in asked]
+    assert store.keys > 200 if current else not store.keys
+    await table.close()
 
 
-def test_its_generation_rises_with_what_is_durable_and_tells_an_old_copy(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path / "table")
-        seen = [table.durable_change]
-        for number in range(5):
-            table.write({b"%d" % number: b"x", b"other": b"%d" % number})
-            assert table.durable_change == seen[-1], "it is not durable yet"
-            await table.flush()
-            seen.append(table.durable_change)
-            if number == 2:
-                shutil.copytree(tmp_path / "table", tmp_path / "copy")
-        assert seen == sorted(set(seen))
-        await table.close()
-        table = await Table.open(tmp_path / "table")
-        assert table.durable_change >= seen[-1], "also after a restart"
-        await table.close()
-        copy = await Table.open(tmp_path / "copy")
-        assert seen[3] <= copy.durable_change < seen[5]
-        await copy.close()
-
-    asyncio.run(main())
+async def test_its_generation_rises_with_what_is_durable_and_tells_an_old_copy(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path / "table")
+    seen = [table.durable_change]
+    for number in range(5):
+        table.write({b"%d" % number: b"x", b"other": b"%d" % number})
+        assert table.durable_change == seen[-1], "it is not durable yet"
+        await table.flush()
+        seen.append(table.durable_change)
+        if number == 2:
+            shutil.copytree(tmp_path / "table", tmp_path / "copy")
+    assert seen == sorted(set(seen))
+    await table.close()
+    table = await Table.open(tmp_path / "table")
+    assert table.durable_change >= seen[-1], "also after a restart"
+    await table.close()
+    copy = await Table.open(tmp_path / "copy")
+    assert seen[3] <= copy.durable_change < seen[5]
+    await copy.close()

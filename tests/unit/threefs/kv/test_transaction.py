@@ -7,17 +7,14 @@ from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
 
 
-def test_a_transaction_ends_with_its_commit() -> None:
-    async def main() -> None:
-        tx = MemoryEngine().begin()
-        tx.set(b"a", b"1")
-        await tx.commit()
-        with pytest.raises(AssertionError, match="has ended"):
-            await tx.get(b"a")
-        with pytest.raises(AssertionError, match="has ended"):
-            tx.set(b"a", b"2")
-
-    asyncio.run(main())
+async def test_a_transaction_ends_with_its_commit() -> None:
+    tx = MemoryEngine().begin()
+    tx.set(b"a", b"1")
+    await tx.commit()
+    with pytest.raises(AssertionError, match="has ended"):
+        await tx.get(b"a")
+    with pytest.raises(AssertionError, match="has ended"):
+        tx.set(b"a", b"2")
 
 
 def test_conflict_keys_count_towards_the_size_of_a_writing_transaction() -> None:
@@ -34,18 +31,15 @@ def test_conflict_keys_count_towards_the_size_of_a_writing_transaction() -> None
         asyncio.run(main(writes=True))
 
 
-def test_reads_of_own_writes_depend_on_nobody() -> None:
-    async def main() -> None:
-        engine = MemoryEngine()
-        tx, other = engine.begin(), engine.begin()
-        tx.set(b"a", b"1")
-        assert await tx.get(b"a") == b"1"
-        other.set(b"a", b"2")
-        await other.commit()
-        await tx.commit()
-        assert await engine.begin().get(b"a") == b"1"
-
-    asyncio.run(main())
+async def test_reads_of_own_writes_depend_on_no_service() -> None:
+    engine = MemoryEngine()
+    tx, other = engine.begin(), engine.begin()
+    tx.set(b"a", b"1")
+    assert await tx.get(b"a") == b"1"
+    other.set(b"a", b"2")
+    await other.commit()
+    await tx.commit()
+    assert await engine.begin().get(b"a") == b"1"
 
 
 def test_the_port_describes_it() -> None:

@@ -1,4 +1,3 @@
-import asyncio
 import contextlib
 from pathlib import Path
 
@@ -12,24 +11,20 @@ from threefs.kv.wal_batches import changes
 from threefs.kv.wal_reader import LogReader
 
 
-def test_writes_are_read_as_they_were_made(tmp_path: Path) -> None:
+async def test_writes_are_read_as_they_were_made(tmp_path: Path) -> None:
     made: list[dict[bytes, bytes | None]] = [
         {b"": b"", b"k" * 10_000: b"v" * 100_000},
         {b"a": None, b"b": b"x" * 127, b"c": b"y" * 128},
         {b"gone": None},
     ]
-
-    async def main() -> None:
-        table = await Table.open(tmp_path / "t")
-        for changed in made:
-            table.write(changed)
-            await table.flush()
-        writes = LogReader(tmp_path / "t").read(0, table.durable_change, 1 << 20)
-        found = [dict(changes(write.batch)) for write in writes]
-        assert [one for one in found if one] == made, "without marks"
-        await table.close()
-
-    asyncio.run(main())
+    table = await Table.open(tmp_path / "t")
+    for changed in made:
+        table.write(changed)
+        await table.flush()
+    writes = LogReader(tmp_path / "t").read(0, table.durable_change, 1 << 20)
+    found = [dict(changes(write.batch)) for write in writes]
+    assert [one for one in found if one] == made, "without marks"
+    await table.close()
 
 
 @pytest.mark.parametrize(

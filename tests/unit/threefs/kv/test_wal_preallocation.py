@@ -1,4 +1,3 @@
-import asyncio
 import os
 from pathlib import Path
 
@@ -80,24 +79,21 @@ def test_without_a_log_or_with_a_full_disk_nothing_happens(tmp_path: Path, monke
     assert writer.check() >= PIECE_BYTES
 
 
-def test_a_table_fills_the_room_and_cuts_it_off_in_the_end(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path, sync_policy=SyncPolicy())
-        (log,) = tmp_path.glob("*.log")
-        for number in range(100):
-            await table.flush(table.write({b"%d" % number: b"v" * 100}))
-            if number == 10:
-                length = log.stat().st_size
-        assert length >= PIECE_BYTES
-        assert log.stat().st_size == length, "records replace the room"
-        assert len(log.read_bytes().rstrip(b"\0")) > 100 * 100
-        await table.close()
-        assert sum(log.stat().st_size for log in tmp_path.glob("*.log")) < 100 * 200
-        table = await Table.open(tmp_path)
-        assert len(table.scan(b"", b"\xff")) == 100
-        await table.close()
-
-    asyncio.run(main())
+async def test_a_table_fills_the_room_and_cuts_it_off_in_the_end(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path, sync_policy=SyncPolicy())
+    (log,) = tmp_path.glob("*.log")
+    for number in range(100):
+        await table.flush(table.write({b"%d" % number: b"v" * 100}))
+        if number == 10:
+            length = log.stat().st_size
+    assert length >= PIECE_BYTES
+    assert log.stat().st_size == length, "records replace the room"
+    assert len(log.read_bytes().rstrip(b"\0")) > 100 * 100
+    await table.close()
+    assert sum(log.stat().st_size for log in tmp_path.glob("*.log")) < 100 * 200
+    table = await Table.open(tmp_path)
+    assert len(table.scan(b"", b"\xff")) == 100
+    await table.close()
 
 
 def test_a_sync_counts_the_pages_that_changed_and_not_all_that_were_written_ahead(tmp_path: Path) -> None:

@@ -55,14 +55,15 @@ async def test_an_optional_call_is_left_out_where_it_would_wait_or_not_be_unders
         connection = await peers.connect(address, 5)
         assert connection.features == handshake.FEATURES
         assert optional(feature=1 << 30) is None, "no service knows this yet"
-        call = optional(feature=1)
-        assert call is not None
+        sent: list[str] = []
+        call = optional(feature=1, sent=lambda: sent.append("all of it"))
+        assert call is not None and sent == ["all of it"]
         assert optional(feature=1) is None, "it takes one call at a time"
         release.set()
         assert await call == SpaceInfoReply()
 
 
-async def test_nobody_there_is_said_with_the_address() -> None:
+async def test_a_missing_server_is_reported_with_the_address() -> None:
     peers = ConnectionPool(RealNet(), identity())
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
         await peers.call("127.0.0.1:1", SPACE_INFO, SpaceInfoRequest(), timeout_s=1)
@@ -104,7 +105,7 @@ async def test_a_restarted_server_is_found_again() -> None:
 
 
 @pytest.mark.parametrize("loop", ["asyncio"])
-async def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_nobody(loop: str) -> None:
+async def test_a_close_during_a_connect_keeps_no_connection_and_cancels_no_other_call(loop: str) -> None:
     """After each number of turns of the loop. A caller that nobody cancelled ended as if it had been."""
     async with Served() as (server, _, address):
         server.serve(SPACE_INFO, space)
@@ -130,7 +131,7 @@ async def test_whoever_closes_while_a_connection_is_made_keeps_none_and_cancels_
 
 
 @pytest.mark.parametrize("key", ["", "k" * 32])
-async def test_who_takes_the_port_of_a_service_is_taken_for_nobody(key: str) -> None:
+async def test_a_process_on_the_port_of_a_service_is_not_taken_for_it(key: str) -> None:
     """Once somebody has proven the key. Whoever has met nobody else may have the wrong key, and is told at once."""
     peers = ConnectionPool(RealNet(), identity(token="s" * 32))
     served = Served(mine=identity("c" * 32, token="s" * 32))

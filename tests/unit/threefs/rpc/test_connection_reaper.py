@@ -36,7 +36,7 @@ def after(
 
 
 @pytest.mark.parametrize("what", ["queued_bytes", "expected_bytes"])
-def test_who_stands_still_is_let_go_of(what: str) -> None:
+def test_a_peer_that_reads_nothing_is_disconnected(what: str) -> None:
     peer = FakePeer()
     setattr(peer, what, MIB)
     reaper = ConnectionReaper([peer], LIMITS)
@@ -47,7 +47,7 @@ def test_who_stands_still_is_let_go_of(what: str) -> None:
     assert peer.late == [float(second) for second in range(1, 31)]
 
 
-def test_who_moves_is_kept_and_a_drop_now_and_then_is_no_move() -> None:
+def test_a_peer_that_reads_is_kept_and_a_byte_now_and_then_is_no_read() -> None:
     for rate, kept in ((MIB, True), (10, False)):
         peer = FakePeer()
         peer.queued_bytes, peer.busy = 64 * MIB, True
@@ -62,7 +62,7 @@ def test_pings_of_a_peer_that_takes_nothing_do_not_count() -> None:
     assert peer.end is not None
 
 
-def test_who_waits_for_an_answer_may_be_silent_for_ever_and_who_does_not_for_a_while() -> None:
+def test_a_peer_with_calls_under_way_may_be_silent_and_an_idle_one_only_for_a_while() -> None:
     for busy in (True, False):
         peer = FakePeer()
         peer.busy = busy
@@ -71,7 +71,7 @@ def test_who_waits_for_an_answer_may_be_silent_for_ever_and_who_does_not_for_a_w
         assert busy or isinstance(peer.end, ConnectionIdle)
 
 
-def test_without_room_the_slowest_goes_and_nobody_who_gets_on_well() -> None:
+def test_without_room_the_slowest_peer_is_disconnected_and_no_quick_one() -> None:
     quick, slow, small = FakePeer(), FakePeer(), FakePeer()
     peers = [quick, slow, small]
     quick.queued_bytes = slow.queued_bytes = 64 * MIB
@@ -87,7 +87,7 @@ def test_without_room_the_slowest_goes_and_nobody_who_gets_on_well() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 100])
-def test_who_has_got_through_all_of_the_last_look_is_not_slow(before: int) -> None:
+def test_a_peer_that_has_read_all_of_the_last_round_is_not_slow(before: int) -> None:
     """Answers that were queued a moment ago counted as if the peer had had a second for them."""
     sends, receives = FakePeer(), FakePeer()
     reaper = ConnectionReaper([sends, receives], LIMITS)

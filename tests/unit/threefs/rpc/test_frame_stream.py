@@ -336,6 +336,7 @@ async def test_nothing_is_read_from_memory_from_the_moment_in_which_its_owner_is
         got = bytes(receiver.payload.get(1, b""))
         assert b"F" not in got and (b"m" in got) == begun
         assert len(got) < size, "the rest is not sent"
+        assert not link.queued_bytes
 
 
 async def test_a_peer_that_left_ends_the_link_and_gives_back_what_waits() -> None:
@@ -440,20 +441,16 @@ class DeafStream:
     def close(self) -> None: ...
 
 
-def test_a_refused_link_is_not_kept_once_it_is_closed() -> None:
+async def test_a_refused_link_is_not_kept_once_it_is_closed() -> None:
     """Found by fuzzing: thousands of refused peers a second each kept their buffers for ten seconds."""
-
-    async def main() -> None:
-        link = FrameStream(DeafStream(), Limits(hello_s=3600.0), Silent())
-        link.refuse(ProtocolError("no"))
-        await asyncio.sleep(0)
-        link.close(ProtocolError("gone"))
-        kept = weakref.ref(link)
-        del link
-        gc.collect()
-        assert kept() is None
-
-    asyncio.run(main())
+    link = FrameStream(DeafStream(), Limits(hello_s=3600.0), Silent())
+    link.refuse(ProtocolError("no"))
+    await asyncio.sleep(0)
+    link.close(ProtocolError("gone"))
+    kept = weakref.ref(link)
+    del link
+    gc.collect()
+    assert kept() is None
 
 
 class Silent:

@@ -1,6 +1,7 @@
 """The gRPC binding, as our own client and as anybody's."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
@@ -10,8 +11,10 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
 from tests.harness.rpc import run
+from threefs.env.net import parse_address
 from threefs.errors import DeadlineExceeded, Fenced, Internal, NotAuthorised, ThreefsError, Unavailable
 from threefs.rpc.grpc_binding import ControlClient, ControlServer
+from threefs.rpc.limits import Limits
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
 
@@ -22,9 +25,10 @@ def serve(
     handler: Callable[[pb.GetStatusRequest], Awaitable[pb.GetStatusReply]],
     body: Callable[[str], Awaitable[None]],
     token: str = "",
+    limits: Limits | None = None,
 ) -> None:
     async def test() -> None:
-        server = ControlServer(token)
+        server = ControlServer(token, limits or Limits())
         server.serve(GET_STATUS, handler)
         address = await server.start("127.0.0.1", 0)
         try:
@@ -89,7 +93,7 @@ def test_a_token_is_needed_where_there_is_one() -> None:
     serve(status, body, token="right")
 
 
-def test_nobody_there_and_nobody_answering() -> None:
+def test_a_port_without_a_listener_and_one_without_an_answer() -> None:
     async def slow(request: pb.GetStatusRequest) -> pb.GetStatusReply:
         await asyncio.sleep(30)
         return pb.GetStatusReply()
@@ -162,7 +166,7 @@ def test_a_proof_is_of_one_request() -> None:
     serve(status, body, token=KEY)
 
 
-def test_an_answer_of_somebody_without_the_key_is_none() -> None:
+def test_an_answer_of_a_process_without_the_key_does_not_count() -> None:
     async def lie(request: pb.GetStatusRequest) -> pb.GetStatusReply:
         return pb.GetStatusReply(cluster_id="forged")
 
@@ -197,7 +201,7 @@ async def test_an_address_of_ipv6_stands_in_brackets() -> None:
         await server.stop(0.5)
 
 
-def test_who_has_no_proof_is_refused_before_the_request_is_taken_in() -> None:
+def test_a_call_without_a_proof_is_refused_before_the_request_is_read() -> None:
     """60 requests of 15 MiB of somebody without the key made a manager hold 900 MiB."""
 
     async def body(address: str) -> None:
@@ -216,3 +220,26 @@ def test_who_has_no_proof_is_refused_before_the_request_is_taken_in() -> None:
         assert (await ask(address, KEY)).manager_epoch == 3
 
     serve(status, body, KEY)
+
+
+#: What a connection says before it falls silent: nothing, a part of what HTTP/2 begins with, all of it.
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+_SETTINGS = bytes(3) + b"\x04" + bytes(5)
+
+
+@pytest.mark.parametrize("said", [b"", _PREFACE[:7], _PREFACE + _SETTINGS])
+def test_connections_without_calls_are_bounded_and_end(said: bytes) -> None:
+    async def body(address: str) -> None:
+        host, port = parse_address(address)
+        silent = [await asyncio.open_connection(host, port) for _ in range(50)]
+        for _, writer in silent:
+            writer.write(said)
+        async with asyncio.timeout(30):
+            for reader, writer in silent:
+                with contextlib.suppress(ConnectionError):
+                    while await reader.read(1 << 16):
+                        pass
+                writer.close()
+        assert (await ask(address)).manager_epoch == 3
+
+    serve(status, body, limits=Limits(connections=20, hello_s=0.5, idle_s=1.0))

@@ -102,7 +102,7 @@ def test_a_field_of_a_later_version_is_covered_too() -> None:
         meet(first=lambda message: message + more)
 
 
-def test_who_passes_messages_on_from_another_port_is_found_out() -> None:
+def test_a_relay_from_another_port_is_detected() -> None:
     with pytest.raises(NotAuthorised, match="passes their messages on"):
         meet(there="127.0.0.1 7001")
 

@@ -121,7 +121,7 @@ async def test_a_call_that_needs_no_grant_is_answered_at_once() -> None:
 
 
 @pytest.mark.parametrize("how", ["cancel", "deadline", "disconnect"])
-async def test_an_answer_that_nobody_wants_any_more_is_given_up(how: str) -> None:
+async def test_an_answer_to_a_cancelled_call_is_given_up(how: str) -> None:
     async with Served() as (server, peers, address):
         serve(server)
         reads = await reading(peers, address)
@@ -152,7 +152,7 @@ async def test_an_answer_without_a_grant_in_time_is_dropped_and_its_caller_reads
         await at_rest(server)
 
 
-async def test_answers_that_wait_are_bounded_and_others_are_told_to_come_again() -> None:
+async def test_waiting_answers_are_bounded_and_further_calls_are_throttled() -> None:
     """One connection gets half of the memory at most, all together no more than there is."""
     limits = Limits(held_bytes=1600 * KIB)
     async with Served(limits=limits) as (server, peers, address), Served() as (_, others, _):

@@ -22,6 +22,6 @@ def test_a_body_without_room_waits_and_one_that_is_too_large_goes_alone() -> Non
     assert not room.bytes and asked == [60, 1000]
 
 
-def test_room_that_somebody_else_gives_up_is_taken_at_once() -> None:
+def test_room_that_another_process_gives_up_is_taken_at_once() -> None:
     room = BodyBudget(100, lambda: room.give(70))
     assert room.take(70) and room.take(50) and room.bytes == 50

@@ -29,7 +29,7 @@ def test_what_is_larger_than_the_window_goes_alone() -> None:
     assert window.try_take(1) and not window.try_take(500)
 
 
-def test_there_is_room_only_if_nobody_waits() -> None:
+def test_there_is_room_only_if_no_call_waits() -> None:
     window: SendWindow[str] = SendWindow(4, 100)
     assert window.has_room(100) and window.has_room(100, 2), "a payload goes alone"
     assert window.try_take(30, 1)
@@ -39,7 +39,7 @@ def test_there_is_room_only_if_nobody_waits() -> None:
     assert not window.has_room(1) and not window.has_room()
 
 
-def test_who_withdraws_is_not_called() -> None:
+def test_a_withdrawn_waiter_is_not_called() -> None:
     window: SendWindow[str] = SendWindow(1, 100)
     assert window.try_take()
     window.wait("a")

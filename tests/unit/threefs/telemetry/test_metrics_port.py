@@ -43,8 +43,8 @@ def test_a_scraper_gets_the_metrics_again_and_again() -> None:
     for answer in served(answers, request, request):
         head, _, body = answer.partition("\r\n\r\n")
         assert head.startswith("HTTP/1.1 200 OK") and f"Content-Length: {len(body)}" in head
-        (family,) = text_string_to_metric_families(body)
-        assert [(one.name, one.value) for one in family.samples] == [("threefs_load", 2.5)]
+        found = {one.name: one.value for family in text_string_to_metric_families(body) for one in family.samples}
+        assert found["threefs_load"] == 2.5 and found["threefs_build_info"] == 1
 
 
 def test_whatever_else_comes_gets_an_answer_or_the_end_of_its_connection() -> None:
@@ -58,13 +58,27 @@ def test_metrics_that_cannot_be_had_are_an_error_of_the_scrape() -> None:
     assert answer.startswith("HTTP/1.1 503") and "the store is away" in answer
 
 
-def test_a_port_in_use_is_reported() -> None:
-    async def main() -> None:
-        one, other = MetricsPort(RealNet(), answers), MetricsPort(RealNet(), answers)
-        await one.start("127.0.0.1", 0)
-        with pytest.raises(Unavailable, match="cannot listen"):
-            await other.start("127.0.0.1", int(one.address.rsplit(":", 1)[1]))
-        await other.stop()
-        await one.stop()
+async def test_a_port_in_use_is_reported() -> None:
+    one, other = MetricsPort(RealNet(), answers), MetricsPort(RealNet(), answers)
+    await one.start("127.0.0.1", 0)
+    with pytest.raises(Unavailable, match="cannot listen"):
+        await other.start("127.0.0.1", int(one.address.rsplit(":", 1)[1]))
+    await other.stop()
+    await one.stop()
 
-    asyncio.run(main())
+
+def test_connections_that_say_nothing_do_not_keep_a_scraper_out() -> None:
+    async def main() -> bytes:
+        port = MetricsPort(RealNet(), answers)
+        await port.start("127.0.0.1", 0)
+        host, number = port.address.rsplit(":", 1)
+        silent = [await asyncio.open_connection(host, int(number)) for _ in range(20)]
+        reader, writer = await asyncio.open_connection(host, int(number))
+        writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        answer = await reader.read()
+        for _, each in [*silent, (reader, writer)]:
+            each.close()
+        await port.stop()
+        return answer
+
+    assert asyncio.run(main()).startswith(b"HTTP/1.1 200 OK")

@@ -46,7 +46,7 @@ async def test_a_damaged_copy_does_not_count_and_the_next_one_is_asked(tmp_path:
         assert chain[2].target.damaged_chunks_found == 1, "and it is noted there"
 
 
-async def test_who_serves_and_does_not_answer_may_have_it(tmp_path: Path) -> None:
+async def test_a_serving_member_that_does_not_answer_may_have_it(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(CONTENT)
         ask, target, version = copies(chain)

@@ -139,7 +139,7 @@ async def test_r3_the_chain_version_is_checked_again_under_the_lock(tmp_path: Pa
         assert chain[1].record() == chain[2].record() == Record()
 
 
-async def test_clients_write_at_the_head_only_and_nobody_at_a_target_that_is_out(tmp_path: Path) -> None:
+async def test_clients_write_at_the_head_only_and_no_peer_writes_at_a_target_that_is_out(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
         for node, version in ((2, 0), (3, 0), (3, 1)):
@@ -149,13 +149,14 @@ async def test_clients_write_at_the_head_only_and_nobody_at_a_target_that_is_out
             await chain.write(b"x", target=102)
 
 
-async def test_r4_a_gap_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [pb.WRITE, pb.REPLACE])
+async def test_r4_a_gap_is_refused(tmp_path: Path, kind: int) -> None:
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(b"one")
-        for kind in (pb.WRITE, pb.REPLACE):
-            with pytest.raises(VersionGap):
-                await chain.write(b"x", node=2, version=3, kind=kind)
-        assert await chain.read(2) == (1, b"one")
+        with pytest.raises(VersionGap):
+            await chain.write(b"x", node=2, version=3, kind=kind)
+        assert chain[2].committed() == 1
+        assert chain[2].target.leaving, "it lacks what its predecessor has committed (I13)"
 
 
 async def test_a_forward_that_comes_again_is_success_and_changes_nothing(tmp_path: Path) -> None:

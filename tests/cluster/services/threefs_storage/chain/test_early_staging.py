@@ -1,4 +1,4 @@
-"""Changes that come ahead of their forward (P1 to P12)."""
+"""Changes that come ahead of their forward (P1 to P13)."""
 
 import asyncio
 import contextlib
@@ -22,6 +22,7 @@ from tests.harness.chain_harness import (
 )
 from threefs.errors import (
     ChainChanged,
+    ChecksumMismatch,
     InvalidArgument,
     NotServing,
     NotStaged,
@@ -29,22 +30,12 @@ from threefs.errors import (
     ThreefsError,
     VersionGap,
 )
+from threefs.ids import NodeId
 from threefs.rpc.methods import FORWARD_STAGED, STAGE_AHEAD, WRITE
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
 
 _KINDS = {"blocks": OverlayLimits(deferred_bytes=0), "overlays": OverlayLimits()}
-
-
-def ahead_row(chain: TestChain, node: int, content: bytes, version: int, **more: Any) -> pb.ChunkWrite:
-    return chain.row(content, node=node, version=version, stamp=chain[1].target.logical_time.now, **more)
-
-
-async def send_ahead(chain: TestChain, row: pb.ChunkWrite, content: bytes) -> None:
-    address = chain[row.target // 100].address
-    await chain.peers.call(
-        address, STAGE_AHEAD, pb.StageAheadRequest(write=row), timeout_s=20, payload=[content] if content else []
-    )
 
 
 def forward(chain: TestChain, node: int, row: pb.ChunkWrite, **more: Any) -> pb.ForwardStagedRequest:
@@ -102,6 +93,52 @@ async def test_the_forward_that_finds_nothing_costs_the_payload_again(tmp_path: 
         assert await chain.read(3) == (2, b"new")
 
 
+@pytest.mark.parametrize("node", [1, 2])
+async def test_a_forward_does_not_overtake_its_payload(tmp_path: Path, node: int) -> None:
+    """On a link that is slower than the disks, each payload would be sent twice."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        successor = chain[node + 1]
+        link = chain[node].peers.live(successor.address, TrafficClass.REPLICATION)
+        assert link is not None
+        socket = link._stream._stream
+        send, taken = socket.send, 0
+
+        def slow(pieces: Any) -> int:
+            """The link takes a part of the payload, and nothing more for now."""
+            nonlocal taken
+            if taken:
+                raise BlockingIOError
+            taken = send([memoryview(piece)[:1000] for piece in pieces[:2]])
+            return taken
+
+        socket.send = slow  # type: ignore[method-assign]
+        content = bytes(range(256)) * 4096
+        write = asyncio.create_task(chain.write(content))
+        await until(lambda: chain[node].pending() == 2 and bool(taken))
+        await asyncio.sleep(0.1)
+        socket.send = send  # type: ignore[method-assign]
+        assert (await write).version == 2 and await chain.read(3) == (2, content)
+        assert [chain[n].peers.count(WRITE) for n in (1, 2)] == [1, 1], "the payload of the second write was sent once"
+
+
+async def test_a_payload_that_does_not_get_through_does_not_hold_up_a_new_chain(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        link = chain[1].peers.live(chain[2].address, TrafficClass.REPLICATION)
+        assert link is not None
+
+        def stuck(pieces: Any) -> int:
+            raise BlockingIOError
+
+        link._stream._stream.send = stuck  # type: ignore[method-assign]
+        write = asyncio.create_task(chain.write(b"new"))
+        peer = chain[1].storage.reachability._peers[NodeId(2)]
+        await until(lambda: chain[1].pending() == 2 and peer.calls == 1)  # so a failed link is noticed as soon as ever
+        chain.change((1, SERVING), (3, SERVING), (2, OFFLINE))
+        assert (await write).version == 2 and await chain.read(3) == (2, b"new")
+
+
 async def test_a_service_that_does_not_know_it_is_sent_nothing_ahead(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
@@ -119,8 +156,8 @@ async def test_an_early_version_gives_way_to_another_write(tmp_path: Path, kind:
     """P5: the head lives, and its next write has the same number. P12: bytes of both are behind the committed ones."""
     async with chain_of(tmp_path, overlay=_KINDS[kind]) as chain:
         await chain.write(b"old")
-        lost = ahead_row(chain, 2, b"lost", 2, offset=3)
-        await send_ahead(chain, lost, b"lost")
+        lost = chain.ahead_row(2, b"lost", 2, offset=3)
+        await chain.send_ahead(lost, b"lost")
         await until(lambda: chain[3].pending() == 2)
         assert (await chain.write(b"new", offset=3)).version == 2
         for node in (1, 2, 3):
@@ -132,14 +169,14 @@ async def test_a_change_that_comes_ahead_replaces_only_early_ones(tmp_path: Path
     """P2."""
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
-        first, second = ahead_row(chain, 3, b"first", 2), ahead_row(chain, 3, b"second", 2)
-        await send_ahead(chain, first, b"first")
-        await send_ahead(chain, second, b"second")
+        first, second = chain.ahead_row(3, b"first", 2), chain.ahead_row(3, b"second", 2)
+        await chain.send_ahead(first, b"first")
+        await chain.send_ahead(second, b"second")
         pending = chain[3].record().pending
         assert pending is not None and pending.length == 6 and CHUNK in chain[3].target.early
         await chain.write(b"full")
         pending_before = chain[3].record()
-        await send_ahead(chain, second, b"second")
+        await chain.send_ahead(second, b"second")
         assert chain[3].record() == pending_before, "an older version is of no account"
 
 
@@ -147,10 +184,10 @@ async def test_a_full_version_is_not_replaced(tmp_path: Path) -> None:
     """P2."""
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
-        await chain.give_up(2, ahead_row(chain, 2, b"full", 2), b"full")
+        await chain.give_up(2, chain.ahead_row(2, b"full", 2), b"full")
         held = chain[2].record()
         with contextlib.suppress(ThreefsError):
-            await send_ahead(chain, ahead_row(chain, 2, b"other", 2), b"other")
+            await chain.send_ahead(chain.ahead_row(2, b"other", 2), b"other")
         assert chain[2].record() == held and CHUNK not in chain[2].target.early
         chain[2].peers.before = None
         await until(lambda: chain[3].committed() == 2 and chain[2].committed() == 2)
@@ -162,35 +199,33 @@ async def test_a_change_ahead_is_checked_like_a_write(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
         for wrong, error in (
-            (ahead_row(chain, 2, b"x", 4), VersionGap),
-            (ahead_row(chain, 2, b"x", 2, chain_version=9), ChainChanged),
-            (ahead_row(chain, 1, b"x", 2), NotServing),
-            (ahead_row(chain, 2, b"x", 0), InvalidArgument),
-            (ahead_row(chain, 2, b"x", 2, kind=pb.REPLACE), InvalidArgument),
-            (ahead_row(chain, 2, b"x", 2, client=b""), InvalidArgument),
-            (ahead_row(chain, 2, b"x", 2, length=2), InvalidArgument),
+            (chain.ahead_row(2, b"x", 4), VersionGap),
+            (chain.ahead_row(2, b"x", 2, chain_version=9), ChainChanged),
+            (chain.ahead_row(1, b"x", 2), NotServing),
+            (chain.ahead_row(2, b"x", 0), InvalidArgument),
+            (chain.ahead_row(2, b"x", 2, kind=pb.REPLACE), InvalidArgument),
+            (chain.ahead_row(2, b"x", 2, client=b""), InvalidArgument),
+            (chain.ahead_row(2, b"x", 2, length=2), InvalidArgument),
         ):
             with pytest.raises(error):
-                await send_ahead(chain, wrong, b"x")
+                await chain.send_ahead(wrong, b"x")
         chain[2].target.leased_until = 0
         with pytest.raises(NotServing):
-            await send_ahead(chain, ahead_row(chain, 2, b"x", 2), b"x")
+            await chain.send_ahead(chain.ahead_row(2, b"x", 2), b"x")
         assert chain[2].pending() == 0 and not len(chain[2].target.early)
 
 
 async def test_the_forward_names_the_write(tmp_path: Path) -> None:
-    """P5: another identity, stamp or content under the same number is another write."""
+    """P5: another identity or stamp under the same number is another write."""
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
-        row = ahead_row(chain, 3, b"new", 2)
-        await send_ahead(chain, row, b"new")
+        row = chain.ahead_row(3, b"new", 2)
+        await chain.send_ahead(row, b"new")
         right = forward(chain, 3, row)
         other = chain.row(b"new").identity
         for wrong in (
             forward(chain, 3, row, identity=other),
             forward(chain, 3, row, stamp=row.stamp + 1),
-            forward(chain, 3, row, checksum=right.checksum ^ 1),
-            forward(chain, 3, row, length=right.length + 1),
             forward(chain, 3, row, version=3),
         ):
             with pytest.raises(NotStaged):
@@ -201,12 +236,26 @@ async def test_the_forward_names_the_write(tmp_path: Path) -> None:
         assert (await send_forward(chain, right)).version == 2, "a repeat"
 
 
+@pytest.mark.parametrize("field", ["checksum", "length"])
+async def test_a_target_where_the_same_write_makes_other_content_leaves(tmp_path: Path, field: str) -> None:
+    """P5: it was applied to other content than at the predecessor."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        row = chain.ahead_row(3, b"new", 2)
+        await chain.send_ahead(row, b"new")
+        wrong = forward(chain, 3, row)
+        setattr(wrong, field, getattr(wrong, field) ^ 1)
+        with pytest.raises(ChecksumMismatch):
+            await send_forward(chain, wrong)
+        assert chain[3].target.leaving and chain[3].committed() == 1
+
+
 async def test_a_head_finishes_what_came_early(tmp_path: Path) -> None:
     """P7: the head has died, and may have told nobody."""
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
-        row = ahead_row(chain, 2, b"new", 2)
-        await send_ahead(chain, row, b"new")
+        row = chain.ahead_row(2, b"new", 2)
+        await chain.send_ahead(row, b"new")
         await until(lambda: chain[3].pending() == 2)
         chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
         await until(lambda: chain[3].committed() == 2)
@@ -217,10 +266,23 @@ async def test_a_head_finishes_what_came_early(tmp_path: Path) -> None:
         assert (await chain.send(repeat, b"new")).version == 2, "the client's retry finds it"
 
 
+async def test_a_full_version_stays_full_in_later_chain_versions(tmp_path: Path) -> None:
+    """P6: the tail has shown it, and the target before it is the tail now."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        await chain[2].storage.stop()  # nobody takes up what is given up
+        await chain.give_up(2, chain.row(b"new", node=2, version=2, seq=7), b"new")
+        chain[2].peers.before = None
+        await chain.write(b"new", node=3, version=2, seq=7)
+        assert await chain.read(3) == (2, b"new")
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        assert await chain.read(2) == (2, b"new")
+
+
 async def test_an_early_version_stays_early_at_a_replica_that_is_not_head(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
-        await send_ahead(chain, ahead_row(chain, 3, b"new", 2), b"new")
+        await chain.send_ahead(chain.ahead_row(3, b"new", 2), b"new")
         chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
         await until(chain[3].target.pending_recovered.is_set)
         assert CHUNK in chain[3].target.early and await chain.read(3) == (1, b"old")
@@ -230,7 +292,7 @@ async def test_nothing_is_early_at_a_replica_that_does_not_serve(tmp_path: Path)
     """P8: what it holds is dropped before it serves again."""
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
-        await send_ahead(chain, ahead_row(chain, 3, b"new", 2), b"new")
+        await chain.send_ahead(chain.ahead_row(3, b"new", 2), b"new")
         chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
         assert not len(chain[3].target.early) and chain[3].pending() == 2
         chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
@@ -242,15 +304,15 @@ async def test_a_restarted_replica_has_no_early_versions(tmp_path: Path) -> None
     """P8: it cannot tell any more which of them others rely on."""
     async with chain_of(tmp_path) as chain:
         await chain.write(b"old")
-        await send_ahead(chain, ahead_row(chain, 3, b"new", 2), b"new")
+        await chain.send_ahead(chain.ahead_row(3, b"new", 2), b"new")
         await chain[3].restart()
         assert chain[3].pending() == 2 and not len(chain[3].target.early)
 
 
-async def test_a_version_that_nobody_forwards_is_dropped(tmp_path: Path) -> None:
+async def test_a_version_that_is_never_forwarded_is_dropped(tmp_path: Path) -> None:
     """P10."""
     async with chain_of(tmp_path) as chain:
-        await send_ahead(chain, ahead_row(chain, 3, b"new", 1), b"new")
+        await chain.send_ahead(chain.ahead_row(3, b"new", 1), b"new")
         early, clock = chain[3].storage._early_staging, chain[3].storage._clock
         now = clock.monotonic()
         await early.drop(chain[3].target, CHUNK, now - 60, now + 20)

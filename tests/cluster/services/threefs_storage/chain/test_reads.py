@@ -68,7 +68,7 @@ async def test_r1_a_dirty_replica_answers_what_the_tail_says(
             assert chain[node].peers.count(QUERY_VERSION) == (node != 3), "a clean replica asks nobody"
 
 
-async def test_r1_whoever_writes_reach_last_is_asked_also_while_it_is_syncing(tmp_path: Path) -> None:
+async def test_r1_the_last_target_that_writes_reach_is_asked_also_while_it_is_syncing(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
         chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
@@ -82,7 +82,7 @@ async def test_r1_whoever_writes_reach_last_is_asked_also_while_it_is_syncing(tm
         await write
 
 
-async def test_r1_nobody_answers_with_less_than_one_that_has_just_become_serving(tmp_path: Path) -> None:
+async def test_r1_no_member_answers_with_less_than_one_that_has_just_become_serving(tmp_path: Path) -> None:
     """The answer to a forward is late, and so is the news that who has committed it serves now."""
     async with chain_of(tmp_path) as chain:
         chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))

@@ -84,7 +84,7 @@ async def test_a_wiped_replica_gets_everything_page_by_page(tmp_path: Path, monk
             assert await chain.read(2, chunk) == (1, bytes([chunk.number]) * 100_000)
 
 
-async def test_writes_go_on_meanwhile_and_are_not_lost(tmp_path: Path) -> None:
+async def test_writes_during_it_go_on_and_are_not_lost(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await fall_behind(chain)
         gate = chain[2].peers.before = Gate()

@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_storage.engine.exactly_once import LIFETIME_MIN
+from threefs_storage.engine.exactly_once import WRITE_LIFETIME_MINUTES
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, refuse, until
 from threefs.errors import ThreefsError, Unavailable
 from threefs.rpc.methods import WRITE
 from threefs.wire import storage_pb2 as pb
 
-LATER = LIFETIME_MIN + 1
+LATER = WRITE_LIFETIME_MINUTES + 1
 
 
 async def removed(chain: TestChain) -> None:
@@ -33,7 +33,7 @@ async def turn(chain: TestChain, node: int = 1, *, minutes: int = LATER) -> int:
 async def test_an_old_removal_is_forgotten_by_all(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await removed(chain)
-        assert await turn(chain, minutes=LIFETIME_MIN) == 0 and known(chain) == [2, 2, 2]
+        assert await turn(chain, minutes=WRITE_LIFETIME_MINUTES) == 0 and known(chain) == [2, 2, 2]
         assert await turn(chain, 2) == 0, "only the head begins"
         assert await turn(chain) == 1
         assert [replica.target.engine.inventory(None, 10) for replica in chain.replicas] == [[], [], []]

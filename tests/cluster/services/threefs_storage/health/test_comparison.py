@@ -30,13 +30,17 @@ GONE, NOTHING = CommittedRow(3, 0, 0, removed=True), CommittedRow(0, 0, 0, remov
         (GONE, NOTHING, False, False),
     ],
 )
-def test_who_is_wrong(own: CommittedRow | None, other: CommittedRow | None, behind_it: bool, before_it: bool) -> None:
+def test_the_target_that_diverges(
+    own: CommittedRow | None, other: CommittedRow | None, behind_it: bool, before_it: bool
+) -> None:
     assert is_divergent(own, other, by_predecessor=False) is behind_it
     assert is_divergent(own, other, by_predecessor=True) is before_it
 
 
-def comparison(chain: TestChain, node: int) -> Comparison:
-    return Comparison(PeerTargets(chain[node].peers, lambda: chain[node].cluster.routing), clock=SteppedClock())
+def comparison(chain: TestChain, node: int, clock: SteppedClock | None = None) -> Comparison:
+    return Comparison(
+        PeerTargets(chain[node].peers, lambda: chain[node].cluster.routing), clock=clock or SteppedClock()
+    )
 
 
 async def test_a_chain_that_is_whole_with_removals_and_what_is_on_its_way(tmp_path: Path) -> None:
@@ -62,3 +66,16 @@ async def test_what_cannot_be_compared_is_not_wrong(tmp_path: Path) -> None:
         chain[1].peers.before = None
         chain.change((1, SERVING), (2, OFFLINE))
         assert await comparison(chain, 1).find_divergent(chain[1].target, None, None) == []
+
+
+async def test_a_target_that_leaves_between_two_comparisons_is_not_wrong(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"x")
+        chain[1].target.engine.forget(CHUNK)
+        clock = SteppedClock()
+
+        def leave() -> None:
+            chain.change((1, OFFLINE), (2, SERVING))
+
+        clock.on_sleep = leave
+        assert await comparison(chain, 1, clock).find_divergent(chain[1].target, None, None) == []

@@ -9,6 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 from threefs_storage.engine.engine import MAX_UNREADABLE
 from threefs_storage.engine.records import Version
+from threefs_storage.health import repair
 
 from tests.harness.chain_harness import (
     CHUNK,
@@ -25,6 +26,7 @@ from tests.harness.chain_harness import (
     target_of,
     until,
 )
+from threefs.backoff import Backoff
 from threefs.errors import ChunkLost, Corrupt, CorruptChunk, DiskFailed, NotServing, OutcomeUnknown, Retry, Unavailable
 from threefs.ids import ChunkId
 from threefs.routing import LocalState
@@ -92,7 +94,7 @@ async def test_a_damaged_record_comes_back_with_its_results(node: int, tmp_path:
         (QUERY_VERSION, pb.QueryVersionRequest, {"inode": [CHUNK.inode], "index": [CHUNK.number]}),
     ],
 )
-async def test_who_asks_the_tail_for_a_damaged_record_may_ask_again(
+async def test_a_version_query_of_a_damaged_record_may_be_repeated(
     method: Any, request_type: Any, more: dict[str, Any], tmp_path: Path
 ) -> None:
     """Found by the simulator: the length of a file could not be settled."""
@@ -161,6 +163,43 @@ async def test_an_older_copy_is_not_a_good_one(tmp_path: Path) -> None:
             await chain.write(b"part", 5)
 
 
+@pytest.mark.parametrize("state", [OFFLINE, SYNCING])
+@pytest.mark.parametrize("offset", [len(CONTENT), 50_000])
+async def test_an_older_copy_has_the_bytes_that_a_change_has_kept(offset: int, state: Any, tmp_path: Path) -> None:
+    """The change came when one member had left; what it has kept is damaged now at the only one that has the change."""
+    expected = CONTENT[:offset] + b"changed" + CONTENT[offset + 7 :]
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await chain.write(b"changed", offset)
+        await flip_content(chain[1])
+        chain.change((1, SERVING), (2, state))
+        reads(chain, 1)
+        await until(lambda: chain[1].target.repaired_chunks == 1)
+        assert await chain.read(1) == (2, expected)
+        assert not lost(chain, 1)
+
+
+async def test_a_lost_chunk_is_salvaged_before_it_is_sent_to_a_member_that_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "_BACKOFF", Backoff(60.0, 60.0))  # the next round of the repair comes too late
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await chain.write(b"more", len(CONTENT))
+        await chain[2].stop()
+        await flip_content(chain[1])
+        reads(chain, 1)
+        await until(lambda: lost(chain, 1))
+        await chain[2].restart(chain.routing())
+        chain.change((1, SERVING), (2, SYNCING))
+        await until(lambda: chain[2].committed() == 2)
+        assert not lost(chain, 1) and not lost(chain, 2)
+        chain.change((1, SERVING), (2, SERVING))
+        assert await chain.read(2) == (2, CONTENT + b"more")
+
+
 async def test_the_middle_and_the_tail_are_damaged_and_the_head_is_good(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await chain.write(b"before")
@@ -199,7 +238,7 @@ async def test_one_changed_bit_of_the_only_record_is_corrected(tmp_path: Path) -
         assert (await chain.write(CONTENT, seq=2)).version == 2, "with its results"
 
 
-async def test_a_record_that_nobody_can_read_any_more_is_lost_until_it_is_overwritten(tmp_path: Path) -> None:
+async def test_a_record_that_no_member_can_read_is_lost_until_it_is_overwritten(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(CONTENT)
         chain.change((1, SERVING), (2, OFFLINE))

@@ -36,7 +36,7 @@ async def pass_over(scrubber: Scrubber, passes: int) -> None:
     await until(lambda: scrubber.passes >= passes)
 
 
-async def test_it_finds_what_nobody_reads_and_has_it_repaired(tmp_path: Path) -> None:
+async def test_it_finds_damage_that_no_client_reads_and_has_it_repaired(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         for chunk in CHUNKS:
             await chain.write(b"content" * 100, chunk=chunk)
@@ -57,6 +57,7 @@ async def test_it_finds_what_nobody_reads_and_has_it_repaired(tmp_path: Path) ->
         assert target.damaged_chunks_found == 2 and target.scrubbed_chunks >= len(CHUNKS)
         (report,) = chain[2].targets.reports()
         assert report.scrub_passes >= 1
+        assert report.scrub_interval_ms == round(SCRUB_INTERVAL_S * 1000)
         assert report.scrubbed_bytes >= (len(CHUNKS) - 1) * 700, "all but the one whose length nobody knows"
         await until(lambda: target.repaired_chunks == 2 and not target.damaged)
         for chunk in CHUNKS:

@@ -1,14 +1,15 @@
 """A target whose disk is full leaves its chain, and comes back when there is room."""
 
 import asyncio
+import contextlib
 import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, chain_of, until
-from threefs.errors import NoSpace
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, chain_of, until
+from threefs.errors import NoSpace, ThreefsError
 from threefs.routing import LocalState
 
 
@@ -64,3 +65,31 @@ async def test_the_only_one_that_serves_stays_for_reads(tmp_path: Path) -> None:
         assert await chain.read(1) == (1, b"before") and not chain[1].target.leaving
         free(chain[1])
         assert (await chain.write(b"x" * 70_000)).version == 2
+
+
+async def test_a_store_that_cannot_be_opened_at_first_is_opened_later(tmp_path: Path) -> None:
+    """Others have taken the room again. Meanwhile somebody reads the store that is closed."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        target, targets = chain[2].target, chain[2].targets
+        open_engine, failures = targets._open_engine, 3
+
+        async def refuse(directory: Path) -> Any:
+            nonlocal failures
+            if not failures:
+                return await open_engine(directory)
+            failures -= 1
+            raise NoSpace("full")
+
+        targets._open_engine = refuse  # type: ignore[method-assign]
+        chain[2].storage._target_recovery.on_no_space(target)
+        chain.change((1, SERVING), (2, OFFLINE))
+        await until(lambda: failures < 3)
+        with contextlib.suppress(ThreefsError):
+            target.engine.stored_record(CHUNK)
+        await until(lambda: target.local_state is LocalState.ONLINE)
+        target.leased_until = float("inf")
+        chain.change((1, SERVING), (2, SYNCING))
+        await until(lambda: target.synced_in_version == chain.version)
+        chain.change((1, SERVING), (2, SERVING))
+        assert await chain.read(2) == (1, b"before")

@@ -203,7 +203,7 @@ class Desk:
 
         async def write(writer: Writer) -> None:
             writer.cluster.lease_ms = 10_000_000  # nobody dies by silence here
-            writer.put_chains(chains, targets, {})
+            writer.put_chains(chains, targets)
 
         _, routing = await self.store.change(write)
         self.publisher.start_term(routing)

@@ -4,7 +4,14 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
-from threefs_manager.chains.transitions import Observed, accept_loss, next_chain
+from threefs_manager.chains.transitions import (
+    Observed,
+    accept_loss,
+    add_member,
+    mark_leaving,
+    must_give_way,
+    next_chain,
+)
 
 from threefs.errors import InvalidArgument
 from threefs.ids import ChainId, TargetId
@@ -24,11 +31,16 @@ def after(states: tuple[PublicState, ...], *observed: LocalState | None) -> list
     return [(member.target_id, member.state) for member in result.members]
 
 
-def everything() -> Iterator[tuple[Chain, Observed, Chain]]:
+def everything(*, moving: bool = False) -> Iterator[tuple[Chain, Observed, Chain]]:
+    """With `moving`, chains of which one member is leaving."""
     for length in (1, 2, 3):
-        for states in itertools.product(PublicState, repeat=length):
+        for states, leaving in itertools.product(itertools.product(PublicState, repeat=length), range(1, length + 1)):
+            if leaving > 1 and not moving:
+                continue
             for locals_ in itertools.product([None, *LocalState], repeat=length):
                 before = chain(*states)
+                if moving:
+                    before = mark_leaving(before, TargetId(leaving))
                 observed = {TargetId(n): local for n, local in enumerate(locals_, 1)}
                 yield before, observed, next_chain(before, observed)
 
@@ -38,7 +50,7 @@ def test_a_dead_one_goes_to_the_end() -> None:
     assert after((SERVING, SERVING, SERVING), DEAD, None, UPTODATE) == [(2, SERVING), (3, SERVING), (1, OFFLINE)]
 
 
-def test_r7_nobody_is_put_out_while_no_other_is_known_to_live() -> None:
+def test_r7_no_target_is_put_out_while_no_other_is_known_to_live() -> None:
     assert after((SERVING, SERVING), DEAD, None) == [(1, SERVING), (2, SERVING)]
     assert after((SERVING, SERVING), DEAD, DEAD) == [(1, LASTSRV), (2, LASTSRV)]
     assert after((SERVING,), DEAD) == [(1, LASTSRV)]
@@ -209,3 +221,48 @@ def test_a_lastsrv_target_that_lost_its_store_may_be_chosen() -> None:
     observed = {TargetId(1): DEAD, TargetId(2): DEAD}
     after = accept_loss(before, TargetId(2), observed, {TargetId(1), TargetId(2)})
     assert [(m.target_id, m.state) for m in after.members] == [(2, SERVING), (1, OFFLINE)]
+
+
+# ---- moves
+
+
+def test_a_leaving_target_goes_when_it_is_out_and_another_one_serves() -> None:
+    for before, observed, result in everything(moving=True):
+        leaving = before.leaving
+        assert leaving is not None
+        gone = {m.target_id for m in before.members} - {m.target_id for m in result.members}
+        assert gone <= {leaving}, (before, observed)
+        if gone:
+            assert result.serving, (before, observed)
+            assert observed[leaving] is DEAD or before.state(leaving) not in (SERVING, SYNCING), (before, observed)
+        else:
+            assert result.leaving == leaving, (before, observed)
+
+
+def test_a_leaving_target_keeps_what_only_it_has() -> None:
+    for before, observed, result in everything(moving=True):
+        if any(member.state in (SERVING, LASTSRV) for member in before.members):
+            assert any(member.state in (SERVING, LASTSRV) for member in result.members), (before, observed)
+    leaving = mark_leaving(chain(LASTSRV, OFFLINE), TargetId(1))
+    result = next_chain(leaving, {TargetId(1): ONLINE, TargetId(2): ONLINE})
+    assert result.serving == (TargetId(1),) and result.leaving == TargetId(1)
+
+
+def test_a_leaving_target_that_is_out_never_returns() -> None:
+    for before, observed, result in everything(moving=True):
+        leaving = before.leaving
+        if leaving is not None and before.state(leaving) is OFFLINE:
+            assert result.state(leaving) in (None, OFFLINE), (before, observed)
+
+
+def test_an_added_target_is_offline_at_the_end() -> None:
+    added = add_member(chain(SERVING, OFFLINE), TargetId(9))
+    assert added.version == 6 and added.members[-1] == ChainMember(TargetId(9), OFFLINE)
+    assert next_chain(added, {TargetId(1): UPTODATE, TargetId(9): ONLINE}).state(TargetId(9)) is SYNCING
+
+
+def test_a_target_gives_way_only_while_enough_others_serve() -> None:
+    leaving = mark_leaving(chain(SERVING, SERVING, SYNCING), TargetId(1))
+    assert must_give_way(leaving, 1) and not must_give_way(leaving, 2)
+    assert not must_give_way(chain(SERVING, SERVING), 1)
+    assert not must_give_way(mark_leaving(chain(SERVING, OFFLINE), TargetId(1)), 1)

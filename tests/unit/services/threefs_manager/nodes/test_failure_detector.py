@@ -71,14 +71,14 @@ def test_a_node_is_alive_from_its_heartbeat_until_it_was_silent_for_the_limit() 
     assert status.targets, "what it said last is still worth to know"
 
 
-def test_who_was_never_heard_of_is_silent_since_the_term_began() -> None:
+def test_a_node_without_a_heartbeat_is_silent_since_the_term_began() -> None:
     bench = Bench(SERVING)
     bench.clock.advance(3.0)
     status = bench.failure_detector.status(NODE, T, {})
     assert (status.alive, status.silent_ms, status.node) == (False, 3000, NODE)
 
 
-def test_a_lease_is_for_those_in_the_write_path_who_know_the_newest_version() -> None:
+def test_only_targets_of_the_write_path_that_know_the_newest_version_get_a_lease() -> None:
     bench = Bench(SERVING, SYNCING, OFFLINE)
     assert bench.heartbeat(1) and bench.heartbeat(2, pb.LOCAL_ONLINE) and not bench.heartbeat(3, pb.LOCAL_ONLINE)
     assert not bench.heartbeat(1, version=bench.version - 1)
@@ -105,7 +105,7 @@ def test_t_counts_from_the_last_lease_and_not_from_the_last_word() -> None:
     assert bench.known()[0] is LocalState.OFFLINE
 
 
-def test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out() -> None:
+def test_a_fenced_target_gets_no_lease_until_the_chain_says_that_it_is_out() -> None:
     bench = Bench(SERVING, SERVING)
     bench.heartbeat(1)
     bench.clock.advance(T)
@@ -120,7 +120,7 @@ def test_whoever_is_condemned_gets_no_lease_until_the_chain_says_that_it_is_out(
     assert bench.known()[0] is LocalState.ONLINE
 
 
-def test_who_is_out_counts_as_back_only_when_it_knows_that_it_was_out() -> None:
+def test_a_target_counts_as_back_only_when_it_knows_that_it_was_out() -> None:
     bench = Bench(OFFLINE, SERVING)
     bench.heartbeat(1, version=bench.version - 1)
     assert bench.known()[0] is None
@@ -192,7 +192,7 @@ def test_a_process_that_has_ended_is_silent_at_once() -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_r9_nobody_is_put_out_who_may_still_hold_a_lease(seed: int) -> None:
+def test_r9_no_target_is_put_out_that_may_still_hold_a_lease(seed: int) -> None:
     """Heartbeats take up to T, get lost and overtake each other; chains change; managers are replaced."""
     dice, bench = SeededRandom(seed), Bench(SERVING, SERVING, SYNCING)
     leased_until = dict.fromkeys((1, 2, 3), 0.0)

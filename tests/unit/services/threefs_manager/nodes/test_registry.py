@@ -6,7 +6,9 @@ from threefs_manager.nodes.registry import check_incarnation, check_reports
 from threefs_manager.service import Manager
 
 from tests.harness.clocks import SteppedClock
-from tests.unit.services.threefs_manager.test_service import PLAN, Bench, beating, meta, plan, run, storage, version_of
+from tests.harness.manager_bench import Bench, run
+from tests.unit.services.threefs_manager.test_service import PLAN, beating, meta, plan, storage, version_of
+from threefs import __version__
 from threefs.errors import InvalidArgument, NodeInUse, NotFound, StaleIncarnation, ThreefsError
 from threefs.routing import EMPTY
 from threefs.wire import manager_pb2 as pb
@@ -37,7 +39,7 @@ ALIVE, FALLEN_SILENT, ENDED, ONLY_REGISTERED, UNHEARD, UNHEARD_FOR_T = range(6)
         (UNHEARD_FOR_T, pb.STORAGE, "h:2", 9, None),
     ],
 )
-def test_who_may_become_a_node(
+def test_registrations_that_become_nodes(
     heard: int, kind: pb.NodeKind, address: str, incarnation: int, error: type[ThreefsError] | None
 ) -> None:
     clock = SteppedClock()
@@ -82,7 +84,7 @@ def test_a_late_register_does_not_put_out_the_process_that_lives() -> None:
     run(body)
 
 
-def test_nobody_takes_the_place_of_a_node_that_lives() -> None:
+def test_no_process_takes_the_place_of_a_node_that_lives() -> None:
     async def body(bench: Bench, manager: Manager) -> None:
         await manager.init(PLAN)
         for node in (1, 2, 3):
@@ -157,7 +159,7 @@ def test_a_forged_register_is_answered_by_the_real_process() -> None:
     run(body)
 
 
-def test_a_meta_service_may_start_again_where_it_was_but_nobody_else_takes_its_place() -> None:
+def test_a_meta_service_may_restart_at_its_address_but_no_other_takes_it() -> None:
     async def body(bench: Bench, manager: Manager) -> None:
         await manager.init(PLAN)
         node = (await manager.register(meta("h:1", 11))).node_id
@@ -175,3 +177,21 @@ def test_a_node_cannot_report_more_unreachable_nodes_than_there_are() -> None:
     request = pb.HeartbeatRequest(node_id=1, incarnation=8, unreachable=[pb.UnreachablePeer(node_id=2)])
     with pytest.raises(InvalidArgument, match="cannot reach 1 nodes, and the cluster has 0"):
         check_reports(request, EMPTY)
+
+
+def test_status_says_which_releases_run_and_keeps_no_more_than_the_beginning() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        long = "9.8.7" + "x" * 1_000_000
+        for node, release in ((1, "9.8.6"), (2, long)):
+            request = storage(node, f"h:{node}")
+            request.release = release
+            await manager.register(request)
+        found = await manager.get_status(pb.GetStatusRequest())
+        assert found.manager_release == __version__
+        assert [row.release for row in found.nodes] == ["9.8.6", long[:64], ""]
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7, release=long))  # also to the next primary
+        found = await manager.get_status(pb.GetStatusRequest())
+        assert [row.release for row in found.nodes] == [long[:64], long[:64], ""]
+
+    run(body)

@@ -27,7 +27,7 @@ plans = st.tuples(
 
 @settings(deadline=None, max_examples=40)
 @given(plans)
-def test_what_holds_for_every_plan(plan: tuple[list[str], int, int]) -> None:
+def test_properties_of_every_plan(plan: tuple[list[str], int, int]) -> None:
     domains, replicas, per_disk = plan
     disks = disks_in(domains)
     chains, targets = place(disks, replicas, per_disk)

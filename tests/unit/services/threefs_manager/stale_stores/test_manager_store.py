@@ -5,7 +5,8 @@ import asyncio
 import pytest
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 
-from tests.unit.services.threefs_manager.test_service import PLAN, Bench, meta, storage
+from tests.harness.manager_bench import Bench
+from tests.unit.services.threefs_manager.test_service import PLAN, meta, storage
 from threefs.errors import NotFound, StrangeStore
 from threefs.wire import manager_pb2 as pb
 
@@ -33,7 +34,7 @@ def test_what_an_older_copy_counts_by_itself_makes_it_no_newer() -> None:
     assert not detector.confirmed
 
 
-def test_after_one_node_knew_better_nobody_is_served_and_nothing_is_changed() -> None:
+def test_after_one_node_knew_a_newer_version_no_client_is_served_and_nothing_changes() -> None:
     detector = StaleStoreDetector(7)
     detector.check(beat(0), keeps_chains=True)
     detector.check_fresh()
@@ -45,109 +46,91 @@ def test_after_one_node_knew_better_nobody_is_served_and_nothing_is_changed() ->
         detector.check_fresh()
 
 
-def test_a_manager_with_an_older_copy_of_its_store_grants_nothing() -> None:
+async def test_a_manager_with_an_older_copy_of_its_store_grants_nothing() -> None:
     """A node has been told of a version of the routing that the store does not have."""
-
-    async def body() -> None:
-        bench = Bench()
-        manager = await bench.start()
-        cluster_id = (await manager.init(PLAN)).cluster_id
-        request = storage(1, "h:1", cluster_id=cluster_id)
-        version = (await manager.register(request)).routing.version
-        request.routing_version = version
+    bench = Bench()
+    manager = await bench.start()
+    cluster_id = (await manager.init(PLAN)).cluster_id
+    request = storage(1, "h:1", cluster_id=cluster_id)
+    version = (await manager.register(request)).routing.version
+    request.routing_version = version
+    await manager.register(request)
+    beat = pb.HeartbeatRequest(node_id=1, incarnation=7, routing_version=version)
+    assert (await manager.heartbeat(beat)).routing_version == version
+    request.routing_version = beat.routing_version = version + 1
+    with pytest.raises(StrangeStore, match=r"older copy: node 1 has seen version.*threefs restore"):
         await manager.register(request)
-        beat = pb.HeartbeatRequest(node_id=1, incarnation=7, routing_version=version)
-        assert (await manager.heartbeat(beat)).routing_version == version
-        request.routing_version = beat.routing_version = version + 1
-        with pytest.raises(StrangeStore, match=r"older copy: node 1 has seen version.*threefs restore"):
-            await manager.register(request)
-        with pytest.raises(StrangeStore):
-            await manager.heartbeat(beat)
-        beat.routing_version = version
-        with pytest.raises(StrangeStore):
-            await manager.heartbeat(beat)  # whoever asks: the store is what it is
-        with pytest.raises(StrangeStore):
-            await bench._running[0]  # the term ends, and with it the process
-
-    asyncio.run(body())
-
-
-def test_a_store_that_keeps_a_newer_chain_tells_an_older_copy() -> None:
-    async def body() -> None:
-        bench = Bench()
-        manager = await bench.start()
-        cluster_id = (await manager.init(PLAN)).cluster_id
-        request = storage(1, "h:1", cluster_id=cluster_id)
-        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1)))
-        await manager.register(request)
-        request.stores[0].kept.chain.version = 2
-        with pytest.raises(StrangeStore, match=r"older copy: target 101 of node 1 has seen version 2 of chain 1"):
-            await manager.register(request)
-        with pytest.raises(StrangeStore):
-            await bench._running[0]
-
-    asyncio.run(body())
-
-
-def test_only_a_node_of_this_cluster_can_have_seen_a_newer_store() -> None:
-    """Any other process that reaches the port would end the manager with one message."""
-
-    async def body() -> None:
-        bench = Bench()
-        manager = await bench.start()
-        await manager.init(PLAN)
-        request = storage(1, "h:1")
-        request.routing_version = 1 << 40
-        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1 << 20)))
-        await manager.register(request)
-        beat = pb.HeartbeatRequest(node_id=1, incarnation=8, routing_version=1 << 40)
-        with pytest.raises(NotFound):
-            await manager.heartbeat(beat)
-        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+    with pytest.raises(StrangeStore):
         await manager.heartbeat(beat)
-        await bench.stop()
+    beat.routing_version = version
+    with pytest.raises(StrangeStore):
+        await manager.heartbeat(beat)  # whoever asks: the store is what it is
+    with pytest.raises(StrangeStore):
+        await bench._running[0]  # the term ends, and with it the process
 
-    asyncio.run(body())
+
+async def test_a_store_that_keeps_a_newer_chain_tells_an_older_copy() -> None:
+    bench = Bench()
+    manager = await bench.start()
+    cluster_id = (await manager.init(PLAN)).cluster_id
+    request = storage(1, "h:1", cluster_id=cluster_id)
+    request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1)))
+    await manager.register(request)
+    request.stores[0].kept.chain.version = 2
+    with pytest.raises(StrangeStore, match=r"older copy: target 101 of node 1 has seen version 2 of chain 1"):
+        await manager.register(request)
+    with pytest.raises(StrangeStore):
+        await bench._running[0]
 
 
-def test_a_meta_service_that_is_new_says_nothing_of_the_age_of_the_store() -> None:
+async def test_only_a_node_of_this_cluster_can_have_seen_a_newer_store() -> None:
+    """Any other process that reaches the port would end the manager with one message."""
+    bench = Bench()
+    manager = await bench.start()
+    await manager.init(PLAN)
+    request = storage(1, "h:1")
+    request.routing_version = 1 << 40
+    request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=1 << 20)))
+    await manager.register(request)
+    beat = pb.HeartbeatRequest(node_id=1, incarnation=8, routing_version=1 << 40)
+    with pytest.raises(NotFound):
+        await manager.heartbeat(beat)
+    beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+    await manager.heartbeat(beat)
+    await bench.stop()
+
+
+async def test_a_meta_service_that_is_new_says_nothing_of_the_age_of_the_store() -> None:
     """It was the first that was heard. Chains were changed for it, up to the version in which the newer store has them,
     and a target that was put out there served with old bytes."""
-
-    async def body() -> None:
-        bench = Bench()
-        cluster_id = (await (await bench.start()).init(PLAN)).cluster_id
-        manager = await bench.start()  # the copy; the newer store has put target 201 out of its chain
-        joined = await manager.register(meta("h:9", 3))
-        beat = pb.HeartbeatRequest(node_id=joined.node_id, incarnation=3, routing_version=joined.routing.version)
-        for _ in range(3):
-            bench.clock.advance(10.1)
-            await manager.heartbeat(beat)
-            assert manager._controller is not None
-            manager._controller.enqueue(manager._publisher.routing.chains)
-            await asyncio.sleep(0.02)
-        assert all(chain.version == 1 for chain in manager._publisher.routing.chains.values())
-        request = storage(1, "h:1", cluster_id=cluster_id)
-        request.routing_version = joined.routing.version
-        request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=2)))
-        with pytest.raises(StrangeStore):
-            await manager.register(request)
-        await bench.stop()
-
-    asyncio.run(body())
+    bench = Bench()
+    cluster_id = (await (await bench.start()).init(PLAN)).cluster_id
+    manager = await bench.start()  # the copy; the newer store has put target 201 out of its chain
+    joined = await manager.register(meta("h:9", 3))
+    beat = pb.HeartbeatRequest(node_id=joined.node_id, incarnation=3, routing_version=joined.routing.version)
+    for _ in range(3):
+        bench.clock.advance(10.1)
+        await manager.heartbeat(beat)
+        assert manager._controller is not None
+        manager._controller.enqueue(manager._publisher.routing.chains)
+        await asyncio.sleep(0.02)
+    assert all(chain.version == 1 for chain in manager._publisher.routing.chains.values())
+    request = storage(1, "h:1", cluster_id=cluster_id)
+    request.routing_version = joined.routing.version
+    request.stores.add(target_id=101, store_id=7, kept=pb.KeptChain(chain=pb.Chain(chain_id=1, version=2)))
+    with pytest.raises(StrangeStore):
+        await manager.register(request)
+    await bench.stop()
 
 
-def test_one_that_has_seen_this_store_before_the_term_confirms_it() -> None:
-    async def body() -> None:
-        bench = Bench()
-        first = await bench.start()
-        await first.init(PLAN)
-        joined = await first.register(meta("h:9", 3))
-        manager = await bench.start()
-        assert not manager._stale_store.confirmed
-        version = joined.routing.version
-        await manager.heartbeat(pb.HeartbeatRequest(node_id=joined.node_id, incarnation=3, routing_version=version))
-        assert manager._stale_store.confirmed
-        await bench.stop()
-
-    asyncio.run(body())
+async def test_one_that_has_seen_this_store_before_the_term_confirms_it() -> None:
+    bench = Bench()
+    first = await bench.start()
+    await first.init(PLAN)
+    joined = await first.register(meta("h:9", 3))
+    manager = await bench.start()
+    assert not manager._stale_store.confirmed
+    version = joined.routing.version
+    await manager.heartbeat(pb.HeartbeatRequest(node_id=joined.node_id, incarnation=3, routing_version=version))
+    assert manager._stale_store.confirmed
+    await bench.stop()

@@ -1,5 +1,3 @@
-import asyncio
-
 import pytest
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.stale_stores.metadata_store import SoleService, admit, check_store
@@ -77,39 +75,33 @@ def test_each_restored_store_gets_an_epoch_that_none_had_before() -> None:
         check_store(first, "c", asked(epoch=2, generation=60))
 
 
-def test_it_is_kept_in_the_store_of_the_manager() -> None:
-    async def body() -> None:
-        engine = MemoryEngine()
-        tx = engine.begin()
-        assert (await admit(tx, "c", asked(epoch=4))).epoch == 4
-        await tx.commit()
-        with pytest.raises(StrangeStore):
-            await admit(engine.begin(), "c", asked("bb"))
-        tx = engine.begin()
-        assert (await admit(tx, "c", asked(epoch=4, restored=True))).epoch == 5
-        await tx.commit()
-
-    asyncio.run(body())
+async def test_it_is_kept_in_the_store_of_the_manager() -> None:
+    engine = MemoryEngine()
+    tx = engine.begin()
+    assert (await admit(tx, "c", asked(epoch=4))).epoch == 4
+    await tx.commit()
+    with pytest.raises(StrangeStore):
+        await admit(engine.begin(), "c", asked("bb"))
+    tx = engine.begin()
+    assert (await admit(tx, "c", asked(epoch=4, restored=True))).epoch == 5
+    await tx.commit()
 
 
-def test_a_copy_of_a_store_for_one_process_is_not_served_beside_it() -> None:
-    async def scene() -> None:
-        clock, copy, another = SteppedClock(), "127.0.0.1:1", "127.0.0.1:2"
-        living = await RealNet().listen("127.0.0.1", 0, lambda stream: stream.close())
-        detector, service = FailureDetector(clock), SoleService(RealNet(), clock)
-        nodes = [
-            pb.Node(node_id=number, kind=pb.META, address=address, incarnation=1)
-            for number, address in enumerate((living.address, copy, another), 1000)
-        ]
-        routing = routing_module.from_wire(pb.Routing(version=1, cluster_id="c", nodes=nodes, lease_ms=10_000))
-        for node in nodes:
-            detector.on_heartbeat(node.node_id, 1, (), routing)
-        service.on_admitted(living.address)
-        with pytest.raises(NodeInUse, match=f"lives at {living.address}.*is a copy"):
-            await service.check(copy, routing, detector)
-        await service.check(living.address, routing, detector)  # started again, while the copy waits
-        await service.check("", routing, detector)
-        living.close()
-        await service.check(copy, routing, detector)  # at once, though the one before was heard of a moment ago
-
-    asyncio.run(scene())
+async def test_a_copy_of_a_store_for_one_process_is_not_served_beside_it() -> None:
+    clock, copy, another = SteppedClock(), "127.0.0.1:1", "127.0.0.1:2"
+    living = await RealNet().listen("127.0.0.1", 0, lambda stream: stream.close())
+    detector, service = FailureDetector(clock), SoleService(RealNet(), clock)
+    nodes = [
+        pb.Node(node_id=number, kind=pb.META, address=address, incarnation=1)
+        for number, address in enumerate((living.address, copy, another), 1000)
+    ]
+    routing = routing_module.from_wire(pb.Routing(version=1, cluster_id="c", nodes=nodes, lease_ms=10_000))
+    for node in nodes:
+        detector.on_heartbeat(node.node_id, 1, (), routing)
+    service.on_admitted(living.address)
+    with pytest.raises(NodeInUse, match=f"lives at {living.address}.*is a copy"):
+        await service.check(copy, routing, detector)
+    await service.check(living.address, routing, detector)  # started again, while the copy waits
+    await service.check("", routing, detector)
+    living.close()
+    await service.check(copy, routing, detector)  # at once, though the one before was heard of a moment ago

@@ -1,5 +1,3 @@
-import asyncio
-
 from threefs_manager.stale_stores.target_stores import StoreGenerations
 from threefs_manager.store.cluster_store import Store
 
@@ -56,14 +54,11 @@ def test_only_what_has_changed_is_to_be_saved() -> None:
     assert generations.drain_unsaved() == [seen(71)]
 
 
-def test_what_was_seen_of_stores_outlives_the_manager() -> None:
-    async def main() -> None:
-        engine = MemoryEngine()
-        store = Store(engine, await take(engine, "one"))
-        found = [pb.SeenStore(target_id=n, store_id=5, generation=n) for n in (1, 2)]
-        await store.save_generations(found)
-        version = (await store.load()).version
-        assert await Store(engine, await take(engine, "two")).load_generations() == found
-        assert (await store.load()).version == version, "nobody who follows the routing is woken"
-
-    asyncio.run(main())
+async def test_what_was_seen_of_stores_outlives_the_manager() -> None:
+    engine = MemoryEngine()
+    store = Store(engine, await take(engine, "one"))
+    found = [pb.SeenStore(target_id=n, store_id=5, generation=n) for n in (1, 2)]
+    await store.save_generations(found)
+    version = (await store.load()).version
+    assert await Store(engine, await take(engine, "two")).load_generations() == found
+    assert (await store.load()).version == version, "nobody who follows the routing is woken"

@@ -3,7 +3,8 @@ import asyncio
 from threefs_manager.store.cluster_store import read_routing
 from threefs_manager.store.restore import raised_routing_version, with_raised_version, without_serving
 
-from tests.unit.services.threefs_manager.test_service import PLAN, Bench
+from tests.harness.manager_bench import Bench
+from tests.unit.services.threefs_manager.test_service import PLAN
 from threefs.ids import ChainId, TargetId
 from threefs.kv.restore_mark import read_mark, write_mark
 from threefs.routing import Chain, ChainMember, PublicState
@@ -26,7 +27,7 @@ def test_versions_rise_beyond_what_counting_reaches_and_never_fall() -> None:
     )
 
 
-def test_whoever_served_last_returns_as_if_all_had_died() -> None:
+def test_the_target_that_served_last_returns_as_if_all_had_died() -> None:
     def chain(*states: PublicState) -> Chain:
         return Chain(ChainId(1), 7, tuple(ChainMember(TargetId(n), state) for n, state in enumerate(states)))
 
@@ -36,25 +37,22 @@ def test_whoever_served_last_returns_as_if_all_had_died() -> None:
     assert without_serving(chain(last, last, out)) == chain(last, last, out)
 
 
-def test_the_primary_raises_them_once_after_a_restore() -> None:
-    async def body() -> None:
-        bench = Bench()
-        manager = await bench.start()
-        await manager.init(PLAN)
-        before = await read_routing(bench.engine.begin())
-        tx = bench.engine.begin()
-        write_mark(tx, complete=True)
-        await tx.commit()
-        manager = await bench.start()
-        bench.clock.advance(10.0)
-        await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1, 2, 3]))
-        while manager._inquiry is not None:
-            await asyncio.sleep(0)
-        after = await read_routing(bench.engine.begin())
-        assert after.version > before.version and await read_mark(bench.engine.begin()) is None
-        assert all(after.chains[chain].version > before.chains[chain].version for chain in before.chains)
-        await bench.start()
-        assert await read_routing(bench.engine.begin()) == after
-        await bench.stop()
-
-    asyncio.run(body())
+async def test_the_primary_raises_them_once_after_a_restore() -> None:
+    bench = Bench()
+    manager = await bench.start()
+    await manager.init(PLAN)
+    before = await read_routing(bench.engine.begin())
+    tx = bench.engine.begin()
+    write_mark(tx, complete=True)
+    await tx.commit()
+    manager = await bench.start()
+    bench.clock.advance(10.0)
+    await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1, 2, 3]))
+    while manager._inquiry is not None:
+        await asyncio.sleep(0)
+    after = await read_routing(bench.engine.begin())
+    assert after.version > before.version and await read_mark(bench.engine.begin()) is None
+    assert all(after.chains[chain].version > before.chains[chain].version for chain in before.chains)
+    await bench.start()
+    assert await read_routing(bench.engine.begin()) == after
+    await bench.stop()

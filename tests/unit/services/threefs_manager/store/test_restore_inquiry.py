@@ -4,7 +4,8 @@ import pytest
 from threefs_manager.store.restore_inquiry import Inquiry
 
 from tests.harness.clocks import SteppedClock
-from tests.unit.services.threefs_manager.test_service import PLAN, Bench, storage
+from tests.harness.manager_bench import Bench
+from tests.unit.services.threefs_manager.test_service import PLAN, storage
 from threefs import routing as routing_module
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
@@ -53,7 +54,7 @@ def test_all_stores_are_waited_for_and_the_newest_counts() -> None:
 
 
 @pytest.mark.parametrize("what", ["version", "state"])
-def test_what_no_chain_can_be_is_refused(what: str) -> None:
+def test_impossible_chains_are_refused(what: str) -> None:
     """The manager would have ended with it, and again with each start."""
     inquiry = Inquiry(ROUTING, SteppedClock())
     false = kept(CHAIN)
@@ -90,72 +91,65 @@ async def _restored(bench: Bench) -> str:
     return cluster_id
 
 
-def test_a_restored_manager_serves_nothing_before_all_have_reported() -> None:
-    async def body() -> None:
-        bench = Bench()
-        cluster_id = await _restored(bench)
-        manager = await bench.start()
-        routing = manager._publisher.routing
-        status = await manager.get_status(pb.GetStatusRequest())
-        assert list(status.awaited_nodes) == [1, 2, 3]
-        one = routing.chains[ChainId(1)]
-        members = (ChainMember(one.members[1].target_id, SERVING), ChainMember(one.members[0].target_id, OFFLINE))
-        exclusive = Chain(ChainId(1), 40, (*members, ChainMember(one.members[2].target_id, OFFLINE)))
-        stores = [Target(t.target_id, t.node_id, t.chain_id, 77) for t in routing.targets.values() if t.chain_id == 1]
-        with pytest.raises(Unavailable, match="awaited"):
-            await manager.accept_loss(pb.AcceptLossRequest(chain_id=1))
-        for number in (1, 2, 3):
-            request = storage(number, f"h:{number}", cluster_id=cluster_id if number > 1 else "")
-            for target in routing.targets.values():
-                if target.node_id == number:
-                    known = kept(exclusive, *stores) if target.chain_id == 1 else kept(routing.chains[target.chain_id])
-                    request.stores.add(target_id=target.target_id, store_id=77, kept=known)
-            with pytest.raises(Unavailable, match="restored"):
-                await manager.register(request)
-        while manager._inquiry is not None:
-            await asyncio.sleep(0)
-        after = manager._publisher.routing
-        states = {member.target_id: member.state for member in after.chains[ChainId(1)].members}
-        assert states == {
-            one.members[1].target_id: LASTSRV,
-            one.members[0].target_id: OFFLINE,
-            one.members[2].target_id: OFFLINE,
-        }
-        assert after.chains[ChainId(1)].version > 40
-        assert all(t.store_id == 77 for t in after.targets.values() if t.chain_id == 1), "of the same moment"
-        assert all(m.state is LASTSRV for m in after.chains[ChainId(2)].members)
-        assert await read_mark(bench.engine.begin()) is None
-        assert not (await manager.get_status(pb.GetStatusRequest())).awaited_nodes
-        request = storage(1, "h:1", cluster_id=cluster_id)
-        assert (await manager.register(request)).routing.version == after.version + 1
-        with pytest.raises(InvalidArgument, match="no node is awaited"):
-            await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
-        await bench.stop()
-
-    asyncio.run(body())
+async def test_a_restored_manager_serves_nothing_before_all_have_reported() -> None:
+    bench = Bench()
+    cluster_id = await _restored(bench)
+    manager = await bench.start()
+    routing = manager._publisher.routing
+    status = await manager.get_status(pb.GetStatusRequest())
+    assert list(status.awaited_nodes) == [1, 2, 3]
+    one = routing.chains[ChainId(1)]
+    members = (ChainMember(one.members[1].target_id, SERVING), ChainMember(one.members[0].target_id, OFFLINE))
+    exclusive = Chain(ChainId(1), 40, (*members, ChainMember(one.members[2].target_id, OFFLINE)))
+    stores = [Target(t.target_id, t.node_id, t.chain_id, 77) for t in routing.targets.values() if t.chain_id == 1]
+    with pytest.raises(Unavailable, match="awaited"):
+        await manager.accept_loss(pb.AcceptLossRequest(chain_id=1))
+    for number in (1, 2, 3):
+        request = storage(number, f"h:{number}", cluster_id=cluster_id if number > 1 else "")
+        for target in routing.targets.values():
+            if target.node_id == number:
+                known = kept(exclusive, *stores) if target.chain_id == 1 else kept(routing.chains[target.chain_id])
+                request.stores.add(target_id=target.target_id, store_id=77, kept=known)
+        with pytest.raises(Unavailable, match="restored"):
+            await manager.register(request)
+    while manager._inquiry is not None:
+        await asyncio.sleep(0)
+    after = manager._publisher.routing
+    states = {member.target_id: member.state for member in after.chains[ChainId(1)].members}
+    assert states == {
+        one.members[1].target_id: LASTSRV,
+        one.members[0].target_id: OFFLINE,
+        one.members[2].target_id: OFFLINE,
+    }
+    assert after.chains[ChainId(1)].version > 40
+    assert all(t.store_id == 77 for t in after.targets.values() if t.chain_id == 1), "of the same moment"
+    assert all(m.state is LASTSRV for m in after.chains[ChainId(2)].members)
+    assert await read_mark(bench.engine.begin()) is None
+    assert not (await manager.get_status(pb.GetStatusRequest())).awaited_nodes
+    request = storage(1, "h:1", cluster_id=cluster_id)
+    assert (await manager.register(request)).routing.version == after.version + 1
+    with pytest.raises(InvalidArgument, match="no node is awaited"):
+        await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
+    await bench.stop()
 
 
-def test_processes_that_ran_on_have_to_register_again_first() -> None:
+async def test_processes_that_ran_on_have_to_register_again_first() -> None:
     """They hold leases of the manager before until they do."""
-
-    async def body() -> None:
-        bench = Bench()
-        manager = await bench.start()
-        cluster_id = (await manager.init(PLAN)).cluster_id
-        await manager.register(storage(1, "h:1", cluster_id=cluster_id))
-        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+    bench = Bench()
+    manager = await bench.start()
+    cluster_id = (await manager.init(PLAN)).cluster_id
+    await manager.register(storage(1, "h:1", cluster_id=cluster_id))
+    beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+    await manager.heartbeat(beat)
+    tx = bench.engine.begin()
+    write_mark(tx, complete=True)
+    await tx.commit()
+    manager = await bench.start()
+    with pytest.raises(NotFound, match="register again"):
         await manager.heartbeat(beat)
-        tx = bench.engine.begin()
-        write_mark(tx, complete=True)
-        await tx.commit()
-        manager = await bench.start()
-        with pytest.raises(NotFound, match="register again"):
-            await manager.heartbeat(beat)
-        bench.clock.advance(10.0)
-        reply = await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
-        assert list(reply.awaited_nodes) == [2, 3]
-        again = await bench.start()
-        assert list((await again.get_status(pb.GetStatusRequest())).awaited_nodes) == [1, 2, 3], "of one term"
-        await bench.stop()
-
-    asyncio.run(body())
+    bench.clock.advance(10.0)
+    reply = await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
+    assert list(reply.awaited_nodes) == [2, 3]
+    again = await bench.start()
+    assert list((await again.get_status(pb.GetStatusRequest())).awaited_nodes) == [1, 2, 3], "of one term"
+    await bench.stop()

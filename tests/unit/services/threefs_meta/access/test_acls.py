@@ -39,7 +39,7 @@ def test_programs_get_back_what_they_set() -> None:
     assert acls.pack(acls.whole(inode)) == value
 
 
-def test_what_a_mode_can_say_is_no_list() -> None:
+def test_a_list_that_a_mode_can_express_is_not_stored() -> None:
     inode = pb.Inode(mode=0o777)
     acls.set_access(inode, acls.parse(listed((1, 6, 0), (4, 4, 0), (32, 0, 0))))
     assert inode.mode == 0o640 and not inode.HasField("access_acl")
@@ -63,7 +63,7 @@ def test_what_a_mode_can_say_is_no_list() -> None:
         acl(7, 7, 7, 7, *((USER, 1, number) for number in range(acls.MAX_ENTRIES))),
     ],
 )
-def test_what_is_no_list(value: bytes) -> None:
+def test_invalid_access_lists_are_refused(value: bytes) -> None:
     with pytest.raises(InvalidArgument):
         acls.parse(value)
 
@@ -90,7 +90,7 @@ def test_any_bytes_are_a_list_or_refused(value: bytes) -> None:
         (OTHER, {READ: False, WRITE: True}),
     ],
 )
-def test_who_is_granted_what(actor: Credentials, granted: dict[int, bool]) -> None:
+def test_permissions_by_user_and_group(actor: Credentials, granted: dict[int, bool]) -> None:
     inode = pb.Inode(type=pb.FILE, uid=1, gid=20)
     acls.set_access(inode, acls.parse(acl(6, 7, 4, 2, (USER, 7, 5), (USER, 0, 6), (GROUP, 2, 30))))
     for wanted, expected in granted.items():

@@ -7,7 +7,7 @@ from threefs.errors import InvalidArgument
 from threefs.wire import meta_pb2 as pb
 
 
-def test_who_names_nobody_is_trusted_and_says_itself_whose_things_it_makes() -> None:
+def test_a_request_without_a_user_is_trusted_and_names_the_owner_of_new_files() -> None:
     assert actor_of(pb.StatRequest()) == TRUSTED
     maker = maker_of(pb.MkdirRequest(uid=3, gid=4))
     assert (maker.uid, maker.gid, maker.is_super) == (3, 4, True)

@@ -68,7 +68,7 @@ async def test_a_file_without_a_name_that_no_client_keeps_is_reported(bench: Met
     await damage.put(bench, key, value)
 
 
-async def test_a_file_without_a_name_that_is_closed_meanwhile_has_changed(bench: MetaBench) -> None:
+async def test_a_file_without_a_name_that_is_closed_during_the_scan_has_changed(bench: MetaBench) -> None:
     """It has come into the queue behind the back of whoever had looked there."""
     made = (await bench.create("/", session=SESSION, unnamed=True)).inode
     bench.clock.advance(1)

@@ -27,7 +27,9 @@ HERE = pb.Place(base=7, path=b"name")
         (delegation.granted(MINE, 5, 4), Creator(MINE, 9, (pb.Place(base=8, path=b"name"),)), Ownership.THEIRS),
     ],
 )
-def test_who_may_add_a_name_at_once(held: pb.Delegation, creator: Creator | None, expected: Ownership) -> None:
+def test_ownership_of_a_delegation_by_creator(
+    held: pb.Delegation, creator: Creator | None, expected: Ownership
+) -> None:
     assert delegation.ownership(held, creator, 7, b"name") is expected
 
 
@@ -36,7 +38,7 @@ def test_the_root_has_two_numbers() -> None:
     assert delegation.ownership(delegation.granted(MINE, 5, 4), creator, ROOT, b"name") is Ownership.OURS
 
 
-def test_who_may_request_a_delegation() -> None:
+def test_grants_of_delegations() -> None:
     free, mine = pb.Delegation(), delegation.granted(MINE, 5, 4)
     assert delegation.may_grant(free, MINE, 1, 1) and delegation.may_grant(mine, MINE, 6, 1)
     assert not delegation.may_grant(mine, OTHER, 6, 1) and not delegation.may_grant(mine, MINE, 4, 1)

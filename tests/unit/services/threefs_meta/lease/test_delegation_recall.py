@@ -5,7 +5,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 
 import pytest
-from threefs_meta.batch.engine import run_batch
+from threefs_meta.batch.batch_transaction import run_batch
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation_recall
 from threefs_meta.lease.delegation import DelegationHeld
@@ -192,7 +192,7 @@ async def test_it_is_over_as_soon_as_the_holder_gives_up(bench: MetaBench) -> No
     assert bench.clock.monotonic() - began_s < DELEGATION_RECALL_S / 2
 
 
-async def test_who_is_cut_off_while_it_waits_adds_nothing(bench: MetaBench) -> None:
+async def test_a_call_that_is_cut_off_while_it_waits_adds_nothing(bench: MetaBench) -> None:
     directory = await plant(bench)
     assert await delegated(bench, directory, OTHER)
     adding = asyncio.create_task(bench.create("/d/new"))

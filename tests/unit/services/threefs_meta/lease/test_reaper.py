@@ -146,7 +146,7 @@ async def test_what_the_client_holds_anew_under_the_same_key_stays(bench: MetaBe
 
 
 @pytest.mark.parametrize("table", [keys.SESSIONS, keys.HOLDS, keys.RENEWALS])
-async def test_a_damaged_record_holds_up_nobody(table: tuple[bytes, bytes]) -> None:
+async def test_a_damaged_record_does_not_delay_other_clients(table: tuple[bytes, bytes]) -> None:
     fs = await MetaBench().start()
     tx = fs.engine.begin()
     tx.set(table[0] + bytes(16 if table == keys.RENEWALS else 24), b"\1damaged")

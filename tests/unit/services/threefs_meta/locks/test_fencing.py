@@ -45,7 +45,7 @@ async def silent(fs: MetaBench) -> None:
     await fs.renew(CLIENT)
 
 
-async def test_who_lost_a_lock_cannot_write_when_the_next_one_has_it(bench: MetaBench) -> None:
+async def test_a_client_that_lost_a_lock_cannot_write_when_the_next_one_has_it(bench: MetaBench) -> None:
     await bench.create("/a")
     old, reader = await opened(bench, DEAD, SESSION), await opened(bench, CLIENT, b"r" * 16)
     await ask(bench, old.inode, pb.EXCLUSIVE, DEAD)

@@ -72,7 +72,7 @@ def test_the_first_in_the_way() -> None:
         lock(pb.SHARED, 1, of=pb.FLOCK),
     ],
 )
-def test_what_is_no_lock(wrong: pb.FileLock) -> None:
+def test_invalid_locks_are_refused(wrong: pb.FileLock) -> None:
     with pytest.raises(InvalidArgument):
         file_locks.check(wrong)
     file_locks.check(lock(pb.SHARED, 5, 5))

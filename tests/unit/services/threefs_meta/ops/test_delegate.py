@@ -67,7 +67,7 @@ async def test_which_inodes_can_be_delegated(bench: MetaBench) -> None:
         await delegated(bench, 999)
 
 
-async def test_nobody_sees_it(bench: MetaBench) -> None:
+async def test_replies_do_not_show_delegations(bench: MetaBench) -> None:
     number = (await bench.mkdir("/a/d", parents=True)).inode
     before = await bench.stat("/a/d")
     token = (await list_names(bench.context, pb.ListNamesRequest(directory=number))).token

@@ -28,7 +28,7 @@ async def test_two_names_of_one_file(bench: MetaBench) -> None:
     assert await bench.stat("/a") == await bench.stat("/b") == linked
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     await bench.create("/a")
     await bench.mkdir("/d")
     await bench.symlink("a", "/l")
@@ -125,7 +125,7 @@ async def test_only_files_that_never_had_a_name_can_get_a_first_one(bench: MetaB
         await name(bench, made.inode, "/b")
 
 
-async def test_a_file_without_a_name_is_made_by_who_could_make_one_with_it(bench: MetaBench) -> None:
+async def test_a_file_without_a_name_needs_the_permission_to_make_a_named_one(bench: MetaBench) -> None:
     await bench.mkdir("/d", mode=0o755)
     await bench.create("/f")
     for path, session, error in (

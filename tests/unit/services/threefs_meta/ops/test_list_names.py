@@ -112,7 +112,7 @@ async def test_entries_of_a_directory_without_a_token_are_read_each_time(bench: 
     await tx.commit()
 
 
-async def test_attributes_are_for_who_may_look_at_the_entries(bench: MetaBench) -> None:
+async def test_attributes_need_the_permission_to_search_the_directory(bench: MetaBench) -> None:
     await bench.mkdir("/d")
     await bench.create("/d/a")
     number = (await bench.stat("/d")).inode

@@ -88,7 +88,7 @@ async def test_one_of_many_gets_it(bench: MetaBench, seed: int) -> None:
     assert sorted(type(result).__name__ for result in results) == ["LockReply"] + ["Locked"] * 7
 
 
-async def test_whoever_is_not_the_owner(bench: MetaBench) -> None:
+async def test_users_that_are_not_the_owner(bench: MetaBench) -> None:
     inode = (await bench.create("/a")).inode.inode
 
     async def find(client: bytes, owner: int) -> pb.QueryLockReply:

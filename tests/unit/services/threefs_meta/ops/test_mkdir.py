@@ -76,7 +76,7 @@ async def test_one_and_those_above(bench: MetaBench) -> None:
         await bench.mkdir("/")
 
 
-async def test_what_stands_in_the_way(bench: MetaBench) -> None:
+async def test_obstacles_of_a_mkdir(bench: MetaBench) -> None:
     await bench.create("/file")
     await bench.symlink("gone", "/dangling")
     for parents in (False, True):

@@ -24,7 +24,7 @@ async def test_they_are_named_linked_moved_and_removed_like_files(bench: MetaBen
     await bench.collect_all()
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     await bench.create("/a")
     with pytest.raises(AlreadyExists):
         await bench.mknod("/a", pb.FIFO)

@@ -61,7 +61,7 @@ async def test_a_living_client_keeps_them(bench: MetaBench) -> None:
     assert bench.chunk_numbers(made) == [0]
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     for number in (0, MAX_FILES + 1):
         with pytest.raises(InvalidArgument, match="1 to 64"):
             await bench.precreate("/a", number)
@@ -71,7 +71,7 @@ async def test_what_is_refused(bench: MetaBench) -> None:
         await bench.precreate("/a", session=b"short")
 
 
-async def test_where_no_file_may_be_is_told_by_the_publication(bench: MetaBench) -> None:
+async def test_a_place_that_permits_no_file_is_reported_by_the_publication(bench: MetaBench) -> None:
     await bench.mkdir("/closed", mode=0o700, layout=pb.Layout(chunk_bytes=1 << 17))
     await bench.create("/file")
     places = {"/a": AccessDenied, "/closed/a": AccessDenied, "/none/../a": NotFound, "/file/a": NotADirectory}

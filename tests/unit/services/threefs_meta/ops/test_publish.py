@@ -145,7 +145,7 @@ async def test_directories_above_it_can_be_made(bench: MetaBench) -> None:
     assert (await bench.stat("/x/y/a")).length == 7 and (await bench.stat("/x")).mode == 0o755
 
 
-async def test_it_belongs_to_whoever_publishes_it_and_its_directory_decides(bench: MetaBench) -> None:
+async def test_a_published_file_belongs_to_the_caller_and_inherits_from_its_directory(bench: MetaBench) -> None:
     await bench.mkdir("/group", mode=0o777)
     await bench.set("/group", mode=0o2777, gid=77)
     made = await filled(bench)
@@ -167,7 +167,7 @@ async def test_permissions_are_those_of_a_new_file(bench: MetaBench) -> None:
         await bench.publish(made, "/sticky/mine", length=7)
 
 
-async def test_a_name_that_is_taken_is_told_before_permissions(bench: MetaBench) -> None:
+async def test_a_name_that_exists_is_reported_before_missing_permissions(bench: MetaBench) -> None:
     """Its file may be written in place then. To replace it, the user must be able to write the directory."""
     await bench.create("/theirs", mode=0o666)
     await bench.mkdir("/d")

@@ -44,7 +44,7 @@ async def test_files_do_not_grow_beyond_the_limit(bench: MetaBench) -> None:
     await bench.truncate("/t/a", 10)
 
 
-async def test_who_and_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_callers_and_requests_are_refused(bench: MetaBench) -> None:
     await bench.create("/file")
     with pytest.raises(NotADirectory):
         await bench.set_quota("/file")

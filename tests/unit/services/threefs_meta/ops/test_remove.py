@@ -33,7 +33,7 @@ async def test_kinds(bench: MetaBench) -> None:
     await bench.remove("/f", kind=pb.NOT_DIRECTORY)
 
 
-async def test_what_cannot_be_removed(bench: MetaBench) -> None:
+async def test_removals_that_are_refused(bench: MetaBench) -> None:
     await bench.mkdir("/d/e", parents=True)
     with pytest.raises(NotEmpty):
         await bench.remove("/d")

@@ -48,7 +48,7 @@ async def test_what_is_no_file_or_is_gone_is_passed_over(bench: MetaBench) -> No
     assert (await bench.stat("/a")).atime_ns == bench.clock.wall_ns()
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     for request in (
         pb.ReportAtimeRequest(inode=[1]),
         pb.ReportAtimeRequest(inode=[1] * (MAX_FILES + 1), ago_ms=[0] * (MAX_FILES + 1)),

@@ -19,7 +19,7 @@ async def ask(fs: MetaBench, inode: int, length: int, session: bytes = SESSION) 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.trouble(conflict_rate=0.1, unknown_rate=0.1)
-async def test_nobody_gets_what_another_one_has(bench: MetaBench, seed: int) -> None:
+async def test_no_range_is_given_out_twice(bench: MetaBench, seed: int) -> None:
     made = (await bench.create("/a", session=SESSION)).inode
     bench.clock.advance(1)
     offsets = await asyncio.gather(*(ask(bench, made.inode, 10) for _ in range(5)))
@@ -48,7 +48,7 @@ async def test_a_file_gets_as_long_as_wanted_and_never_shorter(bench: MetaBench,
             await reserve(bench.context, wrong)
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     made = (await bench.create("/a", session=SESSION)).inode
     for length, session, error in (
         (0, SESSION, InvalidArgument),
@@ -110,6 +110,27 @@ async def test_appends_go_behind_the_new_end_of_a_file_that_was_cut(bench: MetaB
     assert await ask(bench, made.inode, 10) == 25
     assert not (await bench.truncate("/a", 0)).appends
     assert await ask(bench, made.inode, 10) == 0
+
+
+async def test_a_report_of_before_a_truncate_ends_no_later_append(bench: MetaBench) -> None:
+    """Its writer has appended further than the file is long now. Readers of the later append saw zeros."""
+    made = (await bench.create("/a", session=SESSION)).inode
+
+    async def report(version: int, end: int) -> list[tuple[int, int]]:
+        request = pb.SyncRequest(
+            mutation=bench.mutation(), inode=made.inode, session=SESSION, appends_version=version, appends_end=end
+        )
+        return [(one.truncate_version, one.end) for one in (await sync(bench.context, request)).inode.appends]
+
+    assert await ask(bench, made.inode, 100) == 0
+    await bench.truncate("/a", 0)
+    assert await ask(bench, made.inode, 10) == 0
+    assert await report(0, 100) == [(1, 10)]
+    await bench.truncate("/a", 30)
+    assert await report(0, 100) == [(1, 10)]
+    assert await ask(bench, made.inode, 10) == 30
+    assert await report(1, 10) == [(2, 40)]
+    assert await report(2, 40) == []
 
 
 async def test_few_of_them_are_remembered(bench: MetaBench) -> None:

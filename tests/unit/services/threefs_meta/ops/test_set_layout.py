@@ -25,7 +25,7 @@ async def test_new_files_get_it_and_old_ones_stay(bench: MetaBench) -> None:
     assert (below.chunk_bytes, below.stripe) == (MIN_CHUNK_BYTES, 1)
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     await bench.create("/a")
     with pytest.raises(NotADirectory):
         await change(bench, "/a", pb.Layout(stripe=1))

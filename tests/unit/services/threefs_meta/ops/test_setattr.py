@@ -36,7 +36,7 @@ async def test_times_of_a_directory_hold_until_it_changes(bench: MetaBench) -> N
     assert (await bench.stat("/d")).mtime_ns == bench.clock.wall_ns()
 
 
-async def test_privileges_are_dropped_by_whoever_could_write(bench: MetaBench) -> None:
+async def test_privileges_may_be_dropped_by_every_user_that_could_write(bench: MetaBench) -> None:
     await bench.create("/a", mode=0o600)
     await bench.set("/a", uid=5, gid=6)
     await bench.set("/a", mode=0o6754)
@@ -74,7 +74,7 @@ async def test_an_owner_chooses_modes_times_and_its_groups(bench: MetaBench) -> 
     assert (await bench.set("/a", uid=0)).mode == 0o755
 
 
-async def test_whoever_may_write_may_say_that_it_is_now(bench: MetaBench) -> None:
+async def test_a_user_that_may_write_may_set_the_present_time(bench: MetaBench) -> None:
     await bench.create("/a", mode=0o666)
     bench.clock.advance(1)
     with bench.user(5, 5):

@@ -21,7 +21,7 @@ def status(*nodes: list[manager_pb2.TargetReport]) -> manager_pb2.GetStatusReply
     )
 
 
-def test_a_disk_counts_once_whoever_shares_it() -> None:
+def test_a_disk_that_targets_share_counts_once() -> None:
     shared = status([report("x", 100, 10, 60), report("x", 100, 20, 60)], [report("x", 100, 5, 60)])
     assert space(shared) == pb.StatFsReply(capacity_bytes=100, used_bytes=35, free_bytes=60, replicas=3)
     apart = status([report("x", 100, 10, 90)], [report("y", 50, 20, 30)], [])

@@ -13,7 +13,7 @@ async def test_a_link_keeps_its_target_as_it_was_given(bench: MetaBench) -> None
         assert (made.type, made.target, made.length) == (pb.SYMLINK, target.encode(), len(target.encode()))
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     await bench.create("/a")
     for target, path, error in (
         ("x", "/a", AlreadyExists),

@@ -19,7 +19,7 @@ async def test_the_length_only_grows(bench: MetaBench) -> None:
     assert (await bench.stat("/a")).length == 11
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     made = (await bench.create("/a")).inode
     for inode, end, error in ((99, 1, NotFound), (1, 1, IsADirectory), (made.inode, 1 << 63, FileTooLarge)):
         with pytest.raises(error):

@@ -22,7 +22,7 @@ async def test_it_is_seen_until_it_is_taken_away(bench: MetaBench) -> None:
     assert (await bench.stat("/.trash")).mode == 0o711
 
 
-async def test_what_is_refused(bench: MetaBench) -> None:
+async def test_invalid_requests_are_refused(bench: MetaBench) -> None:
     await bench.mkdir("/d")
     await bench.create("/f")
     for path, seconds, error in (
@@ -61,7 +61,7 @@ async def test_pages_and_single_things(bench: MetaBench) -> None:
     assert list((await list_trash(bench.context, request)).items) == []
 
 
-async def test_what_is_not_listed(bench: MetaBench) -> None:
+async def test_entries_that_are_not_listed(bench: MetaBench) -> None:
     await bench.set_trash("/", 1000)
     await bench.create("/a")
     await bench.remove("/a")

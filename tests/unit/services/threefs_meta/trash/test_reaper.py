@@ -61,7 +61,7 @@ async def test_what_was_taken_out_of_the_trash_is_left_alone(bench: MetaBench) -
     assert await bench.engine.begin().get_range(*keys.TRASH) == []
 
 
-async def test_a_record_that_cannot_be_read_holds_up_nobody(bench: MetaBench) -> None:
+async def test_a_record_that_cannot_be_read_does_not_delay_the_others(bench: MetaBench) -> None:
     await bench.set_trash("/", 1)
     for name in ("a", "b"):
         await bench.create(f"/{name}")

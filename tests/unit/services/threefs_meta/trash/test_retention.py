@@ -93,7 +93,7 @@ async def test_removal_from_the_trash_is_real_and_leaves_no_record(bench: MetaBe
     assert [item.path for item in await bench.trash()] == [b"/c"], "it is made again when it is needed"
 
 
-async def test_what_is_never_kept(bench: MetaBench) -> None:
+async def test_removals_that_skip_the_trash(bench: MetaBench) -> None:
     """An empty directory, and what a rename replaces."""
     await bench.set_trash("/", DAY_S)
     await bench.mkdir("/d")

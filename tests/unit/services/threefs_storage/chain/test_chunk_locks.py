@@ -44,7 +44,7 @@ async def test_a_wait_that_is_too_long_is_an_error_and_leaves_no_trace() -> None
     assert len(locks) == 0
 
 
-async def test_who_comes_while_another_one_is_about_to_get_it_waits_no_longer_than_asked() -> None:
+async def test_a_call_behind_one_that_gets_the_turn_waits_no_longer_than_asked() -> None:
     locks = ChunkLocks()
     entered = asyncio.Event()
 

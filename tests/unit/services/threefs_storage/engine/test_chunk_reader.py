@@ -37,56 +37,46 @@ RANGES = [
 
 
 @pytest.mark.parametrize("length", [MIB, MIB - 1000])
-def test_every_range_is_read_by_every_way(tmp_path: Path, length: int) -> None:
+async def test_every_range_is_read_by_every_way(tmp_path: Path, length: int) -> None:
     data = os.urandom(length)
-
-    async def main() -> None:
-        async with opened(tmp_path) as engine:
-            version = await put(engine, CHUNK, data)
-            memory = BufferPool().take(MIB)
-            for offset, count in RANGES:
-                offset, end = min(offset, length), min(offset + count, length)
-                for into in (memory[: end - offset], memoryview(bytearray(end - offset))):
-                    for _ in range(3):  # past the page cache, through it, and from it
-                        into[:] = bytes(len(into))
-                        assert await engine.read_cold(version, offset, into) == crc32c(into)
+    async with opened(tmp_path) as engine:
+        version = await put(engine, CHUNK, data)
+        memory = BufferPool().take(MIB)
+        for offset, count in RANGES:
+            offset, end = min(offset, length), min(offset + count, length)
+            for into in (memory[: end - offset], memoryview(bytearray(end - offset))):
+                for _ in range(3):  # past the page cache, through it, and from it
+                    into[:] = bytes(len(into))
+                    assert await engine.read_cold(version, offset, into) == crc32c(into)
+                    assert into == data[offset:end]
+                    into[:] = bytes(len(into))
+                    checksum = engine.read(version, offset, into)
+                    if checksum is not None:
                         assert into == data[offset:end]
-                        into[:] = bytes(len(into))
-                        checksum = engine.read(version, offset, into)
-                        if checksum is not None:
-                            assert into == data[offset:end]
-                            assert checksum == crc32c(into)
-
-    asyncio.run(main())
+                        assert checksum == crc32c(into)
 
 
-def test_what_was_read_twice_is_in_memory(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as engine:
-            version = await put(engine, CHUNK, os.urandom(MIB))
-            into = BufferPool().take(MIB)
-            assert engine.read(version, 0, into) is None, "a large write goes past the page cache"
-            await engine.read_cold(version, 0, into)
-            assert engine.read(version, 0, into) is None, "and so does the first large read"
-            await engine.read_cold(version, 0, into)
-            if engine.read(version, 0, into) is None:
-                pytest.skip("this file system cannot tell what is in memory")
-
-    asyncio.run(main())
+async def test_a_range_that_was_read_twice_is_in_memory(tmp_path: Path) -> None:
+    async with opened(tmp_path) as engine:
+        version = await put(engine, CHUNK, os.urandom(MIB))
+        into = BufferPool().take(MIB)
+        assert engine.read(version, 0, into) is None, "a large write goes past the page cache"
+        await engine.read_cold(version, 0, into)
+        assert engine.read(version, 0, into) is None, "and so does the first large read"
+        await engine.read_cold(version, 0, into)
+        if engine.read(version, 0, into) is None:
+            pytest.skip("this file system cannot tell what is in memory")
 
 
 @pytest.mark.parametrize(("offset", "length"), [(MIB - 10, 11), (MIB, 1), (MIB + 5, 0), (1 << 40, 4096)])
-def test_a_range_beyond_the_end_is_refused(tmp_path: Path, offset: int, length: int) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as engine:
-            version = await put(engine, CHUNK, os.urandom(MIB))
-            into = memoryview(bytearray(length))
-            with pytest.raises(InvalidArgument):
-                engine.read(version, offset, into)
-            with pytest.raises(InvalidArgument):
-                await engine.read_cold(version, offset, into)
-
-    asyncio.run(main())
+async def test_a_range_beyond_the_end_is_refused(tmp_path: Path, offset: int, length: int) -> None:
+    async with opened(tmp_path) as engine:
+        version = await put(engine, CHUNK, os.urandom(MIB))
+        into = memoryview(bytearray(length))
+        with pytest.raises(InvalidArgument):
+            engine.read(version, offset, into)
+        with pytest.raises(InvalidArgument):
+            await engine.read_cold(version, offset, into)
 
 
 async def simulated(cold: float, data: bytes) -> tuple[ChunkEngine, SimDisk, Version]:
@@ -136,20 +126,30 @@ def test_a_block_is_pinned_while_it_is_read() -> None:
     simulate(main())
 
 
-def test_a_pin_keeps_a_version_readable(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with opened(tmp_path) as engine:
-            first = await put(engine, CHUNK, b"a" * 100_000)
-            engine.pin(first)
-            for number in range(5):
-                await put(engine, CHUNK, bytes([number]) * 100_000)
-            into = memoryview(bytearray(100_000))
+async def test_a_pin_keeps_a_version_readable(tmp_path: Path) -> None:
+    async with opened(tmp_path) as engine:
+        first = await put(engine, CHUNK, b"a" * 100_000)
+        engine.pin(first)
+        for number in range(5):
+            await put(engine, CHUNK, bytes([number]) * 100_000)
+        into = memoryview(bytearray(100_000))
+        await engine.read_cold(first, 0, into)
+        assert into == b"a" * 100_000
+        engine.unpin(first)
+        for number in range(3):
+            await put(engine, CHUNK, bytes([number]) * 100_000)
+        with pytest.raises(CorruptChunk):
             await engine.read_cold(first, 0, into)
-            assert into == b"a" * 100_000
-            engine.unpin(first)
-            for number in range(3):
-                await put(engine, CHUNK, bytes([number]) * 100_000)
-            with pytest.raises(CorruptChunk):
-                await engine.read_cold(first, 0, into)
 
-    asyncio.run(main())
+
+async def test_raw_bytes_are_as_they_are_and_say_what_the_block_has(tmp_path: Path) -> None:
+    data = bytes(range(250)) * 400
+    async with opened(tmp_path) as engine:
+        await put(engine, CHUNK, data)
+        await put(engine, CHUNK, b"change", 5000)
+        version = await put(engine, CHUNK, b"behind the end", len(data))
+        assert version.overlay is not None and version.block is not None
+        into = memoryview(bytearray(version.length))
+        ranges = await engine.read_raw(version, into)
+        assert into == data[:5000] + b"change" + data[5006:] + b"behind the end"
+        assert ranges[0] == (0, 5000) and ranges[1][0] == 5006 and ranges[1][1] in (len(data), version.length)

@@ -77,7 +77,7 @@ def test_a_cut_is_no_append_and_an_extension_is() -> None:
         Update(Kind.WRITE, 1, 1, 0, 5, chunk_bytes=(64 << 20) + 1),
     ],
 )
-def test_what_does_not_fit_is_refused(update: Update) -> None:
+def test_a_change_that_does_not_fit_is_refused(update: Update) -> None:
     with pytest.raises(InvalidArgument):
         plan(0, update)
 

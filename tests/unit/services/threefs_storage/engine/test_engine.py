@@ -1,5 +1,6 @@
 import asyncio
 import dataclasses
+import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,7 +15,8 @@ from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, read_al
 from tests.harness.chunk_machine import expected
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
 from threefs.checksums import crc32c
-from threefs.errors import Corrupt, ThreefsError, VersionGap
+from threefs.env.disk import RealDisk
+from threefs.errors import Corrupt, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import DEFAULT_CHUNK_BYTES
 
@@ -22,17 +24,13 @@ CHUNK = ChunkId(7, 0)
 
 
 @pytest.mark.parametrize("length", [1, 100, 4096, 65535, 65536, 100_000, 1 << 20, (1 << 20) - 5])
-def test_what_was_written_is_read_back_after_reopening(tmp_path: Path, length: int) -> None:
+async def test_written_bytes_are_read_back_after_reopening(tmp_path: Path, length: int) -> None:
     data = bytes(range(256)) * (length // 256) + bytes(range(length % 256))
-
-    async def main() -> None:
-        async with opened(tmp_path) as engine:
-            await put(engine, CHUNK, data)
-            assert await read_all(engine, CHUNK) == data
-        async with opened(tmp_path) as engine:
-            assert await read_all(engine, CHUNK) == data
-
-    asyncio.run(main())
+    async with opened(tmp_path) as engine:
+        await put(engine, CHUNK, data)
+        assert await read_all(engine, CHUNK) == data
+    async with opened(tmp_path) as engine:
+        assert await read_all(engine, CHUNK) == data
 
 
 def in_engine(directory: Path, body: Callable[[ChunkEngine], Awaitable[None]]) -> None:
@@ -285,6 +283,41 @@ def test_a_failed_disk_ends_all_changes_but_not_reading() -> None:
         assert await read_all(engine, CHUNK) == b"a"
 
     simulate(main())
+
+
+def test_a_closed_engine_touches_no_file(tmp_path: Path) -> None:
+    """Its descriptors may be those of other files by then. With a full disk it stays until its store can be opened."""
+    others = tmp_path / "others"
+    others.write_bytes(b"o" * (8 << 20))
+
+    async def main() -> None:
+        disk = RealDisk(threads=2)
+        settings = EngineSettings(overlay=NO_OVERLAYS, ballast_bytes=1 << 60)  # there is no room for it
+        engine = await ChunkEngine.open(tmp_path / "engine", disk, settings)
+        for content in (b"a" * 70_000, b"b" * 70_000):  # the block of the first one is free then
+            wanted = dataclasses.replace(update(engine, CHUNK, Kind.WRITE, content), admitted=True)
+            await engine.stage(CHUNK, wanted, payload=content)
+            engine.commit(CHUNK, wanted.version, 1)
+        version = (engine.record(CHUNK) or Record()).committed
+        await engine.close()
+        taken = [os.open(others, os.O_RDWR) for _ in range(64)]
+        try:
+            await engine.recover()
+            with pytest.raises(Unavailable):
+                await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, b"c" * 70_000), payload=b"c" * 70_000)
+            with pytest.raises(Unavailable):
+                await engine.fold(CHUNK)
+            with pytest.raises(ThreefsError):
+                engine.stored_record(CHUNK)
+            assert version is not None and engine.failure is None, "it can be opened again"
+            await engine.close()
+        finally:
+            for descriptor in taken:
+                os.close(descriptor)
+        await disk.close()
+
+    asyncio.run(main())
+    assert others.read_bytes() == b"o" * (8 << 20)
 
 
 def test_a_cancelled_stage_ends_with_its_work(tmp_path: Path) -> None:

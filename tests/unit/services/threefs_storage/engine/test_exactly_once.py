@@ -7,9 +7,9 @@ import pytest
 from threefs_storage.engine import exactly_once
 from threefs_storage.engine.exactly_once import (
     KEPT_ENTRIES,
-    LIFETIME_MIN,
     MAX_ENTRIES,
     NOTHING_FORGOTTEN,
+    WRITE_LIFETIME_MINUTES,
     Forgotten,
     OnceEntry,
     add_entry,
@@ -35,7 +35,7 @@ def test_a_few_are_kept_whatever_their_age() -> None:
 
 
 def test_young_ones_are_kept_beyond_that() -> None:
-    entries, forgotten = remembered([entry(n, stamp=n % LIFETIME_MIN) for n in range(1, MAX_ENTRIES + 1)])
+    entries, forgotten = remembered([entry(n, stamp=n % WRITE_LIFETIME_MINUTES) for n in range(1, MAX_ENTRIES + 1)])
     assert len(entries) == MAX_ENTRIES and not forgotten.version
 
 
@@ -43,9 +43,9 @@ def test_of_too_many_in_too_short_a_time_the_oldest_are_forgotten_and_that_is_kn
     entries, forgotten = remembered([entry(n, stamp=7) for n in range(1, MAX_ENTRIES + 4)])
     assert len(entries) == MAX_ENTRIES and entries[0].version == 4
     assert forgotten == Forgotten(3, 7)
-    assert may_be_forgotten(forgotten, 2, 7) and may_be_forgotten(forgotten, 0, 7 + LIFETIME_MIN)
+    assert may_be_forgotten(forgotten, 2, 7) and may_be_forgotten(forgotten, 0, 7 + WRITE_LIFETIME_MINUTES)
     assert not may_be_forgotten(forgotten, 3, 7), "a write made when version 3 was known is none of them"
-    assert not may_be_forgotten(forgotten, 0, 8 + LIFETIME_MIN), "nothing of that time is on its way any more"
+    assert not may_be_forgotten(forgotten, 0, 8 + WRITE_LIFETIME_MINUTES), "nothing of that time is on its way any more"
 
 
 def test_one_channel_has_one_entry() -> None:
@@ -130,7 +130,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("few")
 def test_no_write_is_applied_twice() -> None:
     for seed in range(300):
-        chunk = _run(random.Random(seed), LIFETIME_MIN)
+        chunk = _run(random.Random(seed), WRITE_LIFETIME_MINUTES)
         assert max(chunk.applied.values()) == 1, seed
         assert chunk.version > 20, "and most are"
 
@@ -147,4 +147,4 @@ def test_without_a_rule_some_are(bug: str, monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setitem(
             globals(), "may_be_forgotten", lambda f, known, now: exactly_once.may_be_forgotten(f, known + 3, now)
         )
-    assert any(max(_run(random.Random(seed), LIFETIME_MIN).applied.values()) > 1 for seed in range(300))
+    assert any(max(_run(random.Random(seed), WRITE_LIFETIME_MINUTES).applied.values()) > 1 for seed in range(300))

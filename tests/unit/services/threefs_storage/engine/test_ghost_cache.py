@@ -6,7 +6,7 @@ def version(slot: int, number: int = 1) -> Version:
     return Version(number, 1, 1 << 20, 0, Block(20, slot), 4096, b"")
 
 
-def test_what_is_wanted_again_is_cached() -> None:
+def test_a_range_that_is_read_again_is_cached() -> None:
     ghosts = GhostCache()
     assert not ghosts.cached(version(1), 0)
     assert not ghosts.note_read(version(1), 0)

@@ -113,7 +113,7 @@ def test_when_the_table_fails_every_caller_gets_the_error() -> None:
     simulate(main())
 
 
-def test_who_comes_alone_to_a_quick_disk_needs_no_task() -> None:
+def test_a_single_writer_on_a_quick_disk_needs_no_task() -> None:
     async def main() -> None:
         committer, store, disk, [file, _] = await fixture(QuickFile)
         assert isinstance(file, QuickFile)
@@ -132,7 +132,7 @@ def test_who_comes_alone_to_a_quick_disk_needs_no_task() -> None:
     simulate(main())
 
 
-def test_those_who_come_together_share_a_sync_from_the_second_turn_on() -> None:
+def test_concurrent_writers_share_a_sync_from_the_second_turn_on() -> None:
     async def main() -> None:
         committer, store, _, [file, _] = await fixture(QuickFile)
         assert isinstance(file, QuickFile)
@@ -160,7 +160,7 @@ def test_no_record_is_written_when_a_quick_disk_fails() -> None:
     simulate(main())
 
 
-def test_who_comes_while_a_batch_is_synced_waits_for_it() -> None:
+def test_a_writer_that_comes_during_a_sync_waits_for_it() -> None:
     async def main() -> None:
         committer, store, _, [file, _] = await fixture(SlowForLargeFile)
         assert isinstance(file, SlowForLargeFile)

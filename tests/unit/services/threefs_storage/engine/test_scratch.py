@@ -5,7 +5,7 @@ from threefs_storage.engine.scratch import Scratch
 from threefs.env.buffers import BufferPool
 
 
-async def test_only_so_much_is_lent_and_who_is_cancelled_takes_nothing() -> None:
+async def test_the_budget_is_bounded_and_a_cancelled_call_takes_nothing() -> None:
     pool = BufferPool()
     scratch = Scratch(pool, 10_000)
     first = await scratch.take(6000)

@@ -85,7 +85,7 @@ def test_a_burst_is_bounded() -> None:
     assert begun == min(PARALLEL, BURST_BYTES // PIECE_BYTES)
 
 
-def test_what_ran_while_nobody_was_served_is_not_paid_for_later() -> None:
+def test_work_done_without_foreground_calls_is_not_paid_for_later() -> None:
     pace, now = BackgroundPace(PaceLimits()), 0.0
     pace.begin(now, 1 << 20, _QUIET)
     for _ in range(1000):  # there is always one that runs

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from threefs_meta.batch import engine
-from threefs_meta.batch.engine import MAX_CHANGES
+from threefs_meta.batch import batch_transaction
+from threefs_meta.batch.batch_transaction import MAX_CHANGES
 from threefs_meta.ops.create import create
 from threefs_meta.ops.delegate import delegate
 from threefs_meta.ops.remove import remove
@@ -352,12 +352,15 @@ def test_they_are_pieces_of_the_reply() -> None:
     file = pb.InodeReply(inode=pb.Inode(inode=6))
     told = pb.InodeReply(delegation=8).SerializeToString()
     pieces = [
-        engine.successful_result("create", 1 << 40, create.SerializeToString() + told),
-        *(engine.successful_result(kind, 7, file.SerializeToString()) for kind in ("rename", "close", "sync")),
-        engine.successful_result("remove", 0, pb.RemoveReply(changed_ns=9).SerializeToString()),
-        engine.retry_alone_result(10),
-        engine.failed_result(NotFound("x" * 3000)),
-        engine.serialized_result(pb.Changed(file=file, request=11)),
+        batch_transaction.successful_result("create", 1 << 40, create.SerializeToString() + told),
+        *(
+            batch_transaction.successful_result(kind, 7, file.SerializeToString())
+            for kind in ("rename", "close", "sync")
+        ),
+        batch_transaction.successful_result("remove", 0, pb.RemoveReply(changed_ns=9).SerializeToString()),
+        batch_transaction.retry_alone_result(10),
+        batch_transaction.failed_result(NotFound("x" * 3000)),
+        batch_transaction.serialized_result(pb.Changed(file=file, request=11)),
     ]
     create.delegation = 8
     assert pb.BatchReply.FromString(b"".join(pieces)) == pb.BatchReply(

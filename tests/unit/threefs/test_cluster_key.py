@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from threefs import keys
+from threefs import cluster_key
 from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings
 
 
 def test_a_key_is_made_once_and_for_one_user(tmp_path: Path) -> None:
-    key = keys.make(tmp_path / "key")
-    assert len(key) == 64 and keys.read(tmp_path / "key") == key
+    key = cluster_key.make(tmp_path / "key")
+    assert len(key) == 64 and cluster_key.read(tmp_path / "key") == key
     assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
     with pytest.raises(AlreadyExists, match="never replaced"):
-        keys.make(tmp_path / "key")
-    assert keys.make(tmp_path / "other") != key
-    assert keys.make(tmp_path / "chosen", "x" * 20) == keys.read(tmp_path / "chosen") == "x" * 20
+        cluster_key.make(tmp_path / "key")
+    assert cluster_key.make(tmp_path / "other") != key
+    assert cluster_key.make(tmp_path / "chosen", "x" * 20) == cluster_key.read(tmp_path / "chosen") == "x" * 20
     with pytest.raises(InvalidArgument, match="directory"):
-        keys.check_new(tmp_path / "missing" / "key")
+        cluster_key.check_new(tmp_path / "missing" / "key")
 
 
 def test_a_full_disk_leaves_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -27,47 +27,47 @@ def test_a_full_disk_leaves_no_part_of_a_key(monkeypatch: pytest.MonkeyPatch, tm
 
     with monkeypatch.context() as disk, pytest.raises(OSError, match="No space left"):
         disk.setattr(os, "fsync", full)
-        keys.make(tmp_path / "key")
+        cluster_key.make(tmp_path / "key")
     assert not list(tmp_path.iterdir())
-    keys.make(tmp_path / "key")
+    cluster_key.make(tmp_path / "key")
 
 
 @pytest.mark.parametrize(("mode", "good"), [(0o600, True), (0o640, True), (0o660, False), (0o604, False)])
 def test_a_key_that_others_may_read_or_exchange_is_none(tmp_path: Path, mode: int, good: bool) -> None:
-    keys.make(tmp_path / "key")
+    cluster_key.make(tmp_path / "key")
     (tmp_path / "key").chmod(mode)
     if good:
-        keys.read(tmp_path / "key")
+        cluster_key.read(tmp_path / "key")
     else:
         with pytest.raises(InvalidSettings, match="chmod 600"):
-            keys.read(tmp_path / "key")
+            cluster_key.read(tmp_path / "key")
 
 
 @pytest.mark.parametrize("content", [b"", b"short\n", b"x" * 5000, b"two lines\nof some length", b"\xff\x00" * 20])
-def test_what_is_no_key(tmp_path: Path, content: bytes) -> None:
+def test_invalid_keys_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "key").write_bytes(content)
     (tmp_path / "key").chmod(0o600)
     with pytest.raises(InvalidSettings, match="threefs key FILE"):
-        keys.read(tmp_path / "key")
+        cluster_key.read(tmp_path / "key")
 
 
 def test_settings_name_it_once(tmp_path: Path) -> None:
-    key = keys.make(tmp_path / "key")
-    assert keys.of_settings("", "") == "" and keys.of_settings("t", "") == "t"
-    assert keys.of_settings("", str(tmp_path / "key")) == key
+    key = cluster_key.make(tmp_path / "key")
+    assert cluster_key.of_settings("", "") == "" and cluster_key.of_settings("t", "") == "t"
+    assert cluster_key.of_settings("", str(tmp_path / "key")) == key
     with pytest.raises(InvalidSettings, match="one of them"):
-        keys.of_settings("t", str(tmp_path / "key"))
+        cluster_key.of_settings("t", str(tmp_path / "key"))
     with pytest.raises(InvalidSettings, match="cannot be read"):
-        keys.of_settings("", str(tmp_path / "missing"))
+        cluster_key.of_settings("", str(tmp_path / "missing"))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "node1", "fe80::1", "localhost.example.org"])
 def test_a_host_that_others_reach_needs_a_key(host: str) -> None:
     with pytest.raises(InvalidSettings, match="`threefs key /etc/threefs/key` makes one"):
-        keys.check_host(host, "")
-    keys.check_host(host, "key")
+        cluster_key.check_host(host, "")
+    cluster_key.check_host(host, "key")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "localhost"])
 def test_loopback_needs_none(host: str) -> None:
-    keys.check_host(host, "")
+    cluster_key.check_host(host, "")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from threefs_meta.quota.accounting import tree_account, user_account
-from threefs_meta.quota.limits import Quotas
+from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import MetaBench

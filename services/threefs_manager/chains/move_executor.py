@@ -1,0 +1,310 @@
+"""Carries moves out: starts them within the bounds, changes their chains, and plans further ones."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import structlog
+
+from threefs.env.clock import Clock
+from threefs.ids import ChainId, NodeId, TableId, TargetId
+from threefs.routing import Node, NodeKind, PublicState, Routing, Target
+from threefs_manager.chains import moves
+from threefs_manager.chains.moves import FIRST_ADDED_TARGET, Move, MoveStep, next_step
+from threefs_manager.chains.transitions import add_member, mark_leaving
+from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.placement.rebalance import plan_shifts
+from threefs_manager.placement.replica_changes import LACKING, plan_removals, with_lacking
+from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.store.cluster_store import Store, Writer
+
+_UNNUMBERED = TargetId((1 << 32) - 1)  # until the move is stored
+_BATCH = 64  # most chains that one transaction changes
+_GIVE_UP_LEASES = 30  # an added target that was offline for so many T is not waited for any more
+_MAX_QUEUED = 1024  # moves; the next plan finds what is left
+
+_LOG = structlog.get_logger()
+
+
+class MoveExecutor:
+    """Of one term as primary. Only the task of the chain controller calls `advance`."""
+
+    def __init__(
+        self, store: Store, publisher: RoutingPublisher, failure_detector: FailureDetector, clock: Clock
+    ) -> None:
+        self.moves: dict[ChainId, Move] = {}
+        self.balancing = False
+        self._store = store
+        self._publisher = publisher
+        self._failure_detector = failure_detector
+        self._clock = clock
+        self._offline_since: dict[TargetId, float] = {}  # targets that are being added
+        self._plan_at = 0.0  # by the clock: large plans take a while
+        self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
+
+    async def load(self) -> None:
+        """Take over the moves of earlier terms."""
+        self.moves = {move.chain_id: move for move in map(moves.from_wire, await self._store.load_moves())}
+        self.balancing = (await self._store.load_cluster()).balancing
+
+    async def advance(self) -> set[ChainId]:
+        """One step of each move that may go on; returns the chains that have changed. Raises ThreefsError."""
+        await self._forget_removed()
+        await self._withdraw_futile()
+        if not self.moves:
+            await self._plan_next()
+        routing = self._publisher.routing
+        due = [
+            move
+            for move in moves.startable(self.moves, routing)
+            if next_step(move, routing.chains[move.chain_id]) is not MoveStep.WAIT
+        ]
+        changed: set[ChainId] = set()
+        for first in range(0, len(due), _BATCH):
+            changed |= await self._apply(due[first : first + _BATCH])
+        return changed
+
+    async def _apply(self, due: Sequence[Move]) -> set[ChainId]:
+        done: list[Move] = []
+        changed: set[ChainId] = set()
+
+        async def write(writer: Writer) -> None:
+            done.clear()
+            changed.clear()
+            for move in due:
+                stored = await writer.move(move.chain_id)
+                if stored is None or moves.from_wire(stored) != move:
+                    done.append(move)  # an earlier attempt of unknown outcome has finished it
+                    continue
+                chain = await writer.chain(move.chain_id)
+                match next_step(move, chain):
+                    case MoveStep.ADD:
+                        target = Target(move.added, move.added_node, move.chain_id)
+                        writer.put_chains([add_member(chain, move.added)], [target])
+                    case MoveStep.MARK_LEAVING:
+                        writer.put_chains([mark_leaving(chain, move.removed)])
+                    case MoveStep.DONE:
+                        writer.drop_move(move.chain_id)
+                        done.append(move)
+                    case MoveStep.WAIT:
+                        continue
+                changed.add(move.chain_id)
+
+        _, routing = await self._store.change(write)
+        self._publisher.publish(routing)
+        for move in done:
+            self.moves.pop(move.chain_id, None)
+            _LOG.info("a chain has moved", chain=move.chain_id, added=move.added, removed=move.removed)
+        return changed
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing moves, and all chains have the copies that they should have. Disks may drain that have to."""
+        return not (self.moves or self.balancing or _is_resizing(self._publisher.routing))
+
+    # ---- plans
+
+    def plan(self, routing: Routing, draining: Collection[NodeId], *, balance: bool) -> list[Move]:
+        """The next moves, with target id 0 for those that are added: ids are given out when the moves are stored.
+
+        Without `balance` only the disks that drain lose targets.
+        """
+        held = {
+            chain_id: [routing.targets[member.target_id].node_id for member in chain.members]
+            for chain_id, chain in routing.chains.items()
+        }
+        load = Counter(node for nodes in held.values() for node in nodes)
+        takers = [node.node_id for node in routing.nodes.values() if self._can_take(node, routing)]
+        planned: list[Move] = []
+        for table_id, table in routing.tables.items():
+            chains = {chain_id: held[chain_id] for chain_id in table}
+            load.subtract(node for nodes in chains.values() for node in nodes)
+            found = self._plan_table(chains, table_id, routing, takers, set(draining), load, balance)
+            load.update(node for nodes in chains.values() for node in nodes)
+            load.update(move.added_node for move in found if move.added)
+            load.subtract(routing.targets[move.removed].node_id for move in found if move.removed)
+            planned += found
+        return planned[:_MAX_QUEUED]
+
+    def _plan_table(
+        self,
+        chains: Mapping[ChainId, Sequence[NodeId]],
+        table_id: TableId,
+        routing: Routing,
+        takers: Collection[NodeId],
+        draining: set[NodeId],
+        elsewhere: Mapping[NodeId, int],
+        balance: bool,
+    ) -> list[Move]:
+        """The next moves of the chains of a table; if some have copies too many, these go first."""
+        replicas = routing.replicas.get(table_id, 0)
+        domain_of = {LACKING: "", **{node.node_id: node.domain for node in routing.nodes.values()}}
+        settled = {chain_id: nodes for chain_id, nodes in chains.items() if chain_id not in self.moves}
+        if replicas and any(len(nodes) > replicas for nodes in settled.values()):
+            removals = plan_removals(
+                settled, domain_of, replicas, draining=draining, broken={c: _broken(c, routing) for c in settled}
+            )
+            return [Move(r.chain_id, removed=_target_on(r.source, r.chain_id, routing)) for r in removals]
+        shifts = plan_shifts(
+            with_lacking(chains, replicas),
+            domain_of,
+            takers=takers,
+            draining={LACKING, *draining},
+            level=balance,
+            elsewhere=elsewhere,
+        )
+        return [
+            Move(shift.chain_id, _UNNUMBERED, shift.destination, _target_on(shift.source, shift.chain_id, routing))
+            for shift in shifts
+            if shift.chain_id not in self.moves
+        ]
+
+    def _can_take(self, node: Node, routing: Routing) -> bool:
+        detector = self._failure_detector
+        sound = detector.is_alive(node.node_id, routing.lease_s) and not detector.reports_failure(node.node_id)
+        return node.kind is NodeKind.STORAGE and bool(node.address) and sound
+
+    async def store_plan(self, planned: Sequence[Move], writer: Writer) -> list[Move]:
+        """Store the moves, with the ids of their new targets; returns them."""
+        cluster = writer.cluster
+        known = {move.chain_id for move in await writer.moves()}
+        stored = []
+        for move in planned:
+            if move.chain_id in known:
+                continue
+            if move.added:
+                cluster.next_target = max(cluster.next_target, FIRST_ADDED_TARGET) + 1
+                move = dataclasses.replace(move, added=TargetId(cluster.next_target))
+            writer.put_move(moves.to_wire(move))
+            stored.append(move)
+        writer.put_cluster()
+        return stored
+
+    def take_over(self, stored: Iterable[Move]) -> None:
+        """These moves have been stored."""
+        self.moves.update((move.chain_id, move) for move in stored)
+
+    def plan_soon(self) -> None:
+        """Plan at the next step: what is wanted has changed."""
+        self._plan_at = 0.0
+
+    async def withdraw(self, writer: Writer, is_unwanted: Callable[[Move], bool]) -> dict[ChainId, Move | None]:
+        """Take back moves, as long as their chains lose no copy by it: those that have not begun, and those whose new
+        target does not serve yet. Returns what has become of them, for `on_withdrawn`."""
+        routing = await writer.routing()
+        withdrawn: dict[ChainId, Move | None] = {}
+        for stored in await writer.moves():
+            move = moves.from_wire(stored)
+            chain = routing.chains[move.chain_id]
+            if not moves.can_revert(move, chain) or not is_unwanted(move):
+                continue
+            withdrawn[move.chain_id] = back = moves.reverted(move, chain)
+            if back is None:
+                writer.drop_move(move.chain_id)
+            else:
+                writer.put_move(moves.to_wire(back))
+        return withdrawn
+
+    def on_withdrawn(self, withdrawn: Mapping[ChainId, Move | None]) -> None:
+        """These moves have been taken back in the store."""
+        for chain_id, move in withdrawn.items():
+            if move is None:
+                self.moves.pop(chain_id, None)
+            else:
+                self.moves[chain_id] = move
+
+    async def _withdraw_futile(self) -> None:
+        """Take back the moves that will not come to an end; the next plan finds other disks."""
+        routing, now = self._publisher.routing, self._clock.monotonic()
+        offline = {
+            move.added for move in self.moves.values()
+            if routing.chains[move.chain_id].state(move.added) is PublicState.OFFLINE
+        }  # fmt: skip
+        self._offline_since = {target: self._offline_since.get(target, now) for target in offline}
+        futile = {move for move in self.moves.values() if self._is_futile(move, routing)}
+        if not futile:
+            return
+        withdrawn, routing = await self._store.change(lambda writer: self.withdraw(writer, futile.__contains__))
+        self._publisher.publish(routing)
+        self.on_withdrawn(withdrawn)
+        for move in futile:
+            _LOG.warning("a move is taken back", chain=move.chain_id, added_node=move.added_node, removed=move.removed)
+
+    def _is_futile(self, move: Move, routing: Routing) -> bool:
+        chain, node = routing.chains[move.chain_id], routing.nodes.get(move.added_node)
+        if not moves.can_revert(move, chain):
+            return False
+        if move.added and (node is None or node.draining):
+            return True
+        if moves.is_under_way(move, chain):
+            since = self._offline_since.get(move.added)
+            return since is not None and self._clock.monotonic() - since >= _GIVE_UP_LEASES * routing.lease_s
+        if node is None:
+            return not moves.is_sensible(move, chain)
+        return not self._can_take(node, routing)
+
+    async def _plan_next(self) -> None:
+        """Plan what the plans before have left: disks that still drain, and disks that are still uneven."""
+        routing = self._publisher.routing
+        draining = [node.node_id for node in routing.nodes.values() if node.draining]
+        if not (self.balancing or draining or _is_resizing(routing)) or self._clock.monotonic() < self._plan_at:
+            return
+        self._plan_at = self._clock.monotonic() + routing.lease_s
+        planned = self.plan(routing, draining, balance=self.balancing)
+        if not planned and not self.balancing:
+            return
+        balancing = self.balancing and bool(planned)
+
+        async def write(writer: Writer) -> list[Move]:
+            writer.cluster.balancing = balancing
+            return await self.store_plan(planned, writer)
+
+        stored, routing = await self._store.change(write)
+        self.balancing = balancing
+        self._publisher.publish(routing)
+        self.take_over(stored)
+
+    # ---- removed targets
+
+    async def _forget_removed(self) -> None:
+        """Drop the records of removed targets that their nodes keep nothing of any more."""
+        routing = self._publisher.routing
+        removed = [target for target in routing.targets.values() if routing.is_removed(target)]
+        self._removed_in = {
+            target.target_id: self._removed_in.get(target.target_id, routing.version) for target in removed
+        }
+        gone = [
+            target.target_id
+            for target in removed
+            if self._failure_detector.has_dropped(target, self._removed_in[target.target_id], routing.lease_s)
+        ]
+        if not gone:
+            return
+
+        async def write(writer: Writer) -> None:
+            for target_id in gone:
+                writer.drop_target(target_id)
+
+        _, routing = await self._store.change(write)
+        self._publisher.publish(routing)
+
+
+def _is_resizing(routing: Routing) -> bool:
+    """Whether some chain has another number of members than its table has replicas."""
+    return any(
+        len(routing.chains[chain_id].members) != replicas
+        for table_id, replicas in routing.replicas.items()
+        for chain_id in routing.tables[table_id]
+    )
+
+
+def _broken(chain_id: ChainId, routing: Routing) -> list[NodeId]:
+    """The disks whose target of the chain does not serve."""
+    members = routing.chains[chain_id].members
+    return [routing.targets[m.target_id].node_id for m in members if m.state is not PublicState.SERVING]
+
+
+def _target_on(node_id: NodeId, chain_id: ChainId, routing: Routing) -> TargetId:
+    """The target of the chain on that disk; of a copy that is lacking 0."""
+    members = routing.chains[chain_id].members
+    return next((m.target_id for m in members if routing.targets[m.target_id].node_id == node_id), moves.NO_TARGET)

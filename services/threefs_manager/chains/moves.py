@@ -1,0 +1,150 @@
+"""Moves: a chain gives the place of one target to another one, or only gains or loses one. Pure.
+
+The state of a move is the chain itself, so it goes on wherever a manager or a node was stopped:
+
+    the added target is no member                  it becomes one, offline and empty
+    the added target does not serve yet            wait: the table of transitions leads it to serve
+    nothing is added, the removed target serves,   wait: what does not serve may have been lost; the next plan takes
+    and another member does not                    that one away
+    the removed target is a member                 it is marked as leaving
+    the removed target is leaving                  wait: it goes when enough others serve
+    the added one serves, the removed is no member the move is done
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.routing import Chain, PublicState, Routing
+from threefs.wire import manager_pb2 as pb
+
+#: Ids of targets that a cluster was made with are below it. No id is given out twice: a disk that comes back late must
+#: not pass for another target.
+FIRST_ADDED_TARGET = 1_000_000_000
+#: Moves under way that fill one disk, that read one disk to fill another, and that only take targets off one disk.
+MAX_FILLING, MAX_FEEDING, MAX_EMPTYING = 1, 2, 2
+NO_TARGET, NO_NODE = TargetId(0), NodeId(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What happens to one chain. At most one of the two targets is 0."""
+
+    chain_id: ChainId
+    added: TargetId = NO_TARGET
+    added_node: NodeId = NO_NODE
+    removed: TargetId = NO_TARGET
+
+    def __post_init__(self) -> None:
+        assert self.added or self.removed, "a move adds a target, or takes one away"
+        assert bool(self.added) == bool(self.added_node), "a target is added on a node"
+
+
+class MoveStep(enum.Enum):
+    """What a move needs next."""
+
+    ADD = enum.auto()
+    MARK_LEAVING = enum.auto()
+    WAIT = enum.auto()
+    DONE = enum.auto()
+
+
+def next_step(move: Move, chain: Chain) -> MoveStep:
+    added, removed = chain.state(move.added), chain.state(move.removed)
+    if move.added and added is None:
+        return MoveStep.ADD
+    if move.added and added is not PublicState.SERVING:
+        return MoveStep.WAIT
+    if removed is None:
+        return MoveStep.DONE
+    if not is_sensible(move, chain):
+        return MoveStep.WAIT
+    return MoveStep.MARK_LEAVING if chain.leaving is None else MoveStep.WAIT
+
+
+def is_sensible(move: Move, chain: Chain) -> bool:
+    """Whether a move that has not begun may begin: a target that serves goes only from a whole chain."""
+    if move.added or chain.leaving is not None or chain.state(move.removed) is not PublicState.SERVING:
+        return True
+    return all(member.state is PublicState.SERVING for member in chain.members)
+
+
+def reverted(move: Move, chain: Chain) -> Move | None:
+    """The move that undoes this one, as long as it takes nothing away: None if nothing has changed for it. Call it only
+    for a move that `can_revert`."""
+    if not is_under_way(move, chain):
+        return None
+    return Move(move.chain_id, removed=move.added)
+
+
+def can_revert(move: Move, chain: Chain) -> bool:
+    """Whether the chain keeps all its copies without this move: what it adds does not serve yet."""
+    if not is_under_way(move, chain):
+        return True
+    return bool(move.added) and chain.leaving is None and chain.state(move.added) is not PublicState.SERVING
+
+
+def is_under_way(move: Move, chain: Chain) -> bool:
+    """Whether the chain has changed for it already."""
+    if move.added:
+        return chain.state(move.added) is not None
+    return chain.leaving is not None
+
+
+def startable(moves: Mapping[ChainId, Move], routing: Routing) -> list[Move]:
+    """The moves that may go on: those under way, and of the others, in the order of their chains, as many as keep to
+    the bounds per disk. A chain that does not serve waits."""
+    bounds = {_Work.FILLING: MAX_FILLING, _Work.FEEDING: MAX_FEEDING, _Work.EMPTYING: MAX_EMPTYING}
+    load: Counter[tuple[_Work, NodeId]] = Counter()
+    found: list[Move] = []
+    waiting: list[Move] = []
+    for chain_id in sorted(moves):
+        move, chain = moves[chain_id], routing.chains[chain_id]
+        if is_under_way(move, chain):
+            found.append(move)
+            load.update(_work_of(move, routing))
+        elif chain.serving and is_sensible(move, chain):
+            waiting.append(move)
+    for move in waiting:
+        work = _work_of(move, routing)
+        if all(load[kind, node] < bounds[kind] for kind, node in work):
+            found.append(move)
+            load.update(work)
+    return found
+
+
+class _Work(enum.Enum):
+    """What a move does to a disk."""
+
+    FILLING = enum.auto()
+    FEEDING = enum.auto()
+    EMPTYING = enum.auto()  # without a copy that was made for it
+
+
+def _work_of(move: Move, routing: Routing) -> list[tuple[_Work, NodeId]]:
+    if move.added:
+        tail = routing.chains[move.chain_id].tail  # ships the chunks
+        fed = [] if tail is None else [(_Work.FEEDING, routing.targets[tail].node_id)]
+        return [(_Work.FILLING, move.added_node), *fed]
+    removed = routing.targets.get(move.removed)  # none: its record has gone already, and the move is done
+    return [] if removed is None else [(_Work.EMPTYING, removed.node_id)]
+
+
+def from_wire(message: pb.Move) -> Move:
+    return Move(
+        ChainId(message.chain_id),
+        TargetId(message.added_target),
+        NodeId(message.added_node),
+        TargetId(message.removed_target),
+    )
+
+
+def to_wire(move: Move) -> pb.Move:
+    return pb.Move(
+        chain_id=move.chain_id,
+        added_target=move.added,
+        added_node=move.added_node,
+        removed_target=move.removed,
+    )

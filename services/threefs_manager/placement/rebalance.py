@@ -1,0 +1,188 @@
+"""Which targets move when disks are added or drained. Pure: the same cluster always gives the same moves.
+
+Every disk that stays carries its equal share of the targets of each table, rounded up or down. The number of moves is
+the least with which that can be reached: each move takes a target from a disk that has too many, or that is draining,
+and gives one to a disk that has too few. Of those, the moves are chosen that keep failure domains of a chain apart, and
+that let pairs of disks share equally many chains.
+
+A chain moves one target at a time, so what one plan leaves is left to the next one.
+"""
+
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from threefs.ids import ChainId, NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """A chain gives its target on one disk to another disk."""
+
+    chain_id: ChainId
+    source: NodeId
+    destination: NodeId
+
+
+def shares(
+    held: Mapping[NodeId, int], staying: Collection[NodeId], total: int, elsewhere: Mapping[NodeId, int]
+) -> dict[NodeId, int]:
+    """How many of `total` targets each disk that stays should carry: equally many, and of the disks that then carry one
+    more those that have most now, so that few move; of those, the ones with the fewest targets of other tables."""
+    each, rest = divmod(total, len(staying))
+    fullest = sorted(staying, key=lambda node: (-held.get(node, 0), elsewhere.get(node, 0), node))
+    return {node: each + (place < rest) for place, node in enumerate(fullest)}
+
+
+def plan_shifts(
+    chains: Mapping[ChainId, Sequence[NodeId]],
+    domain_of: Mapping[NodeId, str],
+    *,
+    takers: Collection[NodeId],
+    draining: Collection[NodeId],
+    level: bool,
+    elsewhere: Mapping[NodeId, int] | None = None,
+) -> list[Shift]:
+    """For the chains of one table: at most one shift per chain. `elsewhere` is what disks carry of other tables.
+
+    `takers` are the disks that may get targets, also those that have none yet. With `level` they become equally full;
+    without, only what is on draining disks moves. All other disks keep what they have.
+    """
+    staying = sorted(set(takers) - set(draining))
+    if not staying:
+        return []
+    held = Counter(node for members in chains.values() for node in members)
+    goal = shares(held, staying, sum(held[node] for node in {*staying, *draining}), elsewhere or {})
+    sources = {*draining, *(staying if level else ())}
+    surplus = {node: held[node] - goal.get(node, 0) for node in sources if held[node] > goal.get(node, 0)}
+    room = {node: goal[node] - held[node] for node in staying if goal[node] > held[node]}
+    full = {node: max(goal[node], held[node]) for node in staying}
+    search = _Search(chains, domain_of, room)
+    for source in sorted(surplus, key=lambda node: (node in goal, node)):  # those that drain first
+        for _ in range(surplus[source]):
+            if search.extend(source, apart=True) or search.extend(source, apart=False):
+                continue
+            if source not in draining or not search.overfill(source, full):
+                break
+    return search.shifts()
+
+
+class _Search:
+    """Augmenting paths: a disk in surplus takes a chain, which takes a disk with room; if there is none left, a shift
+    that was chosen before is chosen anew."""
+
+    def __init__(
+        self,
+        chains: Mapping[ChainId, Sequence[NodeId]],
+        domain_of: Mapping[NodeId, str],
+        room: Mapping[NodeId, int],
+    ) -> None:
+        self._chains = chains
+        self._domain_of = domain_of
+        self._room = dict(room)
+        self._chosen: dict[ChainId, Shift] = {}
+        self._of_source: dict[NodeId, list[ChainId]] = {}
+        for chain_id, members in chains.items():
+            for node in members:
+                self._of_source.setdefault(node, []).append(chain_id)
+        self._shared = Counter(
+            (one, other) for members in chains.values() for one in members for other in members if one != other
+        )
+
+    def shifts(self) -> list[Shift]:
+        return [self._chosen[chain_id] for chain_id in sorted(self._chosen)]
+
+    def extend(self, source: NodeId, *, apart: bool) -> bool:
+        """Find one more shift from this disk; `apart`: no chain may get two targets in one domain by it."""
+        free = [chain_id for chain_id in self._of_source[source] if chain_id not in self._chosen]
+        best = min(
+            (
+                (self._cost(chain_id, source, node), chain_id, node)
+                for chain_id in free
+                for node, room in self._room.items()
+                if room > 0 and self._fits(chain_id, source, node, apart)
+            ),
+            default=None,
+        )
+        if best is not None:
+            self._choose(Shift(best[1], source, best[2]))
+            return True
+        return self._augment(source, free, apart)
+
+    def overfill(self, source: NodeId, full: Mapping[NodeId, int]) -> bool:
+        """A disk that drains gives a target to one that has its share already: no other fits. `full` is what each disk
+        carries without room left. What is uneven then, a later plan levels."""
+        free = [chain_id for chain_id in self._of_source[source] if chain_id not in self._chosen]
+        best = min(
+            (
+                (full[node] - self._room.get(node, 0), chain_id, node)
+                for chain_id in free
+                for node in full
+                if self._fits(chain_id, source, node, apart=False)
+            ),
+            default=None,
+        )
+        if best is None:
+            return False
+        self._room.setdefault(best[2], 0)
+        self._choose(Shift(best[1], source, best[2]))
+        return True
+
+    def _augment(self, source: NodeId, free: Sequence[ChainId], apart: bool) -> bool:
+        """Let shifts that were chosen before take other disks, until one with room is reached."""
+        came_from: dict[NodeId, tuple[ChainId, NodeId]] = {}  # a full disk: the chain that wants it, and its source
+        queue: deque[NodeId] = deque()
+        for chain_id in free:
+            for node in self._room:
+                if node not in came_from and self._fits(chain_id, source, node, apart):
+                    came_from[node] = (chain_id, source)
+                    queue.append(node)
+        while queue:
+            node = queue.popleft()
+            if self._room[node] > 0:
+                self._reroute(node, came_from)
+                return True
+            for shift in [s for s in self._chosen.values() if s.destination == node]:
+                for other in self._room:
+                    if other not in came_from and self._fits(shift.chain_id, shift.source, other, apart):
+                        came_from[other] = (shift.chain_id, shift.source)
+                        queue.append(other)
+        return False
+
+    def _reroute(self, node: NodeId, came_from: Mapping[NodeId, tuple[ChainId, NodeId]]) -> None:
+        while True:
+            chain_id, source = came_from[node]
+            before = self._chosen.get(chain_id)
+            if before is not None:
+                self._withdraw(before)
+            self._choose(Shift(chain_id, source, node))
+            if before is None:
+                return
+            node = before.destination
+
+    def _choose(self, shift: Shift) -> None:
+        self._chosen[shift.chain_id] = shift
+        self._room[shift.destination] -= 1
+        for mate in self._chains[shift.chain_id]:
+            if mate != shift.source:
+                self._shared[shift.destination, mate] += 1
+                self._shared[mate, shift.destination] += 1
+
+    def _withdraw(self, shift: Shift) -> None:
+        del self._chosen[shift.chain_id]
+        self._room[shift.destination] += 1
+        for mate in self._chains[shift.chain_id]:
+            if mate != shift.source:
+                self._shared[shift.destination, mate] -= 1
+                self._shared[mate, shift.destination] -= 1
+
+    def _fits(self, chain_id: ChainId, source: NodeId, node: NodeId, apart: bool) -> bool:
+        members = self._chains[chain_id]
+        if node in members:
+            return False
+        domain = self._domain_of[node]
+        return not apart or all(self._domain_of[mate] != domain for mate in members if mate != source)
+
+    def _cost(self, chain_id: ChainId, source: NodeId, node: NodeId) -> int:
+        """How many chains the disk would share with the chain's other disks: the fewer, the more even."""
+        return sum(self._shared[node, mate] for mate in self._chains[chain_id] if mate != source)

@@ -1,0 +1,117 @@
+"""Members of chains that move while there are faults: drawn apart, so that they change nothing else of a seed.
+
+AT join HOST             a storage process that was in no plan joins, and targets move to it
+AT drain HOST FOR        its targets move to others; after the time it may keep what it has
+AT level                 targets move until all processes have equally many
+AT copies x3             each chain gets three copies
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tests.harness.seeded_random import SeededRandom
+from tests.sim.administrator import administer
+from tests.sim.world import World
+from threefs.errors import InvalidArgument, NotFound
+from threefs.rpc.methods import ADD_NODES, REBALANCE, SET_DRAINING, SET_REPLICAS, Method, Rep, Req
+from threefs.wire import manager_pb2 as pb
+
+KINDS = ("join", "drain", "level", "copies")
+_LASTS_S = (2.0, 8.0)
+_PAUSE_S = (0.5, 4.0)
+
+
+class MovingMembers:
+    """What an administrator asks the managers for, until they have done it."""
+
+    def __init__(self, world: World) -> None:
+        self.refused = 0  # drains that would leave too few processes
+        self._world = world
+        self._asked = 0
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def begin(self, kind: str, *hosts: str) -> Callable[[], Any]:
+        """How to take it back."""
+        if kind == "join":
+            return self._join(hosts[0])
+        if kind == "copies":
+            self._ask(self._copies(int(hosts[0][1:])))
+            return lambda: None
+        if kind == "level":
+            self._ask(self._level())
+            return lambda: None
+        self._ask(self._drain(hosts[0], True))
+        return lambda: self._ask(self._undrain(hosts[0]))
+
+    async def settle(self) -> None:
+        """Wait until the managers have taken all in."""
+        while self._calls:
+            await asyncio.wait(self._calls)
+
+    async def _call(self, method: Method[Req, Rep], request: Req) -> None:
+        self._asked += 1
+        await administer(self._world, f"admin.{self._asked}", method, request)
+
+    def _ask(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    def _join(self, host: str) -> Callable[[], Any]:
+        world = self._world
+        if host in world.storage_hosts:
+            return lambda: None
+
+        async def join() -> None:
+            request = pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=int(host[1:]))])
+            await self._call(ADD_NODES, request)
+            world.storage_hosts.append(host)
+            if host not in world.fabric.down:
+                world.start(host)
+            await self._level()
+
+        self._ask(join())
+        return lambda: None
+
+    async def _level(self) -> None:
+        await self._call(REBALANCE, pb.RebalanceRequest())
+
+    async def _drain(self, host: str, draining: bool) -> None:
+        request = pb.SetDrainingRequest(node_id=int(host[1:]), draining=draining)
+        try:
+            await self._call(SET_DRAINING, request)
+        except (InvalidArgument, NotFound) as error:
+            self.refused += 1
+            self._world.tell(f"{host} is not drained: {error}")
+
+    async def _copies(self, replicas: int) -> None:
+        try:
+            await self._call(SET_REPLICAS, pb.SetReplicasRequest(table_id=1, replicas=replicas))
+        except InvalidArgument as error:
+            self.refused += 1
+            self._world.tell(f"no {replicas} copies: {error}")
+
+    async def _undrain(self, host: str) -> None:
+        await self._drain(host, False)
+        await self._level()
+
+
+def draw(dice: SeededRandom, world: World, length_s: float) -> list[tuple[float, str, tuple[str, ...], float]]:
+    """Moment, kind, hosts and time of each."""
+    steps: list[tuple[float, str, tuple[str, ...], float]] = []
+    spares = list(world.spare_hosts)
+    at = dice.uniform(0.0, 1.0)
+    while at < length_s:
+        drawn = dice.below(5)
+        if drawn == 0 and spares:
+            steps.append((at, "join", (spares.pop(0),), 0.0))
+        elif drawn == 3:
+            steps.append((at, "level", (), 0.0))
+        elif drawn == 4:
+            steps.append((at, "copies", (f"x{2 + dice.below(3)}",), 0.0))
+        else:
+            host = world.storage_hosts[dice.below(len(world.storage_hosts))]
+            steps.append((at, "drain", (host,), dice.uniform(*_LASTS_S)))
+        at += dice.uniform(*_PAUSE_S)
+    return steps

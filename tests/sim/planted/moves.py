@@ -1,0 +1,126 @@
+"""Members of chains that move: who leaves when, and what is deleted."""
+
+import dataclasses
+from typing import Any
+
+from threefs_manager.chains import move_executor, moves
+from threefs_manager.chains.controller import ChainController
+from threefs_manager.chains.move_executor import MoveExecutor
+from threefs_manager.chains.moves import Move, MoveStep
+from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_storage.target import Target
+from threefs_storage.targets import Targets
+
+from tests.sim.planted.registry import plant, plant_for, put
+from threefs.ids import TableId
+from threefs.routing import Chain, Routing
+
+_TABLES = "unit/services/threefs_manager/test_chain_tables.py"
+_EXECUTOR = "unit/services/threefs_manager/chains/test_move_executor.py"
+_MOVES = "unit/services/threefs_manager/chains/test_moves.py"
+_TRANSITIONS = "unit/services/threefs_manager/chains/test_transitions.py"
+
+
+@plant
+def leaving_target_is_put_out_at_once() -> None:
+    """R9: a target that is to leave is taken for dead while it holds a lease."""
+    withhold_lease = FailureDetector.withhold_lease
+
+    def hasty(self: FailureDetector, chain: Any, target: Any) -> None:
+        withhold_lease(self, chain, target)
+        if target is not None and target == chain.leaving:
+            self.fence([target])
+
+    put(FailureDetector, "withhold_lease", hasty)
+    put(Target, "gives_way", property(lambda self: False))
+
+
+@plant_for(f"{_MOVES}::test_nothing_leaves_before_the_added_target_serves_again")
+def place_is_given_up_before_it_is_filled() -> None:
+    """A chain loses one copy before it has the other."""
+
+    def hasty(move: Move, chain: Chain) -> MoveStep:
+        if move.removed and chain.state(move.removed) is not None and chain.leaving is None:
+            return MoveStep.MARK_LEAVING
+        return step(move, chain)
+
+    step = moves.next_step
+    put(moves, "next_step", hasty)
+    put(move_executor, "next_step", hasty)
+
+
+@plant_for(f"{_MOVES}::test_one_disk_is_filled_by_one_move_at_a_time")
+def all_moves_begin_at_once() -> None:
+    """Each disk is filled by all its new targets at the same time."""
+    put(moves, "MAX_FILLING", 1000)
+
+
+@plant
+def new_primary_forgets_moves() -> None:
+    """Moves are not loaded by the manager that takes over: a chain keeps one copy too many for ever."""
+
+    async def nothing(self: MoveExecutor) -> None:
+        self.balancing = (await self._store.load_cluster()).balancing
+
+    put(MoveExecutor, "load", nothing)
+
+
+@plant_for("cluster/services/threefs_storage/test_targets.py::test_a_target_that_a_routing_does_not_name_is_kept")
+def target_without_a_record_is_deleted() -> None:
+    """A manager with an older store makes nodes delete what was added since."""
+    apply_routing = Targets.apply_routing
+
+    def hasty(self: Targets, routing: Routing) -> list[Target]:
+        changed = apply_routing(self, routing)
+        for target in self:
+            if target.target_id not in routing.targets:
+                target.state = None
+        return changed
+
+    put(Targets, "apply_routing", hasty)
+
+
+@plant_for(f"{_TRANSITIONS}::test_a_leaving_target_that_is_out_never_returns")
+def leaving_target_returns() -> None:
+    """A target that was put out for a move is filled again, and put out again."""
+    from threefs_manager.chains import transitions
+
+    catch_up = transitions._catch_up
+    put(transitions, "_catch_up", lambda states, leaving, observed: catch_up(states, set(), observed))
+
+
+@plant_for(f"{_TABLES}::test_a_new_chain_is_served_by_those_that_live_and_knows_their_stores")
+def store_of_a_new_chain_is_not_recorded() -> None:
+    """R7: a target of a new chain serves, and an exchanged disk passes for it later."""
+    put(ChainController, "_refilled_targets", lambda self, before, after: [])
+
+
+@plant_for(f"{_TABLES}::test_each_table_is_spread_evenly_by_itself_when_nodes_join_and_leave")
+def tables_are_leveled_together() -> None:
+    """One table is full on some disks, and the other one on others."""
+
+    def together(self: MoveExecutor, routing: Routing, *args: Any, **options: Any) -> list[Move]:
+        one = {TableId(1): tuple(routing.chains)}
+        return plan(self, dataclasses.replace(routing, tables=one), *args, **options)
+
+    plan = MoveExecutor.plan
+    put(MoveExecutor, "plan", together)
+
+
+@plant_for(f"{_MOVES}::test_what_serves_goes_only_from_a_whole_chain")
+def copy_that_serves_goes_while_another_one_is_dead() -> None:
+    """A chain that is to lose a copy loses a good one, and has fewer than it should have if the dead one stays away."""
+    put(moves, "is_sensible", lambda move, chain: True)
+
+
+@plant_for(f"{_EXECUTOR}::test_a_node_that_dies_for_good_while_it_is_filled_is_given_up")
+def dead_node_is_waited_for_for_ever() -> None:
+    """A move to a node that is dead for good never ends, and nothing else is planned."""
+    put(MoveExecutor, "_is_futile", lambda self, move, routing: False)
+
+
+@plant_for(f"{_EXECUTOR}::test_undrain_takes_back_what_does_not_serve_yet")
+def taken_back_moves_keep_their_target() -> None:
+    """The record of a move that is taken back goes, and the target that it has added stays: one copy too many."""
+    put(moves, "reverted", lambda move, chain: None)
+    put(move_executor, "_is_resizing", lambda routing: False)

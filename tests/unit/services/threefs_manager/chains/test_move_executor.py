@@ -1,0 +1,113 @@
+"""Moves from the plan to the last record, with nodes that follow at once."""
+
+from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
+from threefs.wire import manager_pb2 as pb
+
+
+async def add(nodes: MovingNodes, node: int) -> None:
+    await nodes.manager.add_nodes(pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=node)]))
+    await nodes.join(node)
+
+
+def idle(nodes: MovingNodes) -> bool:
+    controller = nodes.manager._controller
+    assert controller is not None
+    return not controller.move_executor.moves and not controller.move_executor.balancing
+
+
+def test_a_new_node_gets_its_share() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        dry = await nodes.manager.rebalance(pb.RebalanceRequest(dry_run=True))
+        assert [move.added_node for move in dry.moves] == [4] and idle(nodes), "a dry run changes nothing"
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: idle(nodes))
+        assert sorted(nodes.held().values()) == [1, 1, 2, 2] and nodes.held()[4] == 1
+        assert all(len(chain.members) == 2 for chain in nodes.routing.chains.values())
+
+    run_moving(body)
+
+
+def test_a_drained_node_loses_all_and_its_records_go() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        before = [target.target_id for target in nodes.routing.targets.values() if target.node_id == 1]
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
+        await nodes.until(lambda: not set(before) & nodes.routing.targets.keys())
+        assert sum(nodes.held().values()) == 6
+
+    run_moving(body)
+
+
+def test_a_dead_node_is_drained_and_its_records_stay_until_it_answers() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        nodes.living.discard(1)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
+        assert any(target.node_id == 1 for target in nodes.routing.targets.values())
+
+    run_moving(body)
+
+
+def test_no_target_moves_to_a_dead_node() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        nodes.living.discard(4)
+        detector = nodes.manager._failure_detector
+        await nodes.until(lambda: not detector.is_alive(4, LEASE_S))
+        assert not (await nodes.manager.rebalance(pb.RebalanceRequest(dry_run=True))).moves
+
+    run_moving(body)
+
+
+def test_ids_of_targets_are_never_given_out_twice() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        seen: set[int] = set(nodes.routing.targets)
+        for node in (1, 2, 1):
+            await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=node, draining=True))
+            await nodes.until(lambda node=node: not nodes.held()[node] and idle(nodes))  # type: ignore[misc]
+            fresh = {m.target_id for chain in nodes.routing.chains.values() for m in chain.members} - seen
+            assert fresh and min(fresh) > max(seen)
+            seen |= fresh
+            await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=node, draining=False))
+
+    run_moving(body)
+
+
+def test_a_node_that_dies_for_good_while_it_is_filled_is_given_up() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: nodes.held()[4] == 1)
+        nodes.living.discard(4)
+        await nodes.until(lambda: not nodes.held()[4] and idle(nodes))
+        assert all(len(chain.members) == len(chain.serving) == 2 for chain in nodes.routing.chains.values())
+
+    run_moving(body)
+
+
+def test_moves_to_a_node_that_drains_are_taken_back() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: bool(nodes.held()[4]))
+        nodes.slow.add(4)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=4, draining=True))
+        await nodes.until(lambda: not nodes.held()[4] and idle(nodes))
+        assert all(len(chain.members) == 2 for chain in nodes.routing.chains.values())
+
+    run_moving(body)
+
+
+def test_undrain_takes_back_what_does_not_serve_yet() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        nodes.slow.add(4)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: bool(nodes.held()[4]))
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=False))
+        await nodes.until(lambda: idle(nodes) and not nodes.held()[4])
+        assert all(len(chain.members) == 2 for chain in nodes.routing.chains.values())
+        assert nodes.held()[1] >= 1 and sum(nodes.held().values()) == 6
+
+    run_moving(body)

@@ -1,0 +1,87 @@
+"""Who may join, drain and leave."""
+
+import pytest
+
+from tests.harness.moving_nodes import MovingNodes, run_moving
+from tests.harness.virtual_time import run_virtual
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
+from threefs.kv.memory import MemoryEngine
+from threefs.wire import manager_pb2 as pb
+
+
+def planned(node: int, domain: str = "") -> pb.AddNodesRequest:
+    return pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=node, domain=domain)])
+
+
+def test_a_node_joins_once_and_keeps_its_domain() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.add_nodes(planned(4, "rack"))
+        await nodes.manager.add_nodes(planned(4, "rack"))
+        assert nodes.routing.nodes[4].domain == "rack"  # type: ignore[index]
+        with pytest.raises(AlreadyExists, match="failure domain 'rack', not 'node-4'"):
+            await nodes.manager.add_nodes(planned(4))
+        for request, reason in (
+            (pb.AddNodesRequest(), "1 to 4096 nodes"),
+            (planned(0), "must be 1 to"),
+            (planned(5, "x" * 300), "300 characters"),
+            (pb.AddNodesRequest(storage=[*planned(5).storage, *planned(5).storage]), "named twice"),
+        ):
+            with pytest.raises(InvalidArgument, match=reason):
+                await nodes.manager.add_nodes(request)
+
+    run_moving(body)
+
+
+def test_a_node_is_not_drained_if_too_few_would_stay() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        with pytest.raises(InvalidArgument, match="2 replicas, and only 1 storage nodes would stay"):
+            await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=2, draining=True))
+        with pytest.raises(NotFound, match="no storage node 9"):
+            await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=9, draining=True))
+
+    run_moving(body)
+
+
+def test_only_an_empty_node_leaves() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        with pytest.raises(InvalidArgument, match="node 1 has 2 targets, and 0 are on their way"):
+            await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=1))
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: not nodes.held()[1])
+        nodes.living.discard(1)
+        await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=1))
+        assert 1 not in nodes.routing.nodes
+        assert all(target.node_id != 1 for target in nodes.routing.targets.values())
+
+    run_moving(body)
+
+
+def test_a_node_that_is_undrained_keeps_what_has_not_begun_to_move() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=False))
+        controller = nodes.manager._controller
+        assert controller is not None
+        await nodes.until(lambda: not controller.move_executor.moves)
+        assert sum(nodes.held().values()) == 6 and nodes.held()[1] >= 1
+
+    run_moving(body)
+
+
+def test_a_manager_without_a_cluster_takes_no_nodes() -> None:
+    """Its routing would have nodes and no chains, and clients would take it for that of a cluster."""
+
+    async def body() -> None:
+        nodes = MovingNodes(MemoryEngine())
+        await nodes.manager.leading.wait()
+        for call in (
+            nodes.manager.add_nodes(planned(4)),
+            nodes.manager.rebalance(pb.RebalanceRequest()),
+        ):
+            with pytest.raises(Unavailable, match="no plan yet"):
+                await call
+        assert nodes.routing.version == 0
+        await nodes.end()
+
+    run_virtual(body())

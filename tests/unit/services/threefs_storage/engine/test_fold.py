@@ -1,0 +1,93 @@
+import asyncio
+import os
+from pathlib import Path
+
+from threefs_storage.engine.content_plan import Kind
+from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.overlay import OverlayLimits
+from threefs_storage.engine.records import Record
+
+from tests.harness.chunk_engine import opened, put, read_all, read_range, update
+from threefs.ids import ChunkId
+
+CHUNK = ChunkId(7, 0)
+SMALL = EngineSettings(overlay=OverlayLimits(deferred_bytes=5000, inline_bytes=1000, extents=4, stored_bytes=9000))
+
+
+async def test_beyond_a_bound_the_overlay_is_folded(tmp_path: Path) -> None:
+    async with opened(tmp_path, SMALL) as engine:
+        first = await put(engine, CHUNK, bytes(100_000))
+        for number in range(4):
+            assert (await put(engine, CHUNK, b"x", 1000 * number)).block == first.block
+        fifth = await put(engine, CHUNK, b"x", 4000)
+        assert fifth.overlay is not None and len(fifth.overlay.extents) == 1 and fifth.block == first.block
+        for number in range(9):
+            second = await put(engine, CHUNK, b"y" * 1000, 1000 * number)  # adjacent, but not one extent
+        assert second.overlay is not None and len(second.overlay.extents) <= 4
+        large = await put(engine, CHUNK, b"z" * 5001, 7)
+        assert large.overlay is None
+        assert engine._store.blob_bytes == 0
+        assert engine._files.used_bytes() - engine._files._freed_bytes() == 1 << 17
+
+
+async def test_appends_that_were_deferred_are_folded_into_their_block(tmp_path: Path) -> None:
+    data = os.urandom(300_000)
+    async with opened(tmp_path, SMALL) as engine:
+        first = await put(engine, CHUNK, data[:140_000])
+        for at in range(140_000, 160_000, 4000):
+            version = await put(engine, CHUNK, data[at : at + 4000], at)
+            assert version.block == first.block
+            assert await read_all(engine, CHUNK) == data[: at + 4000]
+        assert await engine.fold(CHUNK)
+        version = await put(engine, CHUNK, data[160_000:260_000], 160_000)
+        assert version.block == first.block and version.overlay is None
+        await put(engine, CHUNK, b"x" * 100, 50)
+        assert await read_all(engine, CHUNK) == data[:50] + b"x" * 100 + data[150:260_000]
+        appended = await put(engine, CHUNK, data[200_000:202_000], 260_000)
+        appended = await put(engine, CHUNK, b"z" * 2000, 262_000 + 72)
+        assert appended.overlay is not None and len(appended.overlay.extents) <= 4
+    async with opened(tmp_path, SMALL) as engine:
+        content = data[:50] + b"x" * 100 + data[150:260_000] + data[200_000:202_000] + bytes(72) + b"z" * 2000
+        assert await read_all(engine, CHUNK) == content
+        assert await engine.fold(CHUNK)
+        assert await read_all(engine, CHUNK) == content
+
+
+async def test_a_reader_of_the_version_before_is_not_disturbed(tmp_path: Path) -> None:
+    async with opened(tmp_path, SMALL) as engine:
+        await put(engine, CHUNK, b"a" * 100_000)
+        old = await put(engine, CHUNK, b"b" * 100, 5000)
+        into = memoryview(bytearray(100_000))
+        reading = asyncio.ensure_future(engine.read_cold(old, 0, into, past_cache=True))
+        await asyncio.sleep(0)
+        for letter in (b"c", b"d", b"e"):
+            await put(engine, CHUNK, letter * 200, 4950)
+        await engine.fold(CHUNK)
+        assert await reading == old.checksum
+
+
+async def test_a_chunk_with_a_pending_version_is_not_folded(tmp_path: Path) -> None:
+    async with opened(tmp_path, SMALL) as engine:
+        await put(engine, CHUNK, b"a" * 100_000)
+        await put(engine, CHUNK, b"b" * 100, 5000)
+        wanted = update(engine, CHUNK, Kind.WRITE, b"c", offset=3)
+        pending = await engine.stage(CHUNK, wanted, payload=b"c")
+        assert not await engine.fold(CHUNK)
+        assert (engine.record(CHUNK) or Record()).pending == pending
+        engine.commit(CHUNK, pending.version, 1)
+        assert await engine.fold(CHUNK)
+        assert await read_all(engine, CHUNK) == b"aaac" + b"a" * 4996 + b"b" * 100 + b"a" * 94_900
+
+
+async def test_a_fold_does_not_write_under_a_reader(tmp_path: Path) -> None:
+    async with opened(tmp_path, SMALL) as engine:
+        first = await put(engine, CHUNK, b"a" * 100_000)
+        engine.pin(first)
+        second = await put(engine, CHUNK, b"b" * 100, 5000)
+        assert second.block == first.block
+        assert await engine.fold(CHUNK)
+        assert await read_range(engine, first, 0, 100_000) == b"a" * 100_000
+        engine.unpin(first)
+        third = await put(engine, CHUNK, b"c" * 100, 5000)
+        assert await engine.fold(CHUNK)
+        assert (engine.record(CHUNK) or Record()).blocks == {third.block}, "now in place"

@@ -1,0 +1,49 @@
+"""`test_cluster_health.py` produces each reason."""
+
+import pytest
+
+from tests.harness.cluster_status import chain, found_in, routing_of, sound
+from threefs.health import chain_health
+from threefs.health.answers import Answers
+from threefs.wire import manager_pb2 as pb
+
+S, O, Y, L = pb.SERVING, pb.OFFLINE, pb.SYNCING, pb.LASTSRV  # noqa: E741
+
+
+@pytest.mark.parametrize(
+    ("members", "state"),
+    [((S, S, S), "full"), ((S, S, Y), "degraded"), ((S, O, Y), "below_minimum"), ((L, O, L), "unserved")],
+)
+def test_a_chain_is_in_one_state(members: tuple[pb.PublicState, ...], state: str) -> None:
+    status = sound()
+    status.chains[1].CopyFrom(chain(2, *members))
+    copies = chain_health.chain_copies(Answers(status, routing_of(status)))
+    assert [one.state for one in copies] == ["full", state]
+    assert state in chain_health.CHAIN_STATES
+
+
+def test_what_is_planned_is_no_reason() -> None:
+    """A target that is filled for a move is one copy more; a node that drains while its targets move is at work."""
+    status = sound()
+    status.chains[0].members.add(target_id=1_000_000_001, state=pb.SYNCING)
+    status.moves.add(chain_id=1, added_target=1_000_000_001, added_node=2, removed_target=301)
+    status.nodes[2].node.draining = True
+    assert found_in(status) == []
+    del status.moves[:]
+    assert {reason.code for reason in found_in(status)} == {"chain_degraded", "drain_stuck"}
+
+
+def test_a_chain_is_named_under_one_reason_only() -> None:
+    status = sound()
+    status.chains[0].CopyFrom(chain(1, S, S, O))
+    status.chains[1].CopyFrom(chain(2, S, O, O))
+    named = [reason for reason in found_in(status) if reason.code.startswith("chain_")]
+    assert [reason.code for reason in named] == ["chain_below_minimum", "chain_degraded"]
+    assert "chain 1 " not in named[0].summary and "chain 2 " not in named[1].summary
+
+
+def test_long_lists_are_cut() -> None:
+    status = sound()
+    status.chains.extend(chain(number, S, S, O) for number in range(3, 40))
+    (degraded,) = found_in(status)
+    assert degraded.summary.startswith("37 chains have fewer") and degraded.summary.endswith("and 29 more")

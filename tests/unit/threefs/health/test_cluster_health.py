@@ -1,0 +1,325 @@
+"""Every reason is produced here; the page docs/health.md names each."""
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.harness.cluster_status import DAY_MS, GIB, chain, found_in, sound
+from threefs.health import chain_health, cluster_health, disk_health, metadata_health, verdict
+from threefs.health.verdict import Severity
+from threefs.wire import manager_pb2 as pb
+
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "health.md"
+
+
+def test_a_sound_cluster_has_no_reason() -> None:
+    assert found_in(sound()) == []
+    assert verdict.severity(found_in(sound())) is Severity.OK
+
+
+Change = Callable[[pb.GetStatusReply], None]
+
+
+def no_plan(status: pb.GetStatusReply) -> None:
+    status.Clear()
+
+
+def awaited(status: pb.GetStatusReply) -> None:
+    status.awaited_nodes.extend([2, 3])
+
+
+def no_change(status: pb.GetStatusReply) -> None:
+    status.failure = "the disk is full"
+
+
+def states_of_chain_2(*states: pb.PublicState) -> Change:
+    def change(status: pb.GetStatusReply) -> None:
+        status.chains[1].CopyFrom(chain(2, *states))
+
+    return change
+
+
+def silent(status: pb.GetStatusReply) -> None:
+    status.nodes[1].alive, status.nodes[1].silent_ms = False, 34_200
+
+
+def ended(status: pb.GetStatusReply) -> None:
+    silent(status)
+    status.nodes[1].ended = True
+
+
+def unheard(status: pb.GetStatusReply) -> None:
+    silent(status)
+    status.nodes[1].heard = False
+
+
+def unstarted(status: pb.GetStatusReply) -> None:
+    status.nodes.append(pb.NodeStatus(node=pb.Node(node_id=4, kind=pb.STORAGE)))
+
+
+def no_meta(status: pb.GetStatusReply) -> None:
+    status.nodes[3].alive = False
+
+
+def unreachable(status: pb.GetStatusReply) -> None:
+    status.nodes[0].unreachable.add(node_id=3, unreachable_ms=12_100)
+
+
+def report_of_node_2(**changed: object) -> Change:
+    def change(status: pb.GetStatusReply) -> None:
+        for name, value in changed.items():
+            setattr(status.nodes[1].targets[1], name, value)
+
+    return change
+
+
+def disk_of_node_2(**changed: object) -> Change:
+    def change(status: pb.GetStatusReply) -> None:
+        for found in status.nodes[1].targets:
+            for name, value in changed.items():
+                setattr(found, name, value)
+
+    return change
+
+
+def all_read_only(status: pb.GetStatusReply) -> None:
+    for row in status.nodes[:3]:
+        row.targets[1].read_only = True
+
+
+def move_to_silent(status: pb.GetStatusReply) -> None:
+    status.moves.add(chain_id=1, added_target=1_000_000_001, added_node=7, removed_target=101)
+
+
+def drains(status: pb.GetStatusReply) -> None:
+    status.nodes[2].node.draining = True
+
+
+def older_release(status: pb.GetStatusReply) -> None:
+    status.nodes[1].release = "0.1.9"
+
+
+def fast_clock(status: pb.GetStatusReply) -> None:
+    status.nodes[1].clock_ppm = 12_000
+
+
+def slow_clock(status: pb.GetStatusReply) -> None:
+    status.nodes[1].clock_ppm = -12_000
+
+
+def backed_up(*stores: pb.BackedUpStore, silent_ms: int = 1000) -> Change:
+    def change(status: pb.GetStatusReply) -> None:
+        status.backups.add(name="host-b:/backup", stores=stores, report_interval_ms=5000, silent_ms=silent_ms)
+
+    return change
+
+
+def refused(status: pb.GetStatusReply) -> None:
+    status.refused_stores.add(address="host:9", reason="the metadata store is an older copy", ago_ms=4000)
+
+
+S, O, Y, L = pb.SERVING, pb.OFFLINE, pb.SYNCING, pb.LASTSRV  # noqa: E741
+WARN, ERR = Severity.WARN, Severity.ERR
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "severity", "summary", "advice"),
+    [
+        (no_plan, "no_plan", ERR, "no plan yet", "threefs init"),
+        (awaited, "restore_awaits_nodes", ERR, "awaited: node 2, node 3", "threefs chain accept-unheard 2 3"),
+        (no_change, "chains_cannot_change", ERR, "wait: the disk is full", "free space on the disk of the manager"),
+        (
+            states_of_chain_2(L, O, L),
+            "chain_unserved",
+            ERR,
+            "chain 2 has 0 of 3 copies: its reads and writes wait for target 102 of node 1, target 302 of node 3",
+            "threefs chain accept-loss 2",
+        ),
+        (
+            states_of_chain_2(S, O, Y),
+            "chain_below_minimum",
+            ERR,
+            "1 chain has fewer copies than a write needs, so reads go on and writes wait: chain 2 has 1, a write "
+            "needs 2",
+            "target 202 of node 2 (offline), target 302 of node 3 (syncing); or lower the minimum",
+        ),
+        (
+            states_of_chain_2(S, S, Y),
+            "chain_degraded",
+            WARN,
+            "1 chain has fewer copies than planned: chain 2 has 2 of 3",
+            "bring back target 302 of node 3 (syncing)",
+        ),
+        (
+            silent,
+            "node_silent",
+            WARN,
+            "storage node 2 (host:2, domain rack-2) has sent no heartbeat for 34.2 s (T is 10 s)",
+            "threefs node drain 2",
+        ),
+        (ended, "node_silent", WARN, "has ended; its last heartbeat came 34.2 s ago", "start it"),
+        (unheard, "node_silent", WARN, "since the manager became the primary 34.2 s ago", "start it"),
+        (unstarted, "node_not_started", WARN, "storage node 4 is in the plan", "threefs node remove 4"),
+        (no_meta, "no_meta_service", ERR, "none of 1 meta service answers", "start one"),
+        (unreachable, "link_failed", WARN, "cannot reach node 3 for 12 s", "mend the network"),
+        (
+            report_of_node_2(failure="input/output error"),
+            "target_failed",
+            WARN,
+            "target 202 of storage node 2 (host:2, domain rack-2) does not serve: input/output error",
+            "replace a failed disk",
+        ),
+        (
+            disk_of_node_2(read_only=True, failure="no space is left", free_bytes=2 * GIB),
+            "disk_read_only",
+            WARN,
+            "the disk of node 2 takes no writes of clients, with 2.0 GiB of 100.0 GiB free: no space is left",
+            "remove files",
+        ),
+        (all_read_only, "chain_full", ERR, "no serving target has free space: chain 2", "remove files"),
+        (
+            disk_of_node_2(free_bytes=14 * GIB),
+            "disk_nearly_full",
+            WARN,
+            "the disk of node 2 is 86.0% full, 14.0 GiB of 100.0 GiB free (the bound is 85%",
+            "threefs rebalance",
+        ),
+        (report_of_node_2(lost_chunks=1), "chunks_lost", ERR, "1 chunk of target 202 of node 2", "threefs fsck"),
+        (report_of_node_2(unrepaired_chunks=4), "chunks_unrepaired", WARN, "4 of target 202 of node 2", "bring back"),
+        (
+            report_of_node_2(damaged_chunks=3, repaired_chunks=2),
+            "disk_damages",
+            WARN,
+            "the disk of node 2 has returned wrong bytes of 3 chunks since its process was started; 2 repaired",
+            "replace the disk",
+        ),
+        (move_to_silent, "moves_stuck", WARN, "1 target moves to node 7, which is silent", "start node 7"),
+        (
+            report_of_node_2(unscrubbed_ms=15 * DAY_MS, scrub_interval_ms=7 * DAY_MS),
+            "scrub_late",
+            WARN,
+            "target 202 of node 2 was not read in full for 15.0 days; it should be once in 7.0 days",
+            "scrub_bytes_per_s",
+        ),
+        (
+            older_release,
+            "several_releases",
+            WARN,
+            "2 releases run: 0.1.9 (node 2); 0.2.0 (the primary manager, node 1, node 3, node 1001)",
+            "docs/upgrade.md",
+        ),
+        (
+            fast_clock,
+            "clock_rate",
+            WARN,
+            "node 2 (host:2, domain rack-2) runs 1.2 % faster than",
+            "mend the clock source",
+        ),
+        (slow_clock, "clock_rate", WARN, "runs 1.2 % slower than that of the primary manager", "mend the clock source"),
+        (
+            backed_up(pb.BackedUpStore(store="meta", complete=True, behind_ms=12_000, failure="no space is left")),
+            "backup_late",
+            WARN,
+            "the meta store in the backup at host-b:/backup is 12 s behind (the bound is 10 s): no space is left",
+            "docs/backup.md",
+        ),
+        (
+            backed_up(pb.BackedUpStore(store="manager")),
+            "backup_late",
+            WARN,
+            "the copy of the manager store in the backup at host-b:/backup is not whole",
+            "docs/backup.md",
+        ),
+        (
+            backed_up(silent_ms=31_000),
+            "backup_silent",
+            WARN,
+            "the backup at host-b:/backup has not said how it is for 31 s (it should every 5 s)",
+            "start `threefs backup` again",
+        ),
+        (
+            refused,
+            "metadata_store_refused",
+            WARN,
+            "the meta service at host:9 was refused 4 s ago: the metadata store is an older copy",
+            "give it the right store",
+        ),
+        (drains, "drain_stuck", WARN, "drains, but none of its 2 targets moves", "threefs node undrain 3"),
+    ],
+)
+def test_each_reason_says_what_is_so_and_what_to_do(
+    change: Change, code: str, severity: Severity, summary: str, advice: str
+) -> None:
+    status = sound()
+    change(status)
+    found = {reason.code: reason for reason in found_in(status)}
+    assert code in found
+    assert found[code].severity is severity
+    assert summary in found[code].summary
+    assert advice in found[code].advice
+    assert verdict.severity(found.values()) >= severity
+
+
+def test_services_that_answer_no_call_are_reported() -> None:
+    found = found_in(sound(), managers=["host:8"], metas=[1001])
+    assert [(reason.code, reason.severity) for reason in found] == [
+        ("no_meta_service", ERR),
+        ("meta_service_silent", WARN),
+        ("manager_silent", WARN),
+    ]
+    assert "the manager at host:8 does not answer" in found[2].summary
+
+
+def test_one_meta_service_is_enough() -> None:
+    status = sound()
+    status.nodes.add(
+        node=pb.Node(node_id=1002, kind=pb.META, address="host:10"), alive=False, heard=True, release="0.1.9"
+    )
+    assert [reason.code for reason in found_in(status)] == ["node_silent"]
+    status = sound()
+    status.nodes.add(
+        node=pb.Node(node_id=1002, kind=pb.META, address="host:10"), alive=True, heard=True, release="0.2.0"
+    )
+    assert [reason.code for reason in found_in(status, metas=[1002])] == ["meta_service_silent"]
+
+
+def test_a_process_that_does_not_say_its_release_is_an_older_one() -> None:
+    status = sound()
+    status.nodes[3].release = ""
+    (found,) = found_in(status)
+    assert found.summary.endswith("an older one (node 1001)")
+    status.nodes[3].heard = False
+    assert found_in(status) == []  # a manager that has just become the primary has not heard of it
+    status.nodes[3].alive = False
+    assert "several_releases" not in {reason.code for reason in found_in(status)}
+
+
+def test_old_reports_of_a_silent_node_are_no_reason() -> None:
+    status = sound()
+    report_of_node_2(lost_chunks=1, failure="it has failed", read_only=True)(status)
+    silent(status)
+    assert [reason.code for reason in found_in(status)] == ["node_silent"]
+
+
+def codes() -> set[str]:
+    """Of the modules, read from their source."""
+    modules = (cluster_health, chain_health, disk_health, metadata_health)
+    nodes = (node for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))))
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    return {
+        str(call.args[0].value)
+        for call in calls
+        if isinstance(call.func, ast.Name) and call.func.id == "Reason" and isinstance(call.args[0], ast.Constant)
+    }
+
+
+def test_each_reason_is_produced_here_and_explained_on_its_page() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    assert len(codes()) > 15
+    assert {code for code in codes() if f'"{code}"' not in here} == set()
+    explained = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    assert codes() <= explained

@@ -1,0 +1,76 @@
+"""Runs many calls by an executor of `concurrent.futures`: processes of this machine, or a cluster's (Dask, Ray)."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+    wait,
+)
+from itertools import islice
+from typing import TypeVar
+
+from threefs.errors import Unavailable
+
+__all__ = ["Executor", "Future", "process_pool", "results", "thread_pool"]
+
+T = TypeVar("T")
+
+
+def process_pool(workers: int) -> Executor:
+    """Processes that are spawned, because forked ones inherit threads and connections that they cannot use. They end
+    when this process is killed, and at once on Ctrl-C."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+
+
+def thread_pool(name: str, threads: int) -> Executor:
+    """Threads of this process, started when first needed."""
+    return ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+
+def _begin_worker() -> None:
+    """Without the watch, workers of a process that was killed would wait for work for ever. A worker has nothing to
+    say about Ctrl-C, which the terminal sends to it too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "it runs in a worker"
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def results(
+    executor: Executor, function: Callable[..., T], calls: Iterable[tuple[object, ...]], *, at_once: int
+) -> Iterator[T]:
+    """The results of `function(*call)`, each as soon as it is there. At most `at_once` calls are handed out at a time.
+
+    After the first error no call begins; the error is raised when those that run have ended. Raises Unavailable when
+    a worker dies.
+    """
+    remaining = iter(calls)
+    running: set[Future[T]] = set()
+    try:
+        while True:
+            running.update(executor.submit(function, *call) for call in islice(remaining, at_once - len(running)))
+            if not running:
+                return
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+    except BrokenExecutor as error:
+        raise Unavailable(f"a worker process has died ({error})") from error
+    finally:
+        for future in running:
+            future.cancel()
+        wait(running)

@@ -1,0 +1,72 @@
+"""Reads standard input and writes standard output without making the event loop wait.
+
+Only local files are used in threads. A thread that waits for a pipe, a socket or a terminal could not be interrupted
+with Ctrl-C, so these are read and written only when they are ready.
+"""
+
+import asyncio
+import io
+import os
+import select
+import stat
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from aiofiles.os import wrap
+
+_PIECE_BYTES = 8 << 20
+#: A pipe that is ready takes that many bytes at once (pipe(7)).
+_READY_BYTES = select.PIPE_BUF
+
+
+async def pieces(source: BinaryIO) -> AsyncIterator[bytes]:
+    """The content of a stream from which nothing was read before, to its end."""
+    file = source.fileno()
+    if not _may_wait_forever(file):
+        read = wrap(source.read)
+        while piece := await read(_PIECE_BYTES):
+            yield piece
+        return
+    while True:
+        await _ready(file, select.POLLIN)
+        if not (piece := os.read(file, _PIECE_BYTES)):
+            return
+        yield piece
+
+
+async def write(sink: BinaryIO, content: bytes) -> None:
+    """Write everything to a stream. Raises OSError."""
+    try:
+        file, rest = sink.fileno(), memoryview(content)
+    except io.UnsupportedOperation:  # a program that runs the command in its own process collects the output in memory
+        sink.write(content)
+        return
+    sink.flush()
+    if not _may_wait_forever(file):
+        write_some = wrap(os.write)
+        while rest:
+            rest = rest[await write_some(file, rest) :]
+        return
+    poll = select.poll()
+    poll.register(file, select.POLLOUT)
+    while rest:
+        if not poll.poll(0):
+            await _ready(file, select.POLLOUT)
+        rest = rest[os.write(file, rest[:_READY_BYTES]) :]
+
+
+def _may_wait_forever(file: int) -> bool:
+    kind = os.fstat(file).st_mode
+    return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind) or os.isatty(file)
+
+
+async def _ready(file: int, event: int) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    add, remove = (
+        (loop.add_reader, loop.remove_reader) if event == select.POLLIN else (loop.add_writer, loop.remove_writer)
+    )
+    add(file, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        remove(file)

@@ -1,0 +1,142 @@
+"""The health of chains, and of the moves between targets: one function per reason."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from threefs.health.answers import Answers, listed, node_name
+from threefs.health.verdict import Reason, Severity
+from threefs.human_readable import count_of
+from threefs.wire import manager_pb2 as pb
+
+#: Of a chain, the worst first.
+CHAIN_STATES = ("unserved", "below_minimum", "degraded", "full")
+
+
+@dataclass(frozen=True, slots=True)
+class ChainCopies:
+    """How many copies a chain has, has to have for a write, and should have."""
+
+    chain: pb.Chain
+    serving: int
+    needed: int
+    planned: int
+
+    @property
+    def state(self) -> str:
+        """One of CHAIN_STATES."""
+        if not self.serving:
+            return "unserved"
+        if self.serving < self.needed:
+            return "below_minimum"
+        return "degraded" if self.serving < self.planned else "full"
+
+
+def chain_copies(answers: Answers) -> Iterator[ChainCopies]:
+    needed = {chain: table.min_replicas or 1 for table in answers.status.tables for chain in table.chains}
+    filling = {(move.chain_id, move.added_target) for move in answers.status.moves if move.added_target}
+    for chain in answers.status.chains:
+        serving = sum(member.state == pb.SERVING for member in chain.members)
+        planned = sum((chain.chain_id, member.target_id) not in filling for member in chain.members)
+        yield ChainCopies(chain, serving, needed.get(chain.chain_id, 1), planned)
+
+
+def unchangeable_chains(answers: Answers) -> Iterator[Reason]:
+    if answers.status.failure:
+        yield Reason(
+            "chains_cannot_change",
+            Severity.ERR,
+            "the manager cannot change chains now, so dead targets stay in them and writes to those chains wait: "
+            f"{answers.status.failure}",
+            "free space on the disk of the manager, or repair its engine (etcd, PostgreSQL)",
+        )
+
+
+def unserved_chains(answers: Answers) -> Iterator[Reason]:
+    """Chains that no target serves."""
+    for one in chain_copies(answers):
+        if one.serving:
+            continue
+        last = [member.target_id for member in one.chain.members if member.state == pb.LASTSRV]
+        awaited = listed(map(answers.target_name, last)) or "a target that has its bytes"
+        number = one.chain.chain_id
+        yield Reason(
+            "chain_unserved",
+            Severity.ERR,
+            f"chain {number} has 0 of {one.planned} copies: its reads and writes wait for {awaited} to return",
+            f"start that node; if its disk is lost for good: `threefs chain accept-loss {number}`",
+        )
+
+
+def unwritable_chains(answers: Answers) -> Iterator[Reason]:
+    """Chains that serve reads, with fewer copies than a write needs."""
+    found = [one for one in chain_copies(answers) if 0 < one.serving < one.needed]
+    if found:
+        yield Reason(
+            "chain_below_minimum",
+            Severity.ERR,
+            f"{count_chains(len(found))} fewer copies than a write needs, so reads go on and writes wait: "
+            + listed(f"chain {one.chain.chain_id} has {one.serving}, a write needs {one.needed}" for one in found),
+            f"start the nodes of the missing targets: {_missing(answers, found)}; or lower the minimum: "
+            "`threefs chain min-replicas`",
+        )
+
+
+def degraded_chains(answers: Answers) -> Iterator[Reason]:
+    """Chains that accept writes, with fewer copies than planned."""
+    found = [one for one in chain_copies(answers) if one.needed <= one.serving < one.planned and one.serving]
+    if found:
+        yield Reason(
+            "chain_degraded",
+            Severity.WARN,
+            f"{count_chains(len(found))} fewer copies than planned: "
+            + listed(f"chain {one.chain.chain_id} has {one.serving} of {one.planned}" for one in found),
+            f"bring back {_missing(answers, found)}; a target that is syncing needs only time (`threefs status`)",
+        )
+
+
+def _missing(answers: Answers, found: Iterable[ChainCopies]) -> str:
+    """The targets that do not serve, and their states."""
+    return listed(
+        f"{answers.target_name(member.target_id)} ({pb.PublicState.Name(member.state).lower()})"
+        for one in found
+        for member in one.chain.members
+        if member.state != pb.SERVING
+    )
+
+
+def stuck_moves(answers: Answers) -> Iterator[Reason]:
+    """Moves to a node that is silent: each target is filled there first."""
+    alive = {row.node.node_id for row in answers.status.nodes if row.alive}
+    waiting: dict[int, int] = defaultdict(int)
+    for move in answers.status.moves:
+        if move.added_target and move.added_node not in alive:
+            waiting[move.added_node] += 1
+    for node, count in sorted(waiting.items()):
+        yield Reason(
+            "moves_stuck",
+            Severity.WARN,
+            f"{count_of(count, 'target moves', 'targets move')} to node {node}, which is silent",
+            f"start node {node}; the moves go on by themselves (`threefs node ls`)",
+        )
+
+
+def stuck_drains(answers: Answers) -> Iterator[Reason]:
+    """Nodes that drain, have targets, and no target of any node is on its way: the manager finds no place for them."""
+    if answers.status.moves:
+        return
+    members = [member.target_id for chain in answers.status.chains for member in chain.members]
+    for row in answers.nodes(pb.STORAGE):
+        left = sum(answers.node_of(target) == row.node.node_id for target in members) if row.node.draining else 0
+        if left:
+            yield Reason(
+                "drain_stuck",
+                Severity.WARN,
+                f"{node_name(row.node)} drains, but none of its {count_of(left, 'target', 'targets')} moves",
+                "start or add nodes that can take them, then look again after T "
+                f"({answers.lease_s:g} s); or keep them: `threefs node undrain {row.node.node_id}`",
+            )
+
+
+def count_chains(count: int) -> str:
+    return count_of(count, "chain has", "chains have")
