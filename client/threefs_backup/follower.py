@@ -10,6 +10,7 @@ from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Corrupt, NotFound, TooOld, Unavailable
 from threefs.kv.engine_api import Pair
+from threefs.paging import next_place
 from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method, Rep, Req
 from threefs.wire import backup_pb2 as pb
 from threefs_backup import archive
@@ -123,7 +124,9 @@ class Follower:
             start_ns = self._clock.wall_ns()
             request = pb.ReadLogRequest(lineage=self._snapshot.lineage, after=self._log.change)
             reply = await self._service.call(READ_LOG, request, timeout_s=_CALL_S)
-            more = reply.more and bool(reply.writes)
+            more = reply.more
+            if more:
+                next_place("the log", self._log.change, reply.writes[-1].first if reply.writes else None)
             self._log.append(reply.writes, None if more else start_ns)
 
 
@@ -142,4 +145,6 @@ async def read_snapshot(service: Service, put: Callable[[Pair], None]) -> pb.Rea
             put((pair.key, pair.value))
         if not page.more:
             return page
-        request = pb.ReadSnapshotRequest(snapshot=page.snapshot, after=page.pairs[-1].key, begun=True)
+        end = page.pairs[-1].key if page.pairs else None
+        after = next_place("the snapshot", request.after if request.begun else None, end)
+        request = pb.ReadSnapshotRequest(snapshot=page.snapshot, after=after, begun=True)

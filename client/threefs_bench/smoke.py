@@ -14,7 +14,7 @@ from threefs.env.worker import ThreadWorker
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_bench.cost_meter import Series
-from threefs_bench.disk import durable_write_rate
+from threefs_bench.disk_rate import durable_write_rate
 
 MIB = 1 << 20
 GIB = 1 << 30

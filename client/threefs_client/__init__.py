@@ -5,6 +5,7 @@ from threefs_client.async_filesystem import AsyncFileSystem, connect_async
 from threefs_client.attributes import Attributes, Entry, Space, Usage
 from threefs_client.blocking.file import File
 from threefs_client.blocking.filesystem import FileSystem, connect
+from threefs_client.data.chunk_checksums import ChunkChecksum
 from threefs_client.data.fallocate import Allocation
 from threefs_client.metadata.quotas import Quota
 from threefs_client.metadata.trash import Trashed
@@ -15,6 +16,7 @@ __all__ = [
     "AsyncFile",
     "AsyncFileSystem",
     "Attributes",
+    "ChunkChecksum",
     "Entry",
     "File",
     "FileSystem",

@@ -10,9 +10,10 @@ from threefs.errors import DeadlineExceeded, InvalidArgument, LockLost
 from threefs_client.byte_view import byte_view
 from threefs_client.data import fallocate, sparse
 from threefs_client.data.append_retry import AppendRetry
+from threefs_client.data.dirty_extents import covers, overlay
 from threefs_client.data.fallocate import Allocation
 from threefs_client.data.handles import Handle
-from threefs_client.data.read_ahead import ReadAhead
+from threefs_client.data.read_stream import ReadStream
 from threefs_client.data.write_behind import FLUSH_BYTES, WriteBehind
 from threefs_client.data.write_buffer import WriteBuffer
 from threefs_client.metadata.locks import LockOwner
@@ -22,8 +23,8 @@ Buffer = bytes | bytearray | memoryview
 
 #: So many bytes of small writes are put together before they are handed to the write-behind, or a chunk.
 _GATHER_BYTES = 1 << 20
-#: What a search for the end of a line reads, if nothing is read ahead.
-_LINE_BYTES = 8192
+#: After so many reads without a write between them, unsent writes are flushed, so that reads can be read ahead.
+_OVERLAID_READS = 4
 
 
 class AsyncFile:
@@ -33,16 +34,13 @@ class AsyncFile:
         self.handle = handle
         self.name = handle.name = name
         self._mode = mode
-        self._position = 0
+        self._reads_since_write = 0
         self._closed = False
-        self.wants_read_ahead = False  # `extend_read_ahead` has something to do
         self._lock: LockOwner | None = None
         self.open_files: object = None  # closes this file when the loop ends, and must live as long
-        self._start_buffers()
-        if mode.append:
-            self._position = handle.length
+        self._start_buffers(handle.length if mode.append else 0)
 
-    def _start_buffers(self) -> None:
+    def _start_buffers(self, position: int) -> None:
         context, chunk_bytes = self.handle.context, self.handle.layout.chunk_bytes
         max_unsent = max(chunk_bytes, context.options.write_buffer_bytes // 2)
         self._write_behind = WriteBehind(
@@ -56,9 +54,18 @@ class AsyncFile:
         gather = min(FLUSH_BYTES if self._mode.append else _GATHER_BYTES, max_unsent)
         self._write_buffer = WriteBuffer(max(chunk_bytes, gather // chunk_bytes * chunk_bytes))
         self._append_retry = AppendRetry(self.handle)
-        self._read_ahead = ReadAhead(self.handle, context.options.read_ahead_bytes, context.read_ahead_budget)
+        budget = context.read_ahead_budget
+        self._stream = ReadStream(self.handle, context.options.read_ahead_bytes, budget, position)
 
     # ---- state ----
+
+    @property
+    def _position(self) -> int:
+        return self._stream.position
+
+    @_position.setter
+    def _position(self, position: int) -> None:
+        self._stream.position = position
 
     @property
     def mode(self) -> str:
@@ -127,27 +134,16 @@ class AsyncFile:
         if ready is not None:
             self.extend_read_ahead()
             return ready
+        if self._may_overlay(size):
+            view = np.empty(size, np.uint8).data
+            return bytes(view[: await self._read_overlaid(view)])
         await self.flush_buffer()
-        self._read_ahead.begin(self._position, size)
-        parts = []
-        while size > 0:
-            got = await self._read_ahead.fetch(self._position, size)
-            if not got:
-                break
-            self._move(len(got))
-            size -= len(got)
-            parts.append(got)
-        return bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+        return await self._stream.read(size)
 
     def read_buffered(self, size: int) -> bytes | None:
         """`read` without I/O, in any thread. None when I/O is needed. Call `extend_read_ahead` on the loop if
         `wants_read_ahead` is true afterwards."""
-        if self.has_unsent_writes:
-            return None
-        found = self._read_ahead.get(self._position, size)
-        if found is not None:
-            self._served(len(found))
-        return found
+        return None if self.has_unsent_writes else self._stream.read_now(size)
 
     async def readline(self, limit: int | None = -1) -> bytes:
         """The bytes up to and including the next newline, at most `limit` of them. Empty only at the end of the
@@ -159,27 +155,20 @@ class AsyncFile:
             self.extend_read_ahead()
             return ready
         await self.flush_buffer()
-        parts: list[bytes] = []
-        while limit:
-            self._read_ahead.begin(self._position, _LINE_BYTES)
-            got = bytes(await self._read_ahead.fetch(self._position, min(limit % (1 << 63), _LINE_BYTES)))
-            newline = got.find(b"\n")
-            got = got if newline < 0 else got[: newline + 1]
-            self._move(len(got))
-            limit -= len(got) if limit > 0 else 0
-            parts.append(got)
-            if newline >= 0 or not got:
-                break
-        return b"".join(parts)
+        return await self._stream.readline(limit)
 
     def readline_buffered(self, limit: int) -> bytes | None:
         """`readline` without I/O, as `read_buffered` is `read`."""
+        line = self._stream.cut_line(limit)
+        if line:
+            return line
         if self.has_unsent_writes or not limit:
             return None
-        found = self._read_ahead.line_here(self._position, limit)
-        if found is not None:
-            self._served(len(found))
-        return found
+        return self._stream.readline_now(limit, cut=self._lock is None)  # the next read is to notice a lost lock
+
+    def next_line(self) -> bytes:
+        """The next one of the lines that are cut off already. Empty if there is none."""
+        return self._stream.cut_line()
 
     def __aiter__(self) -> "AsyncFile":
         return self
@@ -190,21 +179,14 @@ class AsyncFile:
             raise StopAsyncIteration
         return line
 
-    def _served(self, length: int) -> None:
-        """A read was served from memory."""
-        if self._read_ahead.advance(self._position, length):
-            self.wants_read_ahead = True
-        self._position += length
+    @property
+    def wants_read_ahead(self) -> bool:
+        """`extend_read_ahead` has something to do."""
+        return self._stream.wants_read_ahead
 
     def extend_read_ahead(self) -> None:
         """Read on ahead, if it is time to."""
-        if self.wants_read_ahead:
-            self.wants_read_ahead = False
-            self._read_ahead.extend()
-
-    def _move(self, length: int) -> None:
-        self._position += length
-        self._read_ahead.moved(self._position)
+        self._stream.extend()
 
     async def peek(self, size: int = 1) -> bytes:
         """At least one byte from the position on, except at the end of the file. The position stays."""
@@ -213,16 +195,11 @@ class AsyncFile:
         if ready:
             return ready
         await self.flush_buffer()
-        size = max(size, 1)
-        self._read_ahead.begin(self._position, size)
-        try:
-            return bytes(await self._read_ahead.fetch(self._position, size))
-        finally:
-            self._read_ahead.moved(self._position)
+        return await self._stream.peek(max(size, 1))
 
     def peek_buffered(self) -> bytes:
         """`peek` without I/O. Empty when I/O is needed."""
-        return b"" if self.has_unsent_writes else bytes(self._read_ahead.here(self._position)[:_LINE_BYTES])
+        return b"" if self.has_unsent_writes else self._stream.peek_now()
 
     async def readinto(self, buffer: object) -> int:
         """Fill a caller's buffer, without a copy if it is large. Returns the number of bytes; fewer than its size only
@@ -233,24 +210,35 @@ class AsyncFile:
         if ready is not None:
             self.extend_read_ahead()
             return ready
+        if self._may_overlay(len(view)):
+            return await self._read_overlaid(view)
         await self.flush_buffer()
-        self._read_ahead.begin(self._position, len(view))
-        done = 0
-        while done < len(view):
-            got = await self._read_ahead.fetch_into(self._position, view[done:])
-            if not got:
-                break
-            self._move(got)
-            done += got
-        return done
+        return await self._stream.readinto(view)
 
     def readinto_buffered(self, view: memoryview) -> int | None:
         """`readinto` without I/O, as `read_buffered` is `read`."""
-        here = self._read_ahead.here(self._position)[: len(view)]
-        if self.has_unsent_writes or len(here) < len(view):
-            return None
-        view[:] = here
-        self._served(len(view))
+        return None if self.has_unsent_writes else self._stream.readinto_now(view)
+
+    def _may_overlay(self, size: int) -> bool:
+        """Whether a read of `size` bytes lays the unsent writes over what is stored, instead of flushing them first.
+        Nobody knows where unsent appends will lie."""
+        small = size <= _GATHER_BYTES and self._reads_since_write < _OVERLAID_READS
+        return small and self.has_unsent_writes and not self._mode.append
+
+    async def _read_overlaid(self, view: memoryview) -> int:
+        self._reads_since_write += 1
+        position = self._position
+        if position + len(view) > self.length:
+            await self.handle.refresh()  # another client may have extended it
+        view = view[: max(0, self.length - position)]
+        # Bytes in flight may arrive before or after the chunks are read. So they are overlaid as well.
+        unsent = self._write_behind.extents_of(position, len(view))
+        unsent += self._write_buffer.copies_of(position, len(view))
+        if not covers(unsent, position, len(view)):
+            stored = await self.handle.read_into(position, view)
+            view[stored:] = bytes(len(view) - stored)
+        overlay(unsent, position, view)
+        self._stream.advance(len(view))
         return len(view)
 
     async def _read_all(self) -> bytes:
@@ -266,7 +254,7 @@ class AsyncFile:
                 if missing <= 0:
                     break
             got = await self._read_exactly(self._position, missing)
-            self._move(len(got))
+            self._stream.advance(len(got))
             parts.append(got)
             if len(got) < missing:
                 break
@@ -285,21 +273,27 @@ class AsyncFile:
         """Write all of `data`: it is copied, and sent in the background. Small pieces are put together until a chunk is
         full, or until `flush` or `close`.
 
-        Raises the error of an earlier write that has failed in the background, once. Its bytes are kept: `flush` and
-        `close` send them again, and return only if everything is durable.
+        Raises the error of an earlier write that has failed in the background, once; its bytes are kept, and `flush`
+        and `close` send them again. A call that fails leaves the position: it can be repeated.
         """
         self.check_usable(writing=True)
         view = byte_view(data)
         self._raise_background_error()
+        self._reads_since_write = 0
         await self.handle.recheck_quota()
-        self._read_ahead.clear()
-        if not self.write_buffered(view):
-            await (self._append(view) if self._mode.append else self._write(view))
+        self.drop_read_ahead()
+        position = self._position
+        try:
+            if not self.write_buffered(view):
+                await (self._append(view) if self._mode.append else self._write(view))
+        except BaseException:  # a part may be taken: a repeat writes the same bytes there
+            self._position = position
+            raise
         return len(view)
 
     def write_buffered(self, view: memoryview) -> bool:
         """`write` without I/O, in any thread. False when I/O is needed."""
-        if not self._read_ahead.is_empty or self._write_behind.errors.current != self._errors_seen:
+        if not self._stream.is_empty or self._write_behind.errors.current != self._errors_seen:
             return False
         position = self.length if self._mode.append else self._position
         self.handle.check_write(position, len(view))
@@ -307,6 +301,7 @@ class AsyncFile:
             return False
         self._write_buffer.append(position, view)
         self._position = position + len(view)
+        self._reads_since_write = 0
         return True
 
     def _raise_background_error(self) -> None:
@@ -397,7 +392,7 @@ class AsyncFile:
         size = self._position if size is None else size
         self.handle.check_write(0, size)
         await self.flush_buffer()
-        self._read_ahead.clear()
+        self.drop_read_ahead()
         await self.handle.truncate(size)
         return size
 
@@ -408,7 +403,7 @@ class AsyncFile:
         """
         self.check_usable(writing=True)
         await self.flush_buffer()
-        self._read_ahead.clear()
+        self.drop_read_ahead()
         await fallocate.allocate(self.handle, offset, length, mode)
 
     async def seek_data(self, offset: int) -> int:
@@ -436,11 +431,10 @@ class AsyncFile:
         """
         self.check_usable()
         if self._lock is None:
-            self._lock = LockOwner(
-                self.handle.context, self.handle.inode, self.handle.context.random.below(1 << 63), name=self.name
-            )
+            context = self.handle.context
+            self._lock = LockOwner(context, self.handle.inode, context.random.below(1 << 63), name=self.name)
         await self._lock.acquire(exclusive=exclusive, wait_s=wait_s)
-        self._read_ahead.clear()
+        self.drop_read_ahead()
         try:
             await self.handle.refresh()
         except BaseException:
@@ -462,11 +456,12 @@ class AsyncFile:
         try:
             await self.flush_buffer()
         finally:
-            self._read_ahead.clear()
+            self.drop_read_ahead()
             try:
                 await self._close_handle()
             finally:
-                await self.unlock()
+                if self._lock is not None:
+                    await self._lock.release_all()
 
     async def _close_handle(self) -> None:
         try:
@@ -478,12 +473,12 @@ class AsyncFile:
             await self.handle.close()
 
     def drop_read_ahead(self) -> None:
-        """The file is written past this object, so bytes that were read ahead are out of date."""
-        self._read_ahead.clear()
+        """The file changes, so bytes that were read ahead are out of date."""
+        self._stream.clear()
 
     def drop_after_fork(self) -> None:
         """In a forked child: drop the buffered writes and the lock, which belong to the parent."""
-        self._start_buffers()
+        self._start_buffers(self._position)
         self._lock = None
 
     async def __aenter__(self) -> "AsyncFile":

@@ -25,7 +25,8 @@ from threefs_client.attributes import Attributes
 from threefs_client.byte_view import byte_view
 from threefs_client.context import ClientContext, connect
 from threefs_client.credentials import caller_of, mode_permits_read
-from threefs_client.data import copy_range, reads
+from threefs_client.data import chunk_checksums, copy_range, reads
+from threefs_client.data.chunk_checksums import ChunkChecksum
 from threefs_client.data.handles import Handle
 from threefs_client.data.hole_retry import HoleRetry
 from threefs_client.data.reads import ReadFile
@@ -227,7 +228,7 @@ class AsyncFileSystem(NamespaceApi):
         files = await self._read_files(dict.fromkeys(row[0] for row in rows))
         for file in files.values():
             self.context.atime_reporter.record_read(file)
-        places = None if into is None else _destinations(rows, into)
+        places = None if into is None else reads.destinations(rows, into)
         try:
             return await self._read_rows(rows, files, places, deadline)
         except ThreefsError as error:
@@ -360,6 +361,8 @@ class AsyncFileSystem(NamespaceApi):
         """Write the rows. They are sent again if locks of other clients on one of the files were lost during the
         write."""
         deadline = self.context.deadline(timeout_s)
+        for handle in {id(file): file.handle for file, _, _ in rows}.values():
+            await handle.await_table()
         while True:
             updates = [update for file, at, view in rows for update in file.handle.updates(at, view)]
             left_s = max(0.0, deadline - self.context.clock.monotonic())
@@ -376,6 +379,13 @@ class AsyncFileSystem(NamespaceApi):
             if sent == [handle.fence for handle in handles]:
                 for handle in handles:
                     await handle.raise_fence()
+
+    async def chunk_checksums(self, files: Sequence[Any]) -> list[list[ChunkChecksum]]:
+        """What storage has recorded of each chunk of these paths or open files: number, length, CRC32C. No content is
+        read. Chunks that are holes are missing."""
+        found = await self._read_files(dict.fromkeys(files))
+        asked = [found[key] for key in files]
+        return await chunk_checksums.of_files(self.context.chunks, asked, timeout_s=self.context.options.timeout_s)
 
     async def copy_range(self, source: Any, offset: int, destination: Any, at: int, length: int) -> int:
         """Copy bytes from one open file to offset `at` of another one, or of the same file.
@@ -426,15 +436,23 @@ class AsyncFileSystem(NamespaceApi):
             return await file.read()
 
     async def write_file(
-        self, path: Path, data: Any, *, permissions: int = 0o644, parents: bool = False, replace: bool = False
+        self,
+        path: Path,
+        data: Any,
+        *,
+        permissions: int = 0o644,
+        parents: bool = False,
+        replace: bool = False,
+        exclusive: bool = False,
     ) -> None:
         """Write a whole file. All bytes are durable, and visible under the name, when it returns.
 
         A new file appears whole, or not at all if this process dies. An existing file is written anew in place: it
         keeps its permissions, its other names and its number. With `replace` the new file takes the name in one step
-        instead, so readers see either file whole. `parents` creates missing directories.
+        instead, so readers see either file whole. With `exclusive` an existing file is an error (AlreadyExists).
+        `parents` creates missing directories.
         """
-        new = NewFile(path, byte_view(data), checked_permissions(permissions), parents, replace)
+        new = NewFile(path, byte_view(data), checked_permissions(permissions), parents, replace, exclusive)
         await self._whole_file_writer().write(new)
 
     async def write_many(
@@ -472,25 +490,3 @@ def _shown_key(key: Any) -> str:
     """How a row names its file, for errors."""
     file = unwrap_file(key)
     return paths.display(key) if file is None else file.name
-
-
-def _destinations(rows: Sequence[ReadRow], into: Any) -> list[memoryview]:
-    """The memory for each row. Raises InvalidArgument if it is too small."""
-    if isinstance(into, list | tuple):
-        if len(into) != len(rows):
-            raise InvalidArgument(f"each row needs a buffer: there are {len(rows)} rows and {len(into)} buffers")
-        views = [byte_view(part, writable=True) for part in into]
-        for view, (_, _, length) in zip(views, rows, strict=True):
-            if len(view) < length:
-                raise InvalidArgument(f"a buffer of {len(view)} bytes is too small for a row of {length} bytes")
-        return [view[: max(0, row[2])] for view, row in zip(views, rows, strict=True)]
-    whole = byte_view(into, writable=True)
-    places = []
-    at = 0
-    for _, _, length in rows:
-        end = at + max(0, length)
-        places.append(whole[at:end])
-        at = end
-    if at > len(whole):
-        raise InvalidArgument(f"a buffer of {len(whole)} bytes is too small for rows of {at} bytes")
-    return places

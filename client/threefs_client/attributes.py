@@ -88,6 +88,11 @@ class Attributes:
         return self._inode.birth_ns
 
     @property
+    def change(self) -> int:
+        """Another number after every change that a reader could see, except of the access time."""
+        return self._inode.change
+
+    @property
     def layout(self) -> FileLayout | None:
         """Of a file."""
         return _layout.from_wire(self._inode.layout) if self._inode.type == pb.FILE else None

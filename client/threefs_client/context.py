@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from threefs.background import BackgroundTasks
 from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env import host_slots
@@ -17,6 +18,7 @@ from threefs.ids import ClientId
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import CLOSE, PRECREATE, RENEW_LEASE, REPORT_ATIME
+from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
 from threefs_client.data.grants import Grants
@@ -31,6 +33,7 @@ from threefs_client.metadata.session_closer import SessionCloser
 from threefs_client.options import Options
 
 _GIVE_BACK_TIMEOUT_S = 2.0
+_LOG = LibraryLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class ClientContext:
     atime_reporter: AtimeReporter
     write_budget: WriteBudget
     read_ahead_budget: ReadAheadBudget
+    background: BackgroundTasks  # what goes on after the call that has begun it
     clock: Clock
     random: Random
 
@@ -59,6 +63,7 @@ class ClientContext:
     async def close(self) -> None:
         await self.atime_reporter.close()
         await self.precreated.close()
+        await self.background.stop()
         await self.session_closer.close()
         await self.lease.close()
         await self.meta.close()
@@ -123,6 +128,7 @@ async def connect(
         atime_reporter=atime_reporter_of(meta, options, clock),
         write_budget=WriteBudget(options.max_dirty_bytes),
         read_ahead_budget=ReadAheadBudget(options.max_read_ahead_bytes),
+        background=BackgroundTasks(),
         clock=clock,
         random=random,
     )
@@ -132,7 +138,21 @@ def grants_of(options: Options, slots: OwnSlots | None, clock: Clock, random: Ra
     most = options.receive_senders
     if not most:
         return None
-    return Grants(slots or host_slots.of_host(most), most, max(1, options.receive_bytes // most), clock, random)
+    return Grants(
+        slots or host_slots.of_host(most, _warn_of_own_slots),
+        most,
+        max(1, options.receive_bytes // most),
+        clock,
+        random,
+    )
+
+
+def _warn_of_own_slots(error: OSError) -> None:
+    _LOG.warning(
+        "this process shares no budget for received data with the other programs of its user on this host, so it has "
+        "one of its own: remove what is in the way, or let $XDG_RUNTIME_DIR name a directory of this user",
+        error=str(error),
+    )
 
 
 def lease_of(client: ClientId, meta: MetaClient, cluster: RoutingWatcher, timeout_s: float, clock: Clock) -> Lease:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from threefs import keys
+from threefs import cluster_key
 
 TOKEN_VARIABLE = "THREEFS_TOKEN"  # the key itself
 FILE_VARIABLE = "THREEFS_KEY_FILE"
@@ -33,15 +33,15 @@ def find(managers: Sequence[str], *, token: str = "", key_file: str = "") -> tup
     if token:
         return token, "the option token"
     if key_file:
-        return keys.read(Path(key_file)), key_file
+        return cluster_key.read(Path(key_file)), key_file
     if named := os.environ.get(TOKEN_VARIABLE, ""):
         return named, f"${TOKEN_VARIABLE}"
     if named := os.environ.get(FILE_VARIABLE, ""):
-        return keys.read(Path(named)), f"{named} (${FILE_VARIABLE})"
+        return cluster_key.read(Path(named)), f"{named} (${FILE_VARIABLE})"
     for path in _candidates(managers):
         with contextlib.suppress(OSError):
             if path.is_file():
-                return keys.read(path), str(path.resolve())
+                return cluster_key.read(path), str(path.resolve())
     return "", ""
 
 

@@ -10,6 +10,7 @@ left for another check.
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
+from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -189,7 +190,8 @@ class MetadataCheck:
         while more:
             request = pb.FsckScanRequest(table=table, after=after, limit=PAGE_ROWS, wanted=wanted)
             page = await self._meta.call(methods.FSCK_SCAN, request, timeout_s=CALL_S)
-            after, more = page.after, page.more
+            if more := page.more:
+                after = next_place(_TITLES[table], after, page.after)
             self._progress(_TITLES[table], page.rows)
             yield page
 

@@ -15,6 +15,7 @@ from threefs.cluster.routing_watcher import RoutingSource
 from threefs.errors import ChainChanged, NotServing, Unavailable
 from threefs.ids import ROOT, ChunkId, InodeId
 from threefs.layout import from_wire
+from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_fsck import replicas
@@ -76,7 +77,9 @@ class RemovedFileCheck:
                     self._report.findings.append(Finding("chain_unavailable", detail))
                     break
                 self._progress("removed chunks", len(reply.inode))
-                after, more = ChunkId(reply.last_inode, reply.last_index), reply.more
+                if more := reply.more:
+                    end = ChunkId(reply.last_inode, reply.last_index)
+                    after = next_place(f"removed chunks of chain {chain.chain_id}", after, end)
                 removed = zip(reply.inode, reply.health, strict=True)
                 yield sorted({inode for inode, health in removed if health == replicas.REMOVED})
 
@@ -106,7 +109,8 @@ class RemovedFileCheck:
         while more:
             request = pb.FsckScanRequest(table=pb.FSCK_ENTRIES, after=after, limit=PAGE_ROWS, wanted=numbers)
             page = await self._meta.call(methods.FSCK_SCAN, request, timeout_s=CALL_S)
-            after, more = page.after, page.more
+            if more := page.more:
+                after = next_place("names", after, page.after)
             for name in page.names:
                 yield name
 

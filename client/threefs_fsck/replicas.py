@@ -6,6 +6,7 @@ from typing import Protocol
 
 from threefs.errors import Unavailable
 from threefs.ids import ChunkId, TargetId
+from threefs.paging import next_place
 from threefs.routing import Chain, Routing
 from threefs.rpc.methods import SCAN_CHUNKS, Method, Rep, Req
 from threefs.wire import storage_pb2 as pb
@@ -76,7 +77,9 @@ class _Replica:
         reply = await scan(self._calls, self._address, self._target, self._chain_version, self._after, PAGE_ROWS)
         self._fetched |= _rows(reply)
         self._more = reply.more
-        self._after = ChunkId(reply.last_inode, reply.last_index)
+        if reply.more:
+            end = ChunkId(reply.last_inode, reply.last_index)
+            self._after = next_place(f"chunks of target {self._target}", self._after, end)
 
 
 async def chunks(calls: StorageCalls, routing: Routing, chain: Chain) -> AsyncIterator[dict[ChunkId, ReplicaStates]]:

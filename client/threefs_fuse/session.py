@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from threefs.env.clock import CLOCK
 from threefs.env.eager import StartedCoroutine
 from threefs.env.worker import ThreadWorker
+from threefs.telemetry.histogram import Histogram
 from threefs_fuse import dispatch, init_handshake, protocol, replies, requests, signals
 from threefs_fuse.dispatch import Arguments, Operation
 from threefs_fuse.filesystem import FuseFileSystem
@@ -57,6 +59,8 @@ class Session:
 
     def __init__(self, fd: int, filesystem: FuseFileSystem, options: SessionOptions) -> None:
         self.features = Feature(0)
+        #: By operation, from the read of a request to its answer, if somebody asks for them.
+        self.durations: dict[str, Histogram] | None = None
         self._fd = fd
         self._filesystem = filesystem
         self._options = options
@@ -140,6 +144,7 @@ class Session:
         """Handle one request. A write keeps the buffer until it is answered; other requests free it at once."""
         length, code, number, inode, uid, gid, pid, extended, _ = requests.HEADER.unpack_from(buffer)
         kept = False
+        began = CLOCK.monotonic() if self.durations is not None else 0.0
         try:
             if length != size:
                 raise requests.Malformed(f"a request has {size} bytes and says {length}")
@@ -163,14 +168,16 @@ class Session:
                         work = StartedCoroutine(result, result.send(None))
                     except StopIteration as done:
                         self._answer(number, self._parts(operation, arguments, done.value))
+                        self._observe(operation, began)
                         return
                 kept = code == Op.WRITE
                 task = self._loop.create_task(
-                    self._finish(number, operation, arguments, work, buffer if kept else None)
+                    self._finish(number, operation, arguments, work, buffer if kept else None, began)
                 )
                 self._running[number] = _Running(task, operation, arguments, pid)
                 return
             self._answer(number, self._parts(operation, arguments, result))
+            self._observe(operation, began)
         except Exception as error:
             self._refuse(number, code, error)
         finally:
@@ -178,6 +185,18 @@ class Session:
                 self._buffers += 1
             else:
                 self._give_back(buffer)
+
+    def _observe(self, operation: Operation, began: float) -> None:
+        if self.durations is not None:
+            durations = self.durations.get(operation.method)
+            if durations is None:
+                durations = self.durations[operation.method] = Histogram()
+            durations.observe(CLOCK.monotonic() - began)
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests that were read and are not answered."""
+        return len(self._running)
 
     def _give_back(self, buffer: bytearray) -> None:
         if len(self._free) < _MAX_FREE_BUFFERS:
@@ -194,6 +213,7 @@ class Session:
         arguments: Arguments,
         work: Awaitable[Any],
         buffer: bytearray | None,
+        began: float,
     ) -> None:
         try:
             self._answer(number, self._parts(operation, arguments, await work))
@@ -203,6 +223,7 @@ class Session:
             self._refuse(number, operation.method, error)
         finally:
             del self._running[number]
+            self._observe(operation, began)
             if buffer is not None:
                 self._buffers -= 1
                 self._give_back(buffer)

@@ -19,6 +19,7 @@ from threefs_mount.options import MountOptions
 @click.option("--private", is_flag=True)
 @click.option("--flag", "flags", multiple=True)
 @click.option("--key-file", default="")
+@click.option("--metrics-port", type=int, default=0)
 @click.option("--supervise", is_flag=True)
 @click.argument("point")
 def main(
@@ -28,6 +29,7 @@ def main(
     private: bool,
     flags: tuple[str, ...],
     key_file: str,
+    metrics_port: int,
     supervise: bool,
     point: str,
 ) -> None:
@@ -40,7 +42,12 @@ def main(
         command = [sys.executable, "-m", "threefs_mount", *(word for word in sys.argv[1:] if word != "--supervise")]
         sys.exit(uvloop.run(supervisor.supervise(command, point, ready)))
     options = MountOptions(
-        cache_s=cache_s, timeout_s=timeout_s, allow_other=not private, flags=flags, key_file=key_file
+        cache_s=cache_s,
+        timeout_s=timeout_s,
+        allow_other=not private,
+        flags=flags,
+        key_file=key_file,
+        metrics_port=metrics_port,
     )
     try:
         uvloop.run(server.serve(address, point, options, ready))

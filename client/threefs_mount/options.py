@@ -22,6 +22,7 @@ class MountOptions:
     flags: tuple[str, ...] = ()
     supervise: bool = False  # a parent starts the process again if it dies
     key_file: str = ""  # has the key of the cluster
+    metrics_port: int = 0  # HTTP for Prometheus on this machine; 0: none
 
     def __post_init__(self) -> None:
         if not 0 <= self.cache_s <= 3600:
@@ -35,6 +36,8 @@ class MountOptions:
             raise InvalidArgument(f"max_dirty_bytes is at least 1 MiB, not {self.max_dirty_bytes}")
         if self.read_ahead_bytes < 0:
             raise InvalidArgument(f"read_ahead_bytes cannot be negative: {self.read_ahead_bytes}")
+        if not 0 <= self.metrics_port <= 65535:
+            raise InvalidArgument(f"metrics_port is a port, or 0 for none, not {self.metrics_port}")
         unknown = sorted(set(self.flags) - KERNEL_OPTIONS)
         if unknown:
             raise InvalidArgument(f"unknown mount option {unknown[0]!r}; known are {', '.join(sorted(KERNEL_OPTIONS))}")

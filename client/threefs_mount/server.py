@@ -4,11 +4,13 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
-from threefs_client import connect_async, credentials
+from prometheus_client import Metric
+from threefs_client import AsyncFileSystem, connect_async, credentials
+from threefs_client.metrics import ClientMetrics
 from threefs_fuse import mounting
 from threefs_fuse.init_handshake import SessionOptions
 from threefs_fuse.protocol import Feature
@@ -17,9 +19,13 @@ from threefs_fuse.session import Session
 from threefs import background
 from threefs.background import TaskDied
 from threefs.env import process_tuning
-from threefs.errors import Unavailable
+from threefs.env.net import RealNet
+from threefs.errors import ThreefsError, Unavailable
+from threefs.telemetry.metrics_port import MetricsPort
 from threefs_mount import mountpoints
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.open_file_table import OpenFileTable
+from threefs_mount.metrics import mount_metrics
 from threefs_mount.options import MountOptions
 from threefs_mount.vfs import ThreefsVfs
 
@@ -45,6 +51,7 @@ FEATURES = (
     | Feature.DIRECT_IO_ALLOW_MMAP
 )
 _CONNECT_S = 10.0
+_METRICS_HOST = "127.0.0.1"
 #: A mount that has become useless gets so long to store what it holds. Then its process ends.
 _EXIT_S = 30.0
 
@@ -82,8 +89,9 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
             process_tuning.freeze_objects()
             ready()
 
-        files = OpenFileTable(fs.context, options.max_dirty_bytes, options.cache_s)
-        vfs = ThreefsVfs(fs.context, files, options.cache_s, mounted)
+        validity = Validity(options.cache_s)
+        files = OpenFileTable(fs.context, options.max_dirty_bytes, validity)
+        vfs = ThreefsVfs(fs.context, files, validity, mounted)
         mountpoints.clear_dead(point)
         try:
             fd = mounting.mount(options.for_kernel(url, point))
@@ -97,10 +105,12 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         files.start()
         session.start()
         vfs.revalidator.start()
+        port = await start_metrics(options.metrics_port, fs, session, files)
         try:
             await stop.wait()
             await session.drain()
         finally:
+            await port.stop()
             await vfs.close()
             await files.stop()
             if not deaths and (not session.ended.done() or session.ended.exception() is not None):
@@ -112,6 +122,23 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
     if deaths:
         raise deaths[0]
     _LOG.info("unmounted", mountpoint=point)
+
+
+async def start_metrics(number: int, fs: AsyncFileSystem, session: Session, files: OpenFileTable) -> MetricsPort:
+    """The port for Prometheus, which listens unless its number is 0. Only then anything is counted."""
+
+    async def collect() -> Iterable[Metric]:
+        return [*client.collect(), *mount_metrics(session, files)]
+
+    port = MetricsPort(RealNet(), collect)
+    if number:
+        client = ClientMetrics(fs)
+        session.durations = {}
+        try:
+            await port.start(_METRICS_HOST, number)
+        except ThreefsError as error:  # a mount without metrics is better than none
+            _LOG.error("no metrics", reason=str(error))
+    return port
 
 
 def set_read_ahead(point: str, size_bytes: int) -> None:

@@ -21,12 +21,14 @@ from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.lock_revalidation import LockRevalidation
-from threefs_mount.cache.metadata import MetadataCache
+from threefs_mount.cache.metadata_cache import MetadataCache
 from threefs_mount.cache.page_revalidator import PageRevalidator
-from threefs_mount.cache.single_flight import SingleFlight
-from threefs_mount.files import table
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files import open_file_table
 from threefs_mount.files.locks import FileLocks
-from threefs_mount.files.table import OpenFileTable, OpenHandle
+from threefs_mount.files.open_file import content_gone
+from threefs_mount.files.open_file_table import OpenFileTable
+from threefs_mount.files.open_handle import OpenHandle
 from threefs_mount.kernel import attrs, credentials, errnos
 from threefs_mount.open_directories import OpenDirectories
 from threefs_mount.xattrs import Xattrs
@@ -40,7 +42,9 @@ _LOG = structlog.get_logger()
 
 
 class ThreefsVfs(FuseFileSystem):
-    def __init__(self, context: ClientContext, files: OpenFileTable, cache_s: float, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, context: ClientContext, files: OpenFileTable, validity: Validity, ready: Callable[[], None]
+    ) -> None:
         self.ready = ready  # type: ignore[method-assign]
         self.notify: Callable[[bytes], None] = lambda notification: None  # until there is a session
         self.notify_and_wait: Callable[[bytes], Awaitable[None]]
@@ -48,15 +52,14 @@ class ThreefsVfs(FuseFileSystem):
         self._clock = context.clock
         self._files = files
         files.on_attributes_changed = self._notify_attributes
-        self._cache_s = cache_s
+        self._validity = validity
         drop_pages = lambda inode: self.notify_and_wait(replies.content_changed(inode))  # noqa: E731
         self._lock_revalidation = LockRevalidation(files, self._stat, drop_pages)
         files.on_lost = self._lock_revalidation.on_lost
         self._locks = FileLocks(context, self._lock_revalidation.on_locked, files.on_locks_lost)
-        self.revalidator = PageRevalidator(context, files, drop_pages, cache_s)
-        self._cache = MetadataCache(context, files, cache_s)
+        self.revalidator = PageRevalidator(context, files, drop_pages, validity.cache_s)
+        self._cache = MetadataCache(context, files, validity)
         self._directories = OpenDirectories(self._cache.listings.open, self._cache.entries)
-        self._getattr_flight = SingleFlight(self._getattr)
         self._xattrs = Xattrs(context, files, self._call, self._change_file)
 
     async def close(self) -> None:
@@ -90,7 +93,7 @@ class ThreefsVfs(FuseFileSystem):
         try:
             return await self._change(method, request, caller, inode=inode)
         except NotFound:
-            raise table.name_replaced() from None
+            raise open_file_table.name_replaced() from None
 
     def _notify_attributes(self, inode: int) -> None:
         self.notify(replies.attributes_changed(inode))
@@ -108,7 +111,7 @@ class ThreefsVfs(FuseFileSystem):
 
     def _left_s(self, asked_s: float) -> float:
         """How long the kernel may keep the answer to a question that was sent at `asked_s`."""
-        return max(0.0, self._cache_s - (self._clock.monotonic() - asked_s))
+        return self._validity.left_s(asked_s, self._clock.monotonic())
 
     # ---- lookups and attributes ----
 
@@ -137,11 +140,7 @@ class ThreefsVfs(FuseFileSystem):
 
     def getattr(self, inode: int, caller: Caller, handle: int | None) -> Answer[Entry]:
         known = self._cache.get_attributes(inode)
-        if known is not None:
-            return known
-        if self._context.atime_reporter.is_pending(inode):  # an answer that is shared may be older than the read
-            return self._getattr(inode)
-        return self._getattr_flight.call(inode)
+        return known if known is not None else self._getattr(inode)
 
     async def _getattr(self, inode: int) -> Entry:
         revalidation, asked_s = self._lock_revalidation.generation, self._clock.monotonic()
@@ -149,9 +148,11 @@ class ThreefsVfs(FuseFileSystem):
             found = await self._cache.fetch_attributes(inode, self._stat)
         except NotFound:
             removed = self._cache.get_removed(inode)
-            if removed is None:
-                raise
-            return removed
+            if removed is not None:
+                return removed
+            if self._files.get(inode) is not None:
+                raise content_gone() from None
+            raise
         if self._lock_revalidation.revalidated_since(inode, revalidation):
             return await self._getattr(inode)
         return self._attr_entry(found, asked_s)
@@ -227,7 +228,7 @@ class ThreefsVfs(FuseFileSystem):
         try:
             return self._linked(parent, await self._cache.create(parent, name, request, change), asked_s)
         except NotFound:
-            raise table.name_replaced() from None
+            raise open_file_table.name_replaced() from None
 
     def _linked(self, parent: int, reply: pb.InodeReply, asked_s: float) -> Entry:
         """An inode has got a name in that directory."""
@@ -341,18 +342,18 @@ class ThreefsVfs(FuseFileSystem):
     ) -> tuple[Entry, Opened]:
         request.mode = mode & _PERMISSIONS
         request.umask = umask
-        request.access = table.access_of(flags)
+        request.access = open_file_table.access_of(flags)
         asked_s = self._clock.monotonic()
         creation = self._files.create(request, flags, credentials.from_kernel(caller))
         number, reply = await self._cache.create_file(request, creation)
-        return self._entry(reply.inode, asked_s), Opened(number, table.open_flags(flags, keep=False))
+        return self._entry(reply.inode, asked_s), Opened(number, open_file_table.open_flags(flags, keep=False))
 
     async def open(self, inode: int, caller: Caller, flags: int, kill_privileges: bool) -> Opened:
         try:
             number, keep = await self._files.open(inode, flags, credentials.from_kernel(caller))
         finally:
             self._cache.invalidate_inode(inode)  # if it was replaced, the kernel looks up its name again
-        return Opened(number, table.open_flags(flags, keep=keep))
+        return Opened(number, open_file_table.open_flags(flags, keep=keep))
 
     def read(self, inode: int, caller: Caller, handle: int, offset: int, size: int) -> Answer[memoryview]:
         found = self._files.handle(handle)

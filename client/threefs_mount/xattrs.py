@@ -11,7 +11,7 @@ from threefs_fuse.requests import Caller
 
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.files.open_file_table import OpenFileTable
 from threefs_mount.kernel import errnos
 
 _CAPABILITY = b"security.capability"

@@ -90,7 +90,8 @@ def _main(command: job_file.CommandLine) -> int:
         print(f"threefs-bench {__version__}")
         return 0
     if "server" in run:
-        uvloop.run(_serve(run))
+        host, port = parse_address(run["server"]) if run["server"] else ("127.0.0.1", remote.DEFAULT_PORT)
+        uvloop.run(_serve(_load_server(run), host, port))
         return 0
     if not command.jobs:
         raise InvalidArgument("there is no job: --name=NAME begins one, or name a job file (--help shows examples)")
@@ -165,15 +166,17 @@ def _rendered(entries: Sequence[Entry], services: list[dict[str, float]], form: 
     return json.dumps(document, indent=2)
 
 
-async def _serve(run: dict[str, str]) -> None:
-    """Until Ctrl-C or SIGTERM."""
-    host, port = parse_address(run["server"]) if run["server"] else ("127.0.0.1", remote.DEFAULT_PORT)
+def _load_server(run: dict[str, str]) -> remote.LoadServer:
     key_file = run.get("key-file", "")
     key, _ = keyring.find((), key_file=key_file)
     directory = Path(run["allow-directory"]) if "allow-directory" in run else None
     if directory is not None and not directory.is_dir():
         raise InvalidArgument(f"allow-directory={directory} is not a directory")
-    server = remote.LoadServer(key, key_file=os.path.abspath(key_file) if key_file else "", directory=directory)
+    return remote.LoadServer(key, key_file=os.path.abspath(key_file) if key_file else "", directory=directory)
+
+
+async def _serve(server: remote.LoadServer, host: str, port: int) -> None:
+    """Until Ctrl-C or SIGTERM."""
     address = await server.start(host, port)
     ended = asyncio.Event()
     with _interruptible(ended.set):

@@ -10,7 +10,7 @@ import threefs_client
 
 from threefs.env.clock import CLOCK
 from threefs.errors import AlreadyExists, NotFound, ThreefsError
-from threefs_bench.load.engine import Assignment, Progress
+from threefs_bench.load.load_engine import Assignment, Progress
 from threefs_bench.load.meta_workload import NameCall, NameWindow, names_before
 from threefs_bench.load.native_engine import TIMEOUT_S
 from threefs_bench.load.tally import Tally
@@ -119,6 +119,9 @@ class MetaEngine:
 
     def stop(self) -> None:
         self._slots.stop()
+
+    def grants(self) -> dict[str, float]:
+        return {}
 
     async def close(self) -> None:
         self.stop()

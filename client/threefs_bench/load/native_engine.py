@@ -6,13 +6,14 @@ Each slot is one task with memory of its own, and has one call in flight; a call
 import asyncio
 import contextlib
 import mmap
+from dataclasses import asdict
 
 import threefs_client
 
 from threefs.env.clock import CLOCK
 from threefs.errors import NotFound
 from threefs_bench.load import verify
-from threefs_bench.load.engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows
+from threefs_bench.load.load_engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows
 from threefs_bench.load.tally import Tally
 from threefs_bench.load.task_slots import TaskSlots
 from threefs_bench.load.turns import Turn, Turns, Window
@@ -154,6 +155,10 @@ class NativeEngine:
         self._slots.stop()
         if self._turns is not None:
             self._turns.stopped = True
+
+    def grants(self) -> dict[str, float]:
+        grants = self._fs.context.grants
+        return {} if grants is None else asdict(grants.counters)
 
     async def close(self) -> None:
         self.stop()

@@ -14,7 +14,7 @@ from threefs.env.process_tuning import raise_descriptor_limit
 from threefs.env.worker import StopFlag, ThreadWorker
 from threefs.errors import InvalidArgument
 from threefs_bench.load import verify
-from threefs_bench.load.engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows
+from threefs_bench.load.load_engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows
 from threefs_bench.load.tally import Tally
 from threefs_bench.load.turns import Turn, Turns, Window
 
@@ -167,6 +167,9 @@ class PosixEngine:
         self._stop.set()
         if self._turns is not None:
             self._turns.stopped = True
+
+    def grants(self) -> dict[str, float]:
+        return {}
 
     async def close(self) -> None:
         self.stop()

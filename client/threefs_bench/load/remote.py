@@ -15,7 +15,7 @@ from typing import Any
 
 from google.protobuf.wrappers_pb2 import StringValue
 
-from threefs import keys
+from threefs import cluster_key
 from threefs.background import BackgroundTasks
 from threefs.env.clock import CLOCK
 from threefs.env.net import Net, RealNet, parse_address
@@ -92,7 +92,7 @@ class LoadServer:
 
     async def start(self, host: str, port: int) -> str:
         """Listen; the address. Raises Unavailable, and InvalidSettings for a host that needs a key."""
-        keys.check_host(host, self._key)
+        cluster_key.check_host(host, self._key)
         address = await self._server.start(host, port)
         self._tasks.start("load server: silence", self._watch())
         return address

@@ -228,6 +228,8 @@ def _own_json(entry: Entry) -> dict[str, Any]:
         "processes": entry.processes,
         "batch": entry.job.batch,
         **cost(result.user_s + result.system_s, result.bytes, result.operations),
+        "peak_bytes": result.peak_bytes,
+        "grants": result.grants,
         "kinds": {
             name: {
                 "total_ios": kind.operations,

@@ -12,8 +12,8 @@ from threefs_cli.processes import child_environment
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK
 from threefs.errors import InvalidArgument, ThreefsError
-from threefs_bench.load.engine import Assignment
 from threefs_bench.load.job import Job, phases
+from threefs_bench.load.load_engine import Assignment
 from threefs_bench.load.options import MAX_PROCESSES
 from threefs_bench.load.service_cost import ServiceMeter, find_services
 from threefs_bench.load.tally import Result

@@ -17,6 +17,7 @@ _DIGITS = 3
 _WAITING = 4096  # latencies that are recorded at a time
 _KEPT_BITS = 12  # more than the histogram tells apart
 _MAX_KINDS = 16
+_MAX_COUNTERS = 64
 _MAX_COUNT = 1 << 62
 #: Kinds that are no part of the load itself: its syncs, and the reads after it that check what was written.
 NOT_MEASURED = frozenset(("sync", "verify"))
@@ -227,8 +228,10 @@ class Result:
     switches: int = 0
     major_faults: int = 0
     minor_faults: int = 0
+    peak_bytes: int = 0  # the most memory that one process had in RAM
     bandwidth: dict[str, Spread] = field(default_factory=dict)  # KiB/s of intervals, by kind
     rates: dict[str, Spread] = field(default_factory=dict)  # operations/s of intervals, by kind
+    grants: dict[str, float] = field(default_factory=dict)  # counters of request-to-send, by name
     errno: int = 0
     error: str = ""  # the first one, in words
 
@@ -250,11 +253,14 @@ class Result:
             self.kinds.setdefault(name, Kind()).merge(kind)
         self.runtime_ms = max(self.runtime_ms, other.runtime_ms)
         self.verify_ms = max(self.verify_ms, other.verify_ms)
+        self.peak_bytes = max(self.peak_bytes, other.peak_bytes)
         for name in ("process_ms", "user_s", "system_s", "switches", "major_faults", "minor_faults"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for mine, theirs in ((self.bandwidth, other.bandwidth), (self.rates, other.rates)):
             for name, spread in theirs.items():
                 mine[name] = _together(mine.get(name), spread)
+        for name, count in other.grants.items():
+            self.grants[name] = self.grants.get(name, 0) + count
         if not self.errno:
             self.errno, self.error = other.errno, other.error
 
@@ -292,8 +298,10 @@ class Result:
                 setattr(made, name, {str(kind): Spread(**spread) for kind, spread in found[name].items()})
             for name in ("runtime_ms", "verify_ms", "process_ms", "user_s", "system_s"):
                 setattr(made, name, float(found[name]))
-            for name in ("switches", "major_faults", "minor_faults", "errno"):
+            for name in ("switches", "major_faults", "minor_faults", "peak_bytes", "errno"):
                 setattr(made, name, int(found[name]))
+            _check(len(found["grants"]) <= _MAX_COUNTERS)
+            made.grants = {str(name): float(count) for name, count in found["grants"].items()}
             made.error = str(found["error"])
             return made
         except (KeyError, TypeError, ValueError, AttributeError) as error:

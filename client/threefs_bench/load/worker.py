@@ -19,7 +19,7 @@ import uvloop
 
 from threefs.env.clock import CLOCK
 from threefs.errors import InvalidArgument, ThreefsError
-from threefs_bench.load.engine import Assignment, Engine
+from threefs_bench.load.load_engine import Assignment, Engine
 from threefs_bench.load.meta_engine import MetaEngine
 from threefs_bench.load.native_engine import NativeEngine
 from threefs_bench.load.posix_engine import PosixEngine
@@ -44,6 +44,7 @@ class Worker:
         self._begin_s = 0.0
         self._before: dict[str, tuple[int, int]] = {}
         self._usage: resource.struct_rusage | None = None
+        self._grants: dict[str, float] = {}  # before the run
 
     def commands(self, text: bytes) -> None:
         """What the runner has sent; nothing: it has gone."""
@@ -102,6 +103,7 @@ class Worker:
     def _begin(self) -> None:
         """The ramp is over."""
         self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._grants = self._engine.grants()
         send({"event": "begin"})
 
     def _settle(self, window: Window) -> None:
@@ -117,7 +119,9 @@ class Worker:
         result.system_s = after.ru_stime - before.ru_stime
         result.switches = after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw
         result.major_faults = after.ru_majflt - before.ru_majflt
+        result.peak_bytes = after.ru_maxrss << 10
         result.minor_faults = after.ru_minflt - before.ru_minflt
+        result.grants = {name: count - self._grants.get(name, 0) for name, count in self._engine.grants().items()}
 
     async def _sample(self) -> None:
         """Tell the runner how far it is, and keep the rates of each interval of the run."""

@@ -108,6 +108,15 @@ class File(io.RawIOBase):
             ready = file.readline_buffered(-1 if size is None else size)
             return self._filesystem._run(file.readline(size)) if ready is None else self._served(ready)
 
+    def __next__(self) -> bytes:
+        file = self._async()
+        with self._lock:
+            line = file.next_line()  # a closed file has none, and neither has one with a lock that may be lost
+        line = line or self.readline()
+        if not line:
+            raise StopIteration
+        return line
+
     @documented_by(AsyncFile.peek)
     def peek(self, size: int = 1, /) -> bytes:
         file = self._async()
@@ -157,22 +166,25 @@ class File(io.RawIOBase):
         """Flush and close. A second call does nothing."""
         if self._file.closed:
             return
-        file = self._async()
         if self._filesystem._inside_loop():  # the garbage collector may run there
             with self._lock:
-                self._filesystem._submit(file.close())
+                self._filesystem._submit(self._end())
         else:
-            self._run(file.close())
+            self._run(self._end())
+
+    def _end(self) -> Coroutine[Any, Any, None]:
+        """The work of `close`."""
+        return self._async().close()
 
     def closing(self, locks: contextlib.ExitStack, wait_s: float) -> Coroutine[Any, Any, None] | None:
         """The work of `close`, to be run on the loop thread together with that of other files; None: it is closed.
         Other threads wait until `locks` ends; a call that one of them makes now has `wait_s` to end."""
         if self._file.closed:
             return None
-        file = self._async()
+        work = self._end()
         if self._lock.acquire(timeout=wait_s):
             locks.callback(self._lock.release)
-        return file.close()
+        return work
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError("an open file cannot be pickled: pickle the file system and the path")

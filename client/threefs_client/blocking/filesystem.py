@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from threefs.env import loop_thread
+from threefs.env.worker import run_in_thread
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, context, modes, options, paths
@@ -109,6 +110,13 @@ class FileSystem:
                     core = self._connected = AsyncFileSystem(made, self._caller)
         return core
 
+    async def connected(self) -> AsyncFileSystem:
+        """The asyncio file system of this connection, for coroutines on the loop thread. Connects if necessary."""
+        base = self if self._base is None else self._base
+        if base._connected is None or base._generation != loop_thread.generation():
+            await run_in_thread(base._async)  # it waits for the loop thread
+        return self._async()
+
     def _borrow(self, base: AsyncFileSystem) -> AsyncFileSystem:
         if self._closed:
             raise ValueError("the file system object is closed")
@@ -160,13 +168,13 @@ class FileSystem:
         if failure is not None:
             raise failure
 
-    def _track(self, file: File | io.TextIOWrapper) -> None:
+    def track(self, file: File | io.TextIOWrapper) -> None:
         """A file is open for writing. It is closed when this object is closed, or when the program ends.
 
         Raises ValueError if another thread has closed this object meanwhile.
         """
         if self._base is not None:
-            self._base._track(file)
+            self._base.track(file)
             return
         self._unclosed.add(file)
         if self._closed:  # maybe after `close` has listed the files
@@ -264,7 +272,7 @@ class FileSystem:
         if wanted.text:
             opened = io.TextIOWrapper(binary, encoding=encoding or "utf-8", errors=errors, newline=newline)
         if wanted.writable:
-            self._track(opened)
+            self.track(opened)
         return opened
 
     @documented_by(AsyncFileSystem.create_unnamed)
@@ -273,12 +281,13 @@ class FileSystem:
     ) -> File:
         made = self._async().create_unnamed(directory, permissions=permissions, chunk_bytes=chunk_bytes, stripe=stripe)
         file = File(self, self._run(made))
-        self._track(file)
+        self.track(file)
         return file
 
     link_file = blocking(AsyncFileSystem.link_file)
     read_batch = blocking(AsyncFileSystem.read_batch)
     write_batch = blocking(AsyncFileSystem.write_batch)
+    chunk_checksums = blocking(AsyncFileSystem.chunk_checksums)
     copy_range = blocking(AsyncFileSystem.copy_range)
     copy = blocking(AsyncFileSystem.copy)
     read_file = blocking(AsyncFileSystem.read_file)

@@ -1,7 +1,7 @@
 """Appends of one file object that are repeated after a failure, without writing their bytes twice."""
 
 from threefs.wire import meta_pb2 as pb
-from threefs_client.data.handles import AppendRange, Handle
+from threefs_client.data.handles import AppendCut, AppendRange, Handle
 
 
 class AppendRetry:
@@ -16,12 +16,23 @@ class AppendRetry:
         After a failure the caller repeats it with the same bytes, which may be followed by others. Bytes with a range
         from the failed attempt are written to the same range, because they may be there already.
         """
+        while True:
+            reserved = await self._place(view)
+            length = reserved.end - reserved.offset
+            try:
+                await self._handle.write_reserved(reserved, view[:length])
+                break
+            except AppendCut:
+                self._handle.append_finished(reserved)
+                self._range = None
+                await self._handle.wait_for_truncate()
+        self._range = None
+        return length, reserved.end
+
+    async def _place(self, view: memoryview) -> AppendRange:
         reserved = self._range
-        if reserved is None or reserved.truncate_version != self._handle.file.truncate_version:
+        if reserved is None:
             wanted = self._reservation = self._reservation or (len(view), self._handle.context.meta.mutation())
             reserved = self._range = await self._handle.reserve_append(*wanted)
             self._reservation = None
-        length = reserved.end - reserved.offset
-        await self._handle.write_reserved(reserved, view[:length])
-        self._range = None
-        return length, reserved.end
+        return reserved

@@ -1,32 +1,112 @@
-"""Bytes of one file that were written and are not sent yet. No I/O happens here."""
+"""Bytes of one file that were written and are not sent yet. No I/O happens here.
 
-from collections.abc import Iterable
+The bytes of a chunk are kept together, whatever their order and whichever handle they came through: a chunk that all
+writers of this client have filled is one extent.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
+Data = bytes | bytearray | memoryview
 Extent = tuple[int, memoryview]
 
 
-class DirtyExtents:
-    """Extents in the order of the writes. None of them crosses a chunk boundary."""
+class _Pieces:
+    """The dirty bytes of one chunk."""
 
-    def __init__(self, chunk_bytes: int) -> None:
+    __slots__ = ("offsets", "parts", "size")
+
+    def __init__(self) -> None:
+        self.offsets: list[int] = []  # in the file, ascending
+        self.parts: list[bytes | bytearray] = []  # no two of them overlap
+        self.size = 0  # bytes
+
+    def add(self, offset: int, part: Data) -> None:
+        """Put bytes over what is here. A bytearray is taken over, a memoryview is copied."""
+        at = bisect_right(self.offsets, offset) - 1
+        if at < 0 or not self._extend(at, offset, part):
+            self._insert(offset, part)
+
+    def _extend(self, at: int, offset: int, part: Data) -> bool:
+        """Write over a piece that begins before, or directly behind it, if no other piece is touched."""
+        begin = offset - self.offsets[at]
+        piece = self.parts[at]
+        following = self.offsets[at + 1] if at + 1 < len(self.offsets) else offset + len(part)
+        if begin > len(piece) or offset + len(part) > following:
+            return False
+        if not isinstance(piece, bytearray):
+            piece = self.parts[at] = bytearray(piece)
+        before = len(piece)
+        piece[begin : begin + len(part)] = part
+        self.size += len(piece) - before
+        return True
+
+    def _insert(self, offset: int, part: Data) -> None:
+        end = offset + len(part)
+        first, last = self._overlapped(offset, end)
+        pieces: list[tuple[int, bytes | bytearray]] = []
+        for start, piece in zip(self.offsets[first:last], self.parts[first:last], strict=True):
+            self.size -= len(piece)
+            if start < offset:
+                pieces.append((start, piece[: offset - start]))
+            if start + len(piece) > end:
+                pieces.append((end, piece[end - start :]))
+        new = (offset, bytearray(part) if isinstance(part, memoryview) else part)
+        pieces.insert(1 if pieces and pieces[0][0] < offset else 0, new)
+        self.offsets[first:last] = [start for start, _ in pieces]
+        self.parts[first:last] = [piece for _, piece in pieces]
+        self.size += sum(len(piece) for _, piece in pieces)
+
+    def _overlapped(self, begin: int, end: int) -> tuple[int, int]:
+        """The pieces that have bytes of a range: the first one, and one behind the last."""
+        first = bisect_right(self.offsets, begin) - 1
+        if first < 0 or self.offsets[first] + len(self.parts[first]) <= begin:
+            first += 1
+        return first, bisect_left(self.offsets, end, lo=first)
+
+    @property
+    def end(self) -> int:
+        return self.offsets[-1] + len(self.parts[-1])
+
+    def within(self, begin: int, end: int) -> list[Extent]:
+        """The bytes of a range, not copied."""
+        first, last = self._overlapped(begin, end)
+        return clip(zip(self.offsets[first:last], self.parts[first:last], strict=True), begin, end - begin)
+
+    def joined(self) -> Iterator[Extent]:
+        """The extents: adjacent pieces become one."""
+        first = 0
+        for number, (offset, part) in enumerate(zip(self.offsets, self.parts, strict=True), 1):
+            if number == len(self.offsets) or self.offsets[number] != offset + len(part):
+                run = self.parts[first:number]
+                yield self.offsets[first], memoryview(b"".join(run) if len(run) > 1 else run[0])
+                first = number
+
+
+class DirtyExtents:
+    """Extents that do not overlap. None of them crosses a chunk boundary."""
+
+    def __init__(self, chunk_bytes: int, keep_bytes: int = 0) -> None:
+        """Of the chunks that are not filled, `drain_ready` keeps those that were written last: `keep_bytes`, or one
+        chunk."""
         self._chunk_bytes = chunk_bytes
-        self._extents: list[tuple[int, bytes | bytearray]] = []
+        self._keep_bytes = keep_bytes
+        self._chunks: dict[int, _Pieces] = {}  # by number; the one that was written last is the last one
+        self._newest = -1  # its number
         self.size = 0  # bytes
         self.end = 0  # the file offset behind the last one
-        self._filling = -1  # number of the chunk that the newest write has not filled up to its end; -1: there is none
-        self._filling_bytes = 0  # bytes in it; without those that were written before another chunk came between
+        self.pieces = 0  # each costs some memory
+        self._filled_bytes = 0  # in chunks that are filled
 
     @property
-    def pieces(self) -> int:
-        return len(self._extents)
+    def ready_bytes(self) -> int:
+        """About so many bytes are in chunks that need not wait for more."""
+        newest = self._chunks.get(self._newest)
+        kept = self._keep_bytes if newest is None else max(self._keep_bytes, newest.size)
+        return self._filled_bytes + max(0, self.size - self._filled_bytes - kept)
 
-    @property
-    def full_bytes(self) -> int:
-        """About so many bytes are in chunks that the newest write does not fill any more."""
-        return self.size - self._filling_bytes
-
-    def add(self, offset: int, data: bytes | bytearray | memoryview) -> int:
+    def add(self, offset: int, data: Data) -> int:
         """Keep the bytes. Returns by how many bytes the extents have grown. A bytearray is taken over: the caller must
         not change it afterwards. A memoryview is copied."""
         before = self.size
@@ -39,74 +119,77 @@ class DirtyExtents:
         self.end = max(self.end, offset + len(data))
         return self.size - before
 
-    def _add(self, offset: int, part: bytes | bytearray | memoryview) -> None:
-        before = self.size
-        if not self._extend_last(offset, part):
-            self._extents.append((offset, bytes(part) if isinstance(part, memoryview) else part))
-            self.size += len(part)
-        self._record_filling(offset, len(part), self.size - before)
+    def _add(self, offset: int, part: Data) -> None:
+        chunk = self._touched(offset // self._chunk_bytes)
+        size, pieces = chunk.size, len(chunk.parts)
+        chunk.add(offset, part)
+        self.size += chunk.size - size
+        self.pieces += len(chunk.parts) - pieces
+        if size < chunk.size == self._chunk_bytes:
+            self._filled_bytes += chunk.size
 
-    def _extend_last(self, offset: int, part: bytes | bytearray | memoryview) -> bool:
-        """Write the bytes over or directly behind the newest extent, if they touch it within one chunk."""
-        if not self._extents:
-            return False
-        start, last = self._extents[-1]
-        at = offset - start
-        if not (0 <= at <= len(last) and offset % self._chunk_bytes):
-            return False
-        if not isinstance(last, bytearray):
-            last = bytearray(last)
-            self._extents[-1] = (start, last)
-        before = len(last)
-        last[at : at + len(part)] = part
-        self.size += len(last) - before
-        return True
-
-    def _record_filling(self, offset: int, length: int, grown: int) -> None:
-        number = offset // self._chunk_bytes
-        if (offset + length) % self._chunk_bytes == 0:
-            self._filling, self._filling_bytes = -1, 0
-        elif number == self._filling:
-            self._filling_bytes += grown
-        else:
-            self._filling = number
-            self._filling_bytes = len(self._extents[-1][1])
-
-    def _range(self, number: int) -> tuple[int, int]:
-        return number * self._chunk_bytes, self._chunk_bytes
+    def _touched(self, number: int) -> _Pieces:
+        if number == self._newest:
+            return self._chunks[number]
+        chunk = self._chunks.pop(number) if number in self._chunks else _Pieces()
+        self._chunks[number], self._newest = chunk, number
+        return chunk
 
     def copies_of(self, offset: int, length: int) -> list[Extent]:
-        """Copies of the bytes of a range, in the order of the writes."""
-        return [(start, memoryview(bytes(part))) for start, part in clip(self._extents, offset, length)]
+        """Copies of the bytes of a range."""
+        first, last = offset // self._chunk_bytes, -(-(offset + length) // self._chunk_bytes)
+        if last - first > len(self._chunks):
+            chunks: Iterable[_Pieces] = self._chunks.values()
+        else:
+            chunks = (self._chunks[number] for number in range(first, last) if number in self._chunks)
+        found = (extent for chunk in chunks for extent in chunk.within(offset, offset + length))
+        return [(start, memoryview(bytes(part))) for start, part in found]
 
     def drain(self) -> list[Extent]:
         """Return all extents, and keep none."""
-        taken, self._extents = self._extents, []
-        self._filling, self._filling_bytes = -1, 0
-        self.size = self.end = 0
-        return [(offset, memoryview(data)) for offset, data in taken]
+        return self._drain(list(self._chunks))
 
-    def drain_full(self) -> list[Extent]:
-        """Return the extents of all chunks but the one that the newest write is just filling: that chunk is cheaper to
-        send once, when it is full."""
-        if self._filling < 0:
-            return self.drain()
-        start, length = self._range(self._filling)
-        kept = [extent for extent in self._extents if start <= extent[0] < start + length]
-        taken = [(offset, memoryview(data)) for offset, data in self._extents if not start <= offset < start + length]
-        self._extents = kept
-        self.size = self._filling_bytes = sum(len(data) for _, data in kept)
-        self.end = max((offset + len(data) for offset, data in kept), default=0)
+    def drain_ready(self) -> list[Extent]:
+        """Return the extents of the chunks that are filled, and of those that were not written for the longest time. A
+        chunk that is being filled is cheaper to send once, when it is full."""
+        taken, kept, keeping = [], 0, True
+        for number, chunk in reversed(self._chunks.items()):
+            if chunk.size < self._chunk_bytes and keeping:
+                keeping = not kept or kept + chunk.size <= self._keep_bytes
+                if keeping:
+                    kept += chunk.size
+                    continue
+            taken.append(number)
+        return self._drain(taken[::-1])
+
+    def _drain(self, numbers: list[int]) -> list[Extent]:
+        taken: list[Extent] = []
+        for number in numbers:
+            chunk = self._chunks.pop(number)
+            taken.extend(chunk.joined())  # one chunk at a time: the pieces are not needed besides
+            self.size -= chunk.size
+            self.pieces -= len(chunk.parts)
+            self._filled_bytes -= chunk.size if chunk.size == self._chunk_bytes else 0
+        self._newest = next(reversed(self._chunks), -1)
+        self.end = max((chunk.end for chunk in self._chunks.values()), default=0)
         return taken
 
-    def put_back(self, extents: list[Extent]) -> None:
-        """Keep drained extents again, below everything that was added since."""
-        self._extents = [(offset, bytes(data)) for offset, data in extents] + self._extents
-        self.size += sum(len(data) for _, data in extents)
-        self.end = max([self.end, *(offset + len(data) for offset, data in extents)])
+    def put_back(self, extents: list[Extent]) -> int:
+        """Keep drained extents again, below everything that was added since. Returns how many of their bytes are not
+        kept, because they were written again since."""
+        later, size = self._chunks, self.size
+        self._chunks, self._newest = {}, -1
+        self.size = self.pieces = self._filled_bytes = 0
+        for offset, data in extents:
+            size += len(data)
+            self.add(offset, bytes(data))
+        for chunk in later.values():
+            for offset, part in zip(chunk.offsets, chunk.parts, strict=True):
+                self.add(offset, part)
+        return size - self.size
 
 
-def clip(extents: Iterable[tuple[int, bytes | bytearray | memoryview]], offset: int, length: int) -> list[Extent]:
+def clip(extents: Iterable[tuple[int, Data]], offset: int, length: int) -> list[Extent]:
     """The parts of extents that lie in a range, not copied."""
     end = offset + length
     return [

@@ -99,6 +99,7 @@ def _with_fence(handle: Handle, updates: list[ChunkUpdate]) -> list[ChunkUpdate]
 
 async def _zero_updates(handle: Handle, offset: int, end: int) -> AsyncIterator[list[ChunkUpdate]]:
     layout, chunk_bytes = handle.layout, handle.layout.chunk_bytes
+    await handle.await_table()
     chains = layout.chains(handle.context.cluster.routing.tables.get(layout.table_id, ()))
     number = offset // chunk_bytes
     while number * chunk_bytes < end:

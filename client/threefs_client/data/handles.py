@@ -5,9 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from threefs import layout as layouts
+from threefs.backoff import Backoff
 from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.cluster.routing_watcher import await_table
 from threefs.errors import QuotaExceeded, SessionLost, StaleFence, ThreefsError, Unavailable
 from threefs.ids import ChunkId
+from threefs.inflight_ranges import writer_of
 from threefs.layout import spans
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
@@ -22,14 +25,30 @@ from threefs_client.data.hole_retry import HoleRetry
 _QUOTA_SYNC_BYTES = 64 << 20
 #: How often a write is sent again because a lock of another client was lost while it was under way.
 _MAX_FENCE_RETRIES = 8
+_TRUNCATE_PAUSE = Backoff(0.002, 0.25)
 
 
 class AppendRange(NamedTuple):
-    """The range that was reserved for an append, and the truncate version for which it is valid."""
+    """The range that was reserved for an append, and the truncate version and the fence for which it is valid."""
 
     offset: int
     end: int
     truncate_version: int
+    fence: int
+    writer: int
+
+    def is_cut(self, inode: pb.Inode) -> bool:
+        """Whether a truncate takes the range away, or has done so."""
+        if 0 < inode.cutting <= self.end:
+            return True
+        return inode.truncate_version != self.truncate_version and not any(
+            (one.writer, one.truncate_version, one.end) == (self.writer, self.truncate_version, self.end)
+            for one in inode.appends
+        )
+
+
+class AppendCut(Exception):
+    """The file is being truncated, or was: the range of an append is not its own any more."""
 
 
 class Handle:
@@ -55,7 +74,7 @@ class Handle:
         self._has_quota = bool(inode.tree or inode.by_user)  # its length counts for a quota
         self._reported_end = self.file.length
         self._attempted_end = 0  # greatest end of all attempted writes
-        self._finished_appends_end = 0  # greatest end of the appends that are finished
+        self._last_append = 0, 0  # (truncate version, end) of the last finished append
         self._needs_sync = False  # there are writes that were not reported to the meta service yet
         self._reporting = asyncio.Lock()  # held while a report is on its way: only its answer makes it certain
         self._unsynced_end = 0  # greatest end of acknowledged writes that were not reported yet
@@ -111,9 +130,13 @@ class Handle:
 
     async def refresh(self) -> None:
         """Ask the meta service for the length."""
+        await self._fetch()
+
+    async def _fetch(self) -> pb.Inode:
         request = pb.StatRequest(place=paths.inode_place(self.inode))
         reply = await self.call(methods.STAT, request)
         self.file.apply_inode(reply.inode)
+        return reply.inode
 
     # ---- writing ----
 
@@ -141,15 +164,25 @@ class Handle:
             )
             at += length
 
-    async def apply(self, make: Callable[[], Sequence[ChunkUpdate]]) -> None:
-        """Apply the chunk updates that `make` returns. If locks of other clients on the file were lost before
-        they arrive, `make` is called again, and its updates have a newer fence.
+    async def apply(self, make: Callable[[], Sequence[ChunkUpdate]], reserved: AppendRange | None = None) -> None:
+        """Apply the chunk updates that `make` returns. If the fence of the file was raised before they arrive, because
+        another client has lost a lock, `make` is called again, and its updates have a newer fence.
 
-        Raises SessionLost if locks of this process were lost.
+        Raises SessionLost if locks of this process were lost, and AppendCut if the range that was `reserved` for an
+        append is cut off.
         """
+        sound_fence = self._fence if reserved is None else reserved.fence  # the place stands if no later one is raised
         for _ in range(_MAX_FENCE_RETRIES):
+            if reserved is not None and sound_fence < self._fence:
+                inode = await self.refresh_fence()
+                if reserved.is_cut(inode):
+                    raise AppendCut
+                sound_fence = inode.fence + 1
+                if sound_fence < self._fence:
+                    continue  # another write of this handle has read a later one
             sent = self._fence
             try:
+                await self.await_table()
                 await self.context.chunks.apply(make(), timeout_s=self.context.options.timeout_s)
                 return
             except StaleFence:
@@ -161,6 +194,11 @@ class Handle:
             f"{name} was not written: other clients lost a lock on it during each of {_MAX_FENCE_RETRIES} attempts; "
             "try again"
         )
+
+    async def await_table(self) -> None:
+        """Wait until the routing has the chain table of the file. Raises NotServing."""
+        context = self.context
+        await await_table(context.cluster, self.layout.table_id, context.options.timeout_s, context.clock)
 
     async def follow_fence(self, sent: int) -> None:
         """Take a fence that the chains accept, after they have refused `sent`. Raises SessionLost."""
@@ -175,8 +213,8 @@ class Handle:
         await self.sync()
         await self.refresh_fence()
 
-    async def refresh_fence(self) -> None:
-        """Take the newest fence, unless a lock of this process was lost. Raises SessionLost.
+    async def refresh_fence(self) -> pb.Inode:
+        """Take the newest fence, unless a lock of this process was lost. Returns the inode. Raises SessionLost.
 
         The lease is renewed after the fence was read, so a lock that is lost later raises the fence beyond it.
         """
@@ -185,14 +223,16 @@ class Handle:
         await self.context.lease.renew_now()
         self.check_writable(0, 0)
         self._fence = max(self._fence, reply.inode.fence + 1)
+        return reply.inode
 
     @property
     def fence(self) -> int:
         """The fence for changes of chunks under the session."""
         return self._fence
 
-    async def write(self, offset: int, data: memoryview) -> None:
-        """Durable on all replicas when it returns. `sync` or `close` reports the length."""
+    async def write(self, offset: int, data: memoryview, reserved: AppendRange | None = None) -> None:
+        """Durable on all replicas when it returns. `sync` or `close` reports the length. Raises AppendCut if the place
+        was `reserved` for an append, and is lost."""
         if not self.context.lease.is_valid:
             await self.context.lease.revalidate()
         await self.recheck_quota()
@@ -201,7 +241,9 @@ class Handle:
             return  # an empty write does not make the file longer
         since = self.file.truncate_version
         try:
-            await self.apply(lambda: list(self.updates(offset, data)))
+            await self.apply(lambda: list(self.updates(offset, data)), reserved)
+        except AppendCut:
+            raise
         except BaseException:  # a part of the bytes may be written
             self.record_write(outcome_unknown=True)
             raise
@@ -224,12 +266,24 @@ class Handle:
         durable then."""
         if not len(data):
             return self.file.length
-        reserved = await self.reserve_append(len(data), self.context.meta.mutation())
-        try:
-            await self.write_reserved(reserved, data)
-        finally:
-            self.append_finished(reserved)
-        return reserved.end
+        while True:
+            reserved = await self.reserve_append(len(data), self.context.meta.mutation())
+            try:
+                await self.write_reserved(reserved, data)
+                return reserved.end
+            except AppendCut:
+                await self.wait_for_truncate()
+            finally:
+                self.append_finished(reserved)
+
+    async def wait_for_truncate(self) -> None:
+        """After AppendCut: wait until the truncate is over. Raises Unavailable."""
+        deadline, attempts = self.context.deadline(), 0
+        while (await self._fetch()).cutting:
+            if self.context.clock.monotonic() >= deadline:
+                raise Unavailable(f"{self.name or f'inode {self.inode}'} is still being truncated; try again")
+            await self.context.clock.sleep(_TRUNCATE_PAUSE.pause_s(attempts, self.context.random))
+            attempts += 1
 
     async def reserve_append(self, length: int, mutation: pb.Mutation) -> AppendRange:
         """Reserve the range of the next `length` appended bytes, which no other append gets. A repeat must have the
@@ -237,18 +291,20 @@ class Handle:
         await self.recheck_quota()
         self.check_write(self.file.length, length)
         request = pb.ReserveRequest(mutation=mutation, inode=self.inode, session=self._session, length=length)
+        fence = self._fence
         reply = await self.call(methods.RESERVE, request)
         self.apply_reply(reply.inode)
-        return AppendRange(reply.offset, reply.offset + length, self.file.truncate_version)
+        writer = writer_of(self._session)
+        return AppendRange(reply.offset, reply.offset + length, reply.inode.truncate_version, fence, writer)
 
     async def write_reserved(self, reserved: AppendRange, data: memoryview) -> None:
         """Write the appended bytes. After a failure this may be repeated: the bytes go to the same range."""
-        await self.write(reserved.offset, data)
+        await self.write(reserved.offset, data, reserved)
         self.append_finished(reserved)
 
     def append_finished(self, reserved: AppendRange) -> None:
-        """The bytes are written, or the caller has given up."""
-        self._finished_appends_end = max(self._finished_appends_end, reserved.end)
+        """The bytes are written, or the caller has given up: the next report ends the place, and those before it."""
+        self._last_append = reserved.truncate_version, reserved.end
 
     def check_write(self, offset: int, length: int) -> None:
         """Raise QuotaExceeded, and what `check_writable` raises, before anything is sent."""
@@ -313,8 +369,9 @@ class Handle:
 
     async def _report(self) -> None:
         request = pb.SyncRequest(mutation=self.context.meta.mutation(), inode=self.inode)
-        if self._finished_appends_end:
-            request.session, request.appends_end = self._session, self._finished_appends_end
+        if any(self._last_append):
+            request.session = self._session
+            request.appends_version, request.appends_end = self._last_append
         self._fill_report(request)
         try:
             reply = await self.call(methods.SYNC, request)

@@ -120,6 +120,12 @@ class ReadAhead:
             return None
         return bytes(view[: limit if found is None else found.end()])
 
+    def lines_here(self, offset: int, size: int) -> bytes:
+        """The whole lines within the next `size` bytes that are in memory, in one piece. Empty if there are none."""
+        block = bytes(self.here(offset)[:size])
+        end = block.rfind(b"\n") + 1
+        return block if end == len(block) else block[:end]
+
     def get(self, offset: int, length: int) -> bytes | None:
         """The bytes, if all of them are in memory. Such a read needs no loop."""
         view = self.here(offset)

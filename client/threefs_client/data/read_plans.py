@@ -23,7 +23,6 @@ from threefs_client.data.replica_selector import ReplicaEndpoint, ReplicaSelecto
 Row = tuple[int, int, int, int, int, int, int]
 
 _MISSING = ChunkNotFound.code
-_INFINITE = float("inf")
 
 
 class ReadPlan:
@@ -124,13 +123,9 @@ def _fill(
         if offset < 0 or length <= 0 or offset + length > end or within + length > chunk_bytes:
             return False
         number = offset >> shift
-        lowest: float = _INFINITE
-        for replica in places[number % stripe]:
-            load = replica[0].load
-            if load < lowest:
-                lowest = load
-                best = replica
-        endpoint, target, version = best
+        replica = choose(places[number % stripe])
+        assert replica is not None, "a resolved chain has replicas"
+        endpoint, target, version = replica
         current: Any = endpoint.open_plan
         if current is None or current.size + length > request_bytes or len(current.rows) >= request_rows:
             endpoint.open_plan = current = ReadPlan(endpoint)

@@ -14,7 +14,7 @@ from threefs.cluster import routing_watcher
 from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Corrupt, CorruptChunk, NotServing, Retry, ThreefsError
+from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotServing, Retry, ThreefsError
 from threefs.layout import FileLayout, spans
 from threefs.routing import Routing
 from threefs.rpc import methods
@@ -24,6 +24,7 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.wait_log import chunk_waits
 from threefs.wire import meta_pb2
 from threefs.wire import storage_pb2 as pb
+from threefs_client.byte_view import byte_view
 from threefs_client.data import read_plans
 from threefs_client.data.grants import Grants
 from threefs_client.data.read_plans import Hole, Piece, ReadPlan, Row
@@ -303,3 +304,25 @@ def _split_holes(results: list[Any], reread: Iterable[int]) -> tuple[list[memory
             results[index] = result.place
             holes.add(index)
     return results, holes
+
+
+def destinations(rows: Sequence[tuple[Any, int, int]], into: Any) -> list[memoryview]:
+    """The memory for each row. Raises InvalidArgument if it is too small."""
+    if isinstance(into, list | tuple):
+        if len(into) != len(rows):
+            raise InvalidArgument(f"each row needs a buffer: there are {len(rows)} rows and {len(into)} buffers")
+        views = [byte_view(part, writable=True) for part in into]
+        for view, (_, _, length) in zip(views, rows, strict=True):
+            if len(view) < length:
+                raise InvalidArgument(f"a buffer of {len(view)} bytes is too small for a row of {length} bytes")
+        return [view[: max(0, row[2])] for view, row in zip(views, rows, strict=True)]
+    whole = byte_view(into, writable=True)
+    places = []
+    at = 0
+    for _, _, length in rows:
+        end = at + max(0, length)
+        places.append(whole[at:end])
+        at = end
+    if at > len(whole):
+        raise InvalidArgument(f"a buffer of {len(whole)} bytes is too small for rows of {at} bytes")
+    return places

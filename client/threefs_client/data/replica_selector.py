@@ -1,7 +1,7 @@
 """Selects the replica for a read: at the storage process with the fewest outstanding bytes of this client, else in
 turn."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Sequence
 
 from threefs.errors import InvalidArgument, NotServing
 from threefs.ids import ChainId
@@ -11,6 +11,7 @@ from threefs.routing import Routing
 #: A process that failed counts as having this many bytes outstanding for a while, so other replicas are chosen first.
 _PENALTY = 1 << 50
 _PENALTY_S = 1.0
+_INFINITE = float("inf")
 
 
 class ReplicaEndpoint:
@@ -81,6 +82,13 @@ class ReplicaSelector:
             self._penalties.pop(0)[1].load -= _PENALTY
 
 
-def choose(replicas: Iterable[Replica], tried: set[int]) -> Replica | None:
-    """The least loaded of the targets that were not tried yet."""
-    return min((r for r in replicas if r[1] not in tried), key=lambda r: r[0].load, default=None)
+def choose(replicas: Sequence[Replica], tried: Container[int] = ()) -> Replica | None:
+    """The least loaded of the targets that were not tried yet. The planner calls this for each row: it is plain."""
+    best: Replica | None = None
+    lowest: float = _INFINITE
+    for replica in replicas:
+        load = replica[0].load
+        if load < lowest and (not tried or replica[1] not in tried):
+            lowest = load
+            best = replica
+    return best

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from threefs.cluster.chunk_client import ChunkUpdate
-from threefs.errors import AlreadyExists, LayoutDiffers, SessionLost, ThreefsError
+from threefs.errors import AlreadyExists, InvalidArgument, LayoutDiffers, SessionLost, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
@@ -20,6 +20,9 @@ from threefs_client.paths import Path
 
 #: Files that are written together have at most this many bytes.
 _GROUP_BYTES = 8 << 20
+#: From this length on it is asked whether the name is taken before the content is sent: it would be sent once more to
+#: the existing file. For less, the question costs more than the bytes.
+_LOOK_FIRST_BYTES = 256 << 10
 #: The first attempt may have a file of another layout, or one whose lease has ended unnoticed.
 _ATTEMPTS = 3
 
@@ -30,6 +33,7 @@ class NewFile(NamedTuple):
     permissions: int
     parents: bool  # make missing directories
     replace: bool  # take the name from an existing file
+    exclusive: bool = False  # fail if the name is taken
 
 
 def groups(files: Sequence[NewFile]) -> Iterator[Sequence[NewFile]]:
@@ -68,11 +72,29 @@ class WholeFileWriter:
         self._write_in_place = write_in_place
 
     async def write(self, new: NewFile) -> None:
-        """Write a file, in place if the name is taken and `replace` is not set."""
+        """Write a file, in place if the name is taken and neither `replace` nor `exclusive` is set. Raises
+        InvalidArgument if both are."""
+        if new.replace and new.exclusive:
+            raise InvalidArgument("a file that replaces another one is not exclusive: choose one of the two")
+        in_place = not (new.replace or new.exclusive)
+        if in_place and len(new.data) >= _LOOK_FIRST_BYTES and await self._exists(new.path):
+            await self._write_in_place(new)
+            return
         try:
             await self._write_new(new)
         except AlreadyExists:
+            if new.exclusive:
+                raise
             await self._write_in_place(new)
+
+    async def _exists(self, path: Path) -> bool:
+        request = pb.StatRequest(place=paths.place(path), follow=True)
+        options = self._context.options
+        try:
+            await self._context.meta.call(methods.STAT, request, timeout_s=options.timeout_s, caller=self._caller)
+        except ThreefsError:  # the publication decides, and says what is wrong
+            return False
+        return True
 
     async def write_many(self, files: Sequence[NewFile]) -> list[ThreefsError | None]:
         """The same for many files, in few requests and commits. Returns None or the error of each."""
@@ -167,6 +189,7 @@ class WholeFileWriter:
         for number, (one, new) in enumerate(zip(filled, files, strict=True)):
             try:
                 one.handle.check_write(0, len(new.data))
+                await one.handle.await_table()
             except ThreefsError as error:
                 errors[number] = error
                 continue

@@ -4,8 +4,9 @@ One flush runs at a time. It sends all extents that it has drained, and waits fo
 So writes of the same bytes arrive in their order, and a writer never waits while there is room. The memory is bounded:
 `max_unsent_bytes` gather while at most as many are in flight, and all files share a `WriteBudget`.
 
-A flush that nobody waits for leaves out the chunk that is just being filled, because each replica would write that
-chunk twice. Somebody who waits (`flush`) wants everything to be sent.
+A flush that nobody waits for leaves out the chunks that are just being filled, because each replica would write such a
+chunk twice: one chunk if a single program writes in sequence, some more if several programs write parts of a file in
+turns. Somebody who waits (`flush`) wants everything to be sent.
 """
 
 import asyncio
@@ -19,12 +20,14 @@ from threefs_client.data.errseq import Errseq
 from threefs_client.data.handles import Handle
 from threefs_client.data.write_budget import WriteBudget
 
-#: With this many unsent bytes in full chunks a flush starts in the background, ...
+#: With this many unsent bytes that need not wait for more, a flush starts in the background, ...
 FLUSH_BYTES = 4 << 20
-#: ... or with this many extents, because each read searches all of them.
+#: ... or with this many pieces, because each costs memory besides its bytes.
 FLUSH_PIECES = 4096
 #: With this many unsent bytes a write waits.
 MAX_UNSENT_BYTES = 4 * FLUSH_BYTES
+#: This part of them may be in chunks that are being filled.
+_FILLING_SHARE = 0.25
 
 _LOG = LibraryLogger(__name__)
 
@@ -57,7 +60,7 @@ class WriteBehind:
         self._keeps_failed = keeps_failed
         self._before_extents = before_extents
         self._after_extents = after_extents
-        self._extents = DirtyExtents(handle.layout.chunk_bytes)
+        self._extents = DirtyExtents(handle.layout.chunk_bytes, round(max_unsent_bytes * _FILLING_SHARE))
         self._in_flight: list[Extent] = []
         self._in_flight_bytes = 0
         self._task: asyncio.Task[None] | None = None
@@ -134,13 +137,13 @@ class WriteBehind:
             self.give_budget(overwritten)
         if self._extents.pieces >= FLUSH_PIECES:
             self.start_flush()
-        elif self._extents.full_bytes >= min(FLUSH_BYTES, self.max_unsent_bytes):
+        elif self._extents.ready_bytes >= min(FLUSH_BYTES, self.max_unsent_bytes):
             self._start(everything=False)
 
     async def _wait_for_room(self, size: int) -> None:
         before = self.errors.current
         while not self.has_room(size):
-            self.start_flush()
+            self._start(everything=not self._extents.ready_bytes)
             room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(room)
             await room
@@ -175,6 +178,8 @@ class WriteBehind:
 
     def lost(self, error: Exception) -> None:
         """Record that written bytes were lost."""
+        if isinstance(error, SessionLost):  # ESTALE is for names that have changed
+            error = LockLost(f"bytes that were written before the lease of this process expired are lost: {error}")
         unforeseen = None if isinstance(error, ThreefsError) else error
         _LOG.warning("written bytes were lost", inode=self.handle.inode, error=str(error), exc_info=unforeseen)
         self.errors.record(error)
@@ -251,7 +256,7 @@ class WriteBehind:
     async def send_extents(self, *, everything: bool = True) -> Exception | None:
         """Send the extents, and wait until they are durable. Returns the error, which `errors` has recorded. The caller
         holds the lock."""
-        extents = self._extents.drain() if everything else self._extents.drain_full()
+        extents = self._extents.drain() if everything else self._extents.drain_ready()
         if not extents:
             return None
         self._in_flight, self._in_flight_bytes = extents, sum(len(data) for _, data in extents)
@@ -280,10 +285,7 @@ class WriteBehind:
 
     def _failed(self, extents: list[Extent], error: Exception) -> None:
         if not self._keeps_failed:
-            if isinstance(error, SessionLost):  # ESTALE is for names that have changed, and these bytes are lost
-                error = LockLost(f"bytes that were written before a lock was lost were refused: {error}")
             self.lost(error)
             return
         self.errors.record(error)
-        self._extents.put_back(extents)
-        self._in_flight_bytes = 0
+        self._in_flight_bytes = self._extents.put_back(extents)

@@ -27,6 +27,10 @@ class WriteBudget:
         """All bytes of the file are sent or given up."""
         self._dirty.pop(file, None)
 
+    @property
+    def used_bytes(self) -> int:
+        return self._budget.used_bytes
+
     def try_take(self, size: int) -> bool:
         return self._budget.try_take(size)
 

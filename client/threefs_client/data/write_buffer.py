@@ -1,5 +1,7 @@
 """The small writes of a file object, put together. No I/O happens here."""
 
+from threefs_client.data.dirty_extents import Extent, clip
+
 Buffer = bytes | bytearray | memoryview
 
 
@@ -39,6 +41,11 @@ class WriteBuffer:
     @property
     def is_full(self) -> bool:
         return bool(self._data) and self.end % self.size_bytes == 0
+
+    def copies_of(self, offset: int, length: int) -> list[Extent]:
+        """Copies of the bytes of a range."""
+        buffered = [(self._start, self._data)] if self._data else []
+        return [(start, memoryview(bytes(part))) for start, part in clip(buffered, offset, length)]
 
     def drain(self) -> tuple[int, bytearray]:
         """Empty the buffer; returns its offset and its bytes."""

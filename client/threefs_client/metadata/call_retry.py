@@ -18,12 +18,12 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import Cancelled, OutcomeUnknown, Retry, ThreefsError, Unavailable
 from threefs.ids import ClientId
 from threefs.routing import EMPTY, Routing
+from threefs.rpc.coalescer import Coalescer
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.wait_log import WaitLog
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Single, caller_key, key_of, send_batch
-from threefs_client.metadata.coalescer import Coalescer
 from threefs_client.metadata.service_failover import Connection, Connections, ServiceFailover
 
 _BACKOFF = Backoff(0.02, 1.0)

@@ -52,6 +52,11 @@ class Lease:
     def duration_s(self) -> float:
         return client_lease_s(self._lease_s())
 
+    @property
+    def remaining_s(self) -> float:
+        """Until it ends without a renewal; 0 without a lease."""
+        return max(0.0, self._valid_until - self._clock.monotonic())
+
     # ---- holders ----
 
     async def acquire(self) -> None:

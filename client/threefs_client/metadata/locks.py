@@ -6,7 +6,7 @@ import contextlib
 from typing import Any
 
 from threefs.backoff import Backoff
-from threefs.errors import Deadlock, Locked, ThreefsError
+from threefs.errors import Locked, Retry, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
@@ -14,6 +14,8 @@ from threefs_client.context import ClientContext
 
 END = (1 << 64) - 1  # of a range: to the end of the file, wherever that will be
 _BACKOFF = Backoff(0.005, 0.25)
+#: Between the attempts of an unlock in the background, each of which waits for an answer itself.
+_UNLOCK_PAUSE_S = 1.0
 
 
 class LockOwner:
@@ -52,6 +54,11 @@ class LockOwner:
         return self._ranges > 0
 
     @property
+    def unlocking(self) -> "asyncio.Task[None] | None":
+        """The unlock in the background, as long as it goes on."""
+        return None if self._unlocking is None or self._unlocking.done() else self._unlocking
+
+    @property
     def is_lost(self) -> bool:
         """The lease expired under the lock, so another client may have had it since."""
         return self._is_lost or (self._ranges > 0 and self._lease < self._context.lease.number)
@@ -66,9 +73,9 @@ class LockOwner:
     ) -> None:
         """Lock the bytes from `start` to `end`, inclusive. It replaces the owner's locks on these bytes.
 
-        It waits for locks of others, at most `wait_s` seconds if given, and raises Locked after that. A cancelled call
-        leaves no lock. Raises Deadlock for a record lock whose holder waits for this owner. A caller that waits by
-        itself sets `will_retry`, and calls `cancel_wait` if it gives up.
+        It waits for locks of others, at most `wait_s` seconds if given, and raises Locked after that. A call that is
+        cancelled or fails leaves the locks that the owner had before. Raises Deadlock for a record lock whose holder
+        waits for this owner. A caller that waits by itself sets `will_retry`, and calls `cancel_wait` if it gives up.
         """
         try:
             await self._acquire(exclusive, start, end, wait_s, will_retry)
@@ -115,15 +122,12 @@ class LockOwner:
             try:
                 await self._send(lock, wait=wait)
                 return
-            except Deadlock:
-                self._release_lease()
-                raise
             except Locked:
                 if deadline is not None and self._context.clock.monotonic() >= deadline:
                     self._release_lease()
                     raise
-            except BaseException:  # the lock may have been granted
-                self._unlock_soon(start, end)
+            except BaseException as error:
+                self._acquire_failed(error, start, end)
                 raise
             try:
                 await self._context.clock.sleep(_BACKOFF.pause_s(attempts, self._context.random))
@@ -132,6 +136,14 @@ class LockOwner:
                 raise
             attempts += 1
 
+    def _acquire_failed(self, error: BaseException, start: int, end: int) -> None:
+        """The lock may have been granted. Of an owner that had locks nothing is unlocked: it relies on them, and one
+        that is now exclusive, or longer, ends with them."""
+        if self._ranges or (isinstance(error, ThreefsError) and error.retry is not Retry.UNKNOWN):
+            self._release_lease()
+        else:
+            self._unlock_soon(start, end)
+
     async def release(self, start: int = 0, end: int = END) -> None:
         """Unlock; bytes that are not locked are no error."""
         await self._finish_background()
@@ -139,16 +151,32 @@ class LockOwner:
             await self._send(self._lock(pb.UNLOCK, start, end))
             self._release_lease()
 
+    async def release_all(self) -> None:
+        """Unlock the whole file, which its owner closes: in the background, if no service answers now."""
+        try:
+            await self.release()
+        except BaseException as error:
+            if self.unlocking is None:
+                self.unlock_soon()
+            if not isinstance(error, ThreefsError):
+                raise
+
     def unlock_soon(self) -> None:
         """Unlock the whole file in the background."""
         self._unlock_soon(0, END)
 
     async def _finish_background(self) -> None:
         """Wait until earlier unlocks in the background have ended: they must not remove the lock that is requested now.
-        Cancelling this wait does not cancel them."""
+        Cancelling this wait does not cancel them. Raises Unavailable."""
         running = [task for task in (self._unlocking, self._cancelling) if task is not None and not task.done()]
         if running:
-            await asyncio.wait(running)
+            timeout_s = self._context.options.timeout_s
+            _, pending = await asyncio.wait(running, timeout=timeout_s)
+            if pending:
+                raise Unavailable(
+                    f"no meta service has confirmed within {timeout_s:g} s (option timeout_s) that an earlier lock on "
+                    f"{self._name or f'inode {self._inode}'} was released; try again"
+                )
 
     async def conflict(self, *, exclusive: bool, start: int = 0, end: int = END) -> pb.FileLock | None:
         """A lock of another owner that conflicts. Its owner and pid are 0 if it belongs to another client."""
@@ -189,11 +217,18 @@ class LockOwner:
             self._context.lease.release()
 
     def _unlock_soon(self, start: int, end: int) -> None:
-        """Unlock in the background. If this fails, the lock ends with the lease."""
+        """Unlock in the background, until it is confirmed: the lease, which would end the lock, may be needed for other
+        things for ever."""
 
         async def unlock() -> None:
-            with contextlib.suppress(ThreefsError):
-                await self._send(self._lock(pb.UNLOCK, start, end))
+            while True:
+                try:
+                    await self._send(self._lock(pb.UNLOCK, start, end))
+                    break
+                except ThreefsError as error:
+                    if error.retry is Retry.NEVER:
+                        break
+                await self._context.clock.sleep(_UNLOCK_PAUSE_S)
             self._release_lease()
 
-        self._unlocking = asyncio.ensure_future(unlock())
+        self._unlocking = self._context.background.run("unlock of a file", unlock())

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from threefs import layout as layouts
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, ProtocolError, ThreefsError, error_of
+from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -135,6 +136,9 @@ class NamespaceApi:
             place=paths.place(path), after=paths.encode(after), limit=limit, attributes=with_attributes
         )
         reply = await self._call(methods.LIST, request)
+        if reply.more:
+            end = reply.entries[-1].name if reply.entries else None
+            next_place(f"entries of {paths.display(path)}", request.after, end)
         return [attributes.of_entry(entry) for entry in reply.entries], reply.more
 
     async def list(self, path: Path, *, with_attributes: bool = False) -> AsyncIterator[Entry]:

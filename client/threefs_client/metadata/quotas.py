@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from threefs.errors import InvalidArgument
+from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -70,9 +71,9 @@ class Quotas:
         while True:
             reply = await self._namespace._call(methods.LIST_QUOTAS, pb.ListQuotasRequest(after=after))
             found += map(_of_wire, reply.quotas)
-            after = reply.next
-            if not after:
+            if not reply.next:
                 return found
+            after = next_place("quotas", after, reply.next)
 
 
 def _request(path: Path | None, uid: int | None) -> pb.SetQuotaRequest:

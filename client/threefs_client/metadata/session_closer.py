@@ -11,7 +11,7 @@ from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
 from threefs.bounded_dict import BoundedDict
 from threefs.env.clock import Clock
-from threefs.errors import NotFound, OutcomeUnknown, SessionLost, ThreefsError
+from threefs.errors import NotFound, OutcomeUnknown, Retry, SessionLost, ThreefsError
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 from threefs_client.metadata.lease import Lease
@@ -67,14 +67,16 @@ class SessionCloser:
     async def _close_if_opened(
         self, find: Callable[[], Awaitable[int]], session: bytes, caller: pb.Caller | None
     ) -> None:
-        try:
-            inode = await find()  # at once, because the file may be removed soon
-        except ThreefsError:
-            await self._clock.sleep(_BACKOFF.first_s)  # so that a request on its way arrives
+        failures = 0
+        while True:
             try:
-                inode = await find()
-            except ThreefsError:  # no file, or no answer: if there is a session, it ends with the lease
-                return
+                inode = await find()  # at once, because the file may be removed soon
+                break
+            except ThreefsError as error:
+                if failures and error.retry is Retry.NEVER:
+                    return  # there is no file
+            await self._clock.sleep(_BACKOFF.limit_s(failures))  # so that a request on its way arrives
+            failures += 1
         await self._lease.acquire()
         request = pb.CloseRequest(inode=inode, session=session)
         self.close_later(request, caller, self._lease.number, OutcomeUnknown("the session may have been opened"))

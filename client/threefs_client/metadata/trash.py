@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound
+from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
@@ -59,7 +60,8 @@ class Trash:
                     break  # that owner has no trash
                 for item in reply.items:
                     yield _of_wire(item, owner)
-                after, more = reply.next, reply.more
+                if more := reply.more:
+                    after = next_place("the trash", after, reply.next)
 
     async def restore(self, path: Path, to: Path | None = None, *, parents: bool = False) -> str:
         """Move an item out of the trash, where `list` shows it as `path`, back to its original path or to another one.

@@ -9,6 +9,7 @@ from threefs_client.context import ClientContext
 
 from threefs.background import BackgroundTasks
 from threefs.errors import ThreefsError
+from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.delegation import CREATES_BEFORE_REQUEST, IDLE_S, MAX_DELEGATIONS, DirectoryDelegations
@@ -41,13 +42,13 @@ Created = tuple[int, pb.CreateReply]
 
 
 class DelegationClient:
-    """With `cache_s` 0 no delegation is requested."""
+    """If it is not `enabled`, no delegation is requested."""
 
     def __init__(
-        self, context: ClientContext, cache_s: float, *, creates_before_request: int = CREATES_BEFORE_REQUEST
+        self, context: ClientContext, *, enabled: bool = True, creates_before_request: int = CREATES_BEFORE_REQUEST
     ) -> None:
         self.delegations = DirectoryDelegations(
-            self._request_soon, self._return_soon, enabled=cache_s > 0, creates_before_request=creates_before_request
+            self._request_soon, self._return_soon, enabled=enabled, creates_before_request=creates_before_request
         )
         self._context = context
         self._client = context.meta.mutation().client
@@ -107,10 +108,11 @@ class DelegationClient:
                 wanted = pb.ListNamesRequest(directory=directory, after=after, limit=_PAGE)
                 page = await self._context.meta.call(methods.LIST_NAMES, wanted, timeout_s=_TIMEOUT_S)
                 names = page.names.split(b"\0")[:-1]
-                more = page.more and bool(names)
+                more = page.more
                 if not delegations.insert_names(delegation, names, clock.monotonic(), more=more):
                     return
-                after = names[-1] if names else b""
+                if more:
+                    after = next_place("a directory", after, names[-1] if names else None)
         except ThreefsError as error:
             _LOG.debug("a delegation could not be requested", error=str(error))
             delegations.request_failed(delegation, clock.monotonic())

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from threefs.bounded_dict import BoundedDict
 from threefs.wire import meta_pb2 as pb
+from threefs_mount.cache.validity import Validity
 
 MAX_DIRECTORIES = 4096
 
@@ -18,11 +19,11 @@ FetchToken = object
 
 
 class DirectoryAttrCache:
-    """`cache_s` is how old an answer may become."""
-
-    def __init__(self, cache_s: float) -> None:
-        self._cache_s = cache_s
-        self._directories = BoundedDict[int, tuple[pb.Inode, float]](MAX_DIRECTORIES)  # attributes, expiry
+    def __init__(self, validity: Validity) -> None:
+        self._validity = validity
+        self._directories = BoundedDict[int, tuple[pb.Inode, float]](
+            MAX_DIRECTORIES
+        )  # attributes, when they were asked for
         self._fetches: dict[int, FetchToken] = {}
         self._removed = BoundedDict[int, pb.Inode](MAX_DIRECTORIES)  # until the kernel forgets them
 
@@ -31,8 +32,8 @@ class DirectoryAttrCache:
         found = self._directories.get(inode)
         if found is None:
             return None
-        left_s = found[1] - now_s
-        if left_s <= 0:
+        left_s = self._validity.left_s(found[1], now_s)
+        if not left_s:
             del self._directories[inode]
             return None
         return found[0], left_s
@@ -50,8 +51,8 @@ class DirectoryAttrCache:
         if self._fetches.get(number) is not token:
             return
         del self._fetches[number]
-        if inode is not None and inode.type == pb.DIRECTORY and self._cache_s > 0:
-            self._directories.put(number, (inode, asked_s + self._cache_s))
+        if inode is not None and inode.type == pb.DIRECTORY and self._validity:
+            self._directories.put(number, (inode, asked_s))
 
     # ---- changes of this mount, once they have been answered ----
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeAlias
 
 from threefs.bounded_dict import BoundedDict
 from threefs.wire import meta_pb2 as pb
+from threefs_mount.cache.validity import Validity
 
 #: Bounds the memory. Older inodes count as not known.
 MAX_INODES = 65_536
@@ -18,33 +19,33 @@ _NO_CHANGE = -1
 
 class _KernelAttr(NamedTuple):
     change: int
-    expires_s: float
+    asked_s: float
     xattr_kinds: int  # kinds of extended attributes that it has
     moves: int | None  # its count of moves when the kernel got it under a name; None: that was too long ago
 
 
-#: A serialized inode, and its expiry. Of the inodes of a listing, few are needed later.
+#: A serialized inode, and when it was asked for. Of the inodes of a listing, few are needed later.
 _Serialized: TypeAlias = tuple[bytes, float]
 
 _new_tuple = tuple.__new__  # quicker than the constructor: one for every name that is looked up
 
 
 class KernelAttrCache:
-    """`cache_s` is how long the kernel may answer for names and attributes without asking."""
+    """`validity` is that of the names and attributes which the kernel gets."""
 
-    def __init__(self, cache_s: float) -> None:
-        self._cache_s = cache_s
+    def __init__(self, validity: Validity) -> None:
+        self._validity = validity
         self._inodes = BoundedDict[int, _KernelAttr | _Serialized](MAX_INODES)
 
-    def record(self, inode: pb.Inode, now_s: float, *, named: bool = True) -> None:
-        """The kernel gets the attributes at this time, under a name if `named`."""
+    def record(self, inode: pb.Inode, asked_s: float, *, named: bool = True) -> None:
+        """The kernel gets the attributes, which were asked for at `asked_s`; under a name if `named`."""
         number = inode.inode
         moves = inode.moves if named else self.moves(number)
-        self._inodes.put(number, _kernel_attr(inode, now_s + self._cache_s, moves))
+        self._inodes.put(number, _kernel_attr(inode, asked_s, moves))
 
-    def record_all(self, numbers: Iterable[int], inodes: Iterable[bytes], now_s: float) -> None:
+    def record_all(self, numbers: Iterable[int], inodes: Iterable[bytes], asked_s: float) -> None:
         """The same for the inodes of a listing, which are serialized."""
-        self._inodes.update(zip(numbers, zip(inodes, repeat(now_s + self._cache_s)), strict=False))
+        self._inodes.update(zip(numbers, zip(inodes, repeat(asked_s)), strict=False))
         while len(self._inodes) > MAX_INODES:
             self._inodes.popitem(last=False)
 
@@ -78,7 +79,7 @@ class KernelAttrCache:
         known = self._get(inode)
         return (
             known is not None
-            and now_s < known.expires_s
+            and self._validity.is_valid(known.asked_s, now_s)
             and not known.xattr_kinds & _ACL_XATTRS.get(name, _OTHER_XATTRS)
         )
 
@@ -86,16 +87,16 @@ class KernelAttrCache:
         known = self._inodes.get(inode)
         if known is None or isinstance(known, _KernelAttr):
             return known
-        serialized, expires_s = known
+        serialized, asked_s = known
         parsed = pb.Inode.FromString(serialized)
-        self._inodes[inode] = attr = _kernel_attr(parsed, expires_s, parsed.moves)
+        self._inodes[inode] = attr = _kernel_attr(parsed, asked_s, parsed.moves)
         return attr
 
 
-def _kernel_attr(inode: pb.Inode, expires_s: float, moves: int | None) -> _KernelAttr:
+def _kernel_attr(inode: pb.Inode, asked_s: float, moves: int | None) -> _KernelAttr:
     kinds = _OTHER_XATTRS if inode.xattr_bytes else 0
     if inode.HasField("access_acl"):
         kinds |= 1
     if inode.HasField("default_acl"):
         kinds |= 2
-    return _new_tuple(_KernelAttr, (inode.change, expires_s, kinds, moves))
+    return _new_tuple(_KernelAttr, (inode.change, asked_s, kinds, moves))

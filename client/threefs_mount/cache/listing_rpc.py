@@ -6,6 +6,7 @@ from threefs_client import paths
 from threefs_client.context import ClientContext
 
 from threefs.errors import NotFound
+from threefs.paging import next_place
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.cached_listing import SMALL_DIRECTORY, CachedListing
@@ -20,6 +21,8 @@ async def fetch_entries(
     """Up to `limit` entries behind a name, with attributes; and whether there are more."""
     request = pb.ListRequest(place=paths.inode_place(directory), after=after, limit=limit, attributes=True)
     reply = await context.meta.call(methods.LIST, request, timeout_s=context.options.timeout_s)
+    if reply.more:
+        next_place("a directory", after, reply.entries[-1].name if reply.entries else None)
     return reply.entries, reply.more
 
 
@@ -49,6 +52,8 @@ async def fetch_names(
     except NotFound:  # it was removed while it was open
         return attrs.dirent_page(pb.ListNamesReply()), None
     found = None if reply.unchanged else attrs.dirent_page(reply)
+    if found is not None and found.more:
+        next_place("a directory", after, found.last if len(found) else None)
     if reply.attributes:
         return found, Attributes(list(reply.attributes), asked_s, generation)
     small = known.only_page if found is None and known is not None else found

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 from threefs.background import BackgroundTasks
 from threefs.wire import meta_pb2 as pb
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.files.open_file_table import OpenFileTable
 
 
 class LockRevalidation:

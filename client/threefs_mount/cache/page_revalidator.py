@@ -16,7 +16,7 @@ from threefs.errors import ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.files.open_file import OpenFile
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.files.open_file_table import OpenFileTable
 
 #: Time between two polls of a file.
 PERIOD_S = 2.0

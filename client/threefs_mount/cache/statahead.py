@@ -25,6 +25,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.cached_listing import SMALL_DIRECTORY
 from threefs_mount.cache.invalidation import InvalidationLog
 from threefs_mount.cache.readdirplus_policy import ReaddirplusPolicy
+from threefs_mount.cache.validity import Validity
 from threefs_mount.kernel.attrs import has_one_name
 
 #: After this many lookups in a directory, more are expected.
@@ -100,11 +101,11 @@ class CachedAttr(NamedTuple):
 
 
 class StatAhead:
-    """`cache_s` is how long names and attributes are valid; 0 switches it off. `start_fetch` must fetch a page in the
+    """If no answer is valid, it is off. `start_fetch` must fetch a page in the
     background, and call `insert_page` or `fetch_failed`. No I/O happens here."""
 
-    def __init__(self, cache_s: float, start_fetch: Callable[[PrefetchRequest], None]) -> None:
-        self._cache_s = cache_s
+    def __init__(self, validity: Validity, start_fetch: Callable[[PrefetchRequest], None]) -> None:
+        self._validity = validity
         self._start_fetch = start_fetch
         self._directories: dict[int, _Directory] = {}  # least recently used first
         self._locations: dict[int, tuple[_Directory, bytes]] = {}  # where each cached inode is
@@ -120,7 +121,7 @@ class StatAhead:
         if state is None:
             return None
         found = state.names.get(name)
-        if found is None or now_s >= found[0].asked_s + self._cache_s:
+        if found is None or not self._validity.is_valid(found[0].asked_s, now_s):
             return None
         page, inode = found
         page.hits += 1
@@ -133,7 +134,7 @@ class StatAhead:
     def _nearly_used_up(self, page: _Page, now_s: float) -> bool:
         """Whether the page will soon be used up, if lookups go on at their rate."""
         left = len(page.names) - page.hits
-        return left * (now_s - page.asked_s) <= page.hits * _NEXT_PAGE_PART * self._cache_s
+        return left * (now_s - page.asked_s) <= page.hits * _NEXT_PAGE_PART * self._validity.cache_s
 
     def _request_next(self, state: _Directory, page: _Page, now_s: float) -> None:
         page.next_requested = True
@@ -149,11 +150,11 @@ class StatAhead:
     def record_lookup(self, directory: int, name: bytes, inode: pb.Inode | None, now_s: float) -> None:
         """The cluster has just answered a lookup. `inode` is None if the name is absent."""
         self.invalidate_entry(directory, name)
-        if inode is None or not has_one_name(inode) or not self._cache_s:
+        if inode is None or not has_one_name(inode) or not self._validity:
             return
         self.expire(now_s)
         state = self._directory(directory)
-        if now_s < state.listed_s + self._cache_s:
+        if self._validity.is_valid(state.listed_s, now_s):
             state.listed_s = -math.inf
             self._readdirplus.record_lookup(state.listed_by)
             self._request(state, directory, b"", now_s)
@@ -181,7 +182,7 @@ class StatAhead:
 
     def _request(self, state: _Directory, directory: int, after: bytes, now_s: float) -> None:
         if state.request is None and state.budget >= _MIN_NAMES:
-            useful = max(_MIN_NAMES, state.rate * self._cache_s * _PAGE_PART)
+            useful = max(_MIN_NAMES, state.rate * self._validity.cache_s * _PAGE_PART)
             state.request = PrefetchRequest(
                 directory, after, int(min(state.budget, _MAX_NAMES, useful)), now_s, self.invalidations.generation
             )
@@ -189,7 +190,7 @@ class StatAhead:
 
     def begin_listing(self, directory: int, program: int) -> bool:
         """A program is about to list the directory. Returns whether attributes should come along if it is small."""
-        if not self._cache_s:
+        if not self._validity:
             return False
         state = self._directory(directory)
         state.misses = max(state.misses, _MISSES_BY_LISTING)
@@ -197,7 +198,7 @@ class StatAhead:
 
     def listed_without_attributes(self, directory: int, program: int, now_s: float) -> None:
         """The program has listed the directory, which is small, without attributes."""
-        if self._cache_s:
+        if self._validity:
             state = self._directory(directory)
             state.listed_s, state.listed_by = now_s, program
 
@@ -262,9 +263,10 @@ class StatAhead:
     def expire(self, now_s: float) -> float | None:
         """Drop pages that are too old, or too many. Returns when the next page expires, if there is one."""
         pages = self._pages
-        oldest_s = now_s - self._cache_s
         while pages and (
-            pages[0].asked_s <= oldest_s or len(self._locations) > MAX_NAMES_TOGETHER or len(pages) > _MAX_PAGES
+            not self._validity.is_valid(pages[0].asked_s, now_s)
+            or len(self._locations) > MAX_NAMES_TOGETHER
+            or len(pages) > _MAX_PAGES
         ):
             page = pages.popleft()
             state = self._directories[page.directory]
@@ -276,7 +278,7 @@ class StatAhead:
                 if found is not None and found[0] is page:
                     del state.names[name]
                     del self._locations[found[1].inode]
-        return pages[0].asked_s + self._cache_s if pages else None
+        return self._validity.expiry_s(pages[0].asked_s) if pages else None
 
 
 def _update_rate(state: _Directory, page: _Page, now_s: float) -> None:
@@ -287,8 +289,8 @@ def _update_rate(state: _Directory, page: _Page, now_s: float) -> None:
 class Prefetcher:
     """Fetches the pages that its `StatAhead` requests, in the background."""
 
-    def __init__(self, cache_s: float, fetch: Fetch, clock: Clock) -> None:
-        self.statahead = StatAhead(cache_s, self._start)
+    def __init__(self, validity: Validity, fetch: Fetch, clock: Clock) -> None:
+        self.statahead = StatAhead(validity, self._start)
         self.walked_to_end: WalkedToEnd | None = None
         self._fetch = fetch
         self._clock = clock

@@ -64,16 +64,24 @@ class FileLocks:
 
     def _forget_unused(self, key: Key, owner: _Owner) -> None:
         owner.users -= 1
-        if not owner.users and not owner.locks.is_held:
-            self._owners.pop(key, None)
+        self._forget_if_unused(key, owner)
+
+    def _forget_if_unused(self, key: Key, owner: _Owner) -> None:
+        """Not while it is being unlocked: the next lock of the same owner must come behind that."""
+        if owner.users or self._owners.get(key) is not owner:
+            return
+        unlocking = owner.locks.unlocking
+        if unlocking is not None:
+            unlocking.add_done_callback(lambda _: self._forget_if_unused(key, owner))
+        elif not owner.locks.is_held:
+            del self._owners[key]
 
     def _on_lease_lost(self) -> None:
         lost = [key for key, owner in self._owners.items() if owner.locks.is_lost]
         for key in lost:
             owner = self._owners[key]
             owner.locks.mark_lost()
-            if not owner.users:
-                del self._owners[key]
+            self._forget_if_unused(key, owner)
         for inode in {inode for inode, _, _ in lost}:
             _LOG.warning("locks were lost with the lease", inode=inode)
             self._on_lost(inode)
@@ -175,19 +183,20 @@ class FileLocks:
 
     async def unlock(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> None:
         start, end = _range(lock)
-        await self._release((inode, _kind(flock), owner), start, end)
+        await self._release((inode, _kind(flock), owner), lambda locks: locks.release(start, end))
 
     async def unlock_all(self, inode: int, owner: int, *, flock: bool) -> None:
-        await self._release((inode, _kind(flock), owner), 0, END)
+        """Its owner closes the file: unlocked in the background, if no service answers now."""
+        await self._release((inode, _kind(flock), owner), LockOwner.release_all)
 
-    async def _release(self, key: Key, start: int, end: int) -> None:
+    async def _release(self, key: Key, release: Callable[[LockOwner], Awaitable[None]]) -> None:
         found = self._owners.get(key)
         if found is None:
             return
         found.users += 1
         try:
             async with found.lock:
-                await found.locks.release(start, end)
+                await release(found.locks)
         finally:
             self._forget_unused(key, found)
             for unlocked in self._waiting.get(key[0], ()):

@@ -1,6 +1,7 @@
 """An open file of the mount. All its handles share its unsent bytes, its length and its write session."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -14,13 +15,16 @@ from threefs_client.data.hole_retry import HoleRetry
 from threefs_client.data.write_behind import FLUSH_BYTES, MAX_UNSENT_BYTES, WriteBehind
 from threefs_client.data.write_budget import WriteBudget
 
-from threefs.errors import LockLost, QuotaExceeded, ThreefsError
+from threefs.errors import LockLost, NotFound, QuotaExceeded, SessionLost, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.files.short_reads import ShortReads
 from threefs_mount.kernel.credentials import mode_after_write
 
 _PAGE_BYTES = 4096
+#: How long bytes wait for a renewal of the lease before they are sent. If no service answers, nothing shows that the
+#: session has ended.
+_RENEWAL_S = 5.0
 
 
 class OpenFile:
@@ -39,7 +43,9 @@ class OpenFile:
         self._handle = Handle(context, inode, session, lease)
         self._session = session
         self._lease = lease
-        self._writes = WriteBehind(self._handle, budget, after_extents=self._flush_after_extents)
+        self._writes = WriteBehind(
+            self._handle, budget, before_extents=self._confirm_session, after_extents=self._flush_after_extents
+        )
         self._writes.on_lost = lambda: self.on_lost(self.inode.inode)
         self._pending_append = bytearray()  # appended bytes, whose offset is decided when they are sent
         self._append_in_flight = 0  # appended bytes that are being sent
@@ -50,6 +56,8 @@ class OpenFile:
         self._dirty_since_s = 0.0  # monotonic time of the first such write
         self._write_end = 0  # end of these writes
         self.session_lock = asyncio.Lock()  # protects opening and ending of the session
+        self.reopen: Callable[[OpenFile], Awaitable[None]]  # starts a new session for one that was lost
+        self._reopening = asyncio.Lock()
 
     # ---- attributes ----
 
@@ -147,10 +155,32 @@ class OpenFile:
             # The writes of the lost session were never reported.
             self._handle.record_write(written_end, truncate_version=inode.truncate_version, outcome_unknown=True)
 
+    async def ensure_session(self) -> None:
+        """If the session was lost, open the file again. Raises SessionLost if the file was removed."""
+        async with self._reopening:
+            if not self.session:
+                try:
+                    await self.reopen(self)
+                except NotFound:
+                    raise content_gone() from None
+
+    async def _confirm_session(self) -> None:
+        """Before bytes are sent: without a session the file may be gone, and they would belong to none. Raises
+        SessionLost, and LockLost if they were written under a lock that was lost."""
+        losses = self._writes.losses
+        if not self._context.lease.is_valid:
+            with contextlib.suppress(ThreefsError, TimeoutError):
+                async with asyncio.timeout(_RENEWAL_S):
+                    await self._context.lease.revalidate()
+        if self._session and not self.session:
+            await self.ensure_session()
+        if self._writes.losses != losses:
+            raise _lock_lost()
+
     async def end_session(self) -> None:
         """Sync everything and end the session. `errors` records what is lost."""
         try:
-            await self._sync(self._handle.close)
+            await self._sync(lambda: self._handle.close())
         finally:
             self._drop_session()
 
@@ -198,6 +228,8 @@ class OpenFile:
             if len(view) < size:
                 await self._reads.wait_for_earlier(number)
             return view
+        except NotFound:
+            raise content_gone() from None
         finally:
             self._reads.end(number)
 
@@ -268,10 +300,7 @@ class OpenFile:
         """Locks on the file were lost, so unsent bytes must not be sent any more. Storage refuses bytes in flight if
         another client has had a lock since."""
         appended, self._pending_append = len(self._pending_append), bytearray()
-        self._writes.discard(
-            LockLost("a lock on the file was lost, and with it the writes that were not synced; open it again"),
-            appended,
-        )
+        self._writes.discard(_lock_lost(), appended)
 
     def set_over_quota(self, over: bool) -> None:
         """The meta service has answered whether the quota is used up, so that the file may not become longer."""
@@ -355,10 +384,10 @@ class OpenFile:
         file."""
         data, self._pending_append = self._pending_append, bytearray()
         self._append_in_flight, self._append_start = len(data), self._length_before_append
-        handle = self._handle
         try:
-            await handle.sync()
-            await handle.append(memoryview(data))
+            await self._confirm_session()
+            await self._handle.sync()
+            await self._handle.append(memoryview(data))
         except BaseException:  # part of it may be there, whatever the error of one chunk is
             self._handle.record_write(outcome_unknown=True)
             raise
@@ -370,7 +399,7 @@ class OpenFile:
         """Make all writes durable and their length visible to other clients. Raises the error of this sync; `errors`
         has earlier ones."""
         if self.dirty:
-            await self._sync(self._handle.sync)
+            await self._sync(lambda: self._handle.sync())
 
     async def _sync(self, finish: Callable[[], Awaitable[None]]) -> None:
         failure: ThreefsError | None = None
@@ -379,7 +408,10 @@ class OpenFile:
             await self.flush()
         except ThreefsError as error:  # the length of the bytes that did arrive is reported nevertheless
             failure = error
-        await finish()
+        try:
+            await finish()
+        except NotFound:
+            raise failure or content_gone() from None
         if self._write_count == write_count:  # a later write may be in flight in a flush of its own
             self._dirty_ns = self._write_end = 0
             self._handle.caller = None
@@ -432,3 +464,12 @@ class OpenFile:
             destination._record_write_time()
         await destination.sync()
         return copied
+
+
+def _lock_lost() -> LockLost:
+    return LockLost("a lock on the file was lost, and with it the writes that were not synced; open it again")
+
+
+def content_gone() -> SessionLost:
+    """The program's descriptor leads to a file that exists no more."""
+    return SessionLost("the file was removed while the lease of this mount had expired, and its content is gone")

@@ -39,7 +39,7 @@ def test_one_that_is_abandoned_leaves_the_one_before(tmp_path: Path) -> None:
     assert len(list((tmp_path / "meta").iterdir())) == 1
 
 
-def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_no_other_user_can_read_it(tmp_path: Path) -> None:
     with archive.locked(tmp_path / "backup"):
         archive.begin_or_continue(tmp_path / "backup", "c")
         make(tmp_path / "backup")

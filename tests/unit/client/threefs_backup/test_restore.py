@@ -27,33 +27,27 @@ async def backed_up(tmp_path: Path) -> tuple[list[tuple[int, dict[bytes, bytes]]
     return moments, tmp_path / "backup"
 
 
-def test_the_state_of_any_moment_since_the_snapshot_can_be_had(tmp_path: Path) -> None:
-    async def main() -> None:
-        moments, backup = await backed_up(tmp_path)
-        for now_ns, state in moments:
-            point = find_restore_point(backup, "meta", now_ns)
-            assert point.as_of_ns <= now_ns and await restored(point) == state
-        assert await restored(find_restore_point(backup, "meta")) == moments[-1][1]
-        with pytest.raises(NotFound, match="store of the manager"):
-            find_restore_point(backup, "manager")
-
-    asyncio.run(main())
+async def test_the_state_of_any_moment_since_the_snapshot_can_be_had(tmp_path: Path) -> None:
+    moments, backup = await backed_up(tmp_path)
+    for now_ns, state in moments:
+        point = find_restore_point(backup, "meta", now_ns)
+        assert point.as_of_ns <= now_ns and await restored(point) == state
+    assert await restored(find_restore_point(backup, "meta")) == moments[-1][1]
+    with pytest.raises(NotFound, match="store of the manager"):
+        find_restore_point(backup, "manager")
 
 
-def test_a_restored_store_is_marked_with_its_moment_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    async def main() -> None:
-        _, backup = await backed_up(tmp_path)
-        point = find_restore_point(backup, "meta")
-        engine = MemoryEngine()
+async def test_a_restored_store_is_marked_with_its_moment_and_nothing_is_overwritten(tmp_path: Path) -> None:
+    _, backup = await backed_up(tmp_path)
+    point = find_restore_point(backup, "meta")
+    engine = MemoryEngine()
+    await restore(point, engine)
+    mark = await read_mark(engine.begin())
+    assert mark is not None and mark.as_of_ns == point.as_of_ns
+    rows = await engine.begin().get_range(b"", KEYS_END)
+    with pytest.raises(AlreadyExists):
         await restore(point, engine)
-        mark = await read_mark(engine.begin())
-        assert mark is not None and mark.as_of_ns == point.as_of_ns
-        rows = await engine.begin().get_range(b"", KEYS_END)
-        with pytest.raises(AlreadyExists):
-            await restore(point, engine)
-        assert await engine.begin().get_range(b"", KEYS_END) == rows
-
-    asyncio.run(main())
+    assert await engine.begin().get_range(b"", KEYS_END) == rows
 
 
 def test_any_damage_is_found_before_anything_is_written(tmp_path: Path) -> None:
@@ -74,29 +68,26 @@ def test_any_damage_is_found_before_anything_is_written(tmp_path: Path) -> None:
     assert find_restore_point(tmp_path / "backup", "meta") == point
 
 
-def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_path: Path) -> None:
-    async def main() -> None:
-        source = await Source(tmp_path / "kv").start()
-        copying = source.follower(tmp_path / "backup")
-        states = []
-        for number in range(8):
-            await source.write({b"%d" % number: bytes(100)})
-            await copying.catch_up()
-            states.append(dict(source.state))
-        copying.close()
-        await source.stop()
-        log = find_restore_point(tmp_path / "backup", "meta").snapshot.log
-        content = log.read_bytes()
-        for place in range(0, len(content) - 200, 17):
-            damaged = bytearray(content)
-            damaged[place] ^= 1
-            log.write_bytes(damaged)
-            with pytest.raises(Corrupt, match="--up-to-damage"):
-                find_restore_point(tmp_path / "backup", "meta")
-            point = find_restore_point(tmp_path / "backup", "meta", up_to_damage=True)
-            assert point.length_bytes <= place
-            assert await restored(point) in states
-        log.write_bytes(content)
-        assert await restored(find_restore_point(tmp_path / "backup", "meta", up_to_damage=True)) == states[-1]
-
-    asyncio.run(main())
+async def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_path: Path) -> None:
+    source = await Source(tmp_path / "kv").start()
+    copying = source.follower(tmp_path / "backup")
+    states = []
+    for number in range(8):
+        await source.write({b"%d" % number: bytes(100)})
+        await copying.catch_up()
+        states.append(dict(source.state))
+    copying.close()
+    await source.stop()
+    log = find_restore_point(tmp_path / "backup", "meta").snapshot.log
+    content = log.read_bytes()
+    for place in range(0, len(content) - 200, 17):
+        damaged = bytearray(content)
+        damaged[place] ^= 1
+        log.write_bytes(damaged)
+        with pytest.raises(Corrupt, match="--up-to-damage"):
+            find_restore_point(tmp_path / "backup", "meta")
+        point = find_restore_point(tmp_path / "backup", "meta", up_to_damage=True)
+        assert point.length_bytes <= place
+        assert await restored(point) in states
+    log.write_bytes(content)
+    assert await restored(find_restore_point(tmp_path / "backup", "meta", up_to_damage=True)) == states[-1]

@@ -35,7 +35,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **opt
     return files
 
 
-def test_what_was_written_is_read() -> None:
+def test_written_bytes_are_read() -> None:
     content = bytes(range(256)) * 1000 + b"odd"
 
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:

@@ -9,11 +9,12 @@ from threefs.wire import meta_pb2 as pb
 def test_a_file() -> None:
     layout = pb.Layout(chunk_bytes=1 << 20, table_id=1, stripe=3, seed=9)
     inode = pb.Inode(inode=7, type=pb.FILE, mode=0o640, uid=1, gid=2, nlink=3, length=44, mtime_ns=-5, layout=layout)
+    inode.change = 12
     found = Attributes(inode)
     assert (found.inode, found.mode, found.uid, found.gid, found.nlink, found.length) == (7, 0o640, 1, 2, 3, 44)
     assert found.is_file
     assert not found.is_directory
-    assert found.mtime_ns == -5
+    assert (found.mtime_ns, found.change) == (-5, 12)
     assert found.layout is not None
     assert (found.layout.stripe, found.layout.seed) == (3, 9)
     assert stat.S_ISREG(found.st_mode)

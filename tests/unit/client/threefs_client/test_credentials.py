@@ -13,7 +13,7 @@ def test_a_process_acts_as_its_user() -> None:
 
 
 @pytest.mark.parametrize(("uid", "gid", "groups"), [(-1, 0, ()), (0, 1 << 32, ()), (0, 0, (-1,)), (0, 0, range(1025))])
-def test_what_is_no_user(uid: int, gid: int, groups: tuple[int, ...]) -> None:
+def test_invalid_users_are_refused(uid: int, gid: int, groups: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgument):
         credentials.caller_of(uid, gid, groups)
 
@@ -31,7 +31,7 @@ def test_what_is_no_user(uid: int, gid: int, groups: tuple[int, ...]) -> None:
         (credentials.caller_of(5, 9, ()), 0o770, False),
     ],
 )
-def test_who_may_surely_read(caller: pb.Caller, mode: int, surely: bool) -> None:
+def test_users_that_may_surely_read(caller: pb.Caller, mode: int, surely: bool) -> None:
     inode = pb.Inode(uid=1, gid=2, mode=mode)
     assert credentials.mode_permits_read(caller, inode) is surely
     inode.access_acl.SetInParent()

@@ -72,14 +72,14 @@ def test_they_are_closed_at_the_same_time() -> None:
     assert waiting == [0, 100]
 
 
-def test_who_forgets_a_file_does_not_keep_it() -> None:
+def test_a_forgotten_file_object_is_not_kept() -> None:
     files = OpenFiles()
     files.add(Left("a", ValueError("never")))
     gc.collect()
     assert files.close_all() is None
 
 
-def test_other_threads_may_open_files_meanwhile() -> None:
+def test_other_threads_may_open_files_at_the_same_time() -> None:
     files, left, stop = OpenFiles(), [Left(str(number)) for number in range(2000)], threading.Event()
     for each in left:
         files.add(each)
@@ -127,15 +127,12 @@ def test_the_end_of_a_loop_closes_what_is_open() -> None:
     assert left.closed == 1
 
 
-def test_the_end_of_a_connection_closes_what_is_open_and_tells_the_first_error() -> None:
-    async def program() -> None:
-        files, left = AsyncOpenFiles(), [Left("a", ValueError("lost")), Left("b")]
-        await files.close_with_loop()
-        for each in left:
-            files.add(each)
-        with pytest.raises(ValueError, match="lost"):
-            await files.close_all()
+async def test_the_end_of_a_connection_closes_what_is_open_and_tells_the_first_error() -> None:
+    files, left = AsyncOpenFiles(), [Left("a", ValueError("lost")), Left("b")]
+    await files.close_with_loop()
+    for each in left:
+        files.add(each)
+    with pytest.raises(ValueError, match="lost"):
         await files.close_all()
-        assert [each.closed for each in left] == [1, 1]
-
-    asyncio.run(program())
+    await files.close_all()
+    assert [each.closed for each in left] == [1, 1]

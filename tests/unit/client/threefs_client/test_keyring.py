@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from threefs_client import keyring
 
-from threefs import keys
+from threefs import cluster_key
 from threefs.errors import InvalidSettings
 
 MANAGERS = ("127.0.0.1:7000",)
@@ -17,7 +17,7 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def test_what_is_said_goes_before_what_lies_around(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     assert keyring.find(MANAGERS) == ("", "")
-    made = {name: keys.make(home / name) for name in ("noted", "key", "variable", "said")}
+    made = {name: cluster_key.make(home / name) for name in ("noted", "key", "variable", "said")}
     keyring.remember(MANAGERS[0], home / "noted")
     assert keyring.find(MANAGERS) == (made["noted"], str(home / "noted"))
     assert keyring.find(("localhost:7000",))[0] == made["noted"]
@@ -42,8 +42,8 @@ def test_a_file_that_is_named_must_be_one(monkeypatch: pytest.MonkeyPatch, home:
 
 
 def test_notes_of_clusters_that_are_gone_go_too(home: Path) -> None:
-    keys.make(home / "first")
-    keys.make(home / "second")
+    cluster_key.make(home / "first")
+    cluster_key.make(home / "second")
     keyring.remember("127.0.0.1:1", home / "first")
     keyring.remember("127.0.0.1:1", home / "second")
     assert keyring.find(("127.0.0.1:1",))[1] == str(home / "second")

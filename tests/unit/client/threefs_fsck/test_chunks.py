@@ -59,7 +59,7 @@ async def test_damage_that_the_targets_know_of(bench: MetaBench) -> None:
     assert found.findings[0].inode == inode.inode and "chunk 1" in found.findings[0].detail
 
 
-async def test_chunks_of_nobody_are_found_and_removed(bench: MetaBench) -> None:
+async def test_orphaned_chunks_are_found_and_removed(bench: MetaBench) -> None:
     inode = await file(bench, "/a")
     layout = from_wire(inode.layout)
     for number in range(3):
@@ -128,7 +128,16 @@ async def test_a_file_that_is_open_may_have_bytes_behind_its_end(bench: MetaBenc
     await bench.close(inode, SESSION, exact=True)
 
 
-async def test_a_file_that_is_truncated_meanwhile(bench: MetaBench) -> None:
+async def test_a_file_that_is_being_freed_may_have_bytes_behind_its_end(bench: MetaBench) -> None:
+    """A file that was written before it got its name, and then its directory was not there."""
+    inode = (await bench.create("/a", session=SESSION, layout=LAYOUT)).inode
+    await bench.write(inode, 3 * CHUNK, b"y" * 10)
+    await bench.remove("/a")
+    await bench.close(inode, SESSION)
+    assert (await check(bench)).findings == []
+
+
+async def test_a_file_that_is_truncated_during_the_copy(bench: MetaBench) -> None:
     inode = await file(bench, "/a")
     meta = LocalMeta(bench.context)
 
@@ -178,7 +187,7 @@ async def test_a_chain_without_a_target(bench: MetaBench) -> None:
     assert set(kinds(found)) == {"chain_unavailable"} and found.exit_code == 4
 
 
-async def test_a_chain_that_lacks_copies_is_told_and_is_no_finding(bench: MetaBench) -> None:
+async def test_a_chain_that_lacks_copies_is_reported_and_is_no_finding(bench: MetaBench) -> None:
     await file(bench, "/a")
     cluster = bench.storage.cluster
     assert (await check(bench)).degraded_chains == []

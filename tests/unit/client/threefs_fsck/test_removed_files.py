@@ -107,7 +107,7 @@ async def test_what_is_emptied_after_the_restore_is_no_removed_file(bench: MetaB
     assert not await found(bench)
 
 
-async def test_a_chain_that_does_not_answer_is_told(bench: MetaBench) -> None:
+async def test_a_chain_that_does_not_answer_is_reported(bench: MetaBench) -> None:
     await file(bench, "/a")
     pairs = await backup(bench)
     await remove(bench, "/a")

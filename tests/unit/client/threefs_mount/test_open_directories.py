@@ -76,76 +76,58 @@ def test_with_the_attributes_that_came_along() -> None:
     assert inodes_in_order(read(500, plus=True, start=3)) == [101, 102, 103]
 
 
-def test_with_the_attributes_that_were_fetched_ahead() -> None:
-    async def scene() -> None:
-        directories = OpenDirectories(begin_with(NAMES, 9), Known(b"b"))
-        opened = directories.get(directories.add(7, 1))
-        await settled(opened.read(0, Page(160, plus=True)))
-        rest = await settled(opened.read(2, Page(4096, plus=True)))
-        assert inodes_in_order(rest.parts[0]) == [0, 9, 0, 0]
-
-    asyncio.run(scene())
+async def test_with_the_attributes_that_were_fetched_ahead() -> None:
+    directories = OpenDirectories(begin_with(NAMES, 9), Known(b"b"))
+    opened = directories.get(directories.add(7, 1))
+    await settled(opened.read(0, Page(160, plus=True)))
+    rest = await settled(opened.read(2, Page(4096, plus=True)))
+    assert inodes_in_order(rest.parts[0]) == [0, 9, 0, 0]
 
 
-def test_the_first_page_has_attributes_only_if_they_came_with_the_names() -> None:
+async def test_the_first_page_has_attributes_only_if_they_came_with_the_names() -> None:
     """That they are known does not say that they are wanted again."""
-
-    async def scene() -> None:
-        names = [b"%03d" % number for number in range(SMALL_DIRECTORY)]
-        for came in (True, False):
-            begin = begin_with(names, 1000, with_attributes=came)
-            directories = OpenDirectories(begin, Known(*names))
-            opened = directories.get(directories.add(7, 1))
-            first = (await settled(opened.read(0, Page(1 << 20, plus=True)))).parts[0]
-            assert len(inodes_of(first)) == (1 + SMALL_DIRECTORY if came else 1) and len(first) == 160 * (
-                2 + SMALL_DIRECTORY
-            )
-            if not came:
-                rest = (await settled(opened.read(2, Page(1 << 20, plus=True)))).parts[0]
-                assert inodes_of(rest) == {9}  # the kernel asks like that if somebody looks at names
-
-    asyncio.run(scene())
+    names = [b"%03d" % number for number in range(SMALL_DIRECTORY)]
+    for came in (True, False):
+        begin = begin_with(names, 1000, with_attributes=came)
+        directories = OpenDirectories(begin, Known(*names))
+        opened = directories.get(directories.add(7, 1))
+        first = (await settled(opened.read(0, Page(1 << 20, plus=True)))).parts[0]
+        assert len(inodes_of(first)) == (1 + SMALL_DIRECTORY if came else 1) and len(first) == 160 * (
+            2 + SMALL_DIRECTORY
+        )
+        if not came:
+            rest = (await settled(opened.read(2, Page(1 << 20, plus=True)))).parts[0]
+            assert inodes_of(rest) == {9}  # the kernel asks like that if somebody looks at names
 
 
-def test_the_first_page_of_a_larger_directory_is_empty() -> None:
+async def test_the_first_page_of_a_larger_directory_is_empty() -> None:
     """Of a small one all come at once: the room for attributes is cheaper than to be asked again."""
-
-    async def scene() -> None:
-        for count, here in ((0, 0), (1, 1), (SMALL_DIRECTORY, SMALL_DIRECTORY), (SMALL_DIRECTORY + 1, 0)):
-            names = [b"%03d" % number for number in range(count)]
-            directories = OpenDirectories(begin_with(names, 1000), Known())
-            directory = directories.get(directories.add(7, 1))
-            first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
-            assert len(first) == 160 * (2 + here)
-            rest = (await settled(directory.read(2 + here, Page(1 << 20, plus=False)))).parts[0]
-            assert len(rest) == 32 * (count - here)
-
-    asyncio.run(scene())
-
-
-def test_pages_that_are_there_are_given_out_together() -> None:
-    async def scene() -> None:
-        directories = OpenDirectories(begin_with(NAMES, 1), Known())
+    for count, here in ((0, 0), (1, 1), (SMALL_DIRECTORY, SMALL_DIRECTORY), (SMALL_DIRECTORY + 1, 0)):
+        names = [b"%03d" % number for number in range(count)]
+        directories = OpenDirectories(begin_with(names, 1000), Known())
         directory = directories.get(directories.add(7, 1))
-        await settled(directory.read(0, Page(4096, plus=False)))
-        page = directory.read(2, Page(4096, plus=False))
-        assert isinstance(page, Page) and len(page.parts[0]) == 32 * len(NAMES)
+        first = (await settled(directory.read(0, Page(1 << 20, plus=True)))).parts[0]
+        assert len(first) == 160 * (2 + here)
+        rest = (await settled(directory.read(2 + here, Page(1 << 20, plus=False)))).parts[0]
+        assert len(rest) == 32 * (count - here)
 
-    asyncio.run(scene())
+
+async def test_pages_that_are_there_are_given_out_together() -> None:
+    directories = OpenDirectories(begin_with(NAMES, 1), Known())
+    directory = directories.get(directories.add(7, 1))
+    await settled(directory.read(0, Page(4096, plus=False)))
+    page = directory.read(2, Page(4096, plus=False))
+    assert isinstance(page, Page) and len(page.parts[0]) == 32 * len(NAMES)
 
 
-def test_the_end_is_answered_at_once() -> None:
+async def test_the_end_is_answered_at_once() -> None:
     """Every listing ends with a request for what comes behind the last entry."""
-
-    async def scene() -> None:
-        for plus in (False, True):
-            directories = OpenDirectories(begin_with(NAMES, 9), Known())
-            directory = directories.get(directories.add(7, 1))
-            await settled(directory.read(0, Page(4096, plus=plus)))
-            page = directory.read(2 + len(NAMES), Page(4096, plus=plus))
-            assert isinstance(page, Page) and page.parts == (b"",)
-
-    asyncio.run(scene())
+    for plus in (False, True):
+        directories = OpenDirectories(begin_with(NAMES, 9), Known())
+        directory = directories.get(directories.add(7, 1))
+        await settled(directory.read(0, Page(4096, plus=plus)))
+        page = directory.read(2 + len(NAMES), Page(4096, plus=plus))
+        assert isinstance(page, Page) and page.parts == (b"",)
 
 
 def test_it_goes_on_where_the_room_ended() -> None:
@@ -154,32 +136,26 @@ def test_it_goes_on_where_the_room_ended() -> None:
     assert read(4096, plus=False, start=6) == b"" and read(160, plus=True, start=5)[128 + 24 :][:1] == b"d"
 
 
-def test_positions_lead_through_all_entries() -> None:
-    async def scene() -> None:
-        names = [b"%03d" % number for number in range(100)]
-        directories = OpenDirectories(begin_with(names, 7), Known())
-        directory = directories.get(directories.add(7, 1))
-        for room in (32, 64, 100, 4096):
-            seen, start = [], 0
-            while packed := b"".join(map(bytes, (await settled(directory.read(start, Page(room, plus=False)))).parts)):
-                for at in range(0, len(packed), 32):
-                    start, length = struct.unpack_from("=QI", packed, at + 8)
-                    seen.append(packed[at + 24 : at + 24 + length])
-            assert seen == [b".", b"..", *names]
-
-    asyncio.run(scene())
+async def test_positions_lead_through_all_entries() -> None:
+    names = [b"%03d" % number for number in range(100)]
+    directories = OpenDirectories(begin_with(names, 7), Known())
+    directory = directories.get(directories.add(7, 1))
+    for room in (32, 64, 100, 4096):
+        seen, start = [], 0
+        while packed := b"".join(map(bytes, (await settled(directory.read(start, Page(room, plus=False)))).parts)):
+            for at in range(0, len(packed), 32):
+                start, length = struct.unpack_from("=QI", packed, at + 8)
+                seen.append(packed[at + 24 : at + 24 + length])
+        assert seen == [b".", b"..", *names]
 
 
-def test_whoever_begins_again_sees_what_is_new() -> None:
-    async def scene() -> None:
-        names = list(NAMES)
-        directories = OpenDirectories(begin_with(names), Known())
-        directory = directories.get(directories.add(7, 1))
-        await settled(directory.read(0, Page(4096, plus=False)))
-        names.append(b"e")
-        assert len((await settled(directory.read(0, Page(4096, plus=False)))).parts[0]) == 7 * 32
-
-    asyncio.run(scene())
+async def test_a_new_listing_shows_new_names() -> None:
+    names = list(NAMES)
+    directories = OpenDirectories(begin_with(names), Known())
+    directory = directories.get(directories.add(7, 1))
+    await settled(directory.read(0, Page(4096, plus=False)))
+    names.append(b"e")
+    assert len((await settled(directory.read(0, Page(4096, plus=False)))).parts[0]) == 7 * 32
 
 
 def test_numbers_are_given_up() -> None:

@@ -11,7 +11,7 @@ def test_options_of_the_kernel() -> None:
     assert not MountOptions(allow_other=False).for_kernel("x", "/mnt").allow_other
 
 
-def test_who_only_reads_changes_no_access_times() -> None:
+def test_a_user_that_may_only_read_changes_no_access_times() -> None:
     assert MountOptions(flags=("ro",)).noatime and MountOptions(flags=("nosuid", "noatime")).noatime
     assert not MountOptions(flags=("rw",)).noatime
 

@@ -1,6 +1,5 @@
 """Which attributes are asked for, and of what; the kernel's side is in test_operations.py."""
 
-import asyncio
 import errno
 import os
 from types import SimpleNamespace
@@ -8,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 from threefs_fuse.requests import Caller
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.open_file_table import OpenFileTable
 from threefs_mount.xattrs import Xattrs
 
 from tests.harness.memory_cluster import MemoryFiles
@@ -22,7 +22,7 @@ class Bench:
     def __init__(self) -> None:
         memory = MemoryFiles()
         self.asked: list[tuple[Any, Caller]] = []
-        self.files = OpenFileTable(memory.context, 1 << 20, 1.0)
+        self.files = OpenFileTable(memory.context, 1 << 20, Validity(1.0))
         self.xattrs = Xattrs(memory.context, self.files, self._call, self._change)
         self.inode = pb.Inode(inode=5, nlink=1)
 
@@ -36,22 +36,19 @@ class Bench:
         return pb.InodeReply(inode=self.inode)
 
 
-def test_what_cannot_be_there_is_not_asked_for() -> None:
-    async def play() -> None:
-        bench = Bench()
-        assert await cast(Any, bench.xattrs.get(5, USER, b"user.a")) == b"value"
-        bench.files.overlay_local(bench.inode)
-        with pytest.raises(OSError) as caught:
-            bench.xattrs.get(5, USER, b"user.a")
-        assert caught.value.errno == errno.ENODATA and len(bench.asked) == 1
-        await bench.xattrs.set(5, USER, b"user.a", b"value", os.XATTR_CREATE)
-        assert await cast(Any, bench.xattrs.get(5, USER, b"user.a")) == b"value"
-        assert await bench.xattrs.list(5, USER) == [b"user.a"]
-
-    asyncio.run(play())
+async def test_what_cannot_be_there_is_not_asked_for() -> None:
+    bench = Bench()
+    assert await cast(Any, bench.xattrs.get(5, USER, b"user.a")) == b"value"
+    bench.files.overlay_local(bench.inode)
+    with pytest.raises(OSError) as caught:
+        bench.xattrs.get(5, USER, b"user.a")
+    assert caught.value.errno == errno.ENODATA and len(bench.asked) == 1
+    await bench.xattrs.set(5, USER, b"user.a", b"value", os.XATTR_CREATE)
+    assert await cast(Any, bench.xattrs.get(5, USER, b"user.a")) == b"value"
+    assert await bench.xattrs.list(5, USER) == [b"user.a"]
 
 
-def test_changes_are_of_what_has_the_name_unless_somebody_has_it_open() -> None:
+def test_changes_are_of_the_inode_with_the_name_unless_the_file_is_open() -> None:
     async def play() -> None:
         bench = Bench()
         await bench.xattrs.set(5, USER, b"user.a", b"value", os.XATTR_REPLACE)

@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_bench.load.engine import Assignment
 from threefs_bench.load.job import Job, checked
+from threefs_bench.load.load_engine import Assignment
 from threefs_bench.load.posix_engine import PosixEngine
 from threefs_bench.load.tally import Result
 from threefs_bench.load.turns import Window
@@ -51,7 +51,7 @@ async def test_writes_syncs_and_removal(tmp_path: Path, depth: int) -> None:
 
 @pytest.mark.parametrize("rw", ["write", "randwrite", "randrw"])
 @pytest.mark.parametrize("depth", [1, 3])
-async def test_what_was_written_is_read_back(tmp_path: Path, rw: str, depth: int) -> None:
+async def test_written_bytes_are_read_back(tmp_path: Path, rw: str, depth: int) -> None:
     found = await run(tmp_path, rw=rw, bs="4k", verify="crc32c", iodepth=depth, nrfiles=2)
     assert found.kinds["verify"].operations >= found.kinds["write"].operations > 0
     assert found.operations == 64

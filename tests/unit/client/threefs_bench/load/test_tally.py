@@ -78,7 +78,9 @@ def result() -> Result:
 def test_results_of_processes_are_added() -> None:
     one, other = result(), result()
     other.runtime_ms, other.errno, other.error = 700.0, 5, "broken"
+    one.peak_bytes, other.peak_bytes = 30 << 20, 20 << 20
     one.merge(other)
+    assert one.peak_bytes == 30 << 20, "it is that of one process"
     assert (one.operations, one.bytes, one.kinds["sync"].operations) == (10_000, 10_000 * 4096, 2)
     assert (one.runtime_ms, one.process_ms, one.user_s, one.switches) == (700.0, 1000.0, 0.5, 6)
     assert (one.errno, one.error) == (5, "broken")
@@ -93,8 +95,16 @@ def test_a_result_comes_back_from_json() -> None:
     assert same.as_json() == made.as_json()
 
 
+def test_the_grants_of_all_processes_add_up() -> None:
+    both = Result(grants={"granted": 3, "waited_s": 0.5})
+    both.merge(Result(grants={"granted": 4, "overdrafts": 1}))
+    both.merge(Result())
+    assert both.grants == {"granted": 7, "waited_s": 0.5, "overdrafts": 1}
+
+
 @pytest.mark.parametrize(
-    "change", [{"kinds": 3}, {"kinds": {"read": {}}}, {"runtime_ms": "x"}, {"rates": {"a": {"b": 1}}}]
+    "change",
+    [{"kinds": 3}, {"kinds": {"read": {}}}, {"runtime_ms": "x"}, {"rates": {"a": {"b": 1}}}, {"grants": {"a": "b"}}],
 )
 def test_what_is_no_result_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InvalidArgument, match="not the result of a job"):

@@ -38,6 +38,6 @@ def test_names_have_a_line_for_each_operation() -> None:
     assert "  create: 2/s, lat (usec): min=1000.0" in found and "  stat: 2/s" in found
 
 
-def test_an_error_is_told_in_words() -> None:
+def test_an_error_is_reported_in_words() -> None:
     found = shown("size=1m", Result(errno=5, error="Corrupt: /a: block at offset 7"))
     assert "err= 5 (Corrupt: /a: block at offset 7)" in found

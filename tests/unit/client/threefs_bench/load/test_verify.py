@@ -40,7 +40,7 @@ def test_a_block_of_another_place_or_time_is_wrong(row: tuple[int, int, int], ge
         verify.check(memoryview(block()), "/a", row, generation)
 
 
-def test_zeros_short_reads_and_other_content_are_told_apart() -> None:
+def test_zeros_short_reads_and_other_content_are_distinguished() -> None:
     with pytest.raises(Corrupt, match="only zeros"):
         verify.check(memoryview(bytes(4096)), "/a", (0, 0, 4096))
     with pytest.raises(Corrupt, match="no header"):

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_bench.load.engine import Assignment
 from threefs_bench.load.job import Job
+from threefs_bench.load.load_engine import Assignment
 from threefs_bench.load.tally import Result
 
 from tests.harness.processes import environment

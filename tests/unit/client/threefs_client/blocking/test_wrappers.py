@@ -20,8 +20,21 @@ from threefs.errors import ThreefsError
 
 T = TypeVar("T")
 
-#: Both have these, and each its own: the blocking ones open text files too, and may be lent and forked.
-OWN = {"acting_as", "close", "open", "quotas", "trash", "context", "caller", "open_files", "open_as"}
+#: Each class has its own of these: the blocking one opens text files too, may be lent and forked, and has file objects
+#: of other interfaces (`threefs_fsspec`).
+OWN = {
+    "acting_as",
+    "close",
+    "open",
+    "quotas",
+    "trash",
+    "context",
+    "caller",
+    "open_files",
+    "open_as",
+    "connected",
+    "track",
+}
 #: For programs of threefs itself, which are asyncio programs.
 ASYNC_ONLY = {"list_page", "stat_inodes"}
 

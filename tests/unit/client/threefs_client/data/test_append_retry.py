@@ -8,7 +8,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.background import cancel_and_wait
-from threefs.errors import ConnectionLost, NoSpace, OutcomeUnknown
+from threefs.errors import ConnectionLost, NoSpace, OutcomeUnknown, StaleFence
 from threefs.wire import meta_pb2 as pb
 
 
@@ -71,5 +71,97 @@ def test_an_append_that_is_tried_again_is_there_once(how: str) -> None:
         whole = await fs.read_file("/log")
         expected = {"cut by another": b"other,one,two,"}
         assert whole == expected.get(how, b"zero,one,other,two,"), whole
+
+    play(scene)
+
+
+def test_a_report_during_an_append_after_a_truncate_does_not_end_it() -> None:
+    """The handle has appended further than the file is long now."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/log", "ab")
+        handle, inode = file.handle, files.meta.files[b"log"]
+        await handle.append(memoryview(b"x" * 100))
+        await fs.truncate("/log", 0)
+        await handle.append(memoryview(b"one,"))
+        files.storage.pause_s = lambda: 1.0
+        append = asyncio.create_task(handle.append(memoryview(b"two,")))
+        while not any(one.offset for one in inode.appends):
+            await asyncio.sleep(0.1)
+        await handle.sync()
+        assert [(one.offset, one.end) for one in inode.appends] == [(4, 8)]
+        await append
+        await handle.sync()
+        assert not inode.appends
+        await file.close()
+
+    play(scene)
+
+
+def test_an_append_that_was_cut_off_is_not_sent_under_the_fence_that_another_write_has_read() -> None:
+    """Between the answer by which the place still stood, and the sending, the file is truncated."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/log", b"zero,")
+        file = await fs.open("/log", "ab")
+        handle, inode = file.handle, files.meta.files[b"log"]
+        renew, renewals = files.context.lease.renew_now, 0
+
+        def lock_lost(*_: object) -> StaleFence:
+            inode.fence += 1
+            return StaleFence("behind the fence")
+
+        async def renew_slowly() -> None:
+            nonlocal renewals
+            renewals += 1
+            await renew()
+            if renewals == 2:  # the append has the fence that it follows
+                await fs.truncate("/log", 0)
+                await handle.refresh_fence()
+
+        files.storage.before.append(lock_lost)
+        files.context.lease.renew_now = renew_slowly  # type: ignore[method-assign]
+        await handle.append(memoryview(b"one,"))
+        await file.close()
+        assert renewals > 2 and await fs.read_file("/log") == b"one,"
+
+    play(scene)
+
+
+@pytest.mark.parametrize("how", ["file object", "handle"])
+@pytest.mark.parametrize("when", ["over", "goes on", "behind it"])
+def test_an_append_whose_place_was_cut_off_gets_another_one(how: str, when: str) -> None:
+    """It was written at its place of before the truncate: over what others had appended since, or behind zeros."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/log", b"zero,")
+        file = await fs.open("/log", "ab")
+        inode = files.meta.files[b"log"]
+
+        def truncate(*_: object) -> StaleFence:
+            inode.fence += 1
+            if when == "goes on":
+                inode.cutting = 1
+                asyncio.get_running_loop().call_later(1, end)
+            elif when == "over":
+                asyncio.get_running_loop().call_soon(end)
+            else:
+                inode.cutting = 100
+            return StaleFence("behind the fence")
+
+        def end() -> None:
+            inode.length = inode.append_end = inode.cutting = 0
+            inode.truncate_version += 1
+            del inode.appends[:]
+            files.storage.data.clear()
+
+        files.storage.before.append(truncate)
+        if how == "handle":
+            await file.handle.append(memoryview(b"one,"))
+        else:
+            await file.write(b"one,")
+        await file.close()
+        assert await fs.read_file("/log") == (b"zero,one," if when == "behind it" else b"one,")
+        assert not inode.appends
 
     play(scene)

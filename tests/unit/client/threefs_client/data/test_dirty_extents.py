@@ -76,32 +76,57 @@ def test_what_lies_beside_is_not_found() -> None:
     ]
 
 
+def chunks_of(extents: list[tuple[int, memoryview]]) -> set[int]:
+    return {offset // CHUNK for offset, _ in extents}
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=20),
     st.lists(st.tuples(st.integers(0, 60), st.binary(min_size=1, max_size=40)), max_size=5),
+    st.integers(0, 3 * CHUNK),
 )
-def test_the_chunk_that_is_being_filled_stays_and_nothing_is_lost_or_turned_round(
-    writes: list[tuple[int, bytes]], later: list[tuple[int, bytes]]
+def test_chunks_that_are_being_filled_stay_and_nothing_is_lost_or_turned_round(
+    writes: list[tuple[int, bytes]], later: list[tuple[int, bytes]], keep_bytes: int
 ) -> None:
-    held, model = DirtyExtents(CHUNK), bytearray(100)
+    held, model = DirtyExtents(CHUNK, keep_bytes), bytearray(100)
+    newest = -1
     for offset, data in writes:
         held.add(offset, data)
         model[offset : offset + len(data)] = data
-    taken = held.drain_full()
+        newest = (offset + len(data) - 1) // CHUNK
+    ready = held.ready_bytes
+    partial = {n for n in range(7) if 0 < sum(len(p) for _, p in held.copies_of(n * CHUNK, CHUNK)) < CHUNK}
+    taken = held.drain_ready()
+    kept = chunks_of(held.copies_of(0, 100))
     assert held.size == sum(len(data) for _, data in held.copies_of(0, 100))
     assert held.end == max((offset + len(data) for offset, data in held.copies_of(0, 100)), default=0)
-    if writes:
-        end = writes[-1][0] + len(writes[-1][1])
-        kept = {offset // CHUNK for offset, _ in held.copies_of(0, 100)}
-        assert kept == ({end // CHUNK} if end % CHUNK else set())
-        assert not kept & {offset // CHUNK for offset, _ in taken}
+    assert sum(len(data) for _, data in taken) >= ready
+    assert kept <= partial and not kept & chunks_of(taken)
+    assert bool(kept) == bool(partial) and (newest in kept or newest not in partial)
+    assert len(kept) <= 1 or held.size <= keep_bytes
     stored = bytearray(content(taken, 100))
     for offset, data in later:
         held.add(offset, data)
         model[offset : offset + len(data)] = data
     for offset, rest in held.drain():
         stored[offset : offset + len(rest)] = rest
-    assert stored == model and held.full_bytes == 0
+    assert stored == model and held.ready_bytes == held.pieces == 0
+
+
+def test_a_chunk_that_writers_fill_in_turns_is_one_extent() -> None:
+    held = DirtyExtents(CHUNK)
+    for offset in (0, 8, 4, 12):
+        held.add(offset, bytes([offset]) * 4)
+    assert [(offset, bytes(data)) for offset, data in held.drain()] == [
+        (0, bytes(n for n in (0, 4, 8, 12) for _ in range(4)))
+    ]
+
+
+def test_the_chunks_that_were_written_last_stay() -> None:
+    held = DirtyExtents(CHUNK, 2 * CHUNK)
+    for number in (3, 0, 2, 1, 0):
+        held.add(number * CHUNK, b"x" * (CHUNK // 2 + 1))
+    assert chunks_of(held.drain_ready()) == {3} and chunks_of(held.copies_of(0, 100)) == {0, 1, 2}
 
 
 @given(
@@ -119,7 +144,9 @@ def test_what_is_put_back_lies_below_what_came_later(
     for offset, data in later:
         held.add(offset, data)
         model[offset : offset + len(data)] = data
-    held.put_back(failed)
+    size = held.size
+    overwritten = held.put_back(failed)
+    assert held.size == size + sum(len(data) for _, data in failed) - overwritten
     assert held.end == max((offset + len(data) for offset, data in (*first, *later)), default=0)
     extents = held.drain()
     assert content(extents, 100) == bytes(model)

@@ -300,7 +300,7 @@ def fenced(files: MemoryFiles) -> None:
         files.storage.fences[chain, inode.inode] = inode.fence
 
 
-def test_who_has_lost_nothing_writes_on_under_the_new_fence() -> None:
+def test_a_client_that_has_lost_nothing_writes_on_under_the_new_fence() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         handle = await opened(fs)
         await handle.write(0, memoryview(b"one"))
@@ -353,7 +353,7 @@ def test_a_fence_that_restored_metadata_do_not_know_is_asked_for() -> None:
     play(scene)
 
 
-def test_who_has_lost_its_lease_meanwhile_does_not() -> None:
+def test_a_client_that_has_lost_its_lease_does_not() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         handle = await opened(fs)
         await handle.write(0, memoryview(b"one"))

@@ -90,7 +90,7 @@ def test_a_hole_where_nothing_happens_is_zeros(way: str) -> None:
 
 
 @WAYS
-def test_whoever_reads_a_file_that_is_being_cut_sees_it_as_it_is_then(way: str) -> None:
+def test_a_read_during_a_truncate_sees_the_truncated_file(way: str) -> None:
     async def scene(bench: Bench) -> None:
         read = (await bench.reads())[way]
         bench.inode.cutting = CHUNK + 1
@@ -106,7 +106,7 @@ def test_whoever_reads_a_file_that_is_being_cut_sees_it_as_it_is_then(way: str) 
 
 
 @WAYS
-def test_a_file_that_was_cut_and_written_anew_meanwhile_is_read_once_more(way: str) -> None:
+def test_a_file_that_was_truncated_and_rewritten_during_a_read_is_read_again(way: str) -> None:
     """All is over when the reader asks."""
 
     async def scene(bench: Bench) -> None:

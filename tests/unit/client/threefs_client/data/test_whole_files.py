@@ -55,6 +55,21 @@ def test_a_new_file_costs_its_name_one_call_and_its_chunk_one_write() -> None:
     play(scene)
 
 
+def test_a_large_file_under_an_existing_name_is_sent_once() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        old, new = b"old" * (1 << 20), b"new" * (1 << 19)
+        for content in (old, new):
+            before = len(writes(files))
+            await fs.write_file("/a", content)
+            sent = sum(update.length for request in writes(files)[before:] for update in request.writes)
+            assert sent == len(content)
+            assert await fs.read_file("/a") == content
+        with pytest.raises(AlreadyExists):
+            await fs.write_file("/a", new, exclusive=True)
+
+    play(scene)
+
+
 def test_to_read_one_takes_a_call_to_the_metadata_and_one_to_storage() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         await fs.write_file("/a", b"content")
@@ -102,6 +117,18 @@ def test_an_existing_file_is_written_in_place_or_replaced() -> None:
         assert files.meta.files[b"a"].inode != number and await fs.read_file("/a") == b"other"
         assert await fs.write_many([("/a", b"last"), ("/c", b"new")], replace=True) == [None, None]
         assert await fs.read_file("/a") == b"last"
+
+    play(scene)
+
+
+def test_an_exclusive_file_is_a_new_one() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"first", exclusive=True)
+        with pytest.raises(AlreadyExists):
+            await fs.write_file("/a", b"second", exclusive=True)
+        assert await fs.read_file("/a") == b"first"
+        with pytest.raises(InvalidArgument, match="choose one of the two"):
+            await fs.write_file("/b", b"", exclusive=True, replace=True)
 
     play(scene)
 

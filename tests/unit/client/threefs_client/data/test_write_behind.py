@@ -22,10 +22,11 @@ def play(
     scene: Callable[[MemoryFiles, WriteBehind], Awaitable[None]], budget: int = 64 << 20, **options: Any
 ) -> MemoryFiles:
     files = MemoryFiles(CHUNK)
+    options.setdefault("max_unsent_bytes", MAX)
 
     async def run() -> None:
         file = await AsyncFileSystem(files.context).open("/a", "w+b")
-        await scene(files, WriteBehind(file.handle, WriteBudget(budget), max_unsent_bytes=MAX, **options))
+        await scene(files, WriteBehind(file.handle, WriteBudget(budget), **options))
 
     run_virtual(run())
     return files
@@ -55,10 +56,32 @@ def test_full_chunks_are_sent_in_the_background_and_once() -> None:
     play(scene)
 
 
+def test_chunks_that_writers_fill_in_turns_are_sent_once() -> None:
+    record, writers, rounds = 4700, 4, 300
+
+    async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
+        random = Random(11)
+        files.storage.pause_s = lambda: 0.01
+        left = {writer: list(range(rounds)) for writer in range(writers)}
+        while left:  # each writer goes forward, no two at the same pace
+            writer = random.choice(list(left))
+            place = left[writer].pop(0) * writers + writer
+            await behind.add(place * record, memoryview(bytes([place % 255 + 1]) * record))
+            left = {number: places for number, places in left.items() if places}
+        await behind.flush()
+        sent = [(write.chunk.index, write.length) for write in writes(files)]
+        end = rounds * writers * record
+        assert sorted(sent)[:-1] == [(number, CHUNK) for number in range(end // CHUNK)]
+        stored = await content(files, behind.handle)
+        assert stored == b"".join(bytes([place % 255 + 1]) * record for place in range(rounds * writers))
+
+    play(scene, max_unsent_bytes=64 * CHUNK)
+
+
 @pytest.mark.parametrize("size", [1000, CHUNK, 3 * CHUNK + 7])
 def test_a_slow_cluster_does_not_make_it_hold_more(size: int) -> None:
     async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
-        files.storage.pause_s = lambda: 5.0
+        files.storage.pause_s = lambda: 1.0
         most = 0
         for number in range(40 * MAX // size):
             await behind.add(number * size, memoryview(bytes(size)))
@@ -154,7 +177,7 @@ def test_a_write_that_stops_waiting_for_room_is_not_kept() -> None:
     play(scene)
 
 
-def test_who_stops_waiting_for_a_flush_does_not_stop_it() -> None:
+def test_a_cancelled_wait_for_a_flush_does_not_stop_it() -> None:
     async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
         files.storage.pause_s = lambda: 1.0
         await behind.add(0, memoryview(b"data"))

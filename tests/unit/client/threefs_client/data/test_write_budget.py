@@ -11,20 +11,17 @@ class File:
         self.asked += 1
 
 
-def test_when_there_is_no_room_all_files_send() -> None:
-    async def play() -> None:
-        files = [File(), File(), File()]
-        room = WriteBudget(10)
-        for file in files:
-            room.add_dirty(file)
-        room.remove_dirty(files[2])
-        await room.take(6)
-        assert room.try_take(4) and not room.try_take(1)
-        assert [file.asked for file in files] == [0, 0, 0]
-        waiting = asyncio.ensure_future(room.take(3))
-        await asyncio.sleep(0)
-        assert not waiting.done() and [file.asked for file in files] == [1, 1, 0]
-        room.give(6)
-        await asyncio.wait_for(waiting, 1)
-
-    asyncio.run(play())
+async def test_when_there_is_no_room_all_files_send() -> None:
+    files = [File(), File(), File()]
+    room = WriteBudget(10)
+    for file in files:
+        room.add_dirty(file)
+    room.remove_dirty(files[2])
+    await room.take(6)
+    assert room.try_take(4) and not room.try_take(1)
+    assert [file.asked for file in files] == [0, 0, 0]
+    waiting = asyncio.ensure_future(room.take(3))
+    await asyncio.sleep(0)
+    assert not waiting.done() and [file.asked for file in files] == [1, 1, 0]
+    room.give(6)
+    await asyncio.wait_for(waiting, 1)

@@ -142,25 +142,21 @@ def test_with_noatime_nothing_is_reported() -> None:
     play(scene, enabled=False)
 
 
-def test_all_ways_to_read_count() -> None:
+async def test_all_ways_to_read_count() -> None:
     """Of open files and of paths, in batches and alone, and as the source of a copy."""
+    from threefs_client.async_filesystem import AsyncFileSystem
 
-    async def run() -> None:
-        from threefs_client.async_filesystem import AsyncFileSystem
-
-        files = MemoryFiles()
-        fs = AsyncFileSystem(files.context)
-        for name in "abcd":
-            await fs.write_file(f"/{name}", b"x")
-        inodes = {name: files.meta.files[name.encode()].inode for name in "abcd"}
-        await files.context.atime_reporter.report(5)
-        assert files.meta.accessed == [], "writing is no reading"
-        assert await fs.read_file("/a") == b"x"
-        async with await fs.open("/b") as opened, await fs.open("/d") as source, await fs.open("/e", "wb") as copy:
-            await fs.read_batch([(opened, 0, 1), ("/c", 0, 1)])
-            await fs.copy_range(source, 0, copy, 0, 1)
-        await files.context.atime_reporter.report(5)
-        assert sorted(files.meta.accessed) == sorted(inodes.values())
-        await files.context.atime_reporter.close()
-
-    asyncio.run(run())
+    files = MemoryFiles()
+    fs = AsyncFileSystem(files.context)
+    for name in "abcd":
+        await fs.write_file(f"/{name}", b"x")
+    inodes = {name: files.meta.files[name.encode()].inode for name in "abcd"}
+    await files.context.atime_reporter.report(5)
+    assert files.meta.accessed == [], "writing is no reading"
+    assert await fs.read_file("/a") == b"x"
+    async with await fs.open("/b") as opened, await fs.open("/d") as source, await fs.open("/e", "wb") as copy:
+        await fs.read_batch([(opened, 0, 1), ("/c", 0, 1)])
+        await fs.copy_range(source, 0, copy, 0, 1)
+    await files.context.atime_reporter.report(5)
+    assert sorted(files.meta.accessed) == sorted(inodes.values())
+    await files.context.atime_reporter.close()

@@ -107,7 +107,7 @@ def test_an_answer_of_no_is_final() -> None:
     play(scene)
 
 
-def test_who_calls_one_after_the_other_is_sent_at_once() -> None:
+def test_sequential_calls_are_sent_at_once() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         turns = []
         for count in (1, 2, 3):

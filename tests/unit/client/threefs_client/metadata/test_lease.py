@@ -196,7 +196,7 @@ async def test_holders_are_notified_at_once_of_a_lost_lease(meta: Meta) -> None:
 
 
 @with_lease
-async def test_who_is_cancelled_before_anything_was_asked_for_holds_nothing(meta: Meta) -> None:
+async def test_a_call_that_is_cancelled_before_its_request_holds_nothing(meta: Meta) -> None:
     """The lease was kept for as long as the process lived."""
     await meta.open()
     meta.lease.release()

@@ -11,7 +11,15 @@ from threefs_client.metadata.locks import LockOwner
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.background import cancel_and_wait
-from threefs.errors import InvalidArgument, Locked, Unavailable
+from threefs.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    Locked,
+    OutcomeUnknown,
+    ThreefsError,
+    TooManyLocks,
+    Unavailable,
+)
 from threefs.wire import meta_pb2 as pb
 
 
@@ -22,9 +30,12 @@ class LockMeta:
         self.holder = 0
         self.requests: list[Any] = []
         self.error: BaseException | None = None
+        self.is_away = False  # it may do what it is asked for, and does not say so
 
     async def answer(self, name: str, request: Any) -> Any:
         self.requests.append(request)
+        if self.is_away:
+            raise ConnectionLost("no answer")
         if name == "RenewLease":
             return pb.RenewLeaseReply(lease=1)
         lock = request.lock
@@ -77,7 +88,7 @@ def test_a_second_owner_waits_until_the_first_is_done() -> None:
     play(scene)
 
 
-def test_who_is_cancelled_or_gives_up_has_nothing() -> None:
+def test_a_call_that_is_cancelled_or_times_out_has_nothing() -> None:
     async def scene(files: MemoryFiles, meta: LockMeta) -> None:
         first, second = (LockOwner(files.context, 5, number) for number in (1, 2))
         await first.acquire(exclusive=True)
@@ -90,6 +101,53 @@ def test_who_is_cancelled_or_gives_up_has_nothing() -> None:
             await second.acquire(exclusive=True)
         await second.release()
         assert meta.holder == 0
+
+    play(scene)
+
+
+@pytest.mark.parametrize("how", ["away", "refused"])
+def test_who_has_a_lock_and_asks_for_a_stronger_one_keeps_it_when_that_fails(how: str) -> None:
+    """The failed call took the lock away as well: its owner relied on it, and another client got it."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        owner, other = (LockOwner(files.context, 5, number) for number in (1, 2))
+        await owner.acquire(exclusive=False)
+        meta.is_away, meta.error = how == "away", TooManyLocks("you have 1024")
+        with pytest.raises((OutcomeUnknown, TooManyLocks)):
+            await owner.acquire(exclusive=True)
+        meta.is_away, meta.error = False, None
+        await asyncio.sleep(10)
+        assert owner.is_held and meta.holder == 1
+        with pytest.raises(Locked):
+            await other.acquire(exclusive=True, wait_s=0)
+        await owner.release()
+        assert meta.holder == 0
+
+    play(scene)
+
+
+def test_a_lock_whose_unlock_nobody_confirms_is_unlocked_when_somebody_answers() -> None:
+    """It stayed as long as its process held anything else: a mount holds something for weeks."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        owner = LockOwner(files.context, 5, 1)
+        for how in ("closed", "unknown"):
+            if how == "closed":
+                await owner.acquire(exclusive=True)
+                meta.is_away = True
+                await owner.release_all()
+            else:
+                meta.is_away = True
+                with pytest.raises(OutcomeUnknown):
+                    await owner.acquire(exclusive=True)
+                meta.holder = 1  # it was granted
+            with pytest.raises(ThreefsError):  # nothing waits for ever, and nothing passes the unlock
+                await owner.acquire(exclusive=True)
+            await asyncio.sleep(100)
+            assert meta.holder == 1
+            meta.is_away = False
+            await asyncio.sleep(10)
+            assert meta.holder == 0 and owner.unlocking is None and files.context.lease._holders == 0
 
     play(scene)
 

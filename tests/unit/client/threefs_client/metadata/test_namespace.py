@@ -254,7 +254,7 @@ def test_extended_attributes() -> None:
 
 
 @pytest.mark.parametrize("denied", [b"/", b"/top", b"/top/d"])
-def test_a_user_who_may_not_remove_all_of_a_tree_removes_nothing(denied: bytes) -> None:
+def test_a_user_that_may_not_remove_all_of_a_tree_removes_nothing(denied: bytes) -> None:
     tree = {b"/top": [("a", pb.FILE), ("d", pb.DIRECTORY), ("empty", pb.DIRECTORY)], b"/top/d": [("f", pb.FILE)]}
 
     def answer(name: str, request: Any) -> Any:

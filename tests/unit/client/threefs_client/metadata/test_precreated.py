@@ -41,7 +41,7 @@ def test_they_are_made_twice_as_many_each_time() -> None:
     play(scene)
 
 
-def test_those_who_wait_and_those_who_want_many_get_theirs_in_one_call() -> None:
+def test_waiting_calls_and_calls_for_many_get_theirs_in_one_call() -> None:
     async def scene(files: MemoryFiles, context: ClientContext) -> None:
         await asyncio.gather(*(take(context) for _ in range(16)))
         assert len(calls(files)) <= 3 and len(context.precreated) < 16
@@ -92,7 +92,7 @@ def test_with_the_lease_they_are_lost() -> None:
     play(scene)
 
 
-def test_whoever_is_cancelled_leaves_them_to_the_next() -> None:
+def test_a_cancelled_call_leaves_its_slots_to_the_next() -> None:
     async def scene(files: MemoryFiles, context: ClientContext) -> None:
         waits = asyncio.ensure_future(take(context))
         await asyncio.sleep(0)

@@ -23,7 +23,7 @@ def play(scene: Callable[[MemoryFiles, AsyncFileSystem], Awaitable[None]], **opt
 
 
 @pytest.mark.parametrize("after", [False, True])
-def test_it_ends_as_soon_as_somebody_answers(after: bool) -> None:
+def test_it_ends_with_the_first_answer(after: bool) -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         file = await fs.open("/a", "wb")
         await file.write(b"content")

@@ -54,15 +54,12 @@ async def all_from(listing: CachedListing, number: int) -> list[bytes]:
     return found
 
 
-def test_all_entries_once() -> None:
-    async def scene() -> None:
-        for count in (0, 1, 9, 10, 11, 35):
-            directory = Directory(count, 10)
-            listing = await directory.listing()
-            assert await all_from(listing, 0) == directory.names
-            assert listing.token == 1 and len(listing) == count and listing.size == directory.size
-
-    asyncio.run(scene())
+async def test_all_entries_once() -> None:
+    for count in (0, 1, 9, 10, 11, 35):
+        directory = Directory(count, 10)
+        listing = await directory.listing()
+        assert await all_from(listing, 0) == directory.names
+        assert listing.token == 1 and len(listing) == count and listing.size == directory.size
 
 
 def test_any_place_can_be_gone_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,92 +76,72 @@ def test_any_place_can_be_gone_back_to(monkeypatch: pytest.MonkeyPatch) -> None:
         asyncio.run(scene())
 
 
-def test_removing_what_was_read_skips_nothing() -> None:
-    async def scene() -> None:
-        directory = Directory(40, 10)
-        listing = await directory.listing()
-        found: list[bytes] = []
-        for number in range(40):
-            found.append((await all_from(listing, number))[0])  # a program that asks again after each entry
-            directory.names.remove(found[-1])
-        assert found == [b"%05d" % number for number in range(40)]
-
-    asyncio.run(scene())
+async def test_removing_what_was_read_skips_nothing() -> None:
+    directory = Directory(40, 10)
+    listing = await directory.listing()
+    found: list[bytes] = []
+    for number in range(40):
+        found.append((await all_from(listing, number))[0])  # a program that asks again after each entry
+        directory.names.remove(found[-1])
+    assert found == [b"%05d" % number for number in range(40)]
 
 
-def test_a_page_that_became_shorter_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_became_shorter_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 1)
-
-    async def scene() -> None:
-        directory = Directory(40, 10)
-        listing = await directory.listing()
-        await all_from(listing, 0)
-        del directory.names[10:15]
-        directory.page = 3
-        assert await all_from(listing, 8) == directory.names[8:]
-        assert await all_from(listing, 18) == directory.names[15:]
-
-    asyncio.run(scene())
+    directory = Directory(40, 10)
+    listing = await directory.listing()
+    await all_from(listing, 0)
+    del directory.names[10:15]
+    directory.page = 3
+    assert await all_from(listing, 8) == directory.names[8:]
+    assert await all_from(listing, 18) == directory.names[15:]
 
 
-def test_little_is_kept_of_a_huge_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_little_is_kept_of_a_huge_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 1000)
-
-    async def scene() -> None:
-        directory = Directory(1000, 10)
-        listing = await directory.listing()
-        assert await all_from(listing, 0) == directory.names
-        assert listing.size <= 1000 and listing.size == directory.size
-        assert listing.size == sum(len(page.packed) for page in listing._pages.values())
-
-    asyncio.run(scene())
+    directory = Directory(1000, 10)
+    listing = await directory.listing()
+    assert await all_from(listing, 0) == directory.names
+    assert listing.size <= 1000 and listing.size == directory.size
+    assert listing.size == sum(len(page.packed) for page in listing._pages.values())
 
 
-def test_pages_of_different_times_are_no_known_listing() -> None:
-    async def scene() -> None:
-        directory = Directory(35, 10)
-        listing = await directory.listing()
-        await listing.load_page(10)
-        directory.token = 2
-        await all_from(listing, 0)
-        assert not listing.token
-
-    asyncio.run(scene())
+async def test_pages_of_different_times_are_no_known_listing() -> None:
+    directory = Directory(35, 10)
+    listing = await directory.listing()
+    await listing.load_page(10)
+    directory.token = 2
+    await all_from(listing, 0)
+    assert not listing.token
 
 
-def test_readers_share_the_calls_and_the_next_page_is_fetched_meanwhile() -> None:
-    async def scene() -> None:
-        directory = Directory(40, 10)
-        listing = await directory.listing()
-        assert listing.cached_page(0) is not None and directory.fetched == 1
-        listing.read_up_to(4)
+async def test_readers_share_the_calls_and_the_next_page_is_fetched_ahead() -> None:
+    directory = Directory(40, 10)
+    listing = await directory.listing()
+    assert listing.cached_page(0) is not None and directory.fetched == 1
+    listing.read_up_to(4)
+    await asyncio.sleep(0)
+    assert listing.cached_page(10) is None and directory.fetched == 1
+    listing.read_up_to(5)
+    for _ in range(5):
         await asyncio.sleep(0)
-        assert listing.cached_page(10) is None and directory.fetched == 1
-        listing.read_up_to(5)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert directory.fetched == 2 and listing.cached_page(10) is not None
-        assert await asyncio.gather(*(all_from(listing, 0) for _ in range(4))) == [directory.names] * 4
-        assert directory.fetched == 4
-        await listing.close()
-
-    asyncio.run(scene())
+    assert directory.fetched == 2 and listing.cached_page(10) is not None
+    assert await asyncio.gather(*(all_from(listing, 0) for _ in range(4))) == [directory.names] * 4
+    assert directory.fetched == 4
+    await listing.close()
 
 
-def test_an_error_of_a_prefetch_is_raised_by_the_next_read() -> None:
-    async def scene() -> None:
-        directory = Directory(40, 10)
-        listing = await directory.listing()
-        directory.failing = True
-        listing.cached_page(9)
-        for _ in range(5):
-            await asyncio.sleep(0)
-        with pytest.raises(Unavailable):
-            await listing.load_page(10)
-        directory.failing = False
-        assert len(await all_from(listing, 0)) == 40
-
-    asyncio.run(scene())
+async def test_an_error_of_a_prefetch_is_raised_by_the_next_read() -> None:
+    directory = Directory(40, 10)
+    listing = await directory.listing()
+    directory.failing = True
+    listing.cached_page(9)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await listing.load_page(10)
+    directory.failing = False
+    assert len(await all_from(listing, 0)) == 40
 
 
 def test_names_without_some() -> None:
@@ -176,51 +153,42 @@ def test_names_without_some() -> None:
     assert names_of([], more=False).last == b""
 
 
-def test_the_end_is_known_once_it_was_seen() -> None:
-    async def scene() -> None:
-        directory = Directory(15, 10)
-        listing = await directory.listing()
-        assert not listing.is_end(15)
-        await all_from(listing, 0)
-        assert not listing.is_end(14) and listing.is_end(15) and listing.is_end(16)
-
-    asyncio.run(scene())
+async def test_the_end_is_known_once_it_was_seen() -> None:
+    directory = Directory(15, 10)
+    listing = await directory.listing()
+    assert not listing.is_end(15)
+    await all_from(listing, 0)
+    assert not listing.is_end(14) and listing.is_end(15) and listing.is_end(16)
 
 
-def test_attributes_are_packed_anew_only_if_they_have_changed() -> None:
-    async def scene() -> None:
-        directory = Directory(3, 10)
-        listing = await directory.listing()
-        before = listing.size
-        inodes = [pb.Inode(inode=number, type=pb.FILE, nlink=1) for number in range(3)]
+async def test_attributes_are_packed_anew_only_if_they_have_changed() -> None:
+    directory = Directory(3, 10)
+    listing = await directory.listing()
+    before = listing.size
+    inodes = [pb.Inode(inode=number, type=pb.FILE, nlink=1) for number in range(3)]
 
-        def bodies() -> list[bytes]:
-            return [inode.SerializeToString() for inode in inodes]
+    def bodies() -> list[bytes]:
+        return [inode.SerializeToString() for inode in inodes]
 
-        first = listing.with_attributes(7, Attributes(bodies(), 1.0, 5))
-        assert first.directory == 7 and first.numbers == (0, 1, 2) and first.names == b"00000\x0000001\x0000002\0"
-        size = listing.size
-        assert size > before + sum(map(len, bodies())) and directory.size == size
-        again = listing.with_attributes(7, Attributes(bodies(), 2.0, 6))
-        assert again.packed is first.packed and again.attributes.asked_s == 2.0 and listing.size == size
-        inodes[1].length = 9
-        changed = listing.with_attributes(7, Attributes(bodies(), 3.0, 7))
-        assert changed.packed[0] == first.packed[0] and changed.packed[1] != first.packed[1]
-        assert listing.with_attributes(7, Attributes(bodies(), 4.0, 8)).packed is changed.packed
-        for wrong in (bodies()[:2], [*bodies(), b""]):
+    first = listing.with_attributes(7, Attributes(bodies(), 1.0, 5))
+    assert first.directory == 7 and first.numbers == (0, 1, 2) and first.names == b"00000\x0000001\x0000002\0"
+    size = listing.size
+    assert size > before + sum(map(len, bodies())) and directory.size == size
+    again = listing.with_attributes(7, Attributes(bodies(), 2.0, 6))
+    assert again.packed is first.packed and again.attributes.asked_s == 2.0 and listing.size == size
+    inodes[1].length = 9
+    changed = listing.with_attributes(7, Attributes(bodies(), 3.0, 7))
+    assert changed.packed[0] == first.packed[0] and changed.packed[1] != first.packed[1]
+    assert listing.with_attributes(7, Attributes(bodies(), 4.0, 8)).packed is changed.packed
+    for wrong in (bodies()[:2], [*bodies(), b""]):
+        with pytest.raises(ProtocolError):
+            listing.with_attributes(7, Attributes(wrong, 1.0, 5))
+
+
+async def test_only_a_small_directory_has_attributes() -> None:
+    for count, page, small in ((SMALL_DIRECTORY, 1000, True), (SMALL_DIRECTORY + 1, 1000, False), (10, 5, False)):
+        listing = await Directory(count, page).listing()
+        assert (listing.only_page is not None) == small
+        if not small:
             with pytest.raises(ProtocolError):
-                listing.with_attributes(7, Attributes(wrong, 1.0, 5))
-
-    asyncio.run(scene())
-
-
-def test_only_a_small_directory_has_attributes() -> None:
-    async def scene() -> None:
-        for count, page, small in ((SMALL_DIRECTORY, 1000, True), (SMALL_DIRECTORY + 1, 1000, False), (10, 5, False)):
-            listing = await Directory(count, page).listing()
-            assert (listing.only_page is not None) == small
-            if not small:
-                with pytest.raises(ProtocolError):
-                    listing.with_attributes(7, Attributes([b""] * count, 1.0, 5))
-
-    asyncio.run(scene())
+                listing.with_attributes(7, Attributes([b""] * count, 1.0, 5))

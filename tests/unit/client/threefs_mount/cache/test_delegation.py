@@ -59,7 +59,7 @@ class Mount:
         return delegation
 
 
-def test_who_looks_and_adds_names_again_and_again_wants_the_directory() -> None:
+def test_repeated_lookups_and_creates_request_the_delegation() -> None:
     mount = Mount()
     for number in range(CREATES_BEFORE_REQUEST - 1):
         mount.add(b"%d" % number)
@@ -71,7 +71,7 @@ def test_who_looks_and_adds_names_again_and_again_wants_the_directory() -> None:
     assert mount.wanted == [7]
 
 
-def test_names_that_nobody_looked_for_and_old_ones_do_not_count() -> None:
+def test_names_without_a_lookup_and_old_ones_do_not_count() -> None:
     mount = Mount()
     for number in range(3 * CREATES_BEFORE_REQUEST):
         mount.add(b"%d" % number, looked=False)
@@ -140,7 +140,7 @@ def test_a_recalled_delegation_is_dropped_then_returned_and_not_requested_for_a_
     mount.want()
 
 
-def test_what_somebody_waits_for_is_given_back_even_if_it_is_not_known() -> None:
+def test_an_awaited_delegation_is_returned_even_if_it_is_not_known() -> None:
     mount = Mount()
     mount.add(b"a", 0, 33)
     assert mount.given_back == [(7, 33)]

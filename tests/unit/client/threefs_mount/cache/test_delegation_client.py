@@ -66,7 +66,7 @@ class Mount:
     def __init__(self, calls: Calls, directory: int, **options: Any) -> None:
         self.calls, self.directory = calls, directory
         link: Any = SimpleNamespace(meta=calls, clock=LOOP_CLOCK)
-        self.client = DelegationClient(link, options.pop("cache_s", 1.0), creates_before_request=4, **options)
+        self.client = DelegationClient(link, creates_before_request=4, **options)
 
     def absent(self, name: str) -> bool:
         """Whether the mount knows it without a call. A lookup that finds nothing is recorded, as the mount does."""
@@ -159,7 +159,7 @@ def test_a_delegation_is_requested_after_repeated_creates(monkeypatch: pytest.Mo
 
 def test_without_a_cache_no_delegation_is_requested() -> None:
     async def scene(found: Scene) -> None:
-        found.here = Mount(found.here.calls, found.directory, cache_s=0.0)
+        found.here = Mount(found.here.calls, found.directory, enabled=False)
         for number in range(20):
             await found.here.create(f"{number}")
         assert set(found.here.calls.made) == {"Create"}

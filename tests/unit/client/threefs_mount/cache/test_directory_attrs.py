@@ -2,6 +2,7 @@ from collections.abc import Callable
 
 from threefs_mount.cache import directory_attrs
 from threefs_mount.cache.directory_attrs import DirectoryAttrCache
+from threefs_mount.cache.validity import Validity
 
 from threefs.wire import meta_pb2 as pb
 
@@ -11,7 +12,7 @@ def directory(number: int = 7, mtime_ns: int = 100) -> pb.Inode:
 
 
 def knowing(inode: pb.Inode, cache_s: float = 1.0) -> DirectoryAttrCache:
-    known = DirectoryAttrCache(cache_s)
+    known = DirectoryAttrCache(Validity(cache_s))
     known.end_fetch(inode.inode, known.begin_fetch(inode.inode), inode, 10.0)
     return known
 
@@ -38,7 +39,7 @@ def test_a_change_of_ours_shows_at_once() -> None:
 
 
 def test_an_unknown_change_ends_it() -> None:
-    known = DirectoryAttrCache(1.0)
+    known = DirectoryAttrCache(Validity(1.0))
     ends: list[Callable[[], None]] = [lambda: known.entry_changed(7, 0), lambda: known.invalidate(7), known.clear]
     for end in ends:
         known.end_fetch(7, known.begin_fetch(7), directory(), 10.0)
@@ -47,7 +48,7 @@ def test_an_unknown_change_ends_it() -> None:
 
 
 def test_an_answer_from_before_a_change_is_not_kept() -> None:
-    known = DirectoryAttrCache(1.0)
+    known = DirectoryAttrCache(Validity(1.0))
     changes: list[Callable[[], None]] = [lambda: known.entry_changed(7, 200), lambda: known.invalidate(7), known.clear]
     for change in changes:
         ask = known.begin_fetch(7)
@@ -57,7 +58,7 @@ def test_an_answer_from_before_a_change_is_not_kept() -> None:
 
 
 def test_an_answer_that_was_overtaken_by_a_later_question_is_not_kept() -> None:
-    known = DirectoryAttrCache(1.0)
+    known = DirectoryAttrCache(Validity(1.0))
     first = known.begin_fetch(7)
     second = known.begin_fetch(7)
     known.end_fetch(7, first, directory(), 10.0)
@@ -76,7 +77,7 @@ def test_a_removed_directory_is_known_until_the_kernel_forgets_it() -> None:
 
 
 def test_the_memory_is_bounded() -> None:
-    known = DirectoryAttrCache(1.0)
+    known = DirectoryAttrCache(Validity(1.0))
     for number in range(1, directory_attrs.MAX_DIRECTORIES + 2):
         known.end_fetch(number, known.begin_fetch(number), directory(number), 10.0)
         known.insert_removed(directory(number + 10_000))

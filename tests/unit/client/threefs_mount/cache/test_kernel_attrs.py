@@ -1,10 +1,11 @@
 from threefs_mount.cache.kernel_attrs import MAX_INODES, KernelAttrCache
+from threefs_mount.cache.validity import Validity
 
 from threefs.wire import meta_pb2 as pb
 
 
 def test_only_other_attributes_are_news() -> None:
-    told = KernelAttrCache(1.0)
+    told = KernelAttrCache(Validity(1.0))
     assert told.differs(pb.Inode(inode=5, change=1))
     told.record(pb.Inode(inode=5, change=1), 0.0)
     assert not told.differs(pb.Inode(inode=5, change=1))
@@ -14,7 +15,7 @@ def test_only_other_attributes_are_news() -> None:
 
 
 def test_what_an_inode_lacks_is_known_for_a_while() -> None:
-    told = KernelAttrCache(1.0)
+    told = KernelAttrCache(Validity(1.0))
     assert not told.lacks_xattr(5, b"user.a", 0.0)
     told.record(pb.Inode(inode=5), 0.0)
     for name in (b"user.a", b"security.selinux", b"system.posix_acl_access", b"system.posix_acl_default"):
@@ -29,7 +30,7 @@ def test_what_an_inode_lacks_is_known_for_a_while() -> None:
 
 def test_inodes_of_a_listing() -> None:
     inodes = [pb.Inode(inode=5, change=1), pb.Inode(inode=6, xattr_bytes=7)]
-    told = KernelAttrCache(1.0)
+    told = KernelAttrCache(Validity(1.0))
     told.record_all((5, 6), [one.SerializeToString() for one in inodes], 3.0)
     for _ in range(2):
         assert not told.differs(inodes[0]) and told.differs(pb.Inode(inode=5, change=2))
@@ -40,7 +41,7 @@ def test_inodes_of_a_listing() -> None:
 
 
 def test_it_is_bounded() -> None:
-    told = KernelAttrCache(1.0)
+    told = KernelAttrCache(Validity(1.0))
     for number in range(MAX_INODES + 10):
         told.record(pb.Inode(inode=number), 0.0)
     assert told.lacks_xattr(MAX_INODES, b"user.a", 0.0) and not told.lacks_xattr(9, b"user.a", 0.0)
@@ -51,7 +52,7 @@ def test_it_is_bounded() -> None:
 
 
 def test_the_count_of_moves_when_the_kernel_got_the_name() -> None:
-    told = KernelAttrCache(1.0)
+    told = KernelAttrCache(Validity(1.0))
     assert told.moves(5) is None
     told.record(pb.Inode(inode=5, moves=3), 0.0, named=False)
     assert told.moves(5) is None, "nobody knows under which name the kernel has it"

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount.cache.lock_revalidation import LockRevalidation
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.open_file_table import OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
@@ -17,7 +18,7 @@ class Bench:
     def __init__(self, memory: MemoryFiles) -> None:
         self.inode = memory.meta.files[b"a"]
         self.inode.nlink = 1
-        self.files = OpenFileTable(memory.context, 1 << 20, 1.0)
+        self.files = OpenFileTable(memory.context, 1 << 20, Validity(1.0))
         self.renewals = LockRevalidation(self.files, self.stat, self.drop)
         self.drops = 0
         self.may_end = asyncio.Event()
@@ -66,7 +67,7 @@ def test_the_kernel_gives_up_its_pages_if_the_file_has_changed() -> None:
     play(scene)
 
 
-def test_nobody_has_a_lock_before_the_pages_are_gone() -> None:
+def test_no_program_has_a_lock_before_the_pages_are_dropped() -> None:
     async def scene(bench: Bench) -> None:
         bench.may_end.clear()
         locks = [asyncio.create_task(bench.lock()) for _ in range(2)]

@@ -6,7 +6,8 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.metadata.precreated import IDLE_S
 from threefs_mount.cache import page_revalidator
 from threefs_mount.cache.page_revalidator import PERIOD_S, PageRevalidator
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.open_file_table import OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
@@ -21,7 +22,7 @@ class Bench:
 
     def __init__(self, memory: MemoryFiles) -> None:
         self.memory = memory
-        self.files = OpenFileTable(memory.context, 1 << 20, 1.0)
+        self.files = OpenFileTable(memory.context, 1 << 20, Validity(1.0))
         self.dropped: list[int] = []
         self.revalidator = PageRevalidator(memory.context, self.files, self._drop, 1.0)
         self.inodes = [memory.meta.files[name] for name in (b"a", b"b")]
@@ -58,7 +59,7 @@ def play(scene: Callable[[Bench], Awaitable[None]]) -> None:
     run_virtual(run())
 
 
-def test_pages_of_what_somebody_else_has_changed_go_once() -> None:
+def test_pages_of_files_that_others_have_changed_are_dropped_once() -> None:
     async def scene(bench: Bench) -> None:
         one, other = await bench.open(), await bench.open(number=1)
         await bench.read(one)

@@ -7,6 +7,7 @@ from threefs_mount.cache.dirent_columns import Attributes, ListedAttributes
 from threefs_mount.cache.kernel_attrs import KernelAttrCache
 from threefs_mount.cache.prefetched_entries import PrefetchedEntries
 from threefs_mount.cache.statahead import MISSES_BEFORE_PREFETCH, PrefetchRequest, StatAhead
+from threefs_mount.cache.validity import Validity
 from threefs_mount.kernel import attrs
 
 from tests.harness.clocks import SteppedClock
@@ -24,7 +25,7 @@ class Some:
 
     def __init__(self) -> None:
         self.inodes: set[int] = set()
-        self.kernel_attrs = KernelAttrCache(CACHE_S)
+        self.kernel_attrs = KernelAttrCache(Validity(CACHE_S))
 
     def among(self, inodes: Iterable[int]) -> set[int]:
         return self.inodes.intersection(inodes)
@@ -46,11 +47,11 @@ class Scene:
 
     def __init__(self, *inodes: pb.Inode) -> None:
         self.requests: list[PrefetchRequest] = []
-        self.statahead = StatAhead(CACHE_S, self.requests.append)
+        self.statahead = StatAhead(Validity(CACHE_S), self.requests.append)
         self.open, self.read = Some(), Some()
         self.clock = SteppedClock()
         link = cast(Any, SimpleNamespace(clock=self.clock, atime_reporter=self.read))
-        self.entries = PrefetchedEntries(link, cast(Any, self.open), self.statahead, CACHE_S)
+        self.entries = PrefetchedEntries(link, cast(Any, self.open), self.statahead, Validity(CACHE_S))
         self.inodes = inodes or tuple(pb.Inode(inode=100 + number, type=pb.FILE, nlink=1) for number in range(5))
 
     def listed(self) -> ListedAttributes:

@@ -9,12 +9,12 @@ def listings(habits: ReaddirplusPolicy, program: int = 1) -> int:
     return count
 
 
-def test_who_does_not_look_gets_names_alone_after_two_listings() -> None:
+def test_a_program_without_lookups_gets_names_alone_after_two_listings() -> None:
     habits = ReaddirplusPolicy()
     assert [habits.wants_attributes(1) for _ in range(50)] == [True] * 2 + [False] * 48
 
 
-def test_who_looks_again_and_again_gets_attributes_for_longer_each_time() -> None:
+def test_a_program_that_looks_up_again_gets_attributes_for_longer_each_time() -> None:
     habits = ReaddirplusPolicy()
     counts = []
     for _ in range(5):
@@ -23,7 +23,7 @@ def test_who_looks_again_and_again_gets_attributes_for_longer_each_time() -> Non
     assert counts == [2, 15, 60, 240, 255]
 
 
-def test_who_has_stopped_to_look_starts_again() -> None:
+def test_a_program_that_has_stopped_to_look_up_starts_again() -> None:
     habits = ReaddirplusPolicy()
     for _ in range(3):
         listings(habits)

@@ -12,6 +12,7 @@ from threefs_mount.cache.statahead import (
     PrefetchRequest,
     StatAhead,
 )
+from threefs_mount.cache.validity import Validity
 
 from tests.harness.clocks import SteppedClock
 from threefs.errors import Unavailable
@@ -37,7 +38,7 @@ class Scene:
 
     def __init__(self, cache_s: float = CACHE_S) -> None:
         self.wishes: list[PrefetchRequest] = []
-        self.ahead = StatAhead(cache_s, self.wishes.append)
+        self.ahead = StatAhead(Validity(cache_s), self.wishes.append)
         self.now_s = 100.0
 
     def asked(self, numbers: Iterable[int], directory: int = 7) -> None:
@@ -135,7 +136,7 @@ def test_a_look_at_an_entry_that_was_listed_without_attributes_brings_those_of_a
     assert scene.mode(1) is not None
 
 
-def test_the_program_that_listed_gets_attributes_from_then_on_whoever_looks() -> None:
+def test_the_program_that_listed_gets_attributes_from_then_on_after_any_lookup() -> None:
     scene = Scene()
     scene.listed(7, program=1)
     scene.listed(8, program=2)
@@ -143,7 +144,7 @@ def test_the_program_that_listed_gets_attributes_from_then_on_whoever_looks() ->
     assert scene.ahead.begin_listing(9, 1) and not scene.ahead.begin_listing(9, 2)
 
 
-def test_who_looks_much_later_did_not_come_from_the_listing() -> None:
+def test_a_much_later_lookup_does_not_come_from_the_listing() -> None:
     scene = Scene()
     scene.listed()
     scene.now_s += CACHE_S
@@ -361,85 +362,70 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_what_comes_is_known_and_given_up_when_it_is_old() -> None:
-    async def scene() -> None:
-        directory, clock = Directory(), SteppedClock()
-        slept = asyncio.Event()
-        clock.on_sleep = slept.set
-        prefetcher = Prefetcher(1.0, directory.fetch, clock)
-        await looked(prefetcher)
-        assert directory.calls == [(7, b"17", 512 + 2 * MISSES_BEFORE_PREFETCH)]
-        directory.gate.set()
-        await slept.wait()
-        assert clock.monotonic() == 1001.0
-        await turns()
-        assert not prefetcher.statahead._locations and not prefetcher._background._tasks
-        await prefetcher.close()
-
-    asyncio.run(scene())
+async def test_what_comes_is_known_and_given_up_when_it_is_old() -> None:
+    directory, clock = Directory(), SteppedClock()
+    slept = asyncio.Event()
+    clock.on_sleep = slept.set
+    prefetcher = Prefetcher(Validity(1.0), directory.fetch, clock)
+    await looked(prefetcher)
+    assert directory.calls == [(7, b"17", 512 + 2 * MISSES_BEFORE_PREFETCH)]
+    directory.gate.set()
+    await slept.wait()
+    assert clock.monotonic() == 1001.0
+    await turns()
+    assert not prefetcher.statahead._locations and not prefetcher._background._tasks
+    await prefetcher.close()
 
 
-def test_a_slow_page_does_not_show_what_was_changed_meanwhile() -> None:
-    async def scene() -> None:
-        directory, clock = Directory(), SteppedClock()
-        prefetcher = Prefetcher(3600.0, directory.fetch, clock)
-        await looked(prefetcher)
-        prefetcher.statahead.invalidate_inode(50)
-        prefetcher.statahead.invalidate_entry(7, b"51")
-        known: list[bytes] = []
-        clock.on_sleep = lambda: known.extend(prefetcher.statahead._directories[7].names)
-        directory.gate.set()
-        await turns()
-        assert known == [b"%d" % number for number in range(52, 60)]
-        await prefetcher.close()
-
-    asyncio.run(scene())
+async def test_a_slow_page_does_not_show_entries_that_were_changed_since_its_question() -> None:
+    directory, clock = Directory(), SteppedClock()
+    prefetcher = Prefetcher(Validity(3600.0), directory.fetch, clock)
+    await looked(prefetcher)
+    prefetcher.statahead.invalidate_inode(50)
+    prefetcher.statahead.invalidate_entry(7, b"51")
+    known: list[bytes] = []
+    clock.on_sleep = lambda: known.extend(prefetcher.statahead._directories[7].names)
+    directory.gate.set()
+    await turns()
+    assert known == [b"%d" % number for number in range(52, 60)]
+    await prefetcher.close()
 
 
-def test_a_page_that_does_not_come_is_tried_again() -> None:
-    async def scene() -> None:
+async def test_a_page_that_does_not_come_is_tried_again() -> None:
+    directory = Directory()
+    directory.failing = True
+    directory.gate.set()
+    prefetcher = Prefetcher(Validity(1.0), directory.fetch, SteppedClock())
+    await looked(prefetcher)
+    await turns()
+    await looked(prefetcher)
+    assert len(directory.calls) == 2
+    await prefetcher.close()
+
+
+async def test_the_listing_of_a_larger_directory_is_fetched_once_its_last_name_was_seen() -> None:
+    for count, more in ((SMALL_DIRECTORY, False), (SMALL_DIRECTORY + 1, False), (SMALL_DIRECTORY + 1, True)):
         directory = Directory()
-        directory.failing = True
+        walked: list[int] = []
+        directory.count, directory.more = count, more
         directory.gate.set()
-        prefetcher = Prefetcher(1.0, directory.fetch, SteppedClock())
+        prefetcher = Prefetcher(Validity(3600.0), directory.fetch, SteppedClock())
+
+        async def expect(number: int, walked: list[int] = walked) -> None:
+            walked.append(number)
+            raise Unavailable("nobody is there")
+
+        prefetcher.walked_to_end = expect
         await looked(prefetcher)
         await turns()
-        await looked(prefetcher)
-        assert len(directory.calls) == 2
+        assert walked == ([7] if count > SMALL_DIRECTORY and not more else [])
         await prefetcher.close()
 
-    asyncio.run(scene())
 
-
-def test_the_listing_of_a_larger_directory_is_fetched_once_its_last_name_was_seen() -> None:
-    async def scene() -> None:
-        for count, more in ((SMALL_DIRECTORY, False), (SMALL_DIRECTORY + 1, False), (SMALL_DIRECTORY + 1, True)):
-            directory = Directory()
-            walked: list[int] = []
-            directory.count, directory.more = count, more
-            directory.gate.set()
-            prefetcher = Prefetcher(3600.0, directory.fetch, SteppedClock())
-
-            async def expect(number: int, walked: list[int] = walked) -> None:
-                walked.append(number)
-                raise Unavailable("nobody is there")
-
-            prefetcher.walked_to_end = expect
-            await looked(prefetcher)
-            await turns()
-            assert walked == ([7] if count > SMALL_DIRECTORY and not more else [])
-            await prefetcher.close()
-
-    asyncio.run(scene())
-
-
-def test_nothing_goes_on_behind_the_close() -> None:
-    async def scene() -> None:
-        directory = Directory()
-        prefetcher = Prefetcher(1.0, directory.fetch, SteppedClock())
-        await looked(prefetcher)
-        await prefetcher.close()
-        await turns()
-        assert not prefetcher._background._tasks and not prefetcher.statahead._pages
-
-    asyncio.run(scene())
+async def test_nothing_goes_on_behind_the_close() -> None:
+    directory = Directory()
+    prefetcher = Prefetcher(Validity(1.0), directory.fetch, SteppedClock())
+    await looked(prefetcher)
+    await prefetcher.close()
+    await turns()
+    assert not prefetcher._background._tasks and not prefetcher.statahead._pages

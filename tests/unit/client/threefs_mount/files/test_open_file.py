@@ -179,7 +179,7 @@ _STEPS = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(_STEPS, min_size=10, max_size=60), st.integers(0, 1 << 32))
-def test_who_writes_reads_it_however_long_it_travels(steps: list[tuple[str, int, int]], seed: int) -> None:
+def test_a_writer_reads_its_bytes_however_long_they_travel(steps: list[tuple[str, int, int]], seed: int) -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         random = Random(seed)
         files.storage.pause_s = lambda: random.uniform(0.0, 0.01)
@@ -269,7 +269,7 @@ def test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not() -
     play(scene, timeout_s=0.05)
 
 
-def test_what_is_lost_for_a_reason_that_nobody_foresaw_is_noted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loss_for_an_unforeseen_reason_is_noted_too(monkeypatch: pytest.MonkeyPatch) -> None:
     async def unforeseen(*_: Any) -> None:
         raise RuntimeError("a fault of ours")
 
@@ -287,7 +287,7 @@ def test_what_is_lost_for_a_reason_that_nobody_foresaw_is_noted_too(monkeypatch:
     play(scene)
 
 
-def test_who_stops_waiting_for_what_is_sent_loses_nothing() -> None:
+def test_a_cancelled_wait_for_a_sent_call_loses_nothing() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         files.storage.pause_s = lambda: 0.01
         await file.append(b"abc")
@@ -355,7 +355,7 @@ def test_appended_bytes_are_read_where_they_lie() -> None:
     play(scene)
 
 
-def test_who_may_not_keep_privileges_takes_them_by_writing() -> None:
+def test_a_write_without_the_right_to_keep_privileges_drops_them() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         inode = files.meta.files[b"a"]
         inode.mode = 0o6755
@@ -369,7 +369,7 @@ def test_who_may_not_keep_privileges_takes_them_by_writing() -> None:
     play(scene)
 
 
-def test_who_is_asked_for_more_pages_than_it_knows_of_looks_how_long_the_file_is() -> None:
+def test_a_read_beyond_the_known_end_asks_for_the_length() -> None:
     """The kernel has heard of the new length in another way, and fills a short answer with zeros."""
 
     async def scene(files: MemoryFiles, file: OpenFile) -> None:

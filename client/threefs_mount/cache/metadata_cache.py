@@ -1,9 +1,10 @@
 """The metadata cache of a mount: all cached names and attributes, under one rule of validity.
 
-An answer of the cluster is valid until `cache_s` after its question was *sent*. The absence of a name is valid while
-this mount holds a delegation of the directory, and at no other time. A change that this mount makes, or a newer answer
-about an inode, invalidates the older entries at once. It also invalidates them in answers that are still under way:
-such an answer belongs to an older `generation`, and nothing that was invalidated since then is taken from it.
+An answer of the cluster is valid until `cache_s` after its question was *sent* (`validity`). The absence of a name is
+valid while this mount holds a delegation of the directory, and at no other time. A change that this mount makes, or a
+newer answer about an inode, invalidates the older entries at once. It also invalidates them in answers that are still
+under way: such an answer belongs to an older `generation`, and nothing that was invalidated since then is taken from
+it.
 
 The parts of the cache, each a module: `statahead` (attributes that are fetched before the kernel asks), `listings`
 (names of directories), `directories` (attributes of directories that this mount changes), `delegations` (directories to
@@ -25,26 +26,27 @@ from threefs_mount.cache.directory_attrs import DirectoryAttrCache
 from threefs_mount.cache.listing_cache import ListingCache
 from threefs_mount.cache.prefetched_entries import PrefetchedEntries
 from threefs_mount.cache.statahead import Prefetcher
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.open_file_table import OpenFileTable
 from threefs_mount.kernel import attrs
 
 T = TypeVar("T")
 
 
 class MetadataCache:
-    """`cache_s` is how long an answer is valid; 0 switches all parts off."""
+    """If no answer is valid, all parts are off."""
 
-    def __init__(self, context: ClientContext, files: OpenFileTable, cache_s: float) -> None:
+    def __init__(self, context: ClientContext, files: OpenFileTable, validity: Validity) -> None:
         self._clock = context.clock
         self._files = files
-        self._cache_s = cache_s
-        self.prefetcher = Prefetcher(cache_s, partial(listing_rpc.fetch_entries, context), context.clock)
+        self._validity = validity
+        self.prefetcher = Prefetcher(validity, partial(listing_rpc.fetch_entries, context), context.clock)
         self.statahead = self.prefetcher.statahead
         self.listings = ListingCache(partial(listing_rpc.fetch_names, context, self.statahead))
         self.prefetcher.walked_to_end = self.listings.prefetch
-        self.entries = PrefetchedEntries(context, files, self.statahead, cache_s)
-        self.directories = DirectoryAttrCache(cache_s)
-        self.delegations = DelegationClient(context, cache_s)
+        self.entries = PrefetchedEntries(context, files, self.statahead, validity)
+        self.directories = DirectoryAttrCache(validity)
+        self.delegations = DelegationClient(context, enabled=bool(validity))
         files.on_invalidated = self.statahead.invalidate_inode
 
     async def close(self) -> None:
@@ -95,7 +97,7 @@ class MetadataCache:
     def get_removed(self, inode: int) -> Entry | None:
         """The attributes of a directory that this mount has removed, for programs that still work in it."""
         removed = self.directories.get_removed(inode)
-        return None if removed is None else attrs.entry(removed, self._cache_s)
+        return None if removed is None else attrs.entry(removed, self._validity.cache_s)
 
     def forget(self, inodes: Sequence[tuple[int, int]]) -> None:
         """The kernel does not know these inodes any more."""

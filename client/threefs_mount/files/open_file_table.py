@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import structlog
@@ -14,12 +14,14 @@ from threefs_fuse.protocol import OpenFlag
 
 from threefs.background import BackgroundTasks
 from threefs.bounded_dict import BoundedDict
-from threefs.errors import LockLost, NotFound, SessionLost, ThreefsError, Unavailable
+from threefs.errors import NotFound, Retry, SessionLost, ThreefsError, Unavailable
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.kernel_attrs import KernelAttrCache
+from threefs_mount.cache.validity import Validity
 from threefs_mount.files.open_file import OpenFile
+from threefs_mount.files.open_handle import OpenHandle
 
 #: Writes are synced in the background after this time.
 SYNC_AFTER_S = 1.0
@@ -37,56 +39,9 @@ _LOG = structlog.get_logger()
 Opened = TypeVar("Opened", pb.OpenReply, pb.CreateReply)
 
 
-@dataclass(slots=True)
-class OpenHandle:
-    """An open file description of a program. Descriptors that `dup` and `fork` make share it."""
-
-    file: OpenFile
-    writable: bool
-    appends: bool
-    errors_seen: int  # the count of write errors that it need not report, see threefs_client/data/errseq.py
-    lock_lost: bool = False  # a lock on the file was lost while it was open
-
-    def check_lock(self) -> None:
-        """Raises LockLost."""
-        if self.lock_lost:
-            raise LockLost("a lock on the file was lost with the lease of the mount: open the file again")
-
-    async def sync(self) -> None:
-        """For fsync: make all writes durable. Raises an error that this handle has not reported yet, which counts as
-        reported then."""
-        failure = await self._sync_file()
-        self.errors_seen, unreported = self.file.errors.check_and_advance(self.errors_seen)
-        self.check_lock()
-        _raise_first(unreported, failure)
-
-    async def flush(self) -> None:
-        """For close: the same, but the error does not count as reported."""
-        failure = await self._sync_file()
-        self.check_lock()
-        _raise_first(self.file.errors.check(self.errors_seen), failure)
-
-    async def sync_quietly(self) -> None:
-        """Make writes durable as far as possible. `sync` and `flush` report what was lost."""
-        await self._sync_file()
-
-    async def _sync_file(self) -> ThreefsError | None:
-        """Cancelling the call does not stop the sync. The file's errors record what is lost in any case."""
-        try:
-            await asyncio.shield(asyncio.ensure_future(self.file.sync()))
-        except ThreefsError as error:
-            return error
-        return None
-
-    @property
-    def needs_flush(self) -> bool:
-        """`flush` has something to do or to report."""
-        return self.lock_lost or self.file.dirty or self.file.errors.check(self.errors_seen) is not None
-
-
 class OpenFileTable:
-    def __init__(self, context: ClientContext, max_dirty_bytes: int, cache_s: float) -> None:
-        self.kernel_attrs = KernelAttrCache(cache_s)
+    def __init__(self, context: ClientContext, max_dirty_bytes: int, validity: Validity) -> None:
+        self.kernel_attrs = KernelAttrCache(validity)
         self._context = context
         self._files: dict[int, OpenFile] = {}
         self._handles: dict[int, OpenHandle] = {}
@@ -103,6 +58,15 @@ class OpenFileTable:
         self._deferred: dict[int, OpenFile] = {}  # inode -> file without writers whose session is still open
         self._timer: asyncio.TimerHandle | None = None
         self._closing = BackgroundTasks()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Written bytes of all files that are not durable yet."""
+        return self._budget.used_bytes
+
+    @property
+    def open_count(self) -> int:
+        return len(self._handles)
 
     # ---- lookups ----
 
@@ -187,11 +151,22 @@ class OpenFileTable:
         await lease.acquire()
         try:
             reply = await self._call(method, request, caller)
-        except BaseException:
+        except BaseException as error:
+            if not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN:
+                find = partial(self._find_opened, method, request, caller)
+                self._context.session_closer.close_if_opened(find, request.session, caller)
             lease.release()
             raise
         lease.granted(reply.lease)
         return reply
+
+    async def _find_opened(self, method: Method[Any, Opened], request: Any, caller: pb.Caller | None) -> int:
+        """The inode that such a call has opened, if it had an effect."""
+        if method == methods.OPEN:
+            return int(request.place.base)
+        if request.unnamed:  # a repeat, which makes no second one
+            return (await self._call(method, request, caller)).inode.inode
+        return (await self._call(methods.STAT, pb.StatRequest(place=request.place))).inode.inode
 
     async def _add_handle(self, reply: Opened, session: bytes, flags: int) -> tuple[int, bool]:
         inode = reply.inode
@@ -199,7 +174,7 @@ class OpenFileTable:
         new = file is None
         if file is None:
             file = self._files[inode.inode] = OpenFile(self._context, inode, self._budget, session, reply.lease)
-            file.on_lost = self.on_lost
+            file.on_lost, file.reopen = self.on_lost, self._reopen_session
         handle = OpenHandle(file, _writable(flags), appends(flags), file.errors.sample())
         file.open_handles += 1
         file.writable_handles += handle.writable
@@ -216,24 +191,21 @@ class OpenFileTable:
         if new:
             file.set_over_quota(reply.over_quota)  # of a file that is open for reading only, the reply says nothing
             return number, keep
-        if session and not file.session:
-            await file.start_session(inode, session, reply.lease)
-            file.set_over_quota(reply.over_quota)
-        else:
-            file.apply_inode(inode)
-            await self._close_unneeded(inode, session)
+        await self._use_session(file, reply, session)
         return number, keep
 
     async def _close_unneeded(self, inode: pb.Inode, session: bytes) -> None:
-        """End a session that is not needed, because another open was faster."""
+        """End a session that is not needed, because another open was faster. A failure is not one of the open."""
         if session:
             request = pb.CloseRequest(mutation=self._context.meta.mutation(), inode=inode.inode, session=session)
             try:
                 await self._call(methods.CLOSE, request)
             except BaseException as error:
                 self._context.session_closer.close_later(request, None, self._context.lease.number, error)
-                raise
-            self._context.lease.release()
+                if not isinstance(error, ThreefsError):
+                    raise
+            else:
+                self._context.lease.release()
 
     def _may_keep_pages(self, inode: pb.Inode) -> bool:
         keep = self._page_changes.get(inode.inode) == inode.change
@@ -273,7 +245,7 @@ class OpenFileTable:
             await self._context.lease.revalidate()
         handle.check_lock()
         if not file.session:
-            await self._reopen_session(file)
+            await file.ensure_session()
         return file
 
     async def allocate(self, number: int, offset: int, length: int, mode: int) -> None:
@@ -286,16 +258,22 @@ class OpenFileTable:
 
     async def _reopen_session(self, file: OpenFile) -> None:
         """The lease of this process has expired, and its sessions have ended with it: open a new one."""
-        async with file.session_lock:
-            if not file.session:
-                request = pb.OpenRequest(
-                    mutation=self._context.meta.mutation(),
-                    place=paths.inode_place(file.inode.inode),
-                    session=self._context.random.token(16),
-                )
-                reply = await self._call_with_session(methods.OPEN, request, None)
-                await file.start_session(reply.inode, request.session, reply.lease)
-                file.set_over_quota(reply.over_quota)
+        request = pb.OpenRequest(
+            mutation=self._context.meta.mutation(),
+            place=paths.inode_place(file.inode.inode),
+            session=self._context.random.token(16),
+        )
+        reply = await self._call_with_session(methods.OPEN, request, None)
+        await self._use_session(file, reply, request.session)
+
+    async def _use_session(self, file: OpenFile, reply: Opened, session: bytes) -> None:
+        """For a file whose session was lost, or that had none; if it has got another one meanwhile, end this one."""
+        if session and not file.session:
+            await file.start_session(reply.inode, session, reply.lease)
+            file.set_over_quota(reply.over_quota)
+        else:
+            file.apply_inode(reply.inode)
+            await self._close_unneeded(reply.inode, session)
 
     async def truncate(self, number: int, length: int, caller: pb.Caller) -> pb.Inode:
         file = await self._writable_file(number)
@@ -452,12 +430,6 @@ class OpenFileTable:
         except TimeoutError:
             dirty = sum(file.dirty for file in self._files.values())
             _LOG.error("the mount ends before all writes are synced, because services do not answer", files=dirty)
-
-
-def _raise_first(*errors: Exception | None) -> None:
-    for error in errors:
-        if error is not None:
-            raise error
 
 
 def name_replaced() -> SessionLost:

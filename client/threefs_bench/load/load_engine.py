@@ -78,6 +78,10 @@ class Engine(Protocol):
         """End soon; what is in flight may end."""
         ...
 
+    def grants(self) -> dict[str, float]:
+        """Counters of request-to-send since the client connected, by name. Empty without it."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -1,8 +1,8 @@
 from typing import Any
 
 import pytest
-from threefs_bench.load.engine import Assignment, fill, layout_rows
 from threefs_bench.load.job import Job
+from threefs_bench.load.load_engine import Assignment, fill, layout_rows
 from threefs_bench.load.turns import Window
 
 from threefs.errors import InvalidArgument

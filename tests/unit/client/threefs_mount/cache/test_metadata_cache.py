@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 from threefs_mount.cache.delegation import DirectoryDelegations
-from threefs_mount.cache.metadata import MetadataCache
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.cache.metadata_cache import MetadataCache
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.open_file_table import OpenFileTable
 from threefs_mount.kernel import attrs
 
 from tests.harness.clocks import SteppedClock
@@ -26,8 +27,8 @@ class Mount:
         self.context = SimpleNamespace(
             clock=self.clock, meta=memory.context.meta, options=memory.context.options, atime_reporter=nobody
         )
-        self.files = OpenFileTable(cast(Any, self.context), 1 << 20, CACHE_S)
-        self.cache = MetadataCache(cast(Any, self.context), self.files, CACHE_S)
+        self.files = OpenFileTable(cast(Any, self.context), 1 << 20, Validity(CACHE_S))
+        self.cache = MetadataCache(cast(Any, self.context), self.files, Validity(CACHE_S))
 
     async def fetch(self, inode: int) -> pb.Inode:
         return pb.Inode(inode=inode, type=pb.DIRECTORY, nlink=2)

@@ -5,12 +5,21 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.files import table
-from threefs_mount.files.table import CLOSE_DELAY_S, SYNC_AFTER_S, OpenFileTable
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files import open_file_table
+from threefs_mount.files.open_file_table import CLOSE_DELAY_S, SYNC_AFTER_S, OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
-from threefs.errors import LockLost, NotFound, QuotaExceeded, SessionLost, Unavailable
+from threefs.errors import (
+    ConnectionLost,
+    LockLost,
+    NotFound,
+    OutcomeUnknown,
+    QuotaExceeded,
+    SessionLost,
+    Unavailable,
+)
 from threefs.wire import meta_pb2 as pb
 
 ROOT = pb.Caller()
@@ -21,7 +30,7 @@ def play(scene: Callable[[MemoryFiles, OpenFileTable, int], Awaitable[None]]) ->
         files = MemoryFiles(64 << 10)
         await AsyncFileSystem(files.context).write_file("/a", b"content")
         files.meta.files[b"a"].nlink = 1
-        await scene(files, OpenFileTable(files.context, 1 << 20, 1.0), files.meta.files[b"a"].inode)
+        await scene(files, OpenFileTable(files.context, 1 << 20, Validity(1.0)), files.meta.files[b"a"].inode)
 
     run_virtual(run())
 
@@ -64,7 +73,55 @@ def test_two_opens_at_once_leave_one_session() -> None:
     play(scene)
 
 
-def test_the_kernel_keeps_only_what_nobody_changed() -> None:
+@pytest.mark.parametrize("how", ["open", "create", "unnamed"])
+@pytest.mark.parametrize("after", [False, True])
+def test_the_session_of_an_open_whose_answer_was_lost_is_ended(how: str, after: bool) -> None:
+    """It lived as long as the mount, and for as long a file that was removed kept its room."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        memory.peers.meta_faults += [(after, ConnectionLost("gone"))] * 10_000
+        with pytest.raises(OutcomeUnknown):
+            if how == "open":
+                await files.open(inode, os.O_RDWR, ROOT)
+            else:
+                place = pb.Place(base=1, path=b"" if how == "unnamed" else b"new")
+                mutation = memory.context.meta.mutation()
+                request = pb.CreateRequest(mutation=mutation, place=place, unnamed=how == "unnamed")
+                await files.create(request, os.O_RDWR, ROOT)
+        assert len(memory.meta.sessions | memory.meta.nameless.keys()) == after
+        await asyncio.sleep(100)
+        memory.peers.meta_faults.clear()
+        await asyncio.sleep(100)
+        assert not memory.meta.sessions and not memory.meta.nameless
+        assert not memory.context.lease._holders and not len(memory.context.session_closer)
+
+    play(scene)
+
+
+def test_an_open_that_another_one_was_faster_than_works_although_its_own_session_cannot_be_ended() -> None:
+    """It failed, and its handle stayed open for ever."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        close, away = memory.meta._close, True
+
+        async def closing(request: pb.CloseRequest) -> pb.InodeReply:
+            if away:
+                raise ConnectionLost("gone")
+            return await close(request)
+
+        memory.meta._close = closing  # type: ignore[method-assign]
+        numbers = await asyncio.gather(*(files.open(inode, os.O_WRONLY, ROOT) for _ in range(2)))
+        away = False
+        await asyncio.sleep(60)
+        assert len(memory.meta.sessions) == 1 and memory.context.lease._holders == 1
+        for number, _ in numbers:
+            await closed(files, number)
+        assert not memory.meta.sessions and files.get(inode) is None
+
+    play(scene)
+
+
+def test_the_kernel_keeps_only_pages_of_unchanged_files() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         kept = []
         for change in (None, None, "here", None, "elsewhere", None):
@@ -188,7 +245,7 @@ def test_what_is_written_without_a_pause_is_seen_by_others_all_the_same() -> Non
     play(scene)
 
 
-def test_an_end_takes_no_longer_than_a_call_if_nobody_answers() -> None:
+def test_a_stop_takes_no_longer_than_a_call_if_no_peer_answers() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         files.start()
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
@@ -203,7 +260,7 @@ def test_an_end_takes_no_longer_than_a_call_if_nobody_answers() -> None:
     play(scene)
 
 
-def test_sessions_that_nobody_waits_for_end_later_and_together() -> None:
+def test_sessions_without_a_waiting_program_end_later_and_together() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         for number in range(10):
             request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.context.meta.mutation())
@@ -233,7 +290,7 @@ def test_a_new_open_goes_on_under_the_deferred_session() -> None:
     play(scene)
 
 
-def test_who_opens_it_again_for_reading_keeps_no_session() -> None:
+def test_an_open_for_reading_keeps_no_session() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
         assert files.release(writer) is None
@@ -288,17 +345,17 @@ def test_a_close_waits_for_an_unsynced_file() -> None:
 
 def test_with_too_many_deferred_sessions_a_close_waits() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        for _ in range(table._MAX_CLOSE_BATCHES):
+        for _ in range(open_file_table._MAX_CLOSE_BATCHES):
             files._closing.attempt("closing", asyncio.sleep(60))
         ending = None
-        for number in range(table._MAX_DEFERRED + 1):
+        for number in range(open_file_table._MAX_DEFERRED + 1):
             assert ending is None
             request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.context.meta.mutation())
             handle, _ = await files.create(request, os.O_WRONLY, ROOT)
             ending = files.release(handle)
         assert ending is not None
         await ending
-        assert len(memory.meta.sessions) == table._MAX_DEFERRED
+        assert len(memory.meta.sessions) == open_file_table._MAX_DEFERRED
 
     play(scene)
 
@@ -349,7 +406,7 @@ def test_a_file_that_grows_for_long_is_reported_before_it_rests() -> None:
     play(scene)
 
 
-def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
+def test_a_program_that_has_the_file_open_when_a_lock_is_lost_begins_anew() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         lost: list[int] = []
         files.on_lost = lost.append
@@ -375,7 +432,7 @@ def test_who_has_it_open_when_a_lock_is_lost_begins_anew() -> None:
     play(scene)
 
 
-def test_a_session_that_nobody_could_end_is_ended_later() -> None:
+def test_a_session_whose_end_failed_is_ended_later() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         other, _ = await files.open(inode, os.O_RDONLY, ROOT)
         numbers = []
