@@ -1,0 +1,116 @@
+"""What makes a cluster a file system of fsspec: its name, its connection, and the event loop.
+
+All work runs on the loop thread of the client library, with one connection per process and cluster. So coroutines of
+this file system may be awaited on any event loop, and a forked child makes a loop and a connection of its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from fsspec.asyn import AsyncFileSystem as FsspecFileSystem
+from fsspec.utils import stringify_path, tokenize
+from threefs_cli.cluster_selector import ClusterSelector
+from threefs_client import AsyncFileSystem, FileSystem, addresses, options
+
+from threefs.env import loop_thread
+from threefs_fsspec import urls
+
+T = TypeVar("T")
+
+#: Arguments of fsspec itself; all others are options of the connection.
+_OF_FSSPEC = ("use_listings_cache", "listings_expiry_time", "max_paths")
+#: Files that are copied at the same time: each takes a piece of memory (`transfer.py`).
+_FILES_AT_ONCE = 32
+
+#: The connections of this process. Equal file systems share one.
+_CLIENTS: WeakValueDictionary[Any, FileSystem] = WeakValueDictionary()
+
+
+def _client(address: str, chosen: options.Options) -> FileSystem:
+    return _CLIENTS.setdefault((address, chosen), FileSystem(addresses.parse(address), chosen))
+
+
+class ConnectedFileSystem(FsspecFileSystem):
+    protocol = urls.PROTOCOL
+    root_marker = "/"
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        auto_mkdir: bool = True,
+        asynchronous: bool = False,
+        loop: Any = None,
+        batch_size: int | None = None,
+        **chosen: Any,
+    ) -> None:
+        """`auto_mkdir`: writing a file makes the directories above it. Nothing is connected until the first call.
+
+        Raises InvalidArgument for a bad address or option, NotFound if no cluster is named."""
+        of_fsspec = {name: chosen.pop(name) for name in _OF_FSSPEC if name in chosen}
+        named = ClusterSelector(address, None, False).url()
+        self.address = addresses.unparse(addresses.parse(named))
+        self.auto_mkdir = auto_mkdir
+        self.client = _client(self.address, options.make(**chosen))
+        self._chosen = chosen
+        super().__init__(
+            asynchronous=asynchronous, loop=self.loop, batch_size=batch_size or _FILES_AT_ONCE, **of_fsspec
+        )
+
+    # ---- identity ----
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the client library in this process. Blocking calls wait for it."""
+        return loop_thread.shared().loop
+
+    @property
+    def fsid(self) -> str:
+        return self.address
+
+    @property
+    def _fs_token(self) -> str:
+        """The same in all processes, for Dask."""
+        public = {name: value for name, value in self._chosen.items() if name != "token"}
+        return str(tokenize(type(self).__name__, self.address, self.auto_mkdir, self.asynchronous, **public))
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (type(self), self._portable_options())
+
+    def to_dict(self, *, include_password: bool = True) -> dict[str, Any]:
+        told = super().to_dict(include_password=include_password)
+        return {name: told[name] for name in ("cls", "protocol")} | {"args": []} | self._portable_options()
+
+    def _portable_options(self) -> dict[str, Any]:
+        """What another process needs, for the same cluster. It finds the key by itself, as with pickled clients."""
+        given = {name: value for name, value in self.storage_options.items() if name not in ("token", "loop")}
+        return {**given, "address": self.address}
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(one) for one in path]
+        return urls.split(stringify_path(path))[1]
+
+    def unstrip_protocol(self, name: str) -> str:
+        """A URL with the address of the cluster."""
+        return f"{self.address}{self._strip_protocol(name)}"
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        address = urls.split(stringify_path(path))[0]
+        return {"address": address} if address else {}
+
+    async def _run(self, work: Callable[[AsyncFileSystem], Coroutine[Any, Any, T]]) -> T:
+        """Run `work` with the connection, from whichever event loop."""
+
+        async def connected() -> T:
+            return await work(await self.client.connected())
+
+        return await loop_thread.shared().run_for_loop(connected())
+
+
+def _unpickled(cls: type[ConnectedFileSystem], chosen: dict[str, Any]) -> ConnectedFileSystem:
+    return cls(**chosen)

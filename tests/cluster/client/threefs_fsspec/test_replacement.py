@@ -1,0 +1,105 @@
+"""A file that is written anew takes its name when it is complete."""
+
+import os
+import stat
+from contextlib import suppress
+
+import pytest
+from threefs_fsspec import ThreefsFileSystem
+
+from tests.harness.children import in_child
+
+
+def names(threefs: ThreefsFileSystem, place: str) -> list[str]:
+    """With hidden ones."""
+    return [entry.name for entry in threefs.client.list(place)]
+
+
+def test_readers_see_the_old_file_or_the_new_one(threefs: ThreefsFileSystem, place: str) -> None:
+    path = f"{place}/a"
+    with threefs.open(path, "wb") as file:
+        file.write(b"first")
+        file.flush()
+        assert names(threefs, place) == []
+    assert threefs.cat_file(path) == b"first"
+    with threefs.open(path, "wb") as file:
+        file.write(b"second" * (1 << 20))
+        assert threefs.cat_file(path) == b"first" and names(threefs, place) == ["a"]
+    assert threefs.cat_file(path) == b"second" * (1 << 20) and names(threefs, place) == ["a"]
+
+
+def test_a_program_that_dies_leaves_the_old_file(threefs: ThreefsFileSystem, place: str) -> None:
+    threefs.pipe_file(f"{place}/a", b"old")
+
+    def die() -> None:
+        file = threefs.open(f"{place}/a", "wb")
+        file.write(b"half of the new")
+        file.flush()
+        os._exit(7)
+
+    assert in_child(die) == 7
+    assert threefs.cat_file(f"{place}/a") == b"old" and names(threefs, place) == ["a"]
+
+
+def test_the_permissions_of_the_old_file_are_kept(threefs: ThreefsFileSystem, place: str) -> None:
+    path = f"{place}/secret"
+    threefs.pipe_file(path, b"1", permissions=0o600)
+    threefs.pipe_file(path, b"2")
+    assert stat.S_IMODE(threefs.info(path)["mode"]) == 0o600
+    with threefs.open(path, "wb") as file:
+        file.write(b"3")
+    assert stat.S_IMODE(threefs.info(path)["mode"]) == 0o600
+    with threefs.open(path, "wb", permissions=0o640) as file:
+        file.write(b"4")
+    assert stat.S_IMODE(threefs.info(path)["mode"]) == 0o640
+
+
+def test_a_new_file_may_be_demanded(threefs: ThreefsFileSystem, place: str) -> None:
+    with threefs.open(f"{place}/a", "xb") as file:
+        assert names(threefs, place) == ["a"]  # it excludes others from now on
+        file.write(b"first")
+    with pytest.raises(FileExistsError):
+        threefs.open(f"{place}/a", "xb")
+    with pytest.raises(FileExistsError):
+        threefs.pipe_file(f"{place}/a", b"second", mode="create")
+    assert threefs.cat_file(f"{place}/a") == b"first"
+
+
+def test_directories_are_not_replaced_and_missing_ones_are_made(threefs: ThreefsFileSystem, place: str) -> None:
+    with pytest.raises(IsADirectoryError):
+        threefs.open(place, "wb")
+    with pytest.raises(IsADirectoryError):
+        threefs.pipe_file(place, b"")
+    with threefs.open(f"{place}/x/y/z", "wb") as file:
+        file.write(b"1")
+    assert threefs.cat_file(f"{place}/x/y/z") == b"1"
+    strict = ThreefsFileSystem(threefs.address, auto_mkdir=False, timeout_s=30.0)
+    with pytest.raises(FileNotFoundError):
+        strict.open(f"{place}/none/a", "wb")
+
+
+def test_a_transaction_shows_its_files_at_its_end_or_never(threefs: ThreefsFileSystem, place: str) -> None:
+    threefs.pipe_file(f"{place}/a", b"old")
+    with threefs.transaction:
+        with threefs.open(f"{place}/a", "wb") as file:
+            file.write(b"new")
+        assert file.closed
+        with pytest.raises(ValueError, match="closed"):
+            file.write(b"more")
+        threefs.pipe_file(f"{place}/b", b"piped")
+        with threefs.open(f"{place}/c", "x") as text:
+            text.write("text")
+        assert threefs.cat_file(f"{place}/a") == b"old" and names(threefs, place) == ["a"]
+    assert threefs.cat([f"{place}/{name}" for name in "abc"]) == {
+        f"{place}/a": b"new",
+        f"{place}/b": b"piped",
+        f"{place}/c": b"text",
+    }
+    with suppress(KeyError), threefs.transaction:
+        with threefs.open(f"{place}/a", "wb") as file:
+            file.write(b"never")
+        threefs.pipe_file(f"{place}/d", b"never")
+        raise KeyError
+    assert threefs.cat_file(f"{place}/a") == b"new" and names(threefs, place) == ["a", "b", "c"]
+    with threefs.transaction, pytest.raises(OSError, match="in place"):
+        threefs.open(f"{place}/a", "ab")
