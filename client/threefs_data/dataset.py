@@ -1,49 +1,61 @@
 """Reads samples of a dataset by their numbers, many at a time."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from threefs.checksums import crc32c
-from threefs.errors import Corrupt, InvalidArgument
+from threefs.errors import Corrupt, InvalidArgument, NotFound
 from threefs_data import format
 from threefs_data.filesystem_protocol import File, FileSystem
+from threefs_data.location import Location
+from threefs_data.tables import PagedTables, Tables, WholeTables
 
 TABLES_BYTES = 256 << 20
+
+#: Shards that are kept open beyond those of one batch. An open file costs some KiB here, and nothing at the services.
+_MAX_OPEN_SHARDS = 16_384
+
+_LENGTHS_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenShard:
     file: File
-    table: format.Table
+    chunk_bytes: int
 
 
 class Dataset:
     """Samples 0 .. len - 1 in the order in which they were packed. Also works as a map-style dataset of PyTorch.
 
-    Shards are opened, and their tables read, when they are first needed. At most `tables_bytes` of tables are kept,
-    beyond those that the current batch needs.
+    Shards are opened, and parts of their tables read, when they are first needed. At most `tables_bytes` of tables are
+    kept, beyond those that the current batch needs.
     """
 
     def __init__(self, fs: FileSystem, path: str, *, tables_bytes: int = TABLES_BYTES) -> None:
         """Raises NotFound, Corrupt, NotSupported."""
         self.path = path.rstrip("/")
-        self._fs = fs
+        self.fs = fs
         where = f"{self.path}/{format.INDEX_NAME}"
         with fs.open(where, "rb") as file:
             content = file.read(format.MAX_INDEX_BYTES + 1)
-        self.shards = format.decode_index(content, where)
+        self.index = format.decode_index(content, where)
+        #: Identifies the samples and their order.
+        self.fingerprint = self.index.fingerprint
         # numbers of the first sample of each shard, and of the sample after the last
-        self._firsts = np.cumsum([0] + [shard.samples for shard in self.shards], dtype=np.int64)
+        self._firsts = np.cumsum([0] + [shard.samples for shard in self.index.shards], dtype=np.int64)
         self._open: OrderedDict[int, _OpenShard] = OrderedDict()
         self._tables_bytes = tables_bytes
+        kind = WholeTables if self.index.version == 1 else PagedTables
+        self.tables: Tables = kind(self.index, self._read_ranges, self._file, tables_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the dataset anew."""
-        return _reopen, (self._fs, self.path, self._tables_bytes)
+        return _reopen, (self.fs, self.path, self._tables_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +72,21 @@ class Dataset:
     def __getitems__(self, numbers: Sequence[int]) -> list[bytes]:
         return [bytes(sample) for sample in self.read(numbers)]
 
+    def lengths(self) -> NDArray[np.int64]:
+        """The bytes of every sample. Reads all tables, and needs 8 bytes of memory for each sample."""
+        parts = [
+            self.locate(range(first, min(first + _LENGTHS_AT_ONCE, len(self)))).lengths
+            for first in range(0, len(self), _LENGTHS_AT_ONCE)
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def batch_bytes(self, samples: int) -> int:
+        """About the bytes that the samples of a batch have; exactly these if all samples have one length."""
+        fixed = max((shard.sample_bytes for shard in self.index.shards if not shard.has_lengths), default=0)
+        tabled = [shard for shard in self.index.shards if shard.has_lengths]
+        mean = sum(shard.data_bytes for shard in tabled) / (sum(shard.samples for shard in tabled) or 1)
+        return samples * max(fixed, math.ceil(mean * 1.25))  # most batches are at most a quarter above the mean
+
     def close(self) -> None:
         """Close the shards; they are opened again when needed."""
         while self._open:
@@ -67,49 +94,72 @@ class Dataset:
 
     def read(self, numbers: Sequence[int]) -> list[memoryview]:
         """The samples of these numbers, verified, by one batch of reads. Raises InvalidArgument, Corrupt."""
-        for number in numbers:
-            if not 0 <= number < len(self):
-                raise InvalidArgument(f"there is no sample {number} among the {len(self)} of {self.path}")
-        owners: list[int] = (np.searchsorted(self._firsts, np.asarray(numbers, np.int64), side="right") - 1).tolist()
-        self._open_shards(set(owners))
-        rows: list[tuple[File, int, int]] = []
-        crcs: list[int] = []
-        for number, owner in zip(numbers, owners, strict=True):
-            shard = self._open[owner]
-            place = number - int(self._firsts[owner])
-            start = int(shard.table.starts[place])
-            rows.append((shard.file, start, int(shard.table.starts[place + 1]) - start))
-            crcs.append(int(shard.table.crcs[place]))
-        samples = [memoryview(view) for view in self._fs.read_batch(rows)]
-        for number, owner, sample, (_, _, length), crc in zip(numbers, owners, samples, rows, crcs, strict=True):
-            if len(sample) != length or crc32c(sample) != crc:
-                raise Corrupt(f"sample {number} in {self._file(owner)} does not match its checksum")
-        return samples
+        location = self.locate(numbers)
+        return self.read_into(location, np.empty(location.nbytes, np.uint8).data)
+
+    def locate(self, numbers: Sequence[int]) -> Location:
+        """Where these samples lie. Reads parts of tables if need be. Raises InvalidArgument, Corrupt."""
+        wanted = np.asarray(numbers, np.int64)
+        outside = (wanted < 0) | (wanted >= len(self))
+        if outside.any():
+            raise InvalidArgument(
+                f"there is no sample {wanted[outside.argmax()]} among the {len(self)} of {self.path}; "
+                f"give numbers from 0 to {len(self) - 1}"
+            )
+        owners = np.searchsorted(self._firsts, wanted, side="right") - 1
+        self._open_shards(owners)
+        starts, lengths, crcs = self.tables.find(owners, wanted - self._firsts[owners])
+        shards = [self._open[owner] for owner in owners.tolist()]
+        return Location(
+            numbers=wanted,
+            files=[shard.file for shard in shards],
+            starts=starts,
+            lengths=lengths,
+            chunk_bytes=np.array([shard.chunk_bytes for shard in shards], np.int64),
+            crcs=crcs,
+            file_name=lambda index: self._file(int(owners[index])),
+        )
+
+    def read_into(self, location: Location, buffer: memoryview) -> list[memoryview]:
+        """The samples at this location, verified. They are parts of the buffer. Raises Corrupt."""
+        return read_into(self.fs, location, buffer)
 
     def _file(self, shard: int) -> str:
         return f"{self.path}/{format.shard_name(shard)}"
 
-    def _open_shards(self, numbers: set[int]) -> None:
-        """Open these shards, and close the least recently used ones beyond `tables_bytes`."""
-        for number in numbers & self._open.keys():
+    def _read_ranges(self, rows: list[tuple[int, int, int]]) -> Sequence[memoryview]:
+        return self.fs.read_batch([(self._open[shard].file, offset, length) for shard, offset, length in rows])
+
+    def _open_shards(self, owners: np.ndarray[Any, np.dtype[np.int64]]) -> None:
+        """Open these shards, and close the least recently used ones beyond the limit."""
+        needed = np.unique(owners).tolist()
+        missing = [number for number in needed if number not in self._open]
+        if missing:
+            names = [self._file(number) for number in missing]
+            headers = self.fs.read_batch([(name, 0, format.SHARD_HEADER_BYTES) for name in names])
+            for number, name, header, found in zip(missing, names, headers, self.fs.stat_many(names), strict=True):
+                format.check_shard_header(bytes(header), number, self.index.version, name)
+                if found is None:
+                    raise NotFound(f"there is no file {name!r}")
+                self._open[number] = _OpenShard(self.fs.open(name, "rb"), found.layout.chunk_bytes)
+        for number in needed:
             self._open.move_to_end(number)
-        missing = sorted(numbers - self._open.keys())
-        rows: list[tuple[str, int, int]] = []
-        for number in missing:
-            shard = self.shards[number]
-            rows.append((self._file(number), 0, format.SHARD_HEADER_BYTES))
-            rows.append((self._file(number), shard.data_bytes, shard.table_bytes))
-        views = self._fs.read_batch(rows) if rows else []
-        for number, header, content in zip(missing, views[::2], views[1::2], strict=True):
-            where = self._file(number)
-            format.check_shard_header(bytes(header), number, where)
-            table = format.decode_table(bytes(content), self.shards[number], where)
-            self._open[number] = _OpenShard(self._fs.open(where, "rb"), table)
-        kept = sum(shard.table.nbytes for shard in self._open.values()) if missing else 0
-        while kept > self._tables_bytes and len(self._open) > len(numbers):
-            _, shard_closed = self._open.popitem(last=False)
-            kept -= shard_closed.table.nbytes
-            shard_closed.file.close()
+        while len(self._open) > max(len(needed), _MAX_OPEN_SHARDS):
+            self._open.popitem(last=False)[1].file.close()
+
+
+def read_into(fs: FileSystem, location: Location, buffer: memoryview) -> list[memoryview]:
+    """The samples at this location, verified. They are parts of the buffer. Raises Corrupt."""
+    buffer = buffer[: location.nbytes]
+    rows = location.rows()
+    if not rows:
+        return []
+    views = fs.read_batch(rows, into=buffer)
+    if sum(map(len, views)) != location.nbytes:
+        short = next(row for row, view in zip(rows, views, strict=True) if len(view) != row[2])
+        name = location.file_name(location.files.index(short[0]))
+        raise Corrupt(f"{name} ends before {short[1] + short[2]} bytes, where a sample ends")
+    return location.check(buffer)
 
 
 def _reopen(fs: FileSystem, path: str, tables_bytes: int) -> Dataset:

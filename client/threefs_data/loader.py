@@ -1,147 +1,92 @@
-"""Reads an epoch in batches with several worker processes, in an order that does not depend on their number.
+"""The batches of a rank, in order and read ahead, and how far the training has come."""
 
-Worker i mod workers reads batch i and sends it through its own pipe. A worker has one batch in memory and waits while
-its pipe is full, so memory is bounded by about two batches per worker.
-"""
+import hashlib
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
 
-import multiprocessing
-import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
-from typing import Protocol
-
-import numpy as np
-
-from threefs.errors import Corrupt, Internal, InvalidArgument, ThreefsError, Unavailable, error_of
-from threefs_data.dataset import TABLES_BYTES, Dataset
-from threefs_data.epochs import Epoch
-from threefs_data.filesystem_protocol import FileSystem
-
-_BATCH, _ERROR, _END = 1, 2, 3
-_HEADER = struct.Struct("<BI")  # what follows; samples of the batch, or code of the error
+from threefs.errors import InvalidArgument
+from threefs_data.batch import Batch
+from threefs_data.order import Order, Shuffled
+from threefs_data.read_ahead import ReadAhead
+from threefs_data.schedule import Position, Schedule
+from threefs_data.source import Source
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    numbers: list[int]
-    samples: list[memoryview]
+def fingerprint(source: Source, order: Order) -> str:
+    """Of the samples and their order."""
+    return hashlib.sha256(f"{source.fingerprint}\n{order.description}".encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The work of one worker process."""
+class Loader:
+    """Iterate over it for an epoch, or for the rest of one:
 
-    path: str
-    epoch: Epoch
-    batch_size: int
-    first: int
-    step: int
-    tables_bytes: int = TABLES_BYTES
+    with Loader(Dataset(fs, "/data/tokens"), global_batch=1024, rank=3, world=8, workers=2) as loader:
+        for batch in loader:
+            train(batch.array("uint16"))
+            state = loader.state_dict()
 
+    All ranks together take `global_batch` samples in each step, and divide them evenly. The state counts the batches
+    that the training has got, not those that are read ahead. It is the same on all ranks, and any number of ranks with
+    any number of workers goes on from it. With `workers` = 0 a thread of this process reads. With the start method
+    "spawn" the file system of the dataset must be one that can be pickled.
 
-class _Context(Protocol):
-    def Pipe(self, duplex: bool = True) -> tuple[Connection, Connection]: ...  # noqa: N802
-
-    def Process(self, *, target: object, args: object, daemon: bool) -> BaseProcess: ...  # noqa: N802
-
-
-def batches(
-    fs: FileSystem, path: str, epoch: Epoch, *, batch_size: int, workers: int = 0, start_method: str = "spawn"
-) -> Iterator[Batch]:
-    """The batches of `epoch`, in order. With `workers` = 0 this process reads them itself.
-
-    `fs` travels to the workers: with the start method "spawn" it must be one that can be pickled. Raises what reading
-    raises, and Unavailable when a worker dies.
+    Raises what reading raises, and Unavailable when a worker dies.
     """
-    if workers < 0:
-        raise InvalidArgument(f"{workers} workers are not possible; give 0 (read in this process) or more")
-    if workers == 0:
-        return _read(fs, Plan(path, epoch, batch_size, 0, 1))
-    plans = [Plan(path, epoch, batch_size, first, workers) for first in range(workers)]
-    return _read_by_workers(fs, plans, start_method)
 
+    def __init__(
+        self,
+        source: Source,
+        *,
+        global_batch: int,
+        order: Order | None = None,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
+        drop_last: bool = False,
+        workers: int = 0,
+        depth: int = 0,
+        start_method: str = "spawn",
+    ) -> None:
+        self.order = order or Shuffled(len(source))
+        self.schedule = Schedule(self.order.samples, global_batch, rank, world, drop_last)
+        if not self.schedule.remaining(0):
+            raise InvalidArgument(f"{self.order.samples} samples do not make a batch; give another dataset or batch")
+        self.position = Position(seed=seed, fingerprint=fingerprint(source, self.order))
+        self._ahead = ReadAhead(source, workers=workers, depth=depth, start_method=start_method)
 
-def _read(fs: FileSystem, plan: Plan) -> Iterator[Batch]:
-    with Dataset(fs, plan.path, tables_bytes=plan.tables_bytes) as dataset:
-        for numbers in plan.epoch.batches(len(dataset), plan.batch_size, first=plan.first, step=plan.step):
-            yield Batch(numbers, dataset.read(numbers))
+    def __enter__(self) -> Self:
+        return self
 
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
-def _read_by_workers(fs: FileSystem, plans: list[Plan], start_method: str) -> Iterator[Batch]:
-    context: _Context = multiprocessing.get_context(start_method)  # type: ignore[assignment]
-    processes: list[BaseProcess] = []
-    pipes: list[Connection] = []
-    try:
-        for plan in plans:
-            receiver, sender = context.Pipe(duplex=False)
-            pipes.append(receiver)
-            # A forked worker inherits our ends of the pipes, which would keep the others waiting if we are killed.
-            inherited = pipes if start_method == "fork" else []
-            process = context.Process(target=_work, args=(fs, plan, sender, inherited), daemon=True)
-            process.start()
-            processes.append(process)
-            sender.close()
-        turn = 0
-        while (batch := _receive(pipes[turn], processes[turn])) is not None:
+    def __len__(self) -> int:
+        """Batches to the end of the epoch."""
+        return self.schedule.remaining(self.position.consumed)
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch, following in self._ahead.batches(self._plan(self.position)):
+            self.position = following
             yield batch
-            turn = (turn + 1) % len(plans)
-    finally:
-        for pipe in pipes:
-            pipe.close()  # a worker that still sends ends with a broken pipe
-        for process in processes:
-            process.terminate()
-            process.join()
 
+    def close(self) -> None:
+        """End the worker processes. Batches that were handed out stay valid."""
+        self._ahead.close()
 
-def _work(fs: FileSystem, plan: Plan, sender: Connection, inherited: list[Connection]) -> None:
-    """Body of a worker process."""
-    for pipe in inherited:
-        pipe.close()
-    try:
-        for batch in _read(fs, plan):
-            sender.send_bytes(encode(batch))
-        sender.send_bytes(_HEADER.pack(_END, 0))
-    except BrokenPipeError:
-        pass  # the reader has stopped early
-    except ThreefsError as error:
-        sender.send_bytes(_HEADER.pack(_ERROR, error.code) + error.message.encode())
-    except Exception as error:
-        sender.send_bytes(_HEADER.pack(_ERROR, Internal.code) + f"a loader process failed: {error!r}".encode())
+    def state_dict(self) -> dict[str, Any]:
+        return self.position.state_dict()
 
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on from there. Raises InvalidArgument for the state of another dataset or order."""
+        self.position = Position.from_state(state, self.position.fingerprint)
 
-def _receive(pipe: Connection, process: BaseProcess) -> Batch | None:
-    try:
-        content = pipe.recv_bytes()
-    except (EOFError, OSError):
-        process.join()
-        raise Unavailable(f"a loader process ended early with exit code {process.exitcode}") from None
-    kind, value = _HEADER.unpack_from(content)
-    if kind == _ERROR:
-        raise error_of(value, content[_HEADER.size :].decode())
-    return None if kind == _END else decode(content)
-
-
-def encode(batch: Batch) -> bytes:
-    """Kind and count, numbers, lengths, then the samples one after the other."""
-    numbers = np.array(batch.numbers, "<u8").tobytes()
-    lengths = np.array([len(sample) for sample in batch.samples], "<u8").tobytes()
-    return b"".join([_HEADER.pack(_BATCH, len(batch.numbers)), numbers, lengths, *batch.samples])
-
-
-def decode(content: bytes) -> Batch:
-    """Raises Corrupt."""
-    _, count = _HEADER.unpack_from(content)
-    start = _HEADER.size + 16 * count
-    if start > len(content):
-        raise Corrupt("a batch of a loader process is cut short")
-    numbers, lengths = np.frombuffer(content, "<u8", 2 * count, _HEADER.size).reshape(2, count).tolist()
-    view = memoryview(content)
-    samples = []
-    for length in lengths:
-        samples.append(view[start : start + length])
-        start += length
-    if start != len(content):
-        raise Corrupt("a batch of a loader process has another size than it says")
-    return Batch(numbers, samples)
+    def _plan(self, position: Position) -> Iterator[tuple[list[int], Position]]:
+        if not self.schedule.remaining(position.consumed):  # the epoch has ended for batches of this size
+            position = self.schedule.after(position, 0)
+        for places in self.schedule.batches(position.consumed):
+            numbers = self.order.numbers(position.seed, position.epoch, places).tolist()
+            position = self.schedule.after(position)
+            yield numbers, position

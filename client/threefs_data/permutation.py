@@ -46,6 +46,11 @@ class Permutation:
         return mixed
 
 
+def derived_seed(seed: int, purpose: int) -> int:
+    """A seed for one of several uses of the same seed."""
+    return _mixed(_mixed(seed) ^ _mixed(purpose + 1)) >> 1
+
+
 def _hashed(numbers: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
     """Multiply and fold, so that every bit of a number and of the key reaches the low bits (wraps modulo 2**64)."""
     hashed = (numbers ^ key) * np.uint64(0x9E3779B97F4A7C15)

@@ -5,13 +5,13 @@ from itertools import islice
 from types import TracebackType
 from typing import Self
 
-from threefs.checksums import Buffer, crc32c
+from threefs.checksums import Buffer
 from threefs.env.random import RANDOM, Random
 from threefs.errors import InvalidArgument, NotFound, ThreefsError
 from threefs_data import format
-from threefs_data.filesystem_protocol import File, FileSystem
+from threefs_data.filesystem_protocol import FileSystem
+from threefs_data.shard_writer import ShardWriter, write_index
 
-_WRITE_BYTES = 4 << 20
 _READ_BYTES = 16 << 20
 _FILES_AT_ONCE = 256
 
@@ -32,10 +32,7 @@ class DatasetWriter:
         self._shard_bytes = shard_bytes
         self._unfinished = f"{self.path}.unfinished-{random.token(8).hex()}"
         self._shards: list[format.Shard] = []
-        self._file: File | None = None
-        self._starts: list[int] = []
-        self._crcs: list[int] = []
-        self._pending = bytearray()
+        self._shard: ShardWriter | None = None
 
     def __enter__(self) -> Self:
         self._fs.mkdir(self._unfinished)
@@ -54,51 +51,34 @@ class DatasetWriter:
             raise
 
     def add(self, sample: Buffer) -> None:
-        size = memoryview(sample).nbytes
-        if size > format.MAX_SAMPLE_BYTES:
-            raise InvalidArgument(f"a sample of {size} bytes is larger than {format.MAX_SAMPLE_BYTES}")
-        if self._file is None:
-            self._begin_shard()
-        end = self._starts[-1] + size
-        self._pending += sample
-        self._starts.append(end)
-        self._crcs.append(crc32c(sample))
-        if len(self._pending) >= _WRITE_BYTES:
-            self._write_pending()
-        if end >= self._shard_bytes or len(self._crcs) == format.MAX_SHARD_SAMPLES:
+        """Raises InvalidArgument for a sample that is too large."""
+        if self._shard is None:
+            number = len(self._shards)
+            self._shard = ShardWriter(self._fs, f"{self._unfinished}/{format.shard_name(number)}", number)
+        self._shard.add(sample)
+        if self._shard.data_bytes >= self._shard_bytes or self._shard.samples == format.MAX_SHARD_SAMPLES:
             self._end_shard()
 
-    def _begin_shard(self) -> None:
-        number = len(self._shards)
-        self._file = self._fs.open(f"{self._unfinished}/{format.shard_name(number)}", "wb")
-        self._pending += format.shard_header(number)
-        self._starts, self._crcs = [format.SHARD_HEADER_BYTES], []
+    def add_file(self, name: str, content: bytes) -> None:
+        """A further file of the dataset, which appears with it."""
+        with self._fs.open(f"{self._unfinished}/{name}", "wb") as file:
+            file.write(content)
 
     def _end_shard(self) -> None:
-        assert self._file is not None
-        table = format.encode_table(self._starts, self._crcs)
-        self._shards.append(format.Shard(len(self._crcs), self._starts[-1], crc32c(table)))
-        self._pending += table
-        self._write_pending()
-        file, self._file = self._file, None
-        file.close()
-
-    def _write_pending(self) -> None:
-        assert self._file is not None
-        self._file.write(bytes(self._pending))
-        self._pending.clear()
+        assert self._shard is not None
+        shard, self._shard = self._shard, None
+        self._shards.append(shard.finish())
 
     def _finish(self) -> None:
-        if self._file is not None:
+        if self._shard is not None:
             self._end_shard()
-        with self._fs.open(f"{self._unfinished}/{format.INDEX_NAME}", "wb") as file:
-            file.write(format.encode_index(self._shards))
+        write_index(self._fs, self._unfinished, self._shards)
         self._fs.rename(self._unfinished, self.path, replace=False)
 
     def _abandon(self) -> None:
         try:
-            if self._file is not None:
-                self._file.close()
+            if self._shard is not None:
+                self._shard.close()
             self._fs.remove(self._unfinished, recursive=True)
         except ThreefsError:
             pass  # the first error is the one to raise; the remains have "unfinished" in their name

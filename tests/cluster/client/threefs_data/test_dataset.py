@@ -4,23 +4,28 @@ from pathlib import Path
 import pytest
 from threefs_data import Dataset, pack
 from threefs_data.format import shard_name
+from threefs_data.tables import PagedTables, WholeTables
 
+from tests.harness import dataset_version_1
 from tests.harness.local_files import LocalFiles
 from threefs.errors import Corrupt, InvalidArgument, NotFound
 
 SAMPLES = [bytes([number % 251]) * (number * 7 % 50) for number in range(200)]
 
 
-@pytest.fixture
-def fs(tmp_path: Path) -> LocalFiles:
+@pytest.fixture(params=[1, 2])
+def fs(tmp_path: Path, request: pytest.FixtureRequest) -> LocalFiles:
     files = LocalFiles(str(tmp_path))
-    assert pack(files, SAMPLES, "/ds", shard_bytes=1000) == len(SAMPLES)
+    if request.param == 1:
+        dataset_version_1.write(tmp_path / "ds", SAMPLES, 40)
+    else:
+        assert pack(files, SAMPLES, "/ds", shard_bytes=5000) == len(SAMPLES)
     return files
 
 
 def test_samples_are_read_by_number_in_any_order(fs: LocalFiles) -> None:
     with Dataset(fs, "/ds/") as dataset:
-        assert len(dataset) == 200 and len(dataset.shards) == 5
+        assert len(dataset) == 200 and len(dataset.index.shards) >= 5
         numbers = [199, 0, 7, 7, 100]
         assert [bytes(sample) for sample in dataset.read(numbers)] == [SAMPLES[number] for number in numbers]
         assert dataset.read([]) == []
@@ -40,9 +45,37 @@ def test_memory_for_tables_is_bounded(fs: LocalFiles) -> None:
     with Dataset(fs, "/ds", tables_bytes=1200) as dataset:
         for number in [*range(200), *reversed(range(200))]:
             assert dataset[number] == SAMPLES[number]
-            kept = [shard.table.nbytes for shard in dataset._open.values()]
-            assert len(kept) == 1 or sum(kept) <= 1200
+            if isinstance(dataset.tables, WholeTables):
+                kept = [table.nbytes for table in dataset.tables.tables.values()]
+                assert len(kept) == 1 or sum(kept) <= 1200
+            elif isinstance(dataset.tables, PagedTables):
+                assert [len(cache) for cache in dataset.tables.caches] <= [0, 2]
         assert dataset.__getitems__(range(200)) == SAMPLES  # a batch may need more than that
+
+
+def test_lengths_of_all_samples(fs: LocalFiles) -> None:
+    with Dataset(fs, "/ds") as dataset:
+        assert dataset.lengths().tolist() == [len(sample) for sample in SAMPLES]
+        assert sum(map(len, SAMPLES)) < dataset.batch_bytes(200)
+    pack(fs, [], "/empty")
+    assert Dataset(fs, "/empty").lengths().tolist() == []
+
+
+def test_samples_of_one_length_need_no_lengths(fs: LocalFiles, tmp_path: Path) -> None:
+    samples = [bytes([number]) * 100 for number in range(50)]
+    pack(fs, samples, "/fixed", shard_bytes=5000)
+    with Dataset(fs, "/fixed") as dataset:
+        assert dataset.__getitems__(range(50)) == samples
+        for number, shard in enumerate(dataset.index.shards):
+            assert not shard.has_lengths
+            assert (tmp_path / "fixed" / shard_name(number)).stat().st_size == 4096 + shard.samples * 100 + 512
+
+
+def test_samples_across_the_ends_of_chunks(fs: LocalFiles) -> None:
+    samples = [bytes([number]) * (300_000 * (number % 9)) for number in range(20)]
+    pack(fs, samples, "/large", shard_bytes=10_000_000)
+    with Dataset(fs, "/large") as dataset:
+        assert dataset.__getitems__([19, *range(20)]) == [samples[19], *samples]
 
 
 def test_numbers_out_of_range_are_refused(fs: LocalFiles) -> None:
@@ -57,22 +90,33 @@ def test_a_missing_dataset_is_not_found(fs: LocalFiles) -> None:
 
 
 @pytest.mark.parametrize(
-    ("offset", "message"), [(0, "not a shard"), (100, "does not match its checksum"), (-5, "table")]
+    ("offset", "message"), [(0, "not a shard"), (4100, "does not match its checksum"), (-5, "table")]
 )
 def test_damage_in_a_shard_is_noticed(fs: LocalFiles, tmp_path: Path, offset: int, message: str) -> None:
     shard = tmp_path / "ds" / shard_name(0)
     content = bytearray(shard.read_bytes())
-    content[offset] ^= 1
+    version = (tmp_path / "ds" / "dataset.index").read_bytes()[8]
+    content[100 if version == 1 and offset > 100 else offset] ^= 1
     shard.write_bytes(content)
     with Dataset(fs, "/ds") as dataset, pytest.raises(Corrupt, match=message):
-        dataset.read(range(dataset.shards[0].samples))
+        dataset.read(range(dataset.index.shards[0].samples))
 
 
 def test_a_shard_that_was_cut_short_is_noticed(fs: LocalFiles, tmp_path: Path) -> None:
     shard = tmp_path / "ds" / shard_name(0)
     shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(Corrupt, match="table"):
-        Dataset(fs, "/ds").read([0])
+    with Dataset(fs, "/ds") as dataset, pytest.raises(Corrupt, match="table"):
+        dataset.read([dataset.index.shards[0].samples - 1])
+
+
+def test_samples_that_were_cut_short_are_noticed(fs: LocalFiles, tmp_path: Path) -> None:
+    pack(fs, [bytes(100)] * 10, "/fixed")
+    shard = tmp_path / "fixed" / shard_name(0)
+    with Dataset(fs, "/fixed") as dataset:
+        dataset.read([3])
+        shard.write_bytes(shard.read_bytes()[:5000])
+        with pytest.raises(Corrupt, match="ends before 5096 bytes"):
+            dataset.read([3, 9])
 
 
 def test_shards_in_each_others_place_are_noticed(fs: LocalFiles, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_an_empty_dataset_is_a_dataset(fs: LocalFiles) -> None:
 def test_large_samples_and_many_shards(fs: LocalFiles) -> None:
     samples = [bytes([number]) * 3_000_000 for number in range(5)]
     pack(fs, samples, "/ds", shard_bytes=6_000_000)
-    assert [shard.samples for shard in Dataset(fs, "/ds").shards] == [2, 2, 1]
+    assert [shard.samples for shard in Dataset(fs, "/ds").index.shards] == [2, 2, 1]
     assert packed(fs) == samples
 
 

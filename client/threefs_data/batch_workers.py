@@ -1,0 +1,236 @@
+"""Worker processes that read batches ahead, into memory that they share with the loader.
+
+Batch i is read by worker i mod workers, and taken in order. Only short messages go through pipes: a batch, its numbers
+and where its samples lie are in a slot. A slot is used again when the training has dropped the last view of its batch,
+so a training may keep batches for as long as it likes; a further slot is made then.
+"""
+
+import contextlib
+import mmap
+import multiprocessing
+import os
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import reduction
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Protocol
+
+from threefs.env.executor import Future, thread_pool
+from threefs.errors import Internal, ThreefsError, Unavailable, error_of
+from threefs_data import batch_slots
+from threefs_data.batch import Batch
+from threefs_data.batch_slots import Slot
+from threefs_data.location import Location
+from threefs_data.source import Source
+
+_TASK = struct.Struct("<IQQ?")  # slot, its size, samples, whether its descriptor follows
+_REPLY = struct.Struct("<BIQ")  # kind, slot, what the kind says
+_DONE, _TOO_SMALL, _ERROR = 1, 2, 3  # -, bytes that are needed, code of the error (its text follows)
+_AT_ONCE = 2  # batches that a worker reads at a time
+_MAX_ERROR_BYTES = 4096  # a reply must fit into the pipe while nobody reads it
+
+
+_Opener = tuple[Callable[..., Source], tuple[Any, ...]]
+
+
+class _Context(Protocol):
+    def Pipe(self, duplex: bool = True) -> tuple[Connection, Connection]: ...  # noqa: N802
+
+    def Process(self, *, target: object, args: object, daemon: bool) -> BaseProcess: ...  # noqa: N802
+
+
+@dataclass(slots=True)
+class _Worker:
+    pipe: Connection
+    process: BaseProcess
+    free: list[Slot] = field(default_factory=list)
+    replies: dict[int, bytes] = field(default_factory=dict)  # that came while another slot was waited for
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A batch that is being read."""
+
+    worker: _Worker
+    slot: Slot
+    samples: int
+
+
+class BatchWorkers:
+    def __init__(self, source: Source, workers: int, start_method: str) -> None:
+        context: _Context = multiprocessing.get_context(start_method)  # type: ignore[assignment]
+        self._source = source
+        self._workers: list[_Worker] = []
+        self._submitted = 0
+        self._slots = 0
+        pipes: list[Connection] = []
+        for _ in range(workers):
+            own, other = context.Pipe()
+            pipes.append(own)
+            # A forked worker inherits our ends of the pipes, which would keep the others waiting if we are killed.
+            inherited = list(pipes) if start_method == "fork" else []
+            process = context.Process(target=_work, args=(source.__reduce__(), other, inherited), daemon=True)
+            process.start()
+            other.close()
+            self._workers.append(_Worker(own, process))
+
+    def submit(self, numbers: Sequence[int]) -> Ticket:
+        """Begin to read these samples. Raises Unavailable if the worker has died."""
+        worker = self._workers[self._submitted % len(self._workers)]
+        self._submitted += 1
+        size = batch_slots.head_bytes(len(numbers)) + self._source.batch_bytes(len(numbers))
+        slot = worker.free.pop() if worker.free else self._new_slot(size)
+        if slot.size_bytes < size:
+            slot = Slot(slot.number, size)  # the worker drops the one that had this number
+        batch_slots.columns(slot.memory, len(numbers))[0] = numbers
+        ticket = Ticket(worker, slot, len(numbers))
+        self._send(ticket)
+        return ticket
+
+    def receive(self, ticket: Ticket) -> Batch:
+        """Raises what reading raised, and Unavailable if the worker has died."""
+        while True:
+            reply = self._reply(ticket)
+            kind, _, value = _REPLY.unpack_from(reply)
+            if kind == _ERROR:
+                raise error_of(value, reply[_REPLY.size :].decode(errors="replace"))
+            if kind == _DONE:
+                break
+            self._enlarge(ticket, value)
+        slot, free = ticket.slot, ticket.worker.free
+        lent = slot.lend(lambda: free.append(slot))
+        numbers, starts, lengths = batch_slots.columns(lent, ticket.samples)
+        return Batch(numbers, lent, starts, lengths)
+
+    def discard(self, ticket: Ticket) -> None:
+        """Wait until nothing is written to its slot any more. Raises Unavailable if the worker has died."""
+        self._reply(ticket)
+        ticket.worker.free.append(ticket.slot)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.pipe.close()  # a worker that waits for work ends
+        for worker in self._workers:
+            worker.process.terminate()
+            worker.process.join()
+
+    def _new_slot(self, size_bytes: int) -> Slot:
+        self._slots += 1
+        return Slot(self._slots, size_bytes)
+
+    def _enlarge(self, ticket: Ticket, size_bytes: int) -> None:
+        numbers = batch_slots.columns(ticket.slot.memory, ticket.samples)[0]
+        ticket.slot = Slot(ticket.slot.number, size_bytes + size_bytes // 4)  # most batches after it fit
+        batch_slots.columns(ticket.slot.memory, ticket.samples)[0] = numbers
+        self._send(ticket)
+
+    def _send(self, ticket: Ticket) -> None:
+        slot, worker = ticket.slot, ticket.worker
+        descriptor = slot.descriptor
+        try:
+            worker.pipe.send_bytes(_TASK.pack(slot.number, slot.size_bytes, ticket.samples, descriptor is not None))
+            if descriptor is not None:
+                assert worker.process.pid is not None, "it was started"
+                reduction.send_handle(worker.pipe, descriptor, worker.process.pid)
+        except OSError:
+            raise _ended(worker) from None
+        finally:
+            slot.close_descriptor()
+
+    def _reply(self, ticket: Ticket) -> bytes:
+        worker = ticket.worker
+        while ticket.slot.number not in worker.replies:
+            try:
+                reply = worker.pipe.recv_bytes()
+            except (EOFError, OSError):
+                raise _ended(worker) from None
+            worker.replies[_REPLY.unpack_from(reply)[1]] = reply
+        return worker.replies.pop(ticket.slot.number)
+
+
+def _ended(worker: _Worker) -> Unavailable:
+    worker.process.join()
+    return Unavailable(f"a loader process ended early with exit code {worker.process.exitcode}")
+
+
+def _work(source: _Opener, pipe: Connection, inherited: list[Connection]) -> None:
+    """Body of a worker process."""
+    for other in inherited:
+        other.close()
+    reader = _Reader(source, pipe)
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):  # the loader was closed, or has died
+        reader.run()
+    reader.close()
+
+
+class _Reader:
+    """Reads several batches at a time, so that this process checks one while storage services read another."""
+
+    def __init__(self, opener: _Opener, pipe: Connection) -> None:
+        self._opener = opener
+        self._pipe = pipe
+        self._source: Source | None = None
+        self._memories: dict[int, mmap.mmap] = {}
+        self._threads = thread_pool("threefs-batch", _AT_ONCE)
+
+    def run(self) -> None:
+        running: deque[Future[bytes]] = deque()
+        while True:
+            while len(running) < _AT_ONCE and (not running or self._pipe.poll()):
+                number, size, samples, is_new = _TASK.unpack(self._pipe.recv_bytes())
+                if is_new:
+                    self._map(number, size)
+                running.append(self._begin(number, samples))
+            self._pipe.send_bytes(running.popleft().result())
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        if self._source is not None:
+            self._source.close()
+
+    def _map(self, number: int, size: int) -> None:
+        descriptor = reduction.recv_handle(self._pipe)
+        self._memories[number] = mmap.mmap(descriptor, size)
+        os.close(descriptor)
+
+    def _begin(self, number: int, samples: int) -> Future[bytes]:
+        """The reply that will be there when the batch is in its slot."""
+        reply: Future[bytes] = Future()
+        memory = self._memories[number]
+        try:
+            if self._source is None:
+                self._source = self._opener[0](*self._opener[1])
+            location = self._source.locate(batch_slots.columns(memory, samples)[0].tolist())
+        except Exception as error:
+            reply.set_result(_error_reply(number, error))
+            return reply
+        needed = batch_slots.head_bytes(samples) + location.nbytes
+        if needed > len(memory):
+            reply.set_result(_REPLY.pack(_TOO_SMALL, number, needed))
+            return reply
+        return self._threads.submit(_fill, self._source, location, memory, number)
+
+
+def _fill(source: Source, location: Location, memory: mmap.mmap, number: int) -> bytes:
+    """Read the batch into its slot; the reply."""
+    try:
+        samples = len(location.numbers)
+        head = batch_slots.head_bytes(samples)
+        source.read_into(location, memoryview(memory)[head:])
+        _, starts, lengths = batch_slots.columns(memory, samples)
+        starts[:] = head + location.offsets
+        lengths[:] = location.lengths
+    except Exception as error:
+        return _error_reply(number, error)
+    return _REPLY.pack(_DONE, number, 0)
+
+
+def _error_reply(number: int, error: Exception) -> bytes:
+    if isinstance(error, ThreefsError):
+        code, text = error.code, error.message
+    else:
+        code, text = Internal.code, f"a loader process failed: {error!r}"
+    return _REPLY.pack(_ERROR, number, code) + text.encode()[:_MAX_ERROR_BYTES]

@@ -1,0 +1,16 @@
+"""Makes datasets of tokens from text: `threefs data prepare`."""
+
+from threefs_data.prepare.documents import DocumentReader
+from threefs_data.prepare.job import Output, Prepared, prepare
+from threefs_data.prepare.tokenizers import ByteTokenizer, CallableTokenizer, FileTokenizer, Tokenizer
+
+__all__ = [
+    "ByteTokenizer",
+    "CallableTokenizer",
+    "DocumentReader",
+    "FileTokenizer",
+    "Output",
+    "Prepared",
+    "Tokenizer",
+    "prepare",
+]

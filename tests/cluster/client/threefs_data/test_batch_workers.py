@@ -1,0 +1,122 @@
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from threefs_data import Dataset, pack
+from threefs_data.batch_workers import BatchWorkers
+
+from tests.harness.local_files import LocalFiles
+from threefs.errors import Corrupt, Internal, NotFound, Unavailable
+
+SAMPLES = [bytes([number % 251]) * (number % 300) for number in range(1000)]
+
+
+@pytest.fixture
+def fs(tmp_path: Path) -> LocalFiles:
+    files = LocalFiles(str(tmp_path))
+    pack(files, SAMPLES, "/ds", shard_bytes=20_000)
+    return files
+
+
+@pytest.fixture
+def workers(fs: LocalFiles) -> Iterator[BatchWorkers]:
+    found = BatchWorkers(Dataset(fs, "/ds"), 2, "fork")
+    yield found
+    found.close()
+    assert multiprocessing.active_children() == []
+
+
+def read(workers: BatchWorkers, numbers: list[int]) -> list[bytes]:
+    batch = workers.receive(workers.submit(numbers))
+    assert batch.numbers.tolist() == numbers
+    return [bytes(sample) for sample in batch.samples]
+
+
+def test_batches_are_read_side_by_side_and_taken_in_any_order(workers: BatchWorkers) -> None:
+    tickets = [workers.submit([number, 999 - number]) for number in range(10)]
+    for number in (3, 9, 0, 1, 2, 4, 5, 6, 7, 8):
+        found = workers.receive(tickets[number])
+        assert [bytes(sample) for sample in found.samples] == [SAMPLES[number], SAMPLES[999 - number]]
+
+
+def test_a_batch_that_is_larger_than_its_slot_gets_a_larger_one(workers: BatchWorkers) -> None:
+    for _ in range(3):
+        assert read(workers, [299] * 50) == [SAMPLES[299]] * 50
+        assert read(workers, [0]) == [b""]
+        assert read(workers, []) == []
+        assert read(workers, list(range(1000))) == SAMPLES
+
+
+def test_memory_is_used_again_but_not_while_a_batch_is_kept(workers: BatchWorkers) -> None:
+    kept = [workers.receive(workers.submit([number])) for number in range(20)]
+    assert [bytes(batch.samples[0]) for batch in kept] == SAMPLES[:20]
+    assert workers._slots == 20
+    del kept
+    for number in range(100):
+        assert read(workers, [number]) == [SAMPLES[number]]
+    assert workers._slots == 20
+
+
+def test_batches_outlive_the_workers(fs: LocalFiles) -> None:
+    workers = BatchWorkers(Dataset(fs, "/ds"), 1, "fork")
+    batch = workers.receive(workers.submit([7]))
+    workers.close()
+    assert bytes(batch.samples[0]) == SAMPLES[7]
+
+
+def test_a_discarded_batch_leaves_its_memory_to_others(workers: BatchWorkers) -> None:
+    for _ in range(4):
+        workers.discard(workers.submit([1, 2, 3]))
+    assert workers._slots == 2
+
+
+def test_an_error_arrives_and_the_worker_goes_on(fs: LocalFiles, tmp_path: Path) -> None:
+    shard = tmp_path / "ds" / "shard-00000.records"
+    content = shard.read_bytes()
+    shard.write_bytes(b"nonsense")
+    workers = BatchWorkers(Dataset(fs, "/ds"), 1, "fork")
+    with pytest.raises(Corrupt, match="shard-00000"):
+        read(workers, [0])
+    shard.write_bytes(content)
+    assert read(workers, [5]) == [SAMPLES[5]]
+    workers.close()
+
+
+class Broken(LocalFiles):
+    def read_batch(self, *_: object, **__: object) -> list[memoryview]:
+        raise KeyError("a bug")
+
+
+def test_an_unexpected_error_arrives(fs: LocalFiles) -> None:
+    workers = BatchWorkers(Dataset(Broken(fs.root), "/ds"), 1, "fork")
+    with pytest.raises(Internal, match="a bug"):
+        read(workers, [0])
+    workers.close()
+
+
+def test_a_dataset_that_the_worker_cannot_open_is_an_error(fs: LocalFiles, tmp_path: Path) -> None:
+    dataset = Dataset(fs, "/ds")
+    (tmp_path / "ds").rename(tmp_path / "elsewhere")
+    workers = BatchWorkers(dataset, 1, "fork")
+    with pytest.raises(NotFound):
+        read(workers, [0])
+    workers.close()
+
+
+class Deadly(LocalFiles):
+    def read_batch(self, *_: object, **__: object) -> list[memoryview]:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return []
+
+
+def test_the_death_of_a_worker_is_an_error_and_not_an_end(fs: LocalFiles) -> None:
+    workers = BatchWorkers(Dataset(Deadly(fs.root), "/ds"), 2, "fork")
+    tickets = [workers.submit([0]) for _ in range(2)]
+    with pytest.raises(Unavailable, match="exit code -9"):
+        workers.receive(tickets[0])
+    with pytest.raises(Unavailable, match="exit code -9"):
+        workers.submit([0])
+    workers.close()

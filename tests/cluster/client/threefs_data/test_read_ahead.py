@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import pytest
+from threefs_data import Dataset, pack
+from threefs_data.read_ahead import ReadAhead
+
+from tests.harness.local_files import LocalFiles
+from threefs.errors import InvalidArgument
+
+SAMPLES = [b"%d" % number for number in range(100)]
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Dataset:
+    files = LocalFiles(str(tmp_path))
+    pack(files, SAMPLES, "/ds")
+    return Dataset(files, "/ds")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_it_reads_as_far_ahead_as_it_is_told(dataset: Dataset, workers: int) -> None:
+    ahead = ReadAhead(dataset, workers=workers, depth=3, start_method="fork")
+    begun: list[int] = []
+
+    def plan() -> object:
+        for number in range(10):
+            begun.append(number)
+            yield [number, 99 - number], number
+
+    taken = 0
+    for batch, number in ahead.batches(plan()):  # type: ignore[arg-type, var-annotated]
+        assert number == taken
+        assert [bytes(sample) for sample in batch.samples] == [SAMPLES[number], SAMPLES[99 - number]]
+        taken += 1
+        assert len(begun) == min(10, taken + 3)
+    assert taken == 10
+    ahead.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_it_may_be_left_early_and_used_again(dataset: Dataset, workers: int) -> None:
+    ahead = ReadAhead(dataset, workers=workers, depth=0, start_method="fork")
+    for _ in range(3):
+        for batch, beside in ahead.batches(([number], "x") for number in range(50)):
+            assert beside == "x"
+            if batch.numbers[0] == 5:
+                break
+    ahead.close()
+    ahead.close()
+
+
+def test_impossible_values_are_refused(dataset: Dataset) -> None:
+    for workers, depth in [(-1, 1), (1, -1)]:
+        with pytest.raises(InvalidArgument, match="not possible"):
+            ReadAhead(dataset, workers=workers, depth=depth, start_method="fork")
