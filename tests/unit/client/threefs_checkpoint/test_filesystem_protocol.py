@@ -3,11 +3,11 @@ from pathlib import Path
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_client.blocking.filesystem import FileSystem as Client
 
-from tests.harness.local_files import LocalFiles
+from tests.harness.checkpoint_files import CheckpointFiles
 
 
 def test_the_stand_in_has_what_checkpoints_need(tmp_path: Path) -> None:
-    fs: FileSystem = LocalFiles(str(tmp_path))
+    fs: FileSystem = CheckpointFiles(str(tmp_path))
     with fs.open("/a", "wb") as file:
         fs.write_batch([(file, 2, b"cd"), (file, 0, b"ab")])
     fs.rename("/a", "/b")

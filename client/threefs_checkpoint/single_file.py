@@ -1,8 +1,6 @@
-"""The bytes of a checkpoint file. Pure: no I/O here.
+"""Checkpoints of the first format, one file for a dictionary of arrays. They are read, and not written any more.
 
-A header in a chunk of its own, then the arrays, then the index (JSON). An array of at least one chunk begins on a chunk
-boundary, so each of its chunks is written by one write; smaller arrays share the chunks after them. Integers and arrays
-are little-endian.
+A header in a chunk of its own, then the arrays, then the index (JSON). Integers and arrays are little-endian.
 """
 
 import json
@@ -13,16 +11,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from threefs.checksums import crc32c
-from threefs.errors import Corrupt, InvalidArgument, NotSupported
+from threefs.errors import Corrupt, NotFound, NotSupported
+from threefs_checkpoint.dtypes import bytes_of
+from threefs_checkpoint.filesystem_protocol import FileSystem
 
 VERSION = 1
 MAX_INDEX_BYTES = 64 << 20
-MAX_NAME_BYTES = 4096
 MAX_DIMENSIONS = 32
 MAX_FILE_BYTES = 1 << 50
-SMALL_ALIGNMENT_BYTES = 64
+_PART_BYTES = 64 << 20  # read at a time
 
 #: What an array may hold: plain numbers, never objects.
 DTYPES = {
@@ -62,41 +62,6 @@ class ArrayInfo:
         return math.prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
-def dtype_name(name: str, dtype: np.dtype[Any]) -> str:
-    """The name that the index has for the type of array `name`. Raises InvalidArgument."""
-    if dtype.name not in DTYPES or DTYPES[dtype.name] != dtype:
-        raise InvalidArgument(
-            f"array {name!r} has the type {dtype}; a checkpoint holds little-endian {', '.join(DTYPES)}"
-        )
-    return dtype.name
-
-
-def check_name(name: object) -> None:
-    if not isinstance(name, str) or not 1 <= len(name.encode("utf-8", "surrogatepass")) <= MAX_NAME_BYTES:
-        raise InvalidArgument(f"the name of an array must be text of 1 to {MAX_NAME_BYTES} bytes, not {name!r}")
-
-
-def lay_out(sizes: dict[str, int], chunk_bytes: int) -> tuple[dict[str, int], int]:
-    """Offsets of arrays of these sizes, in the order in which they stand in the file, and where the index begins."""
-    offsets: dict[str, int] = {}
-    end = chunk_bytes  # the header has the first chunk for itself: it is written last
-    for name, size in sorted(sizes.items(), key=lambda item: item[1] < chunk_bytes):
-        offsets[name] = _round_up(end, chunk_bytes if size >= chunk_bytes else SMALL_ALIGNMENT_BYTES)
-        end = offsets[name] + size
-    return offsets, _round_up(end, chunk_bytes)
-
-
-def _round_up(offset: int, multiple: int) -> int:
-    return -(-offset // multiple) * multiple
-
-
-def encode_header(header: Header) -> bytes:
-    content = _HEADER.pack(
-        _MAGIC, VERSION, header.chunk_bytes, header.index_offset, header.index_bytes, header.index_crc, 0
-    )[:_UNCHECKED]
-    return content + struct.pack("<I", crc32c(content))
-
-
 def decode_header(content: bytes, where: str) -> Header:
     """Raises Corrupt, NotSupported."""
     if len(content) < HEADER_BYTES or content[: len(_MAGIC)] != _MAGIC:
@@ -109,14 +74,6 @@ def decode_header(content: bytes, where: str) -> Header:
     if size > MAX_INDEX_BYTES or offset + size > MAX_FILE_BYTES or not HEADER_BYTES <= chunk_bytes <= MAX_FILE_BYTES:
         raise Corrupt(f"{where}: the header is beyond the limits")
     return Header(chunk_bytes, offset, size, index_crc)
-
-
-def encode_index(arrays: Iterable[ArrayInfo]) -> bytes:
-    rows = [[array.name, array.dtype, list(array.shape), array.offset, array.crc] for array in arrays]
-    content = json.dumps({"arrays": rows}, ensure_ascii=True, separators=(",", ":")).encode()
-    if len(content) > MAX_INDEX_BYTES:
-        raise InvalidArgument(f"the index of {len(rows)} arrays is larger than {MAX_INDEX_BYTES} bytes")
-    return content
 
 
 def decode_index(content: bytes, header: Header, where: str) -> dict[str, ArrayInfo]:
@@ -146,3 +103,35 @@ def _array(row: Any, end: int) -> ArrayInfo:
     if offset + array.nbytes > end:
         raise ValueError(f"array {name!r} reaches beyond the data")
     return array
+
+
+def read_index(fs: FileSystem, path: str) -> dict[str, ArrayInfo]:
+    """What the file holds. Raises NotFound, Corrupt, NotSupported."""
+    (content,) = fs.read_batch([(path, 0, HEADER_BYTES)])
+    header = decode_header(bytes(content), path)
+    (content,) = fs.read_batch([(path, header.index_offset, header.index_bytes)])
+    return decode_index(bytes(content), header, path)
+
+
+def load(fs: FileSystem, path: str, names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays of these names, or all, each verified. Raises NotFound, Corrupt, NotSupported."""
+    index = read_index(fs, path)
+    wanted = list(index) if names is None else list(names)
+    missing = sorted(set(wanted) - set(index))
+    if missing:
+        raise NotFound(f"{path} has no tensor {missing[0]!r}")
+    arrays = {}
+    for name in wanted:
+        info = index[name]
+        array = arrays[name] = np.empty(info.shape, DTYPES[info.dtype])
+        parts = [
+            (path, info.offset + at, min(_PART_BYTES, info.nbytes - at)) for at in range(0, info.nbytes, _PART_BYTES)
+        ]
+        content = bytes_of(array)
+        places = [content[at - info.offset : at - info.offset + length] for _, at, length in parts]
+        views = fs.read_batch(parts, into=places)
+        if any(len(view) != length for view, (_, _, length) in zip(views, parts, strict=True)):
+            raise Corrupt(f"{path} was cut short")
+        if crc32c(content) != info.crc:
+            raise Corrupt(f"tensor {name!r} of {path} does not match its checksum")
+    return arrays

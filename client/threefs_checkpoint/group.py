@@ -1,0 +1,52 @@
+"""What the ranks of a job need to agree: a small interface, and the group of one process."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+#: Longer than the slowest rank takes to write its part of a checkpoint.
+TIMEOUT_S = 1800.0
+
+#: Buffers for each of the other ranks.
+Buffers = Mapping[int, Sequence[memoryview]]
+
+
+class Group(ABC):
+    """The ranks of a job. Each method is called by all of them, in the same order.
+
+    A rank that is gone makes the calls of the others fail: with Unavailable, or what the implementation raises.
+    """
+
+    rank: int
+    world: int
+
+    @abstractmethod
+    def all_gather(self, message: bytes) -> list[bytes]:
+        """The message of each rank."""
+
+    @abstractmethod
+    def exchange(self, outgoing: Buffers, incoming: Buffers) -> None:
+        """Send buffers to other ranks, and fill those that come from them. For each pair of ranks, both sides name as
+        many buffers of the same lengths."""
+
+    @abstractmethod
+    def twin(self) -> "Group":
+        """Another group of the same ranks. Messages of the two do not mix, so another thread may use it."""
+
+    def close(self) -> None:
+        """Give up its connections."""
+        return
+
+
+class SingleGroup(Group):
+    """One process for itself."""
+
+    rank, world = 0, 1
+
+    def all_gather(self, message: bytes) -> list[bytes]:
+        return [message]
+
+    def exchange(self, outgoing: Buffers, incoming: Buffers) -> None:
+        assert not outgoing and not incoming, "there is no other rank"
+
+    def twin(self) -> Group:
+        return self

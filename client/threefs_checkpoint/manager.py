@@ -1,0 +1,296 @@
+"""The checkpoints of a job: when they are saved, how many are kept, and the newest valid one is loaded."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from threefs.env.clock import CLOCK, Clock
+from threefs.errors import InvalidArgument, NotFound
+from threefs_checkpoint import index as indexes
+from threefs_checkpoint import loading, schedule
+from threefs_checkpoint.directory import FULL, MODEL, CheckpointDirectory, Published, read_index
+from threefs_checkpoint.filesystem_protocol import FileSystem
+from threefs_checkpoint.group import Group, SingleGroup
+from threefs_checkpoint.index import Index
+from threefs_checkpoint.loading import LoadReport
+from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, Saver, SaveReport
+from threefs_checkpoint.schedule import Every
+from threefs_checkpoint.slices import Slice
+from threefs_checkpoint.state import Masters, State
+
+#: One is valid while the other is being filled.
+SLOTS = 2
+MODEL_PREFIX = "model."
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A checkpoint that was loaded."""
+
+    step: int
+    path: str
+    tensors: dict[str, NDArray[Any]]
+    index: Index
+    report: LoadReport = field(default_factory=LoadReport)
+
+    @property
+    def metadata(self) -> Any:
+        return self.index.metadata
+
+
+class StepOutcome(NamedTuple):
+    """What `CheckpointManager.step` did. The same on all ranks."""
+
+    saved: bool  # a save has begun; or it has ended, before an exit
+    should_exit: bool  # the scheduler ends the job, and its state is saved
+
+
+class _Slot(NamedTuple):
+    """Where a save of the manager goes."""
+
+    directory: CheckpointDirectory
+    kind: str
+    step: int
+    keep: int | None  # older ones to keep; None: all
+
+    def begin(self) -> str:
+        published = self.directory.published(self.kind)
+        if published and published[-1].step > self.step:
+            raise InvalidArgument(
+                f"step {self.step} is older than {published[-1].path}, so it would be removed before that one: "
+                "`rewind` removes the checkpoints of later steps"
+            )
+        self.directory.make_room(self.kind, self.keep)
+        return self.directory.begin(self.kind, self.step)
+
+    def publish(self, path: str) -> str:
+        return self.directory.publish(path, self.kind, self.step)
+
+    def abandon(self, path: str) -> None:
+        self.directory.remove(path)
+
+
+class CheckpointManager:
+    """Every rank of a job makes one at the same time, and makes the same calls.
+
+    manager = CheckpointManager(fs, "/checkpoints/run-7", group=group)
+    found = manager.resume()
+    for step in ...:
+        loss = train(...)
+        if manager.step(step, state, loss=loss).should_exit:
+            break
+    manager.close()
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        root: str,
+        *,
+        group: Group | None = None,
+        every: Every = schedule.DEFAULT,
+        model_every: Every | None = None,
+        slots: int = SLOTS,
+        model_slots: int = 0,
+        staging_bytes: int = STAGING_BYTES,
+        chunk_bytes: int = CHUNK_BYTES,
+        exit_signal: Callable[[], bool] = lambda: False,
+        is_model: Callable[[str], bool] = lambda name: name.startswith(MODEL_PREFIX),
+        clock: Clock = CLOCK,
+    ) -> None:
+        """Checkpoints lie in the directory `root`, which belongs to this job.
+
+        `slots` checkpoints take space at most: while one is filled, `slots` - 1 valid ones exist. Model-only
+        checkpoints have the tensors of which `is_model` is true; of them `model_slots` are kept (0: all).
+        """
+        if slots < 2:
+            raise InvalidArgument(f"{slots} slots are too few: one checkpoint is valid while another one is filled")
+        self._fs = fs
+        self._group = group or SingleGroup()
+        self._directory = CheckpointDirectory(fs, root)
+        self._every = {FULL: every, MODEL: model_every}
+        self._keep = {FULL: slots - 1, MODEL: model_slots - 1 if model_slots else None}
+        self._exit_signal = exit_signal
+        self._is_model = is_model
+        self._clock = clock
+        self._saver = Saver(fs, self._group, staging_bytes=staging_bytes, chunk_bytes=chunk_bytes, clock=clock)
+        self._last = {kind: (0, clock.monotonic()) for kind in (FULL, MODEL)}
+        root = self._directory.root
+        loading.agree(self._group, lambda: fs.mkdir(root, parents=True) if self._group.rank == 0 else None)
+
+    @property
+    def staging_peak_bytes(self) -> int:
+        """The most memory that the staging area of this rank has had."""
+        return self._saver.staging_peak_bytes
+
+    def close(self) -> None:
+        """Return when the last save has ended. Raises its error."""
+        try:
+            self._saver.wait()
+        finally:
+            self._saver.close()
+
+    # ---- saving ----
+
+    def save(
+        self,
+        step: int,
+        state: State,
+        *,
+        model_only: bool = False,
+        masters: Masters | None = None,
+        metadata: Any = None,
+        veto: str = "",
+    ) -> None:
+        """Copy the state, and save it beside the training. `wait` has the end of it.
+
+        `masters` name parameters that are not saved in a full checkpoint, because their values follow from master
+        copies of the optimizer. Raises SaveVetoedError if a rank has a veto, and SaveFailedError if the save before has
+        failed, or ranks disagree.
+        """
+        kind = MODEL if model_only else FULL
+        if model_only:
+            state, masters = {name: value for name, value in state.items() if self._is_model(name)}, None
+        slot = _Slot(self._directory, kind, step, self._keep[kind])
+        self._saver.save(step, state, slot, masters=masters, metadata=metadata, veto=veto)
+        self._last[kind] = step, self._clock.monotonic()
+
+    def wait(self) -> SaveReport | None:
+        """The report of the last save, when it has ended; None if there was none. Raises SaveFailedError."""
+        return self._saver.wait()
+
+    def step(
+        self,
+        step: int,
+        state: State | Callable[[], State],
+        *,
+        loss: float | None = None,
+        gradient_norm: float | None = None,
+        masters: Masters | None = None,
+        metadata: Any = None,
+    ) -> StepOutcome:
+        """A step of the training has ended. Saves if a checkpoint is due, on all ranks or on none.
+
+        The clock of rank 0 decides. If a rank's loss or gradient norm is not finite, what is due is not saved:
+        SaveVetoedError names that rank and its host. After the scheduler's signal, to whichever rank it came, the state
+        is saved and the outcome says that the job should exit. `state` may be a function, which is called only if
+        something is due.
+        """
+        due = [kind for kind in (MODEL, FULL) if self._is_due(kind, step)]  # the rare ones first
+        said = {"due": due, "busy": self._saver.busy, "exit": self._exit_signal()}
+        everyone = [json.loads(message) for message in self._group.all_gather(json.dumps(said).encode())]
+        should_exit = any(other["exit"] for other in everyone)
+        kinds = everyone[0]["due"] if not any(other["busy"] for other in everyone) else []
+        if should_exit:
+            kinds = [FULL]
+        if kinds:  # one at a time; the other one stays due
+            model_only, given = kinds[0] == MODEL, state() if callable(state) else state
+            veto = not_finite(loss=loss, gradient_norm=gradient_norm)
+            self.save(step, given, model_only=model_only, masters=masters, metadata=metadata, veto=veto)
+        if should_exit:
+            self.wait()
+        return StepOutcome(bool(kinds), should_exit)
+
+    def _is_due(self, kind: str, step: int) -> bool:
+        every, (last_step, last_s) = self._every[kind], self._last[kind]
+        return every is not None and every.is_due(step, last_step, self._clock.monotonic(), last_s)
+
+    # ---- loading ----
+
+    def resume(
+        self,
+        names: Sequence[str] | Mapping[str, Slice] | Callable[[Index], Mapping[str, Slice]] | None = None,
+        *,
+        model_only: bool = False,
+        read_once: bool = True,
+        into: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Loaded | None:
+        """Load the newest valid checkpoint; None if there is none. Each rank names what it needs, as in `load`."""
+        kind = MODEL if model_only else FULL
+        content = self._told_by_rank_0(lambda: self._directory.newest_valid(kind))
+        if not content:
+            return None
+        loaded = self._load(content, names, read_once, into)
+        self._last = {each: (max(loaded.step, last), at) for each, (last, at) in self._last.items()}
+        return loaded
+
+    def load(
+        self,
+        step: int,
+        names: Sequence[str] | Mapping[str, Slice] | Callable[[Index], Mapping[str, Slice]] | None = None,
+        *,
+        model_only: bool = False,
+        read_once: bool = True,
+        into: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Loaded:
+        """Load the checkpoint of a step: all tensors, those of these names, or slices of them. A function is given the
+        index, and returns the slices.
+
+        With `read_once` each byte is read from storage by one rank, which passes it on to the others that need it.
+        Tensors that `into` has are loaded into its arrays. Raises NotFound, Corrupt.
+        """
+        kind = MODEL if model_only else FULL
+
+        def find() -> tuple[Published, Index] | None:
+            found = [each for each in self._directory.published(kind) if each.step == step]
+            return (found[0], read_index(self._fs, found[0].path)) if found else None
+
+        content = self._told_by_rank_0(find)
+        if not content:
+            raise NotFound(f"{self._directory.root} has no {kind} checkpoint of step {step}")
+        return self._load(content, names, read_once, into)
+
+    def rewind(self, step: int) -> None:
+        """Remove the checkpoints of later steps than `step`, before training goes on from that one again."""
+
+        def remove() -> None:
+            for each in self._directory.published():
+                if self._group.rank == 0 and each.step > step:
+                    self._directory.remove(each.path)
+
+        self._saver.wait()
+        loading.agree(self._group, remove)
+
+    def _told_by_rank_0(self, find: Callable[[], tuple[Published, Index] | None]) -> bytes:
+        """Path and index of a checkpoint that rank 0 finds, for all ranks; empty if there is none."""
+        content = b""
+
+        def work() -> None:
+            nonlocal content
+            found = find() if self._group.rank == 0 else None
+            content = b"" if found is None else found[0].path.encode() + b"\0" + indexes.encode(found[1])
+
+        loading.agree(self._group, work)
+        return self._group.all_gather(content)[0]
+
+    def _load(self, content: bytes, names: Any, read_once: bool, into: Mapping[str, NDArray[Any]] | None) -> Loaded:
+        path, _, encoded = content.partition(b"\0")
+        where = path.decode()
+        index = indexes.decode(encoded, where)
+        wanted = names(index) if callable(names) else loading.wanted_of(index, names)
+        report = LoadReport()
+        tensors = loading.load(
+            self._fs, where, index, wanted, group=self._group, read_once=read_once, into=into, report=report
+        )
+        return Loaded(index.step, where, tensors, index, report)
+
+
+def not_finite(**values: float | None) -> str:
+    """Says which of the values is not a finite number; empty if all are."""
+    for name, value in values.items():
+        if value is not None and not math.isfinite(value):
+            return f"{name.replace('_', ' ')} is {value}"
+    return ""
+
+
+def first_not_finite(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """The name of the first array with a value that is not finite, for a veto; empty if there is none."""
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            return name
+    return ""

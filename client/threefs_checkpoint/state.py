@@ -1,0 +1,60 @@
+"""What a rank gives to a save: its tensors, or the slices of them that it holds."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from threefs.errors import InvalidArgument
+from threefs_checkpoint.data_file import Arrays
+from threefs_checkpoint.dtypes import carried, element_type
+from threefs_checkpoint.index import Derived, check_name
+from threefs_checkpoint.sharding import Held, encode
+from threefs_checkpoint.slices import Shape, Slice, whole
+
+
+class Shard(NamedTuple):
+    """A slice of a tensor that this rank holds. Ranks that hold the same slice are replicas of it."""
+
+    array: NDArray[Any]
+    shape: Shape  # of the whole tensor
+    offset: Shape  # of the slice in it
+    dtype: str = ""  # where the array only carries it: "bfloat16" in uint16, "float8_e4m3fn" in uint8
+
+
+#: Whole tensors or slices, by name.
+State = Mapping[str, NDArray[Any] | Shard]
+#: Parameters that are not saved: their values are those of a master copy, in another type.
+Masters = Mapping[str, Derived]
+
+
+class HeldState(NamedTuple):
+    """The state of a rank, described for the other ranks."""
+
+    held: list[Held]
+    arrays: Arrays
+    digest: str  # of `held`
+
+
+def described(state: State, masters: Masters) -> HeldState:
+    """Raises InvalidArgument for what a checkpoint cannot hold."""
+    arrays: dict[Held, NDArray[Any]] = {}
+    for name, value in state.items():
+        if name in masters:
+            continue
+        check_name(name)
+        shard = value if isinstance(value, Shard) else None
+        array: Any = value if shard is None else shard.array
+        kind = element_type(name, array, "" if shard is None else shard.dtype)
+        shape = tuple(array.shape)
+        part = whole(shape) if shard is None else Slice(tuple(map(int, shard.offset)), shape)
+        total = shape if shard is None else tuple(map(int, shard.shape))
+        if not part.within(total):
+            raise InvalidArgument(
+                f"the slice of tensor {name!r} from {list(part.offset)} to {list(part.end)} is not within its shape "
+                f"{list(total)}"
+            )
+        arrays[Held(name, kind.name, total, part)] = carried(array, kind)
+    held = list(arrays)
+    return HeldState(held, arrays, hashlib.sha256(encode(held)).hexdigest())

@@ -1,0 +1,258 @@
+"""The manager of several ranks, each a thread, over a local directory."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from threefs_checkpoint.directory import FULL, MODEL, CheckpointDirectory
+from threefs_checkpoint.group import Group
+from threefs_checkpoint.index import Derived
+from threefs_checkpoint.manager import CheckpointManager, Loaded, first_not_finite, not_finite
+from threefs_checkpoint.saving import SaveFailedError, SaveVetoedError
+from threefs_checkpoint.schedule import Every
+from threefs_checkpoint.slices import Slice
+from threefs_checkpoint.state import Shard, State
+
+from tests.harness.checkpoint_files import CheckpointFiles
+from tests.harness.ranks import each_rank, outcomes
+from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
+
+CHUNK = 256
+
+
+class FakeClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ns(self) -> int:
+        return int(self.now * 1e9)
+
+    async def sleep(self, seconds: float) -> None:
+        raise AssertionError
+
+
+@pytest.fixture
+def fs(tmp_path: Path) -> CheckpointFiles:
+    return CheckpointFiles(str(tmp_path))
+
+
+def manager_of(fs: CheckpointFiles, group: Group | None = None, **options: Any) -> CheckpointManager:
+    return CheckpointManager(
+        fs, "/c", group=group, **{"chunk_bytes": CHUNK, "staging_bytes": 4 * CHUNK, "every": Every(steps=1), **options}
+    )
+
+
+def state_of(step: int) -> State:
+    return {"model.w": np.full(100, step), "optim.m": np.full(300, step)}
+
+
+def steps_of(fs: CheckpointFiles, kind: str) -> list[int]:
+    return [each.step for each in CheckpointDirectory(fs, "/c").published(kind)]
+
+
+def test_two_slots_hold_the_newest_and_the_one_before(fs: CheckpointFiles) -> None:
+    manager = manager_of(fs)
+    seen = []
+    for step in range(1, 6):
+        assert manager.step(step, state_of(step), loss=1.0) == (True, False)
+        manager.wait()
+        seen.append(steps_of(fs, FULL))
+    manager.close()
+    assert seen == [[1], [1, 2], [2, 3], [3, 4], [4, 5]]
+
+
+def test_while_one_is_filled_the_other_is_valid(fs: CheckpointFiles) -> None:
+    class Watching(CheckpointFiles):
+        def write_file(self, path: str, data: Any, *, exclusive: bool = False) -> None:
+            found = CheckpointDirectory(fs, "/c").newest_valid(FULL)
+            valid.append(0 if found is None else found[0].step)
+            super().write_file(path, data, exclusive=exclusive)
+
+    valid: list[int] = []
+    manager = manager_of(Watching(fs.root))
+    for step in (1, 2, 3, 4):
+        manager.save(step, state_of(step))
+    manager.close()
+    assert valid == [0, 1, 2, 3]
+
+
+def test_checkpoints_come_by_the_clock_of_rank_0(fs: CheckpointFiles) -> None:
+    def work(group: Group) -> list[bool]:
+        clock = FakeClock()
+        manager = manager_of(fs, group, every=Every(seconds=300), clock=clock)
+        found = []
+        for step in range(1, 8):
+            clock.now += 100 if group.rank == 0 else 0
+            found.append(manager.step(step, state_of(step)).saved)
+            manager.wait()
+        manager.close()
+        return found
+
+    assert each_rank(2, work) == [[False, False, True, False, False, True, False]] * 2
+
+
+def test_model_only_checkpoints_are_kept_at_their_own_interval(fs: CheckpointFiles) -> None:
+    manager = manager_of(fs, every=Every(steps=1), model_every=Every(steps=3))
+    for step in range(1, 10):
+        manager.step(step, state_of(step))
+        manager.wait()
+    loaded = manager.load(steps_of(fs, MODEL)[0], model_only=True)
+    manager.close()
+    assert steps_of(fs, MODEL) == [3, 6, 9]
+    assert list(loaded.tensors) == ["model.w"]
+    assert len(steps_of(fs, FULL)) == 2
+
+
+def test_model_only_checkpoints_may_be_few(fs: CheckpointFiles) -> None:
+    manager = manager_of(fs, model_slots=2)
+    for step in (1, 2, 3):
+        manager.save(step, state_of(step), model_only=True)
+        manager.wait()
+    manager.close()
+    assert steps_of(fs, MODEL) == [2, 3]
+
+
+def test_the_newest_valid_one_is_resumed_on_another_number_of_ranks(fs: CheckpointFiles) -> None:
+    whole = np.arange(240).reshape(24, 10)
+
+    def save(group: Group) -> None:
+        manager = manager_of(fs, group)
+        rows = 24 // group.world
+        for step in (1, 2):
+            part = whole[group.rank * rows : (group.rank + 1) * rows] * step
+            state: State = {"w": Shard(part, (24, 10), (group.rank * rows, 0))}
+            manager.save(step, state, metadata={"tokens": step})
+        manager.close()
+
+    def load(group: Group) -> Loaded | None:
+        manager = manager_of(fs, group)
+        rows = 24 // group.world
+        try:
+            return manager.resume({"w": Slice((group.rank * rows, 0), (rows, 10))})
+        finally:
+            manager.close()
+
+    each_rank(4, save)
+    for world in (1, 2, 3, 8):
+        found = [loaded for loaded in each_rank(world, load) if loaded is not None]
+        assert (np.concatenate([loaded.tensors["w"] for loaded in found]) == 2 * whole).all()
+        assert {(loaded.step, loaded.metadata["tokens"]) for loaded in found} == {(2, 2)}
+    content = bytearray(fs._at("/c/step-000000000002/data-00001").read_bytes())
+    content[7] ^= 1
+    fs._at("/c/step-000000000002/data-00001").write_bytes(content)
+    assert [loaded.step for loaded in each_rank(2, load) if loaded is not None] == [1, 1]
+
+
+def test_there_may_be_none(fs: CheckpointFiles) -> None:
+    assert each_rank(2, lambda group: manager_of(fs, group).resume()) == [None, None]
+    found = outcomes(2, lambda group: manager_of(fs, group).load(7))
+    assert all(isinstance(error, NotFound) and "/c has no step checkpoint of step 7" in str(error) for error in found)
+
+
+def test_what_rank_0_cannot_read_fails_all(fs: CheckpointFiles) -> None:
+    manager = manager_of(fs)
+    manager.save(1, state_of(1))
+    manager.close()
+    fs._at("/c/step-000000000001/index").write_bytes(b"?")
+    found = outcomes(2, lambda group: manager_of(fs, group).load(1))
+    assert isinstance(found[0], Corrupt) and isinstance(found[1], Unavailable)
+
+
+def test_a_rank_that_sees_no_number_stops_the_save_and_names_itself(fs: CheckpointFiles) -> None:
+    def work(group: Group) -> None:
+        manager = manager_of(fs, group, every=Every(steps=2))
+        manager.step(1, state_of(1), loss=math.nan)  # nothing is due
+        manager.step(2, state_of(2), loss=math.nan if group.rank == 1 else 0.5)
+
+    for error in outcomes(3, work):
+        assert isinstance(error, SaveVetoedError)
+        assert "step 2 is not saved: rank 1 on " in str(error) and "loss is nan" in str(error)
+    assert steps_of(fs, FULL) == []
+    assert not_finite(loss=1.0, gradient_norm=math.inf) == "gradient norm is inf"
+    assert first_not_finite({"a": np.zeros(3), "b": np.array([1, np.nan])}) == "b" and not first_not_finite({})
+
+
+def test_a_signal_to_one_rank_saves_and_ends_all(fs: CheckpointFiles) -> None:
+    def work(group: Group) -> list[tuple[bool, bool]]:
+        signalled = [False]
+        manager = manager_of(fs, group, every=Every(seconds=1e9), exit_signal=lambda: signalled[0])
+        found = []
+        for step in range(1, 5):
+            signalled[0] = group.rank == 1 and step == 3
+            outcome = manager.step(step, lambda step=step: state_of(step))  # type: ignore[misc]
+            found.append((outcome.saved, outcome.should_exit))
+            if outcome.should_exit:
+                break
+        assert steps_of(fs, FULL) == [3]  # it is there before the job ends
+        manager.close()
+        return found
+
+    assert each_rank(2, work) == [[(False, False), (False, False), (True, True)]] * 2
+
+
+def test_masters_replace_parameters_in_full_checkpoints_only(fs: CheckpointFiles) -> None:
+    manager = manager_of(fs)
+    master = np.linspace(0, 1, 50, dtype=np.float32)
+    state: State = {
+        "optim.master": master,
+        "model.p": Shard((master.view(np.uint32) >> 16).astype(np.uint16), (50,), (0,), "bfloat16"),
+    }
+    masters = {"model.p": Derived("bfloat16", "optim.master")}
+    manager.save(1, state, masters=masters)
+    manager.save(1, state, masters=masters, model_only=True)
+    manager.wait()
+    full, model = manager.load(1), manager.load(1, model_only=True)
+    manager.close()
+    assert set(full.index.tensors) == {"optim.master"} and set(model.index.tensors) == {"model.p"}
+    assert full.tensors["model.p"].dtype == np.uint16
+    difference = full.tensors["model.p"].astype(int) - model.tensors["model.p"].astype(int)
+    assert set(difference.tolist()) <= {0, 1}  # rounded to nearest, not cut off
+
+
+def test_the_error_of_a_save_comes_with_the_next_call(fs: CheckpointFiles) -> None:
+    class Full(CheckpointFiles):
+        def write_batch(self, rows: object) -> None:
+            raise Unavailable("storage is gone")
+
+    manager = manager_of(Full(fs.root))
+    manager.save(1, state_of(1))
+    with pytest.raises(SaveFailedError, match="storage is gone"):
+        manager.save(2, state_of(2))
+    manager.close()
+
+
+def test_the_staging_area_stays_within_its_setting(fs: CheckpointFiles) -> None:
+    manager = manager_of(fs, staging_bytes=3 * CHUNK + 10)
+    for step in (1, 2):
+        manager.save(step, {"w": np.zeros(100 * CHUNK, np.uint8)})
+    report = manager.wait()
+    assert report is not None and report.bytes_written == 100 * CHUNK
+    assert manager.staging_peak_bytes == report.staging_peak_bytes == 3 * CHUNK
+    manager.close()
+
+
+def test_one_slot_is_too_few(fs: CheckpointFiles) -> None:
+    with pytest.raises(InvalidArgument, match="1 slots are too few"):
+        manager_of(fs, slots=1)
+
+
+def test_a_step_that_is_older_than_the_newest_needs_a_rewind(fs: CheckpointFiles) -> None:
+    manager = manager_of(fs)
+    for step in (10, 20):
+        manager.save(step, state_of(step))
+    manager.save(15, state_of(15), model_only=True)
+    manager.wait()
+    manager.save(12, state_of(12))
+    with pytest.raises(SaveFailedError, match="older than /c/step-000000000020"):
+        manager.wait()
+    manager.rewind(10)
+    manager.save(12, state_of(12))
+    manager.close()
+    assert steps_of(fs, FULL) == [10, 12] and steps_of(fs, MODEL) == []

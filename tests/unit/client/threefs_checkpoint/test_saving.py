@@ -1,0 +1,181 @@
+"""Saves of several ranks, each a thread, over a local directory."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from threefs_checkpoint.directory import CheckpointDirectory, read_index
+from threefs_checkpoint.group import Group
+from threefs_checkpoint.index import Derived
+from threefs_checkpoint.loading import load, wanted_of
+from threefs_checkpoint.saving import SaveFailedError, Saver, SaveReport, SaveVetoedError
+from threefs_checkpoint.state import Shard, State
+
+from tests.harness.checkpoint_files import CheckpointFiles
+from tests.harness.ranks import each_rank, outcomes
+from threefs.errors import InvalidArgument, NoSpace
+
+CHUNK = 256
+
+
+@dataclass
+class Slot:
+    fs: CheckpointFiles
+    step: int = 1
+
+    def begin(self) -> str:
+        return CheckpointDirectory(self.fs, "/c").begin("step", self.step)
+
+    def publish(self, path: str) -> str:
+        return CheckpointDirectory(self.fs, "/c").publish(path, "step", self.step)
+
+    def abandon(self, path: str) -> None:
+        self.fs.remove(path, recursive=True)
+
+
+@pytest.fixture
+def fs(tmp_path: Path) -> CheckpointFiles:
+    return CheckpointFiles(str(tmp_path))
+
+
+def state_of(rank: int, world: int, seed: int = 0) -> State:
+    """A replicated tensor, one that is sharded by rows, and an expert of this rank."""
+    numbers = np.random.default_rng(seed)
+    weight, moments = numbers.normal(size=(9, 31)), numbers.normal(size=(8 * world, 5)).astype(np.float32)
+    return {
+        "weight": weight,
+        "moments": Shard(moments[8 * rank : 8 * rank + 8], (8 * world, 5), (8 * rank, 0)),
+        f"expert.{rank}": np.full((3, 7), rank, np.int8),
+        "step": np.array(seed),
+    }
+
+
+def run(fs: CheckpointFiles, group: Group, state: State, step: int = 1, **options: Any) -> SaveReport | None:
+    saver = Saver(fs, group, chunk_bytes=CHUNK, staging_bytes=options.pop("staging_bytes", 2 * CHUNK))
+    try:
+        saver.save(step, state, Slot(fs, options.pop("slot", step)), **options)
+        return saver.wait()
+    finally:
+        saver.close()
+
+
+def test_every_rank_writes_its_part_and_all_is_there(fs: CheckpointFiles) -> None:
+    reports = each_rank(4, lambda group: run(fs, group, state_of(group.rank, 4), metadata={"lr": 0.1}))
+    assert fs.listing("/c") == ["step-000000000001"]
+    index = read_index(fs, "/c/step-000000000001")
+    assert (index.step, index.world, index.metadata) == (1, 4, {"lr": 0.1})
+    assert [report.bytes_written for report in reports if report] == list(index.file_bytes)
+    assert all(size > 8 * 5 * 4 for size in index.file_bytes)
+    found = load(fs, "/c/step-000000000001", index, wanted_of(index, None))
+    assert (found["weight"] == state_of(0, 4)["weight"]).all()
+    for rank in range(4):
+        shard = state_of(rank, 4)["moments"]
+        assert isinstance(shard, Shard)
+        assert (found["moments"][8 * rank : 8 * rank + 8] == shard.array).all()
+        assert (found[f"expert.{rank}"] == rank).all()
+    written = sum(shard.part.size for tensor in index.tensors.values() for shard in tensor.shards)
+    assert written == 9 * 31 + 8 * 4 * 5 + 4 * 21 + 1  # what is replicated is written once
+
+
+def test_arrays_may_change_when_save_has_returned(fs: CheckpointFiles) -> None:
+    array = np.zeros(10 * CHUNK, np.uint8)
+    saver = Saver(fs, chunk_bytes=CHUNK, staging_bytes=20 * CHUNK)
+    for step in (1, 2, 3):
+        array[:] = step
+        saver.save(step, {"a": array}, Slot(fs, step))
+        array[:] = 99
+    report = saver.wait()
+    saver.close()
+    assert report is not None and report.staging_peak_bytes == 10 * CHUNK and report.step == 3
+    for step in (1, 2, 3):
+        index = read_index(fs, f"/c/step-{step:012d}")
+        assert (load(fs, f"/c/step-{step:012d}", index, wanted_of(index, None))["a"] == step).all()
+
+
+def test_a_veto_names_the_rank_and_its_host_on_all_of_them(fs: CheckpointFiles) -> None:
+    fs.mkdir("/c")
+    found = outcomes(
+        3, lambda group: run(fs, group, state_of(group.rank, 3), veto="the loss is nan" if group.rank == 2 else "")
+    )
+    for error in found:
+        assert isinstance(error, SaveVetoedError)
+        assert "rank 2 on " in str(error) and "the loss is nan" in str(error)
+    assert fs.listing("/c") == []
+
+
+def test_a_rank_that_cannot_write_fails_all_and_nothing_is_left(fs: CheckpointFiles) -> None:
+    class Full(CheckpointFiles):
+        def write_batch(self, rows: object) -> None:
+            raise NoSpace
+
+    full = Full(fs.root)
+    found = outcomes(3, lambda group: run(full if group.rank == 1 else fs, group, state_of(group.rank, 3)))
+    for error in found:
+        assert isinstance(error, SaveFailedError)
+        assert "rank 1 on " in str(error) and "NoSpace" in str(error)
+    assert fs.listing("/c") == []
+
+
+def test_what_cannot_be_saved_is_refused_on_all_ranks(fs: CheckpointFiles) -> None:
+    bad: State = {"a": np.array([None])}
+    found = outcomes(2, lambda group: run(fs, group, bad if group.rank == 0 else state_of(1, 2)))
+    assert isinstance(found[0], InvalidArgument)
+    assert isinstance(found[1], SaveFailedError) and "rank 0 on " in str(found[1])
+    found = outcomes(2, lambda group: run(fs, group, state_of(0, 2) if group.rank == 0 else {}))
+    assert all(isinstance(error, InvalidArgument) and "40 of its 80 elements" in str(error) for error in found)
+    found = outcomes(2, lambda group: run(fs, group, {}, step=group.rank))
+    assert all(isinstance(error, SaveFailedError) and "saves step" in str(error) for error in found)
+    found = outcomes(1, lambda group: run(fs, group, {}, metadata=object()))
+    assert isinstance(found[0], InvalidArgument)
+
+
+def test_a_copy_that_breaks_off_is_never_published(fs: CheckpointFiles) -> None:
+    class Vanishing(np.ndarray):
+        def __getitem__(self, key: Any) -> Any:
+            raise KeyboardInterrupt
+
+    array = np.zeros((4, 4)).T.view(Vanishing)  # in the last chunk, so all of them are written
+    saver = Saver(fs, chunk_bytes=CHUNK, staging_bytes=2 * CHUNK)
+    with pytest.raises(KeyboardInterrupt):
+        saver.save(1, {"a": np.zeros(4 * CHUNK), "b": array}, Slot(fs))
+    with pytest.raises(SaveFailedError, match="broken off"):
+        saver.wait()
+    saver.save(2, {"a": np.zeros(3)}, Slot(fs, 2))
+    saver.wait()
+    saver.close()
+    assert fs.listing("/c") == ["step-000000000002"]
+
+
+def test_parameters_are_recovered_from_their_master_copies(fs: CheckpointFiles) -> None:
+    master = np.random.default_rng(1).normal(size=(8, 6)).astype(np.float32)
+
+    def work(group: Group) -> SaveReport | None:
+        rows = slice(4 * group.rank, 4 * group.rank + 4)
+        state: State = {
+            f"master.{group.rank}": master[rows],
+            "whole": Shard(master[rows], (8, 6), (4 * group.rank, 0)),
+            "p": np.zeros((8, 6), np.uint16),
+        }
+        masters = {f"p.{group.rank}": Derived("bfloat16", f"master.{group.rank}"), "p": Derived("bfloat16", "whole")}
+        return run(fs, group, state, masters=masters)
+
+    each_rank(2, work)
+    index = read_index(fs, "/c/step-000000000001")
+    assert set(index.tensors) == {"master.0", "master.1", "whole"}
+    found = load(fs, "/c/step-000000000001", index, wanted_of(index, ["p", "p.1"]))
+    restored = (found["p"].astype(np.uint32) << 16).view(np.float32)
+    assert np.abs(restored / master - 1).max() < 2**-8
+    assert (found["p.1"] == found["p"][4:]).all()
+
+
+def test_a_master_copy_that_nobody_has_is_named(fs: CheckpointFiles) -> None:
+    with pytest.raises(SaveFailedError, match="no rank has the master copy 'x' of tensor 'p'"):
+        each_rank(1, lambda group: run(fs, group, {"a": np.zeros(3)}, masters={"p": Derived("bfloat16", "x")}))
+
+
+@pytest.mark.parametrize("chunk_bytes", [0, 100, 32, 128 << 20])
+def test_sizes_that_are_not_possible_are_refused(fs: CheckpointFiles, chunk_bytes: int) -> None:
+    with pytest.raises(InvalidArgument, match="power of two"):
+        Saver(fs, chunk_bytes=chunk_bytes)
