@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
 
-.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-incast bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs format clean
+.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-incast bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs ml-venv compatibility format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -39,6 +39,13 @@ format: $(READY) ## Format, and mend what the linter can mend
 docs: $(READY) ## Build the site of the documentation below build/site; fails on a link that leads nowhere
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+ml-venv: $(READY) ## Add the libraries to .venv that tests use threefs with (PyTorch, pandas, pyarrow, datasets, ...)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --constraint deploy/ml-constraints.txt \
+	'dask[dataframe]' datasets distributed duckdb ml_dtypes pandas pyarrow safetensors tokenizers torch webdataset zarr
+
+compatibility: $(READY) ## Show that threefs installs beside PyTorch, pandas, LMCache and vLLM (asks the package registry)
+	$(BIN)/python deploy/check_compatibility.py
 
 proto: $(READY) ## Generate threefs/wire from proto/
 	$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/$(WIRE)/*.proto
@@ -79,9 +86,9 @@ models: ## Check the models of the protocol with spin: a short set (SET=base: al
 	@if command -v spin >/dev/null; then cd docs/models && python3 check.py $(or $(SET),quick); \
 	else echo "models: skipped, spin is not installed (apt-get install spin)"; fi
 
-bench: $(READY) ## Measure threefs beside the machine's limits and other systems (JSON=file PLOTS=dir ONLY=client SIZE=small ROUNDS=3 PEERS=harness WORK=dir)
+bench: $(READY) ## Measure threefs beside the machine's limits and other systems (JSON=file PLOTS=dir ONLY=client SIZE=small ROUNDS=3 PEERS=harness WORK=dir INCAST=file)
 	$(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-	$(if $(PEERS),--peers $(PEERS)) $(if $(WORK),--work $(WORK)) $(if $(PLOTS),--plots $(PLOTS)) $(if $(JSON),--json $(JSON))
+	$(if $(PEERS),--peers $(PEERS)) $(if $(WORK),--work $(WORK)) $(if $(INCAST),--incast $(INCAST)) $(if $(PLOTS),--plots $(PLOTS)) $(if $(JSON),--json $(JSON))
 
 bench-scale: $(READY) ## Simulate reads of 180 storage nodes and 400 to 1,000 clients (JSON=file PLOTS=dir SEED=1 CALIBRATE=1)
 	$(BIN)/python -m benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(CALIBRATE),--calibrate) \

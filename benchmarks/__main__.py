@@ -24,7 +24,8 @@ from tests.harness.mounts import lacking
 
 ROUNDS = 3
 _PEER_S = 1200.0
-#: Request-to-send is measured by a program of its own, in namespaces of its own: `make bench-incast`.
+#: Request-to-send is measured by a program of its own, in namespaces of its own: `make bench-incast`. The option
+#: --incast takes its figures into the report.
 GROUPS = ("client", "mount", "peers", "database")
 
 Group = Callable[[Round, Measurements], None]
@@ -85,6 +86,9 @@ def _measure(groups: dict[str, Group], plan: Round, found: Measurements) -> None
 @click.option("--peers", "programs", type=click.Path(path_type=Path, exists=True), help="Harness for other systems.")
 @click.option("--peer", default=",".join(NAMES), show_default=True, help="Which of them.")
 @click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="For all data; peers stay installed.")
+@click.option(
+    "--incast", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="JSON of `make bench-incast`."
+)
 @click.option("--plots", "pictures", type=click.Path(path_type=Path, file_okay=False), help="Directory for plots.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
 def main(
@@ -94,6 +98,7 @@ def main(
     programs: Path | None,
     peer: str,
     work: Path | None,
+    incast: Path | None,
     pictures: Path | None,
     file: Path | None,
 ) -> None:
@@ -104,6 +109,9 @@ def main(
     if work is not None:
         work.mkdir(parents=True, exist_ok=True)
     found = Measurements()
+    if incast is not None:
+        for key, value in json.loads(incast.read_text(encoding="utf-8"))["ratios"].items():
+            found.add_number(key, float(value))
     loads = {"load_before": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(prefix="threefs-bench-", dir=work) as name:
         scratch = Path(name)

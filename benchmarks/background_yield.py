@@ -25,6 +25,8 @@ from threefs_client.async_filesystem import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
 from threefs.routing import PublicState
+from threefs.rpc.methods import SPACE_INFO
+from threefs.wire import storage_pb2 as pb
 
 MIB = 1 << 20
 _READ_BYTES = 128 * MIB
@@ -80,22 +82,35 @@ async def _measure(fs: AsyncFileSystem, seconds: float, more: Callable[[], bool]
     }
 
 
+async def _used_bytes(fs: AsyncFileSystem) -> int:
+    """By the targets that are syncing, and those of the same processes."""
+    routing = fs.context.cluster.routing
+    members = [member for chain in routing.chains.values() for member in chain.members]
+    addresses = {routing.address_of(each.target_id) for each in members if each.state is PublicState.SYNCING}
+    calls = [fs.context.peers.call(each, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=10) for each in addresses if each]
+    return sum(target.used_bytes for reply in await asyncio.gather(*calls) for target in reply.targets)
+
+
 async def _round(fs: AsyncFileSystem, cluster: LocalCluster, seconds: float, missed: int) -> dict[str, float]:
-    """A resync with reads, then reads alone. Returns percentiles in microseconds, and the rate of the resync."""
+    """A resync with reads, then reads alone. Returns percentiles in microseconds, and the rate of the resync: as a
+    whole, and beside the reads, if it has outlived them. Without reads it is not slowed down."""
     await cluster.kill(_VICTIM)
     await _until(lambda: PublicState.SERVING in _states(fs) and len({*_states(fs)}) > 1, "the death of a process")
     await _write(fs, "/missed", missed)
     await cluster.up()
     await _until(lambda: PublicState.SYNCING in _states(fs), "a resync")
-    began = CLOCK.monotonic()
+    began, used = CLOCK.monotonic(), await _used_bytes(fs)
     ended = asyncio.create_task(_until(lambda: {*_states(fs)} == {PublicState.SERVING}, "the end of the resync"))
     busy = await _measure(fs, seconds, lambda: not ended.done())
-    still = not ended.done()
+    still, busy_s = not ended.done(), CLOCK.monotonic() - began
+    moved = await _used_bytes(fs) - used
     await ended
     resync_s = CLOCK.monotonic() - began
     await asyncio.sleep(1.0)
     quiet = await _measure(fs, seconds, lambda: True)
     row = {"resync_mib_per_s": missed / MIB / resync_s, "resync_outlived_the_reads": float(still)}
+    if still:
+        row["resync_mib_per_s_beside_reads"] = moved / MIB / busy_s
     for name in WORKLOADS:
         for label, found in (("busy", busy[name]), ("quiet", quiet[name])):
             row[f"{name}_{label}_reads"] = len(found)
@@ -118,7 +133,8 @@ async def _run(options: argparse.Namespace, directory: Path) -> list[dict[str, f
 
 
 def _table(rows: list[dict[str, float]]) -> dict[str, float]:
-    found = {key: statistics.median(row[key] for row in rows if key in row) for key in rows[0]}
+    keys = dict.fromkeys(key for row in rows for key in row)
+    found = {key: statistics.median(row[key] for row in rows if key in row) for key in keys}
     for name in WORKLOADS:
         for percentile in PERCENTILES:
             busy, quiet = (found.get(f"{name}_{label}_{percentile}_us") for label in ("busy", "quiet"))

@@ -11,7 +11,7 @@ from benchmarks import load_runs
 from benchmarks.limits import tools
 from benchmarks.measurements import MIB, LeftOutError, Load, Measurements, Sample
 from benchmarks.run_plan import Round
-from benchmarks.testbed import REPLICAS, Testbed, drop_caches, testbed
+from benchmarks.testbed import REPLICAS, Testbed, drop_caches, note_peak, testbed
 
 _4K = 4096
 _BATCH, _BATCHES = 256, 4
@@ -81,7 +81,10 @@ def measure(plan: Round, found: Measurements) -> None:
             for load, step in pair if plan.number % 2 else reversed(pair):
                 plan.tell(load.name)
                 try:
-                    found.add(load, step())
+                    sample = step()
+                    found.add(load, sample)
+                    if sample.peak_bytes:
+                        note_peak(found, "client", sample.peak_bytes)
                 except LeftOutError as error:
                     found.left_out[load.name] = str(error)
         _check_reads(bed.address, content)

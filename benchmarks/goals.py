@@ -31,6 +31,11 @@ def _number(key: str, most: float, name: str) -> Goal:
     return Goal(key, most, lambda found: found.flat().get(name), is_most=True)
 
 
+def _measured(key: str, bound: float, *, is_most: bool = False) -> Goal:
+    """A number that `make bench-incast` has measured."""
+    return Goal(key, bound, lambda found: found.flat().get(key), is_most)
+
+
 def best_peer(found: Measurements, load: str) -> str | None:
     """The row of the system that does a load best, by its median."""
     others = {THREEFS, LOCAL}
@@ -67,7 +72,7 @@ _READS = [
         _ratio(f"read_1m_over_work_equal_{family}_c", None, f"read_1m_{family}", f"work_equal_1m_{family}_c"),
     )
 ]
-_ROLES = ("manager", "meta", "storage", "mount")
+_ROLES = ("manager", "meta", "storage", "mount", "client")
 
 GOALS: Sequence[Goal] = (
     *_READS,
@@ -95,6 +100,11 @@ GOALS: Sequence[Goal] = (
     _ratio("io500_hard_over_easy_write", 0.4, "io500_hard_write", "io500_easy_write"),
     _ratio("io500_hard_over_easy_read", 0.6, "io500_hard_read", "io500_easy_read"),
     _ratio("pgbench_mount_over_local", 300 / 1150, "pgbench_mount", "pgbench_local"),
+    _measured("incast_goodput_over_line", 0.9),
+    _measured("incast_on_over_off", 1.3),
+    _measured("alone_cost_in_time", 0.02, is_most=True),
+    _measured("alone_cost_in_cpu", 0.02, is_most=True),
+    _measured("grant_of_a_killed_holder_back_s", 1.0, is_most=True),
     *(_number(f"{role}_peak_over_setting", 1.0, f"{role}_peak_over_setting") for role in _ROLES),
 )
 

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def posix_job(directory: Path, options: Sequence[str], *, servers: CpuMeter | No
 
 def operations(sample: Sample, length: int) -> Sample:
     """The same, counted in blocks."""
-    return Sample(sample.amount / length, sample.seconds, sample.cpu_s)
+    return replace(sample, amount=sample.amount / length)
 
 
 def _run(command: Sequence[str], servers: CpuMeter | None) -> Sample:
@@ -88,4 +89,5 @@ def sample_of(report: dict[str, Any], servers_s: float | None) -> Sample:
     own_s = (job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] / 1000
     if servers_s is None:
         servers_s = report.get("services", {}).get("all", {}).get("cpu_s", 0.0)
-    return Sample(side["io_bytes"], side["runtime"] / 1000, own_s + servers_s)
+    peak_bytes = job.get("threefs", {}).get("peak_bytes", 0)
+    return Sample(side["io_bytes"], side["runtime"] / 1000, own_s + servers_s, peak_bytes)

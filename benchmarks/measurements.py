@@ -18,6 +18,7 @@ class Sample:
     amount: float
     seconds: float
     cpu_s: float
+    peak_bytes: int = 0  # the most memory that one process of the client had; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)

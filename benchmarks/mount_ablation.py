@@ -34,7 +34,6 @@ from threefs_mount.cache.directory_attrs import DirectoryAttrCache
 from threefs_mount.cache.kernel_attrs import KernelAttrCache
 from threefs_mount.cache.listing_cache import ListingCache
 from threefs_mount.cache.readdirplus_policy import ReaddirplusPolicy
-from threefs_mount.cache.single_flight import SingleFlight
 from threefs_mount.cache.statahead import PrefetchRequest, StatAhead
 from threefs_mount.options import MountOptions
 
@@ -148,20 +147,6 @@ def list_with_xattrs(place: Path, files: int) -> tuple[int, float]:
     return _timed(work)
 
 
-def begin_together(place: Path, files: int) -> tuple[int, float]:
-    """Programs that begin at the same time look at the same directories above their own."""
-    deep = place.joinpath(*_numbered(8))
-    deep.mkdir(parents=True)
-    paths = [str(deep), *map(str, list(deep.parents)[:8])]
-    times = max(2, files // 1000)
-    seconds = 0.0
-    for _ in range(times):
-        bench._pause(_EXPIRY_S)
-        _done, took, _busy = bench._run_together(os.stat, [paths] * _PROGRAMS, 30.0)
-        seconds += took
-    return times * _PROGRAMS * len(paths), seconds
-
-
 # ---- mechanisms, and what takes them away ----
 
 
@@ -172,10 +157,6 @@ def _put(owner: Any, name: str, replacement: Any) -> None:
 def _no_readdirplus_policy() -> None:
     """Attributes come with every listing of a small directory."""
     _put(ReaddirplusPolicy, "wants_attributes", lambda self, program: True)
-
-
-def _no_single_flight() -> None:
-    _put(SingleFlight, "call", lambda self, number: self._fetch(number))
 
 
 def _no_statahead() -> None:
@@ -230,7 +211,6 @@ class Mechanism:
 
 MECHANISMS = {
     "readdirplus policy": Mechanism(_no_readdirplus_policy, list_small_directories),
-    "single flight": Mechanism(_no_single_flight, begin_together),
     "statahead": Mechanism(_no_statahead, stat_in_order),
     "statahead budget and rate": Mechanism(_no_economics, stat_at_random),
     "listing cache": Mechanism(_no_listing_cache, list_again),

@@ -32,12 +32,10 @@ class Testbed:
     point: Path | None = None
 
     def note_memory(self, found: Measurements) -> None:
-        """The peak of each process, and its share of what it may have by its settings."""
+        """The peak of each process."""
         for name, process in self.processes.items():
             role = name.partition("-")[0]
-            peak = peak_bytes(process)
-            found.add_peak(f"{role}_peak_mib", peak / MIB)
-            found.add_peak(f"{role}_peak_over_setting", peak / memory_setting_bytes(role))
+            note_peak(found, role, peak_bytes(process))
 
     @property
     def meter(self) -> CpuMeter:
@@ -65,6 +63,12 @@ def testbed(scratch: Path, *, mount: bool = False) -> Iterator[Testbed]:
             asyncio.run(cluster.down())
 
 
+def note_peak(found: Measurements, role: str, peak: int) -> None:
+    """Of a process that has this role: the peak, and its share of what it may have by its settings."""
+    found.add_peak(f"{role}_peak_mib", peak / MIB)
+    found.add_peak(f"{role}_peak_over_setting", peak / memory_setting_bytes(role))
+
+
 def peak_bytes(process: int) -> int:
     """The most memory that a process has had in RAM."""
     lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
@@ -72,9 +76,13 @@ def peak_bytes(process: int) -> int:
 
 
 def memory_setting_bytes(name: str) -> int:
-    """What a process may need at most for what its peers and its programs make it hold, by its settings."""
+    """What a process may need at most for what its peers and its programs make it hold, by its settings. A client: for
+    reads and writes in flight, and for what its file objects keep."""
+    options = Options()
+    if name == "client":
+        return IDLE_BYTES + 2 * options.in_flight_bytes + options.max_dirty_bytes + options.max_read_ahead_bytes
     if name == "mount":
-        return IDLE_BYTES + MountOptions().max_dirty_bytes + 2 * Options().in_flight_bytes
+        return IDLE_BYTES + MountOptions().max_dirty_bytes + 2 * options.in_flight_bytes
     limits = Limits()
     return IDLE_BYTES + limits.process_bytes + limits.bodies_bytes + limits.calls_bytes
 

@@ -42,15 +42,17 @@ LAYERS = (
         "receive_budget",
         "sender_limit",
         "byte_budget",
+        "paging",
         "leases",
         "inflight_ranges",
-        "keys",
+        "cluster_key",
+        "human_readable",
     },
     {"env"},
     {"telemetry"},
     {"background", "backoff"},
     {"rpc", "kv"},
-    {"backup_source", "cluster"},
+    {"backup_source", "cluster", "health"},
 )
 #: ... and these two do not know each other.
 STRANGERS = {"rpc", "kv"}
@@ -139,7 +141,7 @@ def report(breaches: list[str]) -> None:
 
 def test_it_sees_the_tree() -> None:
     assert {"threefs/ids.py", "pyproject.toml", "tests/test_tidy.py"} <= set(tracked())
-    assert [module for module, _ in imports("threefs/errors.py")] == ["enum", "errno"]
+    assert [module for module, _ in imports("threefs/errors.py")] == ["enum", "errno", "typing"]
 
 
 def test_every_part_of_the_library_has_its_layer() -> None:
@@ -312,8 +314,17 @@ def test_nothing_is_marked_unfinished() -> None:
     report(_lines_with(UNFINISHED))
 
 
-def test_nobody_patches_modules_under_test() -> None:
+def test_modules_under_test_are_not_patched() -> None:
     report([f"{n}:{line}: {m}" for n in sources() for m, line in imports(n) if m.startswith("unittest")])
+
+
+def test_what_runs_in_programs_of_users_does_not_log_to_their_output() -> None:
+    """An unconfigured structlog prints to standard output, also what is no warning."""
+    services = ("client/threefs_fuse/", "client/threefs_mount/", "threefs/rpc/grpc_binding.py")
+    parts = sources("client/", "threefs/env/", "threefs/kv/", "threefs/rpc/")
+    of_users = [name for name in parts if not name.startswith(services)]
+    assert len(of_users) > 100
+    report([f"{n}:{line}: use LibraryLogger" for n in of_users for m, line in imports(n) if m == "structlog"])
 
 
 def test_no_path_of_one_machine() -> None:

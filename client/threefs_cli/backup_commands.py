@@ -1,6 +1,7 @@
 """`threefs backup`, `threefs restore`: the embedded stores of manager and meta service, copied while in use."""
 
 import contextlib
+import platform
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ import uvloop
 from threefs_backup import archive
 from threefs_backup.archive import ROLES
 from threefs_backup.follower import Follower, MetaServices, Service
+from threefs_backup.reporter import Reporter
 from threefs_backup.restore import RestorePoint, find_restore_point, restore
 from threefs_client import AsyncFileSystem
 
@@ -48,21 +50,29 @@ Examples:
 )
 @click.argument("target", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--once", is_flag=True, help="Bring the backup up to date, and end.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), default=0, help="HTTP for Prometheus on this machine.")
 @cluster_options
-def backup(selector: ClusterSelector, target: Path, once: bool) -> None:
+def backup(selector: ClusterSelector, target: Path, once: bool, metrics_port: int) -> None:
     """Copy the metadata and the manager's tables to DIRECTORY, and keep the copy at most 10 s behind.
 
     The cluster keeps running. DIRECTORY should be on another disk, better on another machine. Only embedded stores are
     copied: etcd and PostgreSQL have backups of their own. `threefs restore` makes new stores from the backup.
+    `threefs health` warns when the copy falls behind, or when no backup reports any more.
     """
     progress: Progress = (lambda line: None) if selector.as_json else (lambda line: click.echo(line, err=True))
 
+    name = f"{platform.node()}:{target.absolute()}"
+
     async def work(fs: AsyncFileSystem) -> None:
         archive.begin_or_continue(target, fs.context.cluster.routing.cluster_id)
-        services: dict[str, Service] = {_META: MetaServices(fs), _MANAGER: managers(fs, selector.url())}
+        manager = managers(fs, selector.url())
+        services: dict[str, Service] = {_META: MetaServices(fs), _MANAGER: manager}
         followers = [Follower(target, role, services[role], progress=progress) for role in ROLES]
+        reporter = Reporter(name, manager, followers)
         try:
-            await _follow(followers, _Report(as_json=selector.as_json, progress=progress), once=once)
+            async with reporter.running(metrics_port):
+                await _follow(followers, _Report(as_json=selector.as_json, progress=progress), once=once)
+            await reporter.report(goes_on=False)
         finally:
             for follower in followers:
                 follower.close()

@@ -39,6 +39,7 @@ Examples:
   threefs up
   threefs up --dir /tmp/small --storage 1 --replicas 1
   threefs up --port 7000 --foreground
+  threefs up --storage 5              two more disks for a cluster of three
 """
 )
 @directory_option
@@ -71,7 +72,8 @@ def up(
     """Start a cluster on this machine, or those of its processes that do not run.
 
     A cluster has one manager, one meta service and several storage processes. Started again in the same directory, it
-    has the same data and the same addresses.
+    has the same data and the same addresses. With a larger --storage it gets new storage processes, and a share of the
+    data moves to them while it runs.
     """
     cluster = LocalCluster(directory or cluster_file.default_directory())
     plan = requested_plan(cluster, storage, replicas, min_replicas)
@@ -163,6 +165,7 @@ def status(selector: ClusterSelector) -> None:
 
 def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
     minimums = {chain: table.min_replicas or 1 for table in reply.tables for chain in table.chains}
+    moving = {move.chain_id for move in reply.moves}
     return {
         "address": url,
         "cluster_id": reply.cluster_id,
@@ -172,6 +175,7 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "awaited_nodes": list(reply.awaited_nodes),
         "failure": reply.failure,
         "link_removals": reply.link_removals,
+        "moves": len(reply.moves),
         "nodes": [_node(row) for row in reply.nodes],
         "tables": [
             {"table_id": table.table_id, "chains": len(table.chains), "min_replicas": table.min_replicas or 1}
@@ -183,9 +187,14 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
                 "version": chain.version,
                 "serving": _serving(chain),
                 "min_replicas": minimums.get(chain.chain_id, 1),
+                "moving": chain.chain_id in moving,
                 "takes_writes": _serving(chain) >= minimums.get(chain.chain_id, 1),
                 "members": [
-                    {"target_id": member.target_id, "state": pb.PublicState.Name(member.state).lower()}
+                    {
+                        "target_id": member.target_id,
+                        "state": pb.PublicState.Name(member.state).lower(),
+                        "leaving": member.leaving,
+                    }
                     for member in chain.members
                 ],
             }
@@ -204,6 +213,7 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
         "kind": pb.NodeKind.Name(row.node.kind).lower(),
         "address": row.node.address,
         "domain": row.node.domain,
+        "draining": row.node.draining,
         "alive": row.alive,
         "heard": row.heard,
         "ended": row.ended,
@@ -280,9 +290,12 @@ def print_status(found: dict[str, Any]) -> None:
             click.echo(f"node {node['node_id']}: {line}")
     states = Counter(member["state"] for chain in found["chains"] for member in chain["members"])
     shown = ", ".join(f"{count} {state}" for state, count in states.items())
-    minimums = sorted({(chain["min_replicas"], len(chain["members"])) for chain in found["chains"]})
+    settled = [chain for chain in found["chains"] if not chain["moving"]]  # others have a copy more for a while
+    minimums = sorted({(chain["min_replicas"], len(chain["members"])) for chain in settled})
     needed = "".join(f"; a write needs {least} of {copies} copies" for least, copies in minimums)
     click.echo(f"{len(found['chains'])} chains; targets: {shown}{needed}")
+    if found["moves"]:
+        click.echo(f"{output.count_of(found['moves'], 'chain moves', 'chains move')} to other disks: `threefs node ls`")
     if found["failure"]:
         click.echo(
             "the manager cannot change chains now, so dead targets stay in them, and writes to those chains wait: "

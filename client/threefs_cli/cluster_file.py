@@ -18,7 +18,7 @@ NAME = "cluster.json"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The parts of a local cluster, fixed when the cluster is made."""
+    """The parts of a local cluster. Only storage processes are added later."""
 
     storage: int = 3  # storage processes
     replicas: int = 3

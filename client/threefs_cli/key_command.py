@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from threefs import keys
+from threefs import cluster_key
 from threefs_cli import output
 from threefs_cli.error_names import with_filename
 from threefs_cli.option_types import json_option
@@ -25,9 +25,9 @@ def key(file: Path, as_json: bool) -> None:
     The settings of every service of the cluster name the file as key_file; clients name it by --key-file or
     $THREEFS_KEY_FILE. A program that can read it can do everything with the cluster. `threefs up` makes its own key.
     """
-    keys.check_new(file)
+    cluster_key.check_new(file)
     with with_filename(file):
-        keys.make(file)
+        cluster_key.make(file)
     if as_json:
         output.print_json({"key_file": str(file)})
     else:

@@ -22,20 +22,21 @@ from pathlib import Path
 
 from threefs_client import keyring
 
-from threefs import keys
+from threefs import cluster_key
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, StrangeStore, Unavailable
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
-from threefs.rpc.methods import INIT
+from threefs.rpc.methods import ADD_NODES, GET_STATUS, INIT, REBALANCE, Method, Rep, Req
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import cluster_file, processes
+from threefs_cli import cluster_file, processes, readiness
 from threefs_cli.cluster_file import ClusterFile, Plan, Program
 
 HOST = "127.0.0.1"
 START_S = 60.0
+CHAINS_S = 30.0  # three lease times: targets that have died are out of their chains by then
 STOP_S = 15.0
 _POLL_S = 0.02
 _LOCK_NAME = "lock"
@@ -64,7 +65,8 @@ class LocalCluster:
     async def up(
         self, plan: Plan | None = None, *, port: int = 0, progress: Progress = lambda line: None
     ) -> ClusterFile:
-        """Start the programs that do not run, and wait until they serve. The data of an earlier start is kept.
+        """Start the programs that do not run, and wait until their chains take writes. The data of an earlier start is
+        kept. After CHAINS_S it goes on without chains that do not, and says so.
 
         Raises InvalidArgument for a plan that differs from that of the existing cluster, Unavailable for a program that
         does not start. A storage process of an existing cluster that does not start leaves the others running: its
@@ -75,16 +77,22 @@ class LocalCluster:
             self._ensure_key(state, progress)
             before = {program.name for program in state.programs if program.runs}
             initialized = self._is_initialized(state)
+            new = [program.name for program in _storage_of(state) if not program.addresses]
             try:
                 _check_port(state, port)
                 self._check_manager_store(state)
                 state = await self._start(state, ("manager",), port, progress)
                 self._record_key(state)
-                await self._init(state)
+                await (self._add_nodes(state) if initialized else self._init(state))
                 state, failures = await self._start_rest(state, port, progress, all_needed=not initialized)
+                if not failures:  # else chains may wait for an administrator
+                    await self._await_chains(state, progress)
             except BaseException:
                 await self._stop([program for program in self.running() if program.name not in before])
                 raise
+            if initialized and new:
+                await self._rebalance(state)
+                progress(f"targets move to {', '.join(new)}; `threefs node ls` shows how far they are")
             if failures:
                 raise Unavailable(
                     f"{'; '.join(failures)}; the rest of the cluster runs: `threefs status` says what is missing"
@@ -147,6 +155,8 @@ class LocalCluster:
             cluster_file.save(self.directory, state)
         elif plan is not None and plan != state.plan:
             if self._is_initialized(state):
+                if plan == dataclasses.replace(state.plan, storage=max(plan.storage, state.plan.storage + 1)):
+                    return self._grown(state, plan)
                 if dataclasses.replace(plan, min_replicas=state.plan.min_replicas) == state.plan:
                     raise InvalidArgument(
                         f"the cluster in {self.directory} exists already; `threefs chain min-replicas "
@@ -154,10 +164,16 @@ class LocalCluster:
                     )
                 raise InvalidArgument(
                     f"the cluster in {self.directory} has {state.plan.storage} storage processes and "
-                    f"{state.plan.replicas} replicas, and that cannot be changed"
+                    f"{state.plan.replicas} replicas; a larger --storage adds processes, `threefs node drain` empties "
+                    "one, and `threefs table set-replicas 1 COPIES` changes the copies"
                 )
-            state = dataclasses.replace(cluster_file.fresh(plan), programs=self._replanned_programs(state, plan))
-            cluster_file.save(self.directory, state)
+            state = self._grown(state, plan)
+        return state
+
+    def _grown(self, state: ClusterFile, plan: Plan) -> ClusterFile:
+        """The cluster by another plan."""
+        state = dataclasses.replace(cluster_file.fresh(plan), programs=self._replanned_programs(state, plan))
+        cluster_file.save(self.directory, state)
         return state
 
     def _is_initialized(self, state: ClusterFile) -> bool:
@@ -174,7 +190,7 @@ class LocalCluster:
         return cluster_file.key_file(self.directory)
 
     def _key(self) -> str:
-        return keys.read(self.key_file) if self.key_file.exists() else ""
+        return cluster_key.read(self.key_file) if self.key_file.exists() else ""
 
     def _ensure_key(self, state: ClusterFile, progress: Progress) -> None:
         """Give the cluster a key, if it has none: the token of an old version, $THREEFS_TOKEN, or a new key."""
@@ -191,8 +207,8 @@ class LocalCluster:
         if named and legacy and named != legacy:
             raise InvalidArgument(f"${keyring.TOKEN_VARIABLE} is not the token of the cluster in {self.directory}")
         if given := legacy or named:
-            keys.checked(given, f"${keyring.TOKEN_VARIABLE}")
-        keys.make(self.key_file, given)
+            cluster_key.checked(given, f"${keyring.TOKEN_VARIABLE}")
+        cluster_key.make(self.key_file, given)
 
     def _legacy_token(self) -> str:
         """The token in the manager's settings, where versions without key files kept it; empty: none."""
@@ -314,22 +330,43 @@ class LocalCluster:
             f"{processes.last_log_line(self._log(program.name))} (log: {self._log(program.name)})"
         )
 
+    async def _await_chains(self, state: ClusterFile, progress: Progress) -> None:
+        """Wait until every chain takes writes: at first the manager believes that all targets serve."""
+        deadline = self._clock.monotonic() + CHAINS_S
+        while True:
+            status = await self._call_manager(state, GET_STATUS, pb.GetStatusRequest())
+            unready = readiness.unready_chains(status)
+            if not unready:
+                return
+            if self._clock.monotonic() > deadline:
+                break
+            await self._clock.sleep(_POLL_S)
+        progress(
+            f"{len(unready)} of {len(status.chains)} chains take no writes yet: `threefs status` says what they lack"
+        )
+
     async def _init(self, state: ClusterFile) -> None:
         """Give the cluster its plan; harmless if it has it already."""
         plan = state.plan
         request = pb.InitRequest(
-            storage=[
-                pb.PlannedNode(node_id=_node_id(program), domain=program.name)
-                for program in state.programs
-                if program.module == "threefs_storage"
-            ],
+            storage=_planned_nodes(state),
             replicas=plan.replicas,
             targets_per_disk=plan.targets_per_disk,
-            min_replicas=0 if self._is_initialized(state) else plan.min_replicas,
+            min_replicas=plan.min_replicas,
         )
+        await self._call_manager(state, INIT, request)
+
+    async def _add_nodes(self, state: ClusterFile) -> None:
+        """Let the storage processes join the plan of the cluster; harmless for those that are in it."""
+        await self._call_manager(state, ADD_NODES, pb.AddNodesRequest(storage=_planned_nodes(state)))
+
+    async def _rebalance(self, state: ClusterFile) -> None:
+        await self._call_manager(state, REBALANCE, pb.RebalanceRequest())
+
+    async def _call_manager(self, state: ClusterFile, method: Method[Req, Rep], request: Req) -> Rep:
         peers = ConnectionPool(RealNet(), Identity("", RANDOM.token(16).hex(), self._key(), "threefs"))
         try:
-            await peers.call(state.program("manager").addresses[0], INIT, request, timeout_s=START_S)
+            return await peers.call(state.program("manager").addresses[0], method, request, timeout_s=START_S)
         finally:
             await peers.close()
 
@@ -369,6 +406,14 @@ def _check_port(state: ClusterFile, port: int) -> None:
             f"the manager of this cluster serves at {addresses[0]} since its first start; leave --port {port} out, "
             "or start another cluster with --dir"
         )
+
+
+def _storage_of(state: ClusterFile) -> list[Program]:
+    return [program for program in state.programs if program.module == "threefs_storage"]
+
+
+def _planned_nodes(state: ClusterFile) -> list[pb.PlannedNode]:
+    return [pb.PlannedNode(node_id=_node_id(program), domain=program.name) for program in _storage_of(state)]
 
 
 def _node_id(program: Program) -> int:

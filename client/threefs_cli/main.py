@@ -11,16 +11,22 @@ from threefs_cli import (
     backup_commands,
     bench_command,
     chain_commands,
+    checkpoint_commands,
     cluster_commands,
+    data_commands,
     demo_command,
+    doctor_command,
     fsck_command,
+    health_command,
     init_command,
     inspect_commands,
     key_command,
     meta_commands,
     mount_commands,
     namespace_commands,
+    node_commands,
     quota_commands,
+    table_commands,
     transfer_commands,
     trash_commands,
 )
@@ -69,12 +75,17 @@ def main() -> None:
 
 MODULES = (
     cluster_commands,
+    health_command,
     init_command,
     key_command,
     chain_commands,
+    node_commands,
+    table_commands,
     inspect_commands,
     transfer_commands,
     namespace_commands,
+    data_commands,
+    checkpoint_commands,
     mount_commands,
     quota_commands,
     trash_commands,
@@ -83,6 +94,7 @@ MODULES = (
     backup_commands,
     bench_command,
     demo_command,
+    doctor_command,
 )
 
 for module in MODULES:

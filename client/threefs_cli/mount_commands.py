@@ -47,6 +47,7 @@ Examples:
 )
 @click.option("--private", is_flag=True, help="Let only this user use the mount.")
 @click.option("--supervise", is_flag=True, help="Restart the process behind the mount if it dies.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), default=0, help="HTTP for Prometheus on this machine.")
 @click.option("-o", "flags", help="Options of mount(8), separated by commas: ro, nosuid, noexec, ...")
 @cluster_options
 def mount(
@@ -57,6 +58,7 @@ def mount(
     timeout_s: float,
     private: bool,
     supervise: bool,
+    metrics_port: int,
     flags: str | None,
 ) -> None:
     """Show the cluster as a directory.
@@ -73,6 +75,7 @@ def mount(
         flags=tuple((flags or "rw").split(",")),
         key_file=os.path.abspath(key_file) if (key_file := selector.key_file()) else "",
         supervise=supervise,
+        metrics_port=metrics_port,
     )
     place = mountpoints.check(mountpoint)
     if mountpoints.is_dead(place):
@@ -132,6 +135,7 @@ def server_command(url: str, place: str, options: MountOptions) -> list[str]:
     command += [] if options.allow_other else ["--private"]
     command += ["--supervise"] if options.supervise else []
     command += ["--key-file", options.key_file] if options.key_file else []
+    command += ["--metrics-port", str(options.metrics_port)] if options.metrics_port else []
     command += [word for flag in options.flags for word in ("--flag", flag)]
     return [*command, place]
 

@@ -2,7 +2,7 @@
 
     threefs://manager:7000  /mnt/data  threefs  _netdev,nofail,ro  0 0
 
-Beside the flags of mount(8): cache=SECONDS, timeout=SECONDS, private, supervise, key_file=PATH.
+Beside the flags of mount(8): cache=SECONDS, timeout=SECONDS, private, supervise, key_file=PATH, metrics_port=PORT.
 """
 
 import os
@@ -32,7 +32,12 @@ _IGNORED_OPTIONS |= {
     "nomand",
 }
 _IGNORED_OPTIONS |= {"allow_other", "default_permissions"}
-_VALUE_OPTIONS = {"cache": "--cache", "timeout": "--timeout", "key_file": "--key-file"}
+_VALUE_OPTIONS = {
+    "cache": "--cache",
+    "timeout": "--timeout",
+    "key_file": "--key-file",
+    "metrics_port": "--metrics-port",
+}
 
 
 def main() -> None:

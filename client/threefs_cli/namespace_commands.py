@@ -22,10 +22,13 @@ Examples:
 @click.option("-p", "--parents", is_flag=True, help="Make missing parents too; an existing directory is no error.")
 @click.option("--chunk", type=Size(), default=0, help="Chunk size of new files in the directory.")
 @click.option("--stripe", type=click.IntRange(0), default=0, help="Chains over which a new file is spread.")
+@click.option("--table", "table_id", type=click.IntRange(1), help="Chain table of new files in the directory.")
 @cluster_options
-def mkdir(selector: ClusterSelector, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int) -> None:
+def mkdir(
+    selector: ClusterSelector, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int, table_id: int | None
+) -> None:
     """Make directories."""
-    requested_layout(chunk, stripe)  # or nothing is made
+    layout = requested_layout(chunk, stripe, table_id or 0)  # or nothing is made
 
     async def work(fs: AsyncFileSystem) -> None:
         for path in paths:
@@ -33,8 +36,8 @@ def mkdir(selector: ClusterSelector, paths: tuple[str, ...], parents: bool, chun
                 await fs.mkdir(path, parents=parents)
             except NotFound as error:
                 raise NotFound(f"{error}; mkdir -p makes the missing directories above") from None
-            if chunk or stripe:
-                await fs.set_layout(path, chunk_bytes=chunk, stripe=stripe)
+            if layout is not None:
+                await fs.set_layout(path, chunk_bytes=chunk, stripe=stripe, table_id=table_id or 0)
 
     selector.run(work)
     _print_json_facts(selector, made=list(paths))

@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from threefs_client import Attributes
 
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+# Commands print these through this module, too.
+from threefs.human_readable import count_of as count_of
+from threefs.human_readable import size as size
+
 _WIDE = 160
 
 
@@ -28,22 +31,6 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         console = Console(width=_WIDE)  # nothing is cut off in a file or a pipe
     console.print(table)
-
-
-def size(length_bytes: float) -> str:
-    """For people: 1536 is "1.5 KiB"."""
-    if length_bytes < 1024:
-        return f"{length_bytes:.0f} B"
-    for unit in _UNITS:
-        length_bytes /= 1024
-        if length_bytes < 1024 or unit == _UNITS[-1]:
-            break
-    return f"{length_bytes:.1f} {unit}"
-
-
-def count_of(count: int, one: str, many: str) -> str:
-    """For people: "1 file", "2 files"."""
-    return f"{count} {one if count == 1 else many}"
 
 
 def timestamp(time_ns: int) -> str:
@@ -74,6 +61,7 @@ def attributes_json(path: str, found: Attributes) -> dict[str, Any]:
     if found.layout is not None:
         described["chunk_bytes"] = found.layout.chunk_bytes
         described["stripe"] = found.layout.stripe
+        described["table_id"] = found.layout.table_id
     if found.is_symlink:
         described["target"] = found.target
     if found.trash_s is not None:

@@ -7,11 +7,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
 import click
+from aiofiles.os import wrap
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 from threefs_client import AsyncFileSystem
 
+from threefs.env import standard_streams
 from threefs.env.clock import CLOCK
 from threefs.errors import IsADirectory
 from threefs_cli import output, tree_copy
@@ -52,8 +54,9 @@ def put(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
         (found,) = await fs.stat_many([destination])
         tree = LocalTree()
         into = found is not None and found.is_directory
+        add = wrap(tree.add)
         for source, target in tree_copy.destinations(sources, destination, into=into):
-            tree.add(source, target, recursive=recursive)
+            await add(source, target, recursive=recursive)
         await _copy(selector, tree, lambda moved: tree_copy.put(fs, tree, moved))
         return tree
 
@@ -105,9 +108,10 @@ def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
         selector.run(lambda fs: _write_out(fs, sources))
         return
 
+    into = os.path.isdir(destination)
+
     async def work(fs: AsyncFileSystem) -> None:
         tree = RemoteTree()
-        into = os.path.isdir(destination)
         for source, target in tree_copy.destinations(sources, destination, into=into):
             await tree.add(fs, source, target, recursive=recursive)
         await _copy(selector, tree, lambda moved: tree_copy.get(fs, tree, moved, named_in_full=not into))
@@ -198,8 +202,7 @@ async def _write_out(fs: AsyncFileSystem, paths: tuple[str, ...]) -> None:
     for path in paths:
         async with await fs.open(path) as file:
             while piece := await file.read(_CAT_BYTES):
-                out.write(piece)
-    out.flush()
+                await standard_streams.write(out, piece)
 
 
 COMMANDS = (put, get, cat)

@@ -1,16 +1,23 @@
-"""Copies trees between the local disk and the cluster: many small files at a time, large ones in parallel pieces."""
+"""Copies trees between the local disk and the cluster: many small files at a time, large ones in parallel pieces.
+
+The event loop never waits for the local disk: aiofiles uses it in threads.
+"""
 
 import asyncio
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Any, BinaryIO, TypeVar
 
+import aiofiles
+from aiofiles.os import wrap
 from threefs_client import AsyncFile, AsyncFileSystem
 
+from threefs.env import standard_streams
+from threefs.env.disk import run_to_completion
 from threefs.env.random import RANDOM
 from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError
 from threefs_cli.local_tree import LocalFile, LocalTree
@@ -30,6 +37,9 @@ BATCH_FILES = 256
 CopyProgress = Callable[[int, int], None]
 
 Small = TypeVar("Small", LocalFile, RemoteFile)
+T = TypeVar("T")
+
+_make_directories = wrap(os.makedirs)
 
 
 async def put(fs: AsyncFileSystem, tree: LocalTree, progress: CopyProgress) -> None:
@@ -51,7 +61,7 @@ async def put_stream(fs: AsyncFileSystem, source: BinaryIO, destination: str) ->
         _replace_atomically(fs, destination) as temporary,
         await fs.open(temporary, "xb", permissions=mode) as remote,
     ):
-        while piece := source.read(PIECE_BYTES):
+        async for piece in standard_streams.pieces(source):
             await remote.write(piece)
             length += len(piece)
     return length
@@ -64,15 +74,16 @@ async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, 
     """
     writer = SafeWriter(tree.base, special_files=named_in_full and not tree.directories)
     if tree.directories and tree.base:
-        os.makedirs(tree.base, exist_ok=True)
+        await _make_directories(tree.base, exist_ok=True)
+    make_directory, make_symlink = wrap(writer.make_directory), wrap(writer.make_symlink)
     for path in tree.directories:
-        writer.make_directory(path)
+        await make_directory(path)
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
     await gather_bounded((_get_batch(fs, writer, batch, progress) for batch in _batches(small)), BATCHES_AT_ONCE)
     await gather_bounded((_get_large(fs, writer, file, progress) for file in large), LARGE_AT_ONCE)
     for target, path in tree.symlinks:
-        writer.make_symlink(target, path)
+        await make_symlink(target, path)
         progress(1, 0)
 
 
@@ -114,10 +125,7 @@ async def _put_symlink(fs: AsyncFileSystem, target: str, path: str, progress: Co
 
 async def _put_batch(fs: AsyncFileSystem, files: Sequence[LocalFile], progress: CopyProgress) -> None:
     """Copy small files of one mode."""
-    contents = []
-    for file in files:
-        with open(open_file(file.top, file.source), "rb", buffering=0) as local:
-            contents.append(local.read())
+    contents = await wrap(_read_files)(files)
     pairs = zip((file.destination for file in files), contents, strict=True)
     errors = await fs.write_many(pairs, permissions=files[0].mode, replace=True)
     for file, content, error in zip(files, contents, errors, strict=True):
@@ -128,24 +136,37 @@ async def _put_batch(fs: AsyncFileSystem, files: Sequence[LocalFile], progress: 
         progress(1, len(content))
 
 
+def _read_files(files: Sequence[LocalFile]) -> list[bytes]:
+    contents = []
+    for file in files:
+        with open(open_file(file.top, file.source), "rb", buffering=0) as local:
+            contents.append(local.read())
+    return contents
+
+
 async def _put_large(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgress) -> None:
-    with open(open_file(file.top, file.source), "rb", buffering=0) as local:
-        async with (
-            _replace_atomically(fs, file.destination) as temporary,
-            await fs.open(temporary, "xb", permissions=file.mode) as remote,
-        ):
-            jobs = (
-                _put_piece(fs, remote, local.fileno(), offset, size, progress)
-                for offset, size in _pieces(file.length_bytes)
-            )
-            await gather_bounded(jobs, PIECES_AT_ONCE)
+    async with (
+        _open_local(file) as local,
+        _replace_atomically(fs, file.destination) as temporary,
+        await fs.open(temporary, "xb", permissions=file.mode) as remote,
+    ):
+        jobs = (
+            _put_piece(fs, remote, local.fileno(), offset, size, progress)
+            for offset, size in _pieces(file.length_bytes)
+        )
+        await gather_bounded(jobs, PIECES_AT_ONCE)
     progress(1, 0)
+
+
+def _open_local(file: LocalFile) -> Any:
+    """Open a file of a local tree for reading, in a thread."""
+    return aiofiles.open(file.source, "rb", buffering=0, opener=lambda path, flags: open_file(file.top, path))
 
 
 async def _put_piece(
     fs: AsyncFileSystem, remote: AsyncFile, local: int, offset: int, size: int, progress: CopyProgress
 ) -> None:
-    piece = os.pread(local, size, offset)
+    piece = await _to_its_end(os.pread, local, size, offset)
     await fs.write_batch([(remote, offset, piece)])
     progress(0, len(piece))
 
@@ -166,20 +187,47 @@ def _batches(files: Iterable[Small]) -> Iterator[list[Small]]:
 
 async def _get_batch(fs: AsyncFileSystem, writer: SafeWriter, batch: list[RemoteFile], progress: CopyProgress) -> None:
     views = await fs.read_batch([(file.source, 0, file.length_bytes) for file in batch])
-    for file, view in zip(batch, views, strict=True):
-        with writer.new_file(file.destination, file.mode) as local:
-            _write_all(local, view)
+    await _to_its_end(_write_files, writer, batch, views)
+    for view in views:
         progress(1, len(view))
 
 
-async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, progress: CopyProgress) -> None:
-    async with await fs.open(file.source) as remote:
+def _write_files(writer: SafeWriter, files: Sequence[RemoteFile], contents: Sequence[memoryview]) -> None:
+    for file, content in zip(files, contents, strict=True):
         with writer.new_file(file.destination, file.mode) as local:
-            jobs = (
-                _get_piece(fs, remote, local, offset, size, progress) for offset, size in _pieces(file.length_bytes)
-            )
-            width = PIECES_AT_ONCE if stat.S_ISREG(os.fstat(local).st_mode) else 1
-            await gather_bounded(jobs, width)
+            _write_all(local, content)
+
+
+async def _to_its_end(function: Callable[..., T], *arguments: object) -> T:
+    """Call a function in a thread. A cancelled caller waits for its end, so that nothing uses the file afterwards."""
+
+    async def call() -> T:
+        return await wrap(function)(*arguments)
+
+    return await run_to_completion(call())
+
+
+@asynccontextmanager
+async def _in_thread(context: AbstractContextManager[T]) -> AsyncIterator[T]:
+    """Enter and leave a context in a thread."""
+    entered: T = await _to_its_end(context.__enter__)
+    try:
+        yield entered
+    except BaseException as error:
+        if not await _to_its_end(context.__exit__, type(error), error, error.__traceback__):
+            raise
+    else:
+        await _to_its_end(context.__exit__, None, None, None)
+
+
+async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, progress: CopyProgress) -> None:
+    async with (
+        await fs.open(file.source) as remote,
+        _in_thread(writer.new_file(file.destination, file.mode)) as local,
+    ):
+        jobs = (_get_piece(fs, remote, local, offset, size, progress) for offset, size in _pieces(file.length_bytes))
+        width = PIECES_AT_ONCE if stat.S_ISREG(os.fstat(local).st_mode) else 1
+        await gather_bounded(jobs, width)
     progress(1, 0)
 
 
@@ -187,19 +235,17 @@ async def _get_piece(
     fs: AsyncFileSystem, remote: AsyncFile, local: int, offset: int, size: int, progress: CopyProgress
 ) -> None:
     (view,) = await fs.read_batch([(remote, offset, size)])
-    if stat.S_ISREG(os.fstat(local).st_mode):
-        done = 0
-        while done < len(view):
-            done += os.pwrite(local, view[done:], offset + done)
-    else:
-        _write_all(local, view)
+    regular = stat.S_ISREG(os.fstat(local).st_mode)
+    await _to_its_end(_write_all, local, view, offset if regular else None)
     progress(0, len(view))
 
 
-def _write_all(file: int, view: memoryview) -> None:
+def _write_all(file: int, view: memoryview, offset: int | None = None) -> None:
+    """Without an offset, behind what was written before."""
     done = 0
     while done < len(view):
-        done += os.write(file, view[done:])
+        rest = view[done:]
+        done += os.write(file, rest) if offset is None else os.pwrite(file, rest, offset + done)
 
 
 def _umask() -> int:

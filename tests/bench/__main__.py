@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 import uvloop
-from threefs_bench import directory, metadata, mount_comparison
+from threefs_bench import directory, metadata_rates, mount_comparison
 from threefs_bench.peer_harness import NAMES, Harness
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
@@ -51,7 +51,7 @@ class Run:
     def client(self) -> Any:
         seconds = 1.0 if self.quick else 3.0
         rounds = [
-            uvloop.run(metadata.measure_fresh(self.scratch / f"client-{number}", seconds=seconds))
+            uvloop.run(metadata_rates.measure_fresh(self.scratch / f"client-{number}", seconds=seconds))
             for number in range(self.rounds)
         ]
         figures = [clients.median(figures) for figures in zip(*rounds, strict=True)]

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from threefs_bench.metadata import Figure
+from threefs_bench.metadata_rates import Figure
 
 
 def median(figures: Sequence[Figure]) -> Figure:

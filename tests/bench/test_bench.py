@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from threefs_bench.metadata import Figure
+from threefs_bench.metadata_rates import Figure
 
 from tests.bench import __main__ as bench
 from tests.bench import clients, engines, failover

@@ -16,7 +16,7 @@ from tests.harness import etcd, mounts
 from tests.harness.etcd import EtcdCluster, EtcdMember
 from tests.harness.mounts import Mount
 from tests.harness.processes import Program, free_port
-from threefs import keys
+from threefs import cluster_key
 from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
@@ -62,7 +62,7 @@ class Cluster:
         self.programs: dict[str, Program] = {}
         directory.mkdir(parents=True, exist_ok=True)
         self._key_file = directory / "key"
-        keys.make(self._key_file, KEY)
+        cluster_key.make(self._key_file, KEY)
         self.mounted: list[Path] = []
         self.mounts = {f"mount{number}": directory / f"mount{number}" for number in range(1, shape.mounts + 1)}
         self._mounted: dict[str, Mount] = {}

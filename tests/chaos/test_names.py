@@ -39,7 +39,7 @@ def test_one_after_the_other() -> None:
         [deed(Act.REMOVE, "a", 0, 1)],
     ],
 )
-def test_what_no_order_explains(history: list[Deed]) -> None:
+def test_a_history_that_no_order_explains(history: list[Deed]) -> None:
     assert "no order" in judge(history)
 
 
@@ -52,7 +52,7 @@ def test_an_unknown_outcome_may_come_late_or_never() -> None:
     assert not judge([make("x", 0, 0, None), make("y", 5, 6), look("y", 7, 8)])
 
 
-def test_what_was_given_up_has_no_effect_when_nobody_can_work_on_it_any_more() -> None:
+def test_an_abandoned_write_has_no_effect_when_no_service_works_on_it_any_more() -> None:
     late = 1 + OPEN_S
     assert not judge(
         [make("x", 0, 1, None), look("", 5, 6), look("x", late - 2, late - 1), look("x", late + 8, late + 9)]

@@ -1,5 +1,6 @@
 """Datasets and checkpoints on a cluster of real processes."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 from threefs_checkpoint import load, read_index, save
 from threefs_client.blocking.filesystem import FileSystem
-from threefs_data import Dataset, Epoch, batches, pack, pack_files
+from threefs_data import Dataset, Loader, pack, pack_files
 
 from tests.harness.cluster import LocalCluster
 from threefs.errors import AlreadyExists, NotFound
@@ -23,21 +24,35 @@ def directory(cluster: LocalCluster) -> str:
     return "/ml"
 
 
-def read(fs: FileSystem, path: str, epoch: Epoch, workers: int, start_method: str = "spawn") -> list[tuple[int, bytes]]:
-    return [
-        (number, bytes(sample))
-        for batch in batches(fs, path, epoch, batch_size=64, workers=workers, start_method=start_method)
-        for number, sample in zip(batch.numbers, batch.samples, strict=True)
-    ]
+def read(fs: FileSystem, path: str, workers: int, start_method: str = "spawn") -> list[tuple[int, bytes]]:
+    options = {"seed": 3, "workers": workers, "start_method": start_method}
+    with Dataset(fs, path) as dataset, Loader(dataset, global_batch=64, **options) as loader:  # type: ignore[arg-type]
+        return [
+            (int(number), bytes(sample))
+            for batch in loader
+            for number, sample in zip(batch.numbers, batch.samples, strict=True)
+        ]
 
 
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_worker_processes_read_one_shuffled_epoch(fs: FileSystem, directory: str, start_method: str) -> None:
-    epoch = Epoch(seed=3, epoch=1)
-    found = read(fs, f"{directory}/samples", epoch, 3, start_method)
+    found = read(fs, f"{directory}/samples", 3, start_method)
     assert sorted(found) == list(enumerate(SAMPLES))
-    assert found == read(fs, f"{directory}/samples", epoch, 0)
+    assert found == read(fs, f"{directory}/samples", 0)
     assert [number for number, _ in found] != list(range(len(SAMPLES)))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_survives_a_storage_service(tmp_path: Path, workers: int) -> None:
+    with LocalCluster(tmp_path) as own, own.connect() as fs:
+        pack(fs, SAMPLES, "/samples", shard_bytes=700_000)
+        found: list[tuple[int, bytes]] = []
+        with Loader(Dataset(fs, "/samples"), global_batch=50, workers=workers, start_method="fork") as loader:
+            for step, batch in enumerate(loader):
+                if step == 10:
+                    own.storage[1].kill()
+                found += zip(batch.numbers.tolist(), map(bytes, batch.samples), strict=True)
+        assert sorted(found) == list(enumerate(SAMPLES))
 
 
 def test_a_dataset_of_files(fs: FileSystem, directory: str) -> None:
@@ -69,7 +84,7 @@ def model(seed: int) -> dict[str, NDArray[Any]]:
     }
 
 
-@pytest.mark.parametrize("chunk_bytes", [0, 256 << 10])
+@pytest.mark.parametrize("chunk_bytes", [1 << 20, 256 << 10])
 def test_a_checkpoint_comes_back_bit_by_bit(fs: FileSystem, directory: str, chunk_bytes: int) -> None:
     path = f"{directory}/checkpoint-{chunk_bytes}"
     for seed in (1, 2):  # the second replaces the first
@@ -79,8 +94,7 @@ def test_a_checkpoint_comes_back_bit_by_bit(fs: FileSystem, directory: str, chun
         for name, array in model(seed).items():
             assert found[name].dtype == array.dtype and found[name].shape == array.shape
             assert found[name].tobytes() == array.tobytes()
-    chunk = fs.stat(path).layout.chunk_bytes  # type: ignore[union-attr]
-    assert chunk == (chunk_bytes or chunk)
-    assert read_index(fs, path)["exact"].offset % chunk == 0
+    assert fs.stat(f"{path}/data-00000").layout.chunk_bytes == chunk_bytes  # type: ignore[union-attr]
+    assert read_index(fs, path).tensors["exact"].shards[0].offset % chunk_bytes == 0
     assert load(fs, path, ["step"])["step"] == 17
     assert not [entry.name for entry in fs.list(directory) if "unfinished" in entry.name]

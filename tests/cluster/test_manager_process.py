@@ -106,7 +106,7 @@ def test_random_bytes_on_either_port_do_no_harm(manager: Program) -> None:
     assert asyncio.run(call_init(manager))
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
+def test_a_missing_server_is_reported_with_the_address() -> None:
     async def ask() -> None:
         frames = peers()
         await RoutingWatcher(frames, ["127.0.0.1:1"]).start(0.1)
@@ -161,7 +161,7 @@ async def call_init(program: Program) -> str:
     return reply.cluster_id
 
 
-def test_those_who_wait_do_not_hold_up_the_stop(tmp_path: Path) -> None:
+def test_waiting_calls_do_not_delay_the_stop(tmp_path: Path) -> None:
     program = Program("threefs_manager", tmp_path, port=0, control_port=0).start()
 
     async def wait_and_stop() -> None:

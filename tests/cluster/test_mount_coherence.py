@@ -67,7 +67,7 @@ def test_closed_here_is_there_when_it_is_opened(both: tuple[Path, Path]) -> None
         assert (here / "a").read_bytes() == content[::-1] + b"!"
 
 
-def test_whoever_opens_sees_the_length_at_once(both: tuple[Path, Path]) -> None:
+def test_an_open_sees_the_length_at_once(both: tuple[Path, Path]) -> None:
     here, there = both
     (here / "a").write_bytes(b"")
     for number in range(1, 20):
@@ -320,7 +320,7 @@ def follow(file: Any, whole: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("reader", ["library", "mount"])
-def test_who_follows_a_file_that_is_appended_to_sees_no_zeros(
+def test_a_reader_that_follows_appends_sees_no_zeros(
     both: tuple[Path, Path], cluster: LocalCluster, reader: str
 ) -> None:
     """Two append, on two mounts."""
@@ -342,7 +342,7 @@ def test_who_follows_a_file_that_is_appended_to_sees_no_zeros(
 
 
 @pytest.mark.parametrize("reader", ["library", "mount"])
-def test_whoever_reads_a_file_that_is_replaced_in_place_sees_no_zeros(
+def test_a_read_of_a_file_that_is_replaced_in_place_sees_no_zeros(
     both: tuple[Path, Path], cluster: LocalCluster, reader: str
 ) -> None:
     """Nor where the kernel has asked for several parts at once, and all answers are short."""
@@ -432,7 +432,7 @@ class Mixed:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whoever_opens_sees_all_that_was_closed_before(both: tuple[Path, Path], seed: int) -> None:
+def test_an_open_sees_all_that_was_closed_before(both: tuple[Path, Path], seed: int) -> None:
     mixed = Mixed(both, seed)
     for number in range(150):
         change = mixed.random.choice(mixed.changes)

@@ -46,7 +46,7 @@ def make(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
 
 
-def test_who_makes_or_renames_many_files_does_not_ask_for_each(cluster: LocalCluster, two: tuple[Path, Path]) -> None:
+def test_creates_and_renames_of_many_files_need_no_lookup_each(cluster: LocalCluster, two: tuple[Path, Path]) -> None:
     here = two[0] / "many"
     here.mkdir()
     before = calls(cluster.address)

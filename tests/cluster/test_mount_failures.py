@@ -2,12 +2,13 @@
 
 import contextlib
 import errno
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ def test_calls_wait_for_services_that_return(lonely: LocalCluster, tmp_path: Pat
         assert sorted(os.listdir(root)) == [*(f"made-{number}" for number in range(4)), "open"]
 
 
-def test_calls_fail_when_nobody_returns(lonely: LocalCluster, tmp_path: Path) -> None:
+def test_calls_fail_when_no_service_returns(lonely: LocalCluster, tmp_path: Path) -> None:
     with Mount(lonely.address, tmp_path / "mnt", "--timeout", "2", "--cache", "0") as root:
         (root / "a").write_bytes(b"content")
         file = os.open(root / "a", os.O_RDWR)
@@ -84,7 +85,7 @@ def test_a_signal_ends_a_program_that_waits(lonely: LocalCluster, tmp_path: Path
         assert (root / "a").read_bytes() == b"content"
 
 
-def test_a_file_that_was_closed_while_nobody_answered_gives_its_room_back(lonely: LocalCluster, tmp_path: Path) -> None:
+def test_a_file_that_was_closed_without_an_answer_gives_its_room_back(lonely: LocalCluster, tmp_path: Path) -> None:
     """Its write session ends later, though the mount goes on to hold other files."""
     with Mount(lonely.address, tmp_path / "mnt", "--timeout", "2") as root:
         held = os.open(root / "held", os.O_RDWR | os.O_CREAT)
@@ -101,6 +102,32 @@ def test_a_file_that_was_closed_while_nobody_answered_gives_its_room_back(lonely
             assert time.monotonic() < deadline, "the session lives as long as the mount"
             time.sleep(0.5)
         os.close(held)
+
+
+@pytest.mark.parametrize("call", [fcntl.flock, fcntl.lockf])
+def test_a_lock_of_a_file_that_was_closed_while_nobody_answered_is_free_afterwards(
+    lonely: LocalCluster, tmp_path: Path, call: Callable[[int, int], None]
+) -> None:
+    """It stayed as long as the mount lived."""
+    one, other = Mount(lonely.address, tmp_path / "one", "--timeout", "2"), Mount(lonely.address, tmp_path / "other")
+    with one as here, other as there:
+        (here / "a").write_bytes(b"content")
+        mine, theirs = os.open(here / "a", os.O_RDWR), os.open(there / "a", os.O_RDWR)
+        call(mine, fcntl.LOCK_EX)
+        lonely.meta.kill()
+        with contextlib.suppress(OSError):
+            os.close(mine)
+        time.sleep(3)
+        lonely.meta.start()
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                call(theirs, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                assert time.monotonic() < deadline, "nobody has it, and nobody gets it"
+                time.sleep(0.2)
+        os.close(theirs)
 
 
 def test_a_mount_ends_while_the_cluster_is_down(lonely: LocalCluster, tmp_path: Path) -> None:

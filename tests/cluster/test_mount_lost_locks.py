@@ -1,6 +1,7 @@
 """A mount that was silent for longer than its lease: its locks are lost, and nothing that was written under them is
 stored once somebody else has them (I18)."""
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -122,6 +123,44 @@ def test_a_writer_that_holds_no_lock_goes_on(lonely: LocalCluster, tmp_path: Pat
         for file in (mine, theirs):
             refused(os.close, file)
         ours.close()
+
+
+def test_what_a_sleeping_mount_had_not_sent(lonely: LocalCluster, tmp_path: Path) -> None:
+    """It is stored, if the file is still there; of a removed file no chunk is left that nobody would ever free."""
+    one = Mount(lonely.address, tmp_path / "one")
+    with one as here, Mount(lonely.address, tmp_path / "other") as there, lonely.connect() as fs:
+        gone, stays = (os.open(here / name, os.O_RDWR | os.O_CREAT) for name in ("gone", "stays"))
+        appended = os.open(here / "appended", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.pwrite(gone, b"x" * (1 << 20), 0)
+        for file in (gone, stays, appended):
+            os.fsync(file)
+        os.pwrite(gone, b"y" * (3 << 20), 0)
+        os.pwrite(stays, b"kept", 0)
+        os.write(appended, b"kept, too")
+        os.kill(one.pid, signal.SIGSTOP)
+        try:
+            (there / "gone").unlink()
+            began = time.monotonic()
+            while lonely.chunks():
+                assert time.monotonic() - began < MOST_S, "the file is not freed when the lease has ended"
+                time.sleep(0.5)
+        finally:
+            os.kill(one.pid, signal.SIGCONT)
+        for call in (lambda: os.pwrite(gone, b"z", 0), lambda: os.pread(gone, 1, 0)):
+            with pytest.raises(OSError) as caught:
+                call()
+            assert caught.value.errno == errno.ESTALE
+        assert refused(os.fsync, gone)
+        for file in (stays, appended):
+            os.close(file)
+        assert (there / "stays").read_bytes() == b"kept" and (there / "appended").read_bytes() == b"kept, too"
+        with contextlib.suppress(OSError):
+            os.close(gone)
+        fs.remove_many(["/stays", "/appended"])
+        began = time.monotonic()
+        while lonely.chunks():
+            assert time.monotonic() - began < MOST_S, "chunks of no file are left"
+            time.sleep(0.5)
 
 
 def test_a_python_program_gets_the_error_too(lonely: LocalCluster, tmp_path: Path) -> None:

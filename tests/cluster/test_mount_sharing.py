@@ -159,7 +159,7 @@ def fallocate(fd: int, mode: int, offset: int, length: int) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def test_who_may_append_reads_up_to_the_end_that_another_mount_has_made(both: tuple[Path, Path]) -> None:
+def test_an_append_reads_up_to_the_end_that_another_mount_has_made(both: tuple[Path, Path]) -> None:
     here, there = (directory / "file" for directory in both)
     here.write_bytes(b"x" * 1000)
     with here.open("a+b", buffering=0) as file:

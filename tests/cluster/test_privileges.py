@@ -94,6 +94,6 @@ def test_privileges_end_as_in_a_local_directory(mounted: Path, tmp_path: Path, w
                 assert got == expected, f"{call} of a file with mode {mode:o}"
 
 
-def test_nobody_takes_privileges_from_what_only_others_may_write(mounted: Path) -> None:
+def test_privileges_are_not_dropped_from_files_that_the_user_may_not_write(mounted: Path) -> None:
     assert outcome(mounted, 0o6755, "other", NOBODY) == (errno.EPERM, 0o6755, GROUP)
     assert outcome(mounted, 0o755, "other", NOBODY) == (0, 0o755, GROUP)

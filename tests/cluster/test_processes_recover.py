@@ -36,7 +36,7 @@ def states(cluster: LocalCluster) -> set[int]:
 
 
 @pytest.mark.timeout(180)
-def test_forged_registers_stop_nobody(cluster: LocalCluster) -> None:
+def test_forged_registrations_stop_no_node(cluster: LocalCluster) -> None:
     with cluster.connect() as fs:
         fs.write_file("/a", b"a")
         nodes = cluster.ask(methods.GET_ROUTING, pb.GetRoutingRequest()).routing.nodes

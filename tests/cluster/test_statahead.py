@@ -12,7 +12,8 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_fuse.replies import Entry
 from threefs_fuse.requests import Caller, Setting
 from threefs_mount.cache.statahead import MISSES_BEFORE_PREFETCH
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.open_file_table import OpenFileTable
 from threefs_mount.kernel import attrs
 from threefs_mount.vfs import ThreefsVfs
 
@@ -36,8 +37,8 @@ class Scene:
 
     def __init__(self, here: AsyncFileSystem, there: AsyncFileSystem, path: str, directory: int) -> None:
         self.here, self.there, self.path, self.directory = here, there, path, directory
-        self.files = OpenFileTable(here.context, 1 << 20, CACHE_S)
-        self.mount = ThreefsVfs(here.context, self.files, CACHE_S, lambda: None)
+        self.files = OpenFileTable(here.context, 1 << 20, Validity(CACHE_S))
+        self.mount = ThreefsVfs(here.context, self.files, Validity(CACHE_S), lambda: None)
         self.pages = self.mount._cache.prefetcher
         self.gate = asyncio.Event()
         self.gate.set()
@@ -169,7 +170,7 @@ def test_a_file_that_was_replaced_elsewhere_is_found_when_it_is_opened(
     play(cluster, request, scene)
 
 
-def test_who_asks_for_attributes_gets_those_of_now(cluster: LocalCluster, request: pytest.FixtureRequest) -> None:
+def test_a_question_for_attributes_gets_the_present_ones(cluster: LocalCluster, request: pytest.FixtureRequest) -> None:
     async def scene(scene: Scene) -> None:
         await scene.walk()
         await scene.fetched()

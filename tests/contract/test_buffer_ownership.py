@@ -17,7 +17,7 @@ from threefs_storage.peer_targets import PeerTargets
 from tests.harness.chain_harness import Gate, TestChain, cancelled, chain_of, until
 from threefs.env.clock import CLOCK
 from threefs.env.net import Buffer
-from threefs.errors import ThreefsError
+from threefs.errors import InProgress, ThreefsError
 from threefs.ids import ChunkId
 from threefs.rpc.methods import FETCH_CHUNK, STAGE_AHEAD, WRITE, Method
 from threefs.rpc.traffic_class import TrafficClass
@@ -28,8 +28,10 @@ SIZE = 40_000
 STRANGER = bytes(16 * [8])
 
 
-async def send_all(chain: TestChain, rows: list[pb.ChunkWrite], payload: bytes) -> pb.WriteReply:
-    request = pb.WriteRequest(writes=rows)
+async def send_all(
+    chain: TestChain, rows: list[pb.ChunkWrite], payload: bytes, answer_after_ms: int = 0
+) -> pb.WriteReply:
+    request = pb.WriteRequest(writes=rows, answer_after_ms=answer_after_ms)
     return await chain.peers.call(chain[1].address, WRITE, request, timeout_s=20, payload=[payload])
 
 
@@ -90,6 +92,38 @@ async def test_a_batch_keeps_its_payload_until_the_last_of_its_writes_has_ended(
         rows[1].again = True
         assert (await chain.send(rows[1], b"a" * SIZE)).version == 2
         await same_everywhere(chain, A, old[:offset] + b"a" * SIZE + old[offset + SIZE :])
+
+
+async def test_a_batch_that_is_answered_early_keeps_its_payload_and_a_repeat_gets_the_result(tmp_path: Path) -> None:
+    """One chunk is slow. The other one's result comes without it, and what is slow goes on."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"x", chunk=BUSY)
+        forward = chain[1].peers.before = Held()
+        other = asyncio.create_task(chain.write(b"other", chunk=BUSY, client=bytes(16 * [9])))
+        await forward.reached.wait()
+        rows = [chain.row(b"b" * SIZE, chunk=BUSY), chain.row(b"a" * SIZE, chunk=A)]
+        lent = chain[1].server.pool.lent
+        reply = await send_all(chain, rows, b"b" * SIZE + b"a" * SIZE, answer_after_ms=50)
+        assert [result.code for result in reply.results] == [InProgress.code, 0]
+        assert reply.results[1].version == 1
+        assert chain[1].server.pool.lent > lent, "the slow one still needs it"
+        await fill_buffers(chain, 2 * SIZE)
+        rows[0].again = True
+        repeat = asyncio.create_task(chain.send(rows[0], b"b" * SIZE))
+        forward.open.set()
+        await other
+        assert (await repeat).version == 3, "it was made once"
+        await same_everywhere(chain, A, b"a" * SIZE)
+        await same_everywhere(chain, BUSY, b"b" * SIZE)
+
+
+async def test_a_batch_that_ends_in_time_is_answered_as_a_whole(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        rows = [chain.row(b"a", chunk=A), chain.row(b"b", chunk=B)]
+        reply = await send_all(chain, rows, b"ab", answer_after_ms=20_000)
+        assert [(result.code, result.version) for result in reply.results] == [(0, 1)] * 2
+        single = await send_all(chain, [chain.row(b"c", chunk=A)], b"c", answer_after_ms=20_000)
+        assert [(result.code, result.version) for result in single.results] == [(0, 2)]
 
 
 async def test_a_batch_may_be_cancelled_at_any_moment(tmp_path: Path) -> None:
@@ -166,7 +200,7 @@ async def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothin
         head, tail = chain[1], chain[2]
         content = b"c" * (1 << 20)
         await chain.write(content, chunk=A)
-        connection = await head.peers.connect(tail.address, 5)
+        connection = await head.peers.connect(tail.address, 5, TrafficClass.REPLICATION)
         seen: list[bytes] = []
         sessions = list(tail.server._connections)
         stream = connection._stream._stream
@@ -184,6 +218,7 @@ async def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothin
         await until(lambda: head.server.pool.lent > 0)
         for _ in range(10):
             await asyncio.sleep(0.002)
+        assert connection._stream.sending, "the chunk waits on the connection that is blocked"
         await cancelled(ship)
         assert head.server.pool.lent == 0, "it is poisoned now"
 
@@ -212,6 +247,15 @@ async def test_a_payload_that_goes_ahead_is_not_sent_after_its_write_has_ended(t
         write = asyncio.create_task(chain.write(b"n" * (1 << 20), chunk=A))
         await until(lambda: head.pending(A) == 2)
         assert head.peers.count(STAGE_AHEAD) == 1
+        seen_all = asyncio.Event()
+
+        async def hold() -> None:
+            """The next change would fill the same buffer with the same bytes."""
+            async with head.target.locks.hold(A, 20):
+                await seen_all.wait()
+
+        holder = asyncio.create_task(hold())
+        assert connection._stream.sending, "it waits on the connection that is blocked"
         await cancelled(write)
         await until(lambda: not any(each.calls for each in head.server._connections))  # the buffer is poisoned now
 
@@ -222,6 +266,8 @@ async def test_a_payload_that_goes_ahead_is_not_sent_after_its_write_has_ended(t
 
         stream.send = noted  # type: ignore[method-assign]
         connection._stream._writable()
+        seen_all.set()
+        await holder
         await until(lambda: tail.committed(A) == 2)  # it is finished in the background
         assert b"\xdb" * 16 not in b"".join(seen)
         assert await chain.read(2, chunk=A) == (2, b"n" * (1 << 20))

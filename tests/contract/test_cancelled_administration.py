@@ -5,7 +5,8 @@ from typing import Any
 
 from threefs_manager.service import Manager
 
-from tests.unit.services.threefs_manager.test_service import PLAN, Bench, run
+from tests.harness.manager_bench import Bench, run
+from tests.unit.services.threefs_manager.test_service import PLAN
 from threefs.ids import TableId
 from threefs.rpc.methods import SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb

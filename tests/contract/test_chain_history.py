@@ -159,7 +159,7 @@ async def play(chain: TestChain, steps: list[tuple[str, int]]) -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=4, max_size=30))
 @on_a_loop
-async def test_what_clients_see_fits_one_order(steps: list[tuple[str, int]]) -> None:
+async def test_the_answers_to_clients_fit_one_order(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         async with chain_of(Path(directory)) as chain:
             await play(chain, steps)

@@ -2,8 +2,8 @@
 
 from threefs_manager.service import Manager
 
+from tests.harness.manager_bench import Bench, run
 from tests.unit.services.threefs_manager.chains.test_controller import Desk, at_desk
-from tests.unit.services.threefs_manager.test_service import Bench, run
 from threefs.ids import NodeId
 from threefs.wire import manager_pb2 as pb
 

@@ -77,7 +77,7 @@ def content(length: int) -> bytes:
 @pytest.mark.parametrize(
     ("offset", "length"), [(0, 1), (0, 4096), (511, 2), (65_535, 2), (10, 200_000), (65_536, 65_536)]
 )
-def test_what_was_written_is_read(check: Check, offset: int, length: int) -> None:
+def test_written_bytes_are_read(check: Check, offset: int, length: int) -> None:
     async def body(disk: Disk, root: Path) -> None:
         file = await disk.open(root / "a")
         data = content(length)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from threefs_manager.service import Manager
 
-from tests.unit.services.threefs_manager.test_service import PLAN, Bench, run, storage
+from tests.harness.manager_bench import Bench, run
+from tests.unit.services.threefs_manager.test_service import PLAN, storage
 from threefs.errors import InvalidArgument
 from threefs.wire import manager_pb2 as pb
 

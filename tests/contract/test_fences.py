@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Gate, TestChain, cancelled, chain_of, until
-from threefs.errors import StaleFence
+from threefs.errors import OutcomeUnknown, StaleFence, Unavailable
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
 from threefs.rpc.methods import LAST_CHUNK, LIST_CHUNKS, SCAN_CHUNKS
@@ -117,6 +117,100 @@ async def test_a_write_that_waits_for_its_chunk_is_judged_when_it_is_its_turn(tm
         assert await chain.read(3) == (1, b"one")
 
 
+async def refused_by_the_disk_of_the_head(chain: TestChain) -> pb.ChunkWrite:
+    """A write under fence 1 that went ahead, and that the head itself does not have."""
+    await chain.write(b"x" * 20_000, fence=1)
+    committed = chain[1].record().committed
+    assert committed is not None and committed.block is not None
+    chain[1].disk.cold = True
+    name = chain[1].target.engine._files.file(committed.block)._name  # type: ignore[attr-defined]
+    chain[1].disk.bad = {(name, committed.block.slot << committed.block.bits)}
+    row = chain.row(b"stale", offset=5, fence=1)
+    with pytest.raises(OutcomeUnknown):
+        await chain.send(row, b"stale")
+    await until(lambda: chain[2].pending() == chain[3].pending() == 2 and not len(chain[3].target.locks))
+    return row
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+async def test_a_write_that_only_successors_have_is_gone_when_the_fence_stands(tmp_path: Path, heads: int) -> None:
+    """The head's disk has refused it. A successor that becomes head would finish it."""
+    async with chain_of(tmp_path) as chain:
+        await refused_by_the_disk_of_the_head(chain)
+        await raise_fence(chain, 1)
+        dead = [(node, OFFLINE) for node in range(1, heads + 1)]
+        chain.change(*((node, SERVING) for node in range(heads + 1, 4)), *dead)
+        head = chain[heads + 1]
+        await until(head.target.pending_recovered.is_set)
+        assert await chain.read(heads + 1) == (1, b"x" * 20_000)
+
+
+async def test_a_write_that_a_target_in_the_middle_has_lost_is_gone_when_the_fence_stands(tmp_path: Path) -> None:
+    """The head has died, and the next one never had what it sent on."""
+    async with chain_of(tmp_path) as chain:
+        await refused_by_the_disk_of_the_head(chain)
+        async with chain[2].target.locks.hold(CHUNK, 5):
+            chain[2].target.drop_early(CHUNK)
+        chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
+        await raise_fence(chain, 1)
+        chain.change((3, SERVING), (2, OFFLINE), (1, OFFLINE))
+        await until(chain[3].target.pending_recovered.is_set)
+        assert await chain.read(3) == (1, b"x" * 20_000)
+
+
+async def test_a_fence_waits_for_a_successor_that_is_staging_an_older_write(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await refused_by_the_disk_of_the_head(chain)
+        target = chain[3].target
+        async with target.locks.hold(CHUNK, 5):
+            raising = asyncio.create_task(raise_fence(chain, 1))
+            await until(lambda: target.engine.fences.get(CHUNK.inode) == 1)
+            await asyncio.sleep(0.1)
+            assert not raising.done()
+        await raising
+        assert chain[3].pending() == 0
+
+
+async def test_a_repeat_is_refused_only_when_its_first_attempt_is_gone_everywhere(tmp_path: Path) -> None:
+    """Its client would make the change anew. If the head died now, its successor would finish the first attempt too."""
+    async with chain_of(tmp_path) as chain:
+        row = await refused_by_the_disk_of_the_head(chain)
+        row.again = True
+        async with chain[2].target.locks.hold(FENCE, 5):
+            raising = asyncio.create_task(raise_fence(chain, 1))
+            await until(lambda: chain[1].target.engine.fences.get(CHUNK.inode) == 1)
+            with pytest.raises(Unavailable):
+                await chain.send(row, b"stale")
+            assert chain[2].pending() == 2
+        await raising
+        with pytest.raises(StaleFence):
+            await chain.send(row, b"stale")
+
+
+async def test_what_comes_ahead_after_the_fence_is_not_staged(tmp_path: Path) -> None:
+    """It was still on its way when the head told its client that the outcome is unknown."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old", fence=1)
+        await raise_fence(chain, 1)
+        for node in (2, 3):
+            with pytest.raises(StaleFence):
+                await chain.send_ahead(chain.ahead_row(node, b"stale", 2, fence=1), b"stale")
+            assert chain[node].pending() == 0 and not len(chain[node].target.early)
+        await chain.send_ahead(chain.ahead_row(2, b"fresh", 2, fence=2), b"fresh")
+        assert chain[2].pending() == 2
+
+
+async def test_what_the_head_admitted_before_the_fence_comes_with_the_forward(tmp_path: Path) -> None:
+    """The fence has dropped the early version of it; a forward is judged by the head alone."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old", fence=1)
+        row = chain.ahead_row(2, b"new", 2, fence=1)
+        await chain.send_ahead(row, b"new")
+        await raise_fence(chain, 1)
+        assert (await chain.send(row, b"new")).version == 2
+        assert await chain.read(3) == (2, b"new")
+
+
 async def test_a_fence_that_does_not_get_along_the_chain_holds_at_the_head_already(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         chain[1].peers.before = gate = Gate()
@@ -129,7 +223,7 @@ async def test_a_fence_that_does_not_get_along_the_chain_holds_at_the_head_alrea
         await cancelled(raising)
 
 
-async def test_nobody_takes_it_for_a_chunk_of_the_file(tmp_path: Path) -> None:
+async def test_it_is_not_taken_for_a_chunk_of_the_file(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await chain.write(b"content")
         await raise_fence(chain, 5)

@@ -58,67 +58,61 @@ async def until_records_fail(engine: ChunkEngine) -> None:
             await change(engine, ChunkId(9, number), Kind.REMOVE)
 
 
-def test_a_table_goes_on_after_a_full_disk_with_all_that_was_written(small_disk: Path) -> None:
-    async def main() -> None:
-        other = Other(small_disk)
-        table = await Table.open(small_disk / "table")
-        table.write({b"durable": b"1"})
-        await table.flush()
-        table.write({b"written": b"2"})
-        other.fill()
-        with pytest.raises(NoSpace):
-            while True:
-                table.write({b"%d" % table.written: os.urandom(5000)})
-        number = table.written
-        assert table.get(b"written") == b"2"
-        with pytest.raises(NoSpace):
-            await table.reopen()
-        assert table.get(b"written") == b"2", "as long as there is no room it stays open for reads"
-        other.leave()
-        waits = asyncio.create_task(table.reopen())
-        await asyncio.sleep(0)
-        with pytest.raises(NoSpace):
-            table.write({b"x": b"1"})
-        await waits
-        assert table.durable == table.written == number and table.failure is None
-        for key in (b"durable", b"written"):
-            assert table.get(key) is not None
-        assert (table.get(b"%d" % number) is None) and len(table.scan(b"", b"\xff")) == number
-        await table.flush(table.write({b"after": b"3"}))
-        await table.close()
-        table = await Table.open(small_disk / "table")
-        assert len(table.scan(b"", b"\xff")) == number + 1
-        await table.close()
-
-    asyncio.run(main())
+async def test_a_table_goes_on_after_a_full_disk_with_all_that_was_written(small_disk: Path) -> None:
+    other = Other(small_disk)
+    table = await Table.open(small_disk / "table")
+    table.write({b"durable": b"1"})
+    await table.flush()
+    table.write({b"written": b"2"})
+    other.fill()
+    with pytest.raises(NoSpace):
+        while True:
+            table.write({b"%d" % table.written: os.urandom(5000)})
+    number = table.written
+    assert table.get(b"written") == b"2"
+    with pytest.raises(NoSpace):
+        await table.reopen()
+    assert table.get(b"written") == b"2", "as long as there is no room it stays open for reads"
+    other.leave()
+    waits = asyncio.create_task(table.reopen())
+    await asyncio.sleep(0)
+    with pytest.raises(NoSpace):
+        table.write({b"x": b"1"})
+    await waits
+    assert table.durable == table.written == number and table.failure is None
+    for key in (b"durable", b"written"):
+        assert table.get(key) is not None
+    assert (table.get(b"%d" % number) is None) and len(table.scan(b"", b"\xff")) == number
+    await table.flush(table.write({b"after": b"3"}))
+    await table.close()
+    table = await Table.open(small_disk / "table")
+    assert len(table.scan(b"", b"\xff")) == number + 1
+    await table.close()
 
 
-def test_a_table_that_has_lost_something_takes_no_more_writes(small_disk: Path) -> None:
-    async def main() -> None:
-        other = Other(small_disk)
-        table = await Table.open(small_disk / "table")
-        other.fill()
-        with pytest.raises(NoSpace):
-            while True:
-                table.write({b"k": os.urandom(5000)})
-        other.leave()
-        store = table._store
+async def test_a_table_that_has_lost_something_takes_no_more_writes(small_disk: Path) -> None:
+    other = Other(small_disk)
+    table = await Table.open(small_disk / "table")
+    other.fill()
+    with pytest.raises(NoSpace):
+        while True:
+            table.write({b"k": os.urandom(5000)})
+    other.leave()
+    store = table._store
 
-        class Ahead:
-            def __getattr__(self, name: str) -> object:
-                return getattr(store, name)
+    class Ahead:
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
 
-            def latest_sequence_number(self) -> int:
-                return store.latest_sequence_number() + 1
+        def latest_sequence_number(self) -> int:
+            return store.latest_sequence_number() + 1
 
-        table._store = Ahead()  # type: ignore[assignment]
-        with pytest.raises(Unavailable, match="changes before the disk was full"):
-            await table.reopen()
-        with pytest.raises(Unavailable):
-            table.get(b"k")
-        await table.close()
-
-    asyncio.run(main())
+    table._store = Ahead()  # type: ignore[assignment]
+    with pytest.raises(Unavailable, match="changes before the disk was full"):
+        await table.reopen()
+    with pytest.raises(Unavailable):
+        table.get(b"k")
+    await table.close()
 
 
 async def test_chunks_can_be_removed_from_a_disk_filled_to_the_brim_and_then_there_is_room(small_disk: Path) -> None:

@@ -74,6 +74,8 @@ FALSE_ANSWERS: dict[str, Says] = {
     "not an error": lambda n: [answer(n, flags=frames.FAILED, body=b"\xff\xff\xff")],
     "a call of its own": lambda n: [frames.encode(frames.REQUEST, READ.number, 0, n)],
     "hello again": lambda n: [hello_frame(identity())],
+    "a ready that needs no grant": lambda n: [frames.encode(frames.READY, call_id=n)],
+    "a grant": lambda n: [frames.encode(frames.GRANT, call_id=n)],
     "good bye": lambda n: [frames.encode(frames.GOAWAY, body=b"\xff")],
     "noise": lambda n: [b"noise" * 1000],
     "damage": lambda n: [answer(n)[:-1] + b"\x01"],
@@ -176,12 +178,20 @@ MISCHIEF: dict[str, list[bytes]] = {
     "segments of no call": [segment(5, 1000), segment(6, SEGMENT_BYTES)],
     "more than announced": [request(1, payload_bytes=SIZE) + bytes(SEGMENT_BYTES), segment(1, SEGMENT_BYTES)],
     "half of a payload": [request(1, payload_bytes=SIZE) + bytes(1000)],
+    "half of a small payload": [request(1, payload_bytes=1000) + bytes(500)],
+    "half of the last segment": [
+        request(1, payload_bytes=SIZE) + bytes(SEGMENT_BYTES),
+        segment(1, SIZE - SEGMENT_BYTES)[:-9],
+    ],
     "a payload over the limit": [request(1, payload_bytes=200 * MIB)],
     "a body over the limit": [announcing(request(1), 2**32 - 1)],
     "methods of others": [request(n, method) for n, method in enumerate((GET_ROUTING.number, 0, 65535), 1)],
     "not a message": [request(1, body=b"\xff\xff\xff\xff")],
     "no time": [request(1, ms=0), request(2, payload_bytes=10, ms=0) + bytes(10)],
     "cancels of nothing": [frames.encode(frames.CANCEL, call_id=n) for n in range(1000)],
+    "grants of nothing": [frames.encode(frames.GRANT, call_id=n) for n in range(1000)],
+    "a grant before its answer": [request(1) + frames.encode(frames.GRANT, call_id=1)],
+    "a ready": [frames.encode(frames.READY, call_id=1)],
     "called and cancelled": [request(n) + frames.encode(frames.CANCEL, call_id=n) for n in range(1, 300)],
     "half sent and cancelled": [
         request(n, payload_bytes=SIZE) + bytes(SEGMENT_BYTES) + frames.encode(frames.CANCEL, call_id=n)
@@ -231,7 +241,7 @@ async def test_mischief_of_one_leaves_nothing_and_others_are_served(loop: str, w
 @pytest.mark.parametrize(
     "begun", [b"", frames.encode(frames.HELLO)[:10], announcing(frames.encode(frames.HELLO), 4000)]
 )
-async def test_who_does_not_end_its_hello_is_let_go_of(begun: bytes) -> None:
+async def test_a_peer_that_does_not_end_its_hello_is_disconnected(begun: bytes) -> None:
     async with Served(limits=Limits(hello_s=0.2)) as (server, _, address), RawPeer(address) as raw:
         raw.writer.write(begun)
         assert isinstance(await raw.goodbye(), ProtocolError)

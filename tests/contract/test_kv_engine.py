@@ -130,7 +130,7 @@ def test_of_many_keys_those_written_before_are_as_written(check: Callable[[Body]
     check(body)
 
 
-def test_an_uncommitted_value_is_seen_by_nobody_else(check: Callable[[Body], None]) -> None:
+def test_an_uncommitted_value_is_seen_by_no_other_transaction(check: Callable[[Body], None]) -> None:
     async def body(engine: Engine, clock: SteppedClock) -> None:
         tx = engine.begin()
         tx.set(b"a", b"1")

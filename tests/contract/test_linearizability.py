@@ -378,7 +378,7 @@ def test_a_repeated_answer_replaces_an_unknown_outcome() -> None:
     assert not violations(history)
 
 
-def test_what_cannot_be_is_no_operation() -> None:
+def test_impossible_results_are_no_operation() -> None:
     with pytest.raises(ValueError, match="padded"):
         made(Kind.READ, 0, 1, length=3, result=b"ab", padded=True)
     with pytest.raises(ValueError, match="padded"):

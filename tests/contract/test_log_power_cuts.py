@@ -53,53 +53,41 @@ async def recovered(base: Path, target: Path, log: str, content: bytes) -> list[
 
 
 @pytest.mark.parametrize("room", [0, 2 * BLOCK])
-def test_any_subset_of_unsynced_pages_recovers_to_a_prefix(tmp_path: Path, room: int) -> None:
+async def test_any_subset_of_unsynced_pages_recovers_to_a_prefix(tmp_path: Path, room: int) -> None:
     """Images: each page that differs is as it was at the sync (behind it: room, zeros), or as it was at the cut."""
     unsynced: list[int | None] = [100, 2 * PAGE, None, 30, PAGE // 2]
-
-    async def main() -> None:
-        log, before, after = await make(tmp_path, [200, 15_000, 20], unsynced)
-        old = before.ljust(len(after) + room, b"\0")
-        new = after.ljust(len(old), b"\0")
-        pages = [at for at in range(0, len(old), PAGE) if old[at : at + PAGE] != new[at : at + PAGE]]
-        assert 6 <= len(pages) <= 7
-        seen = set()
-        for kept in itertools.product((False, True), repeat=len(pages)):
-            image = bytearray(old)
-            for page in itertools.compress(pages, kept):
-                image[page : page + PAGE] = new[page : page + PAGE]
-            found = await recovered(tmp_path / "base", tmp_path / "cut", log.name, bytes(image))
-            assert found == list(range(len(found))), f"kept {kept}: no prefix, {found}"
-            assert len(found) >= 3, f"kept {kept}: what was synced is gone, {found}"
-            seen.add(len(found))
-        assert {3, 8} <= seen and len(seen) > 3, "the cuts did not differ"
-
-    asyncio.run(main())
+    log, before, after = await make(tmp_path, [200, 15_000, 20], unsynced)
+    old = before.ljust(len(after) + room, b"\0")
+    new = after.ljust(len(old), b"\0")
+    pages = [at for at in range(0, len(old), PAGE) if old[at : at + PAGE] != new[at : at + PAGE]]
+    assert 6 <= len(pages) <= 7
+    seen = set()
+    for kept in itertools.product((False, True), repeat=len(pages)):
+        image = bytearray(old)
+        for page in itertools.compress(pages, kept):
+            image[page : page + PAGE] = new[page : page + PAGE]
+        found = await recovered(tmp_path / "base", tmp_path / "cut", log.name, bytes(image))
+        assert found == list(range(len(found))), f"kept {kept}: no prefix, {found}"
+        assert len(found) >= 3, f"kept {kept}: what was synced is gone, {found}"
+        seen.add(len(found))
+    assert {3, 8} <= seen and len(seen) > 3, "the cuts did not differ"
 
 
 @pytest.mark.parametrize("where", ["pages", "record"])
-def test_a_gap_in_what_was_synced_is_damage(tmp_path: Path, where: str) -> None:
+async def test_a_gap_in_what_was_synced_is_damage(tmp_path: Path, where: str) -> None:
     """Zeros up to the end of a block, where something lies that is told to have been flushed."""
-
-    async def main() -> None:
-        log, before, after = await make(tmp_path, [200, 12_000, 8000, None, 20, 300], [40, 50])
-        assert len(after) > len(before) > BLOCK
-        image = bytearray(after)
-        gone = 300 if where == "record" else 2 * PAGE
-        image[gone:BLOCK] = bytes(BLOCK - gone)
-        with pytest.raises(Corrupt, match=r"gap|damaged"):
-            await recovered(tmp_path / "base", tmp_path / "cut", log.name, bytes(image))
-
-    asyncio.run(main())
+    log, before, after = await make(tmp_path, [200, 12_000, 8000, None, 20, 300], [40, 50])
+    assert len(after) > len(before) > BLOCK
+    image = bytearray(after)
+    gone = 300 if where == "record" else 2 * PAGE
+    image[gone:BLOCK] = bytes(BLOCK - gone)
+    with pytest.raises(Corrupt, match=r"gap|damaged"):
+        await recovered(tmp_path / "base", tmp_path / "cut", log.name, bytes(image))
 
 
-def test_a_record_that_is_missing_between_whole_ones_is_a_gap(tmp_path: Path) -> None:
+async def test_a_record_that_is_missing_between_whole_ones_is_a_gap(tmp_path: Path) -> None:
     """As if a page that holds exactly one record had been cut out: nothing but the numbers of the changes tells."""
-
-    async def main() -> None:
-        log, before, after = await make(tmp_path, [200], [100, 100, 100])
-        record = (len(after) - len(before)) // 3
-        image = after[: len(before) + record] + after[len(before) + 2 * record :]
-        assert await recovered(tmp_path / "base", tmp_path / "cut", log.name, image) == [0, 1]
-
-    asyncio.run(main())
+    log, before, after = await make(tmp_path, [200], [100, 100, 100])
+    record = (len(after) - len(before)) // 3
+    image = after[: len(before) + record] + after[len(before) + 2 * record :]
+    assert await recovered(tmp_path / "base", tmp_path / "cut", log.name, image) == [0, 1]

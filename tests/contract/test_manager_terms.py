@@ -131,7 +131,7 @@ def test_a_manager_that_leaves_ends_the_polls_and_lets_another_one_begin() -> No
     run_pair(check_resign)
 
 
-def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_running_out() -> None:
+async def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_running_out() -> None:
     class Cut(MemoryEngine):
         cut = False
 
@@ -140,28 +140,25 @@ def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_running_out
                 raise Unavailable("the store is away")
             await super().commit(attempt)
 
-    async def main() -> None:
-        engine, clock = Cut(), SteppedClock()
-        election = Election(engine, "one", length_s=1.0, clock=Waiting(clock), random=SeededRandom(1))
-        manager = Manager(engine, election, lease_s=10.0, clock=clock, random=SeededRandom(1))
-        running = asyncio.create_task(manager.run())
-        await manager.leading.wait()
-        await manager.init(PLAN)
-        await manager.register(storage(1))
-        beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
-        beat.targets.add(target_id=101, chain_version=1, local_state=pb.LOCAL_UPTODATE)
-        assert list((await manager.heartbeat(beat)).leased) == [101]
-        engine.cut = True
-        clock.advance(0.51)
-        with pytest.raises(NotPrimary, match="not been renewed in time"):
-            await manager.heartbeat(beat)
-        assert (await manager.get_routing(pb.GetRoutingRequest())).routing.version == 2, "that can do no harm yet"
-        clock.advance(0.5)
-        with pytest.raises(NotPrimary):
-            await manager.get_routing(pb.GetRoutingRequest())
-        await cancel_and_wait(running)
-
-    asyncio.run(main())
+    engine, clock = Cut(), SteppedClock()
+    election = Election(engine, "one", length_s=1.0, clock=Waiting(clock), random=SeededRandom(1))
+    manager = Manager(engine, election, lease_s=10.0, clock=clock, random=SeededRandom(1))
+    running = asyncio.create_task(manager.run())
+    await manager.leading.wait()
+    await manager.init(PLAN)
+    await manager.register(storage(1))
+    beat = pb.HeartbeatRequest(node_id=1, incarnation=7)
+    beat.targets.add(target_id=101, chain_version=1, local_state=pb.LOCAL_UPTODATE)
+    assert list((await manager.heartbeat(beat)).leased) == [101]
+    engine.cut = True
+    clock.advance(0.51)
+    with pytest.raises(NotPrimary, match="not been renewed in time"):
+        await manager.heartbeat(beat)
+    assert (await manager.get_routing(pb.GetRoutingRequest())).routing.version == 2, "that can do no harm yet"
+    clock.advance(0.5)
+    with pytest.raises(NotPrimary):
+        await manager.get_routing(pb.GetRoutingRequest())
+    await cancel_and_wait(running)
 
 
 class Waiting:

@@ -153,6 +153,32 @@ async def test_a_peer_that_is_not_known_yet_may_say_little() -> None:
         await until(lambda: not server._connections)
 
 
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("size", [1000, SEGMENT_BYTES, 2 * SEGMENT_BYTES])
+async def test_a_write_that_breaks_off_in_its_last_segment_leaves_nothing(size: int, lost: bool) -> None:
+    """The header of that segment has come, and its place is known, but not all of its bytes have."""
+    async with Served(limits=Limits(payload_s=0.3)) as (server, _, address):
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            raw.writer.write(frames.encode(frames.REQUEST, WRITE.number, 0, 1, b"", size, 3_600_000))
+            rest = size
+            if size > SEGMENT_BYTES:
+                rest -= SEGMENT_BYTES
+                raw.writer.write(bytes(SEGMENT_BYTES) + frames.encode(frames.SEGMENT, call_id=1, payload_bytes=rest))
+            raw.writer.write(bytes(rest - 9))
+            await until(lambda: server.pool.lent == 1)
+            if not lost:
+                header, body = await raw.frame()
+                assert header.kind == frames.RESPONSE and isinstance(frames.error_from(body), DeadlineExceeded)
+                assert server.pool.lent == 0
+                raw.writer.write(bytes(9) + frames.encode(frames.REQUEST, WRITE.number, 0, 2, b"", 0, 1000))
+                header, _ = await raw.frame()
+                assert header.call_id == 2 and not header.flags, "the connection goes on"
+        await until(lambda: not server._connections)
+        assert server.pool.lent == server.calls_bytes == 0
+
+
 async def test_a_write_that_is_sent_in_part_only_keeps_its_memory_for_its_time() -> None:
     async with Served(limits=Limits(payload_s=0.3)) as (server, _, address):
         server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
@@ -216,7 +242,7 @@ async def test_what_passes_more_services_leaves_room_for_what_has_come_to_its_la
 
 
 @pytest.mark.parametrize("loop", ["asyncio"])
-async def test_who_asks_for_room_may_be_the_one_who_is_let_go_of(loop: str) -> None:
+async def test_the_connection_that_asks_for_room_may_be_the_one_that_is_closed(loop: str) -> None:
     """Its call is not begun: nobody would end it."""
     async with Served(limits=Limits(process_bytes=64 * MIB)) as (server, _, address):
         add_reads(server, 40 * MIB)

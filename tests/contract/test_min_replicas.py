@@ -8,9 +8,10 @@ import pytest
 from threefs_manager.service import Manager
 
 from tests.harness.chain_harness import CHUNK, CHUNK_BYTES, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, until
+from tests.harness.manager_bench import Bench
+from tests.harness.manager_bench import run as run_manager
 from tests.harness.small_disk import small_disk
-from tests.unit.services.threefs_manager.test_service import PLAN, Bench, plan
-from tests.unit.services.threefs_manager.test_service import run as run_manager
+from tests.unit.services.threefs_manager.test_service import PLAN, plan
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, OutcomeUnknown, Retry, ThreefsError, TooFewReplicas
 from threefs.ids import ChunkId
 from threefs.wire import manager_pb2

@@ -85,7 +85,7 @@ async def test_a_taken_port_is_unavailable_until_its_listener_is_closed(here: Ne
 
 
 @on_every_net
-async def test_where_nobody_listens_a_connection_is_refused(here: Net, there: Net, host: str) -> None:
+async def test_a_connection_to_a_port_without_a_listener_is_refused(here: Net, there: Net, host: str) -> None:
     listener = await there.listen(host, 0, lambda stream: None)
     listener.close()
     with pytest.raises(Unavailable, match=f"cannot connect to {listener.address}"):
@@ -272,7 +272,7 @@ async def test_the_accepting_side_may_close_first(here: Net, there: Net, host: s
 
 
 @on_every_net
-async def test_who_sends_to_a_closed_end_comes_to_know_by_an_error(here: Net, there: Net, host: str) -> None:
+async def test_a_send_to_a_closed_end_is_an_error(here: Net, there: Net, host: str) -> None:
     one, other, listener = await pair(here, there, host)
     other.close()
     assert not isinstance(await failure(one), BlockingIOError)

@@ -42,7 +42,9 @@ def test_a_pending_operation_takes_effect_only_if_it_is_reported() -> None:
 
 @settings(max_examples=1500, deadline=None)
 @given(st.integers(0, 1 << 40), st.booleans(), PADDED, st.booleans())
-def test_what_any_order_explains_brute_force_explains(seed: int, whole: bool, padded: float, spoilt: bool) -> None:
+def test_a_history_that_an_order_explains_is_explained_by_brute_force(
+    seed: int, whole: bool, padded: float, spoilt: bool
+) -> None:
     dice = random.Random(seed)
     history = drawn(dice, 6, whole=whole, padded=padded)
     if spoilt and history:

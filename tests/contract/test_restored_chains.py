@@ -128,7 +128,7 @@ def play(count: int, *, keeps: bool = True, asks: bool = True) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_whoever_serves_has_all_that_was_acknowledged(count: int) -> None:
+def test_a_serving_target_has_all_that_was_acknowledged(count: int) -> None:
     play(count)
 
 

@@ -24,7 +24,8 @@ def store(tmp_path: Path) -> Iterator[Rdict]:
     opened.close()
 
 
-def damaged_copy_of(tmp_path: Path) -> Path:
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
     """A directory with 2,000 pairs in one sorted file, of which one block in the middle is damaged."""
     directory = tmp_path / "damaged"
 
@@ -54,20 +55,17 @@ def test_trap_1_iterators_of_a_snapshot_ignore_the_snapshot(store: Rdict) -> Non
     assert snapshot[b"a"] == b"old"
 
 
-def test_trap_1_a_view_shows_one_moment(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path / "table")
-        table.write({b"a": b"old", b"b": b"old"})
-        view = table.view()
-        table.write({b"a": b"new", b"b": None, b"c": b"new"})
-        assert view.scan(b"a", b"z") == [(b"a", b"old"), (b"b", b"old")]
-        assert view.scan(b"a", b"z", reverse=True) == [(b"b", b"old"), (b"a", b"old")]
-        assert [view.get(b"a"), view.get(b"b"), view.get(b"c")] == [b"old", b"old", None]
-        assert table.scan(b"a", b"z") == [(b"a", b"new"), (b"c", b"new")]
-        del view
-        await table.close()
-
-    asyncio.run(main())
+async def test_trap_1_a_view_shows_one_moment(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path / "table")
+    table.write({b"a": b"old", b"b": b"old"})
+    view = table.view()
+    table.write({b"a": b"new", b"b": None, b"c": b"new"})
+    assert view.scan(b"a", b"z") == [(b"a", b"old"), (b"b", b"old")]
+    assert view.scan(b"a", b"z", reverse=True) == [(b"b", b"old"), (b"a", b"old")]
+    assert [view.get(b"a"), view.get(b"b"), view.get(b"c")] == [b"old", b"old", None]
+    assert table.scan(b"a", b"z") == [(b"a", b"new"), (b"c", b"new")]
+    del view
+    await table.close()
 
 
 def test_trap_2_the_lower_bound_of_an_iterator_is_taken_as_the_upper(store: Rdict) -> None:
@@ -82,38 +80,30 @@ def test_trap_2_the_lower_bound_of_an_iterator_is_taken_as_the_upper(store: Rdic
     assert not rows.valid()
 
 
-def test_trap_2_scans_keep_both_bounds(tmp_path: Path) -> None:
-    async def main() -> None:
-        table = await Table.open(tmp_path / "table")
-        table.write({bytes([byte]): b"" for byte in b"abcd"})
-        assert [key for key, _ in table.scan(b"b", b"d")] == [b"b", b"c"]
-        assert [key for key, _ in table.scan(b"b", b"d", reverse=True)] == [b"c", b"b"]
-        await table.close()
-
-    asyncio.run(main())
+async def test_trap_2_scans_keep_both_bounds(tmp_path: Path) -> None:
+    table = await Table.open(tmp_path / "table")
+    table.write({bytes([byte]): b"" for byte in b"abcd"})
+    assert [key for key, _ in table.scan(b"b", b"d")] == [b"b", b"c"]
+    assert [key for key, _ in table.scan(b"b", b"d", reverse=True)] == [b"c", b"b"]
+    await table.close()
 
 
-def test_trap_3_iteration_over_damage_ends_in_silence(tmp_path: Path) -> None:
-    store = Rdict(str(damaged_copy_of(tmp_path)), Options(raw_mode=True))
+def test_trap_3_iteration_over_damage_ends_in_silence(damaged: Path) -> None:
+    store = Rdict(str(damaged), Options(raw_mode=True))
     assert 0 < len(list(store.items())) < 2000
     store.close()
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_trap_3_a_scan_over_damage_is_an_error(tmp_path: Path, reverse: bool) -> None:
-    directory = damaged_copy_of(tmp_path)
-
-    async def main() -> None:
-        table = await Table.open(directory)
-        with pytest.raises(Corrupt):
-            table.scan(b"", b"\xff", reverse=reverse)
-        assert table.scan(b"", b"000005") == [(b"%06d" % number, b"v" * 100) for number in range(5)]
-        with pytest.raises(Corrupt):
-            for number in range(2000):
-                table.view().get(b"%06d" % number)
-        await table.close()
-
-    asyncio.run(main())
+async def test_trap_3_a_scan_over_damage_is_an_error(damaged: Path, reverse: bool) -> None:
+    table = await Table.open(damaged)
+    with pytest.raises(Corrupt):
+        table.scan(b"", b"\xff", reverse=reverse)
+    assert table.scan(b"", b"000005") == [(b"%06d" % number, b"v" * 100) for number in range(5)]
+    with pytest.raises(Corrupt):
+        for number in range(2000):
+            table.view().get(b"%06d" % number)
+    await table.close()
 
 
 def another_thread_ran_during(action: Callable[[], None], attempts: int) -> bool:
@@ -156,7 +146,7 @@ def test_trap_4_a_synchronous_write_stops_all_threads_and_flush_wal_does_not(sto
     assert another_thread_ran_during(write_then_flush, attempts=1000)
 
 
-def test_trap_4_the_loop_goes_on_while_a_flush_is_under_way(tmp_path: Path) -> None:
+async def test_trap_4_the_loop_goes_on_while_a_flush_is_under_way(tmp_path: Path) -> None:
     started, release = threading.Event(), threading.Event()
 
     class SlowToFlush:
@@ -174,18 +164,15 @@ def test_trap_4_the_loop_goes_on_while_a_flush_is_under_way(tmp_path: Path) -> N
             assert release.wait(30)
             self._store.flush_wal(True)
 
-    async def main() -> None:
-        table = await Table.open(tmp_path / "table")
-        table._store = SlowToFlush(table._store)  # type: ignore[assignment]
-        table.write({b"a": b"1"})
-        flushed = asyncio.create_task(table.flush())
-        await asyncio.to_thread(started.wait, 30)
-        table.write({b"b": b"2"})
-        assert table.get(b"b") == b"2"
-        assert not flushed.done() and table.durable == 0
-        release.set()
-        await flushed
-        await table.close()
-        assert table.durable == 2
-
-    asyncio.run(main())
+    table = await Table.open(tmp_path / "table")
+    table._store = SlowToFlush(table._store)  # type: ignore[assignment]
+    table.write({b"a": b"1"})
+    flushed = asyncio.create_task(table.flush())
+    await asyncio.to_thread(started.wait, 30)
+    table.write({b"b": b"2"})
+    assert table.get(b"b") == b"2"
+    assert not flushed.done() and table.durable == 0
+    release.set()
+    await flushed
+    await table.close()
+    assert table.durable == 2

@@ -40,6 +40,16 @@ async def test_r4_r6_a_syncing_successor_gets_the_whole_chunk_with_its_entries(t
         assert (await chain.write(b"whole ", seq=1, client=b"a" * 16)).version == 1, "a repeat is recognised (R6)"
 
 
+async def test_a_replace_mends_other_content_under_the_same_version(tmp_path: Path) -> None:
+    """I13: a syncing target that holds other content of this chain version takes that of its predecessor."""
+    async with chain_of(tmp_path) as chain:
+        await make_syncing(chain)
+        await chain.write(b"odd", node=3, version=1, kind=pb.REPLACE)
+        await chain.write(b"one", node=3, version=1, kind=pb.REPLACE)
+        chain.change((3, SERVING), (1, OFFLINE), (2, OFFLINE))
+        assert await chain.read(3) == (1, b"one")
+
+
 async def test_r4_a_syncing_target_refuses_a_part(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await make_syncing(chain)

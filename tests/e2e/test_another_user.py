@@ -142,7 +142,7 @@ def test_no_method_of_any_service_answers(state: ClusterFile, home: Path) -> Non
     assert word == "refused" and int(refused) >= 2 * int(every) * len(addresses(state))
 
 
-def test_a_forged_register_displaces_nobody(state: ClusterFile, fs: threefs_client.FileSystem, home: Path) -> None:
+def test_a_forged_registration_displaces_no_node(state: ClusterFile, fs: threefs_client.FileSystem, home: Path) -> None:
     done = run_as_nobody(FORGED, addresses(state)[0], "1", "2", home=home)
     assert done.returncode == 0, done.stderr
     assert "has a key" in done.stdout or "cut off" in done.stdout
@@ -191,7 +191,9 @@ while True:
 """
 
 
-def test_who_takes_the_place_of_a_service_learns_nothing_and_stops_its_start_aloud(tmp_path: Path, home: Path) -> None:
+def test_a_process_in_the_place_of_a_service_learns_nothing_and_its_start_fails_with_an_error(
+    tmp_path: Path, home: Path
+) -> None:
     local = LocalCluster(tmp_path / "cluster")
     state = asyncio.run(local.up(Plan(storage=1, replicas=1)))
     try:
@@ -239,7 +241,7 @@ for work in (
 """
 
 
-def test_who_was_let_in_acts_as_who_they_are(
+def test_a_caller_with_a_proof_acts_under_its_identity(
     state: ClusterFile, fs: threefs_client.FileSystem, key_file: Path, home: Path
 ) -> None:
     theirs = home / "key"
@@ -294,7 +296,7 @@ finally:
 """
 
 
-def test_who_starts_a_cluster_has_it_for_themselves(home: Path) -> None:
+def test_a_new_cluster_admits_only_the_user_that_started_it(home: Path) -> None:
     """Without being root: the root directory is theirs, quotas too, and they are no super-user."""
     done = run_as_nobody(OWN, home=home)
     assert done.returncode == 0, done.stderr + done.stdout

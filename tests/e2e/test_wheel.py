@@ -11,7 +11,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/tutorial.md", "docs/python.md", "docs/datasets.md", "docs/checkpoints.md")
+PAGES = (
+    "README.md",
+    "docs/tutorial.md",
+    "docs/python.md",
+    "docs/datasets.md",
+    "docs/preparing-data.md",
+    "docs/checkpoints.md",
+)
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

@@ -12,9 +12,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from google.protobuf.message import DecodeError
-from threefs_checkpoint import format as checkpoint_format
+from threefs_checkpoint import index as checkpoint_index
+from threefs_checkpoint import single_file
+from threefs_checkpoint.index import Derived, StoredShard, Tensor
+from threefs_checkpoint.slices import whole
 from threefs_data import format as data_format
+from threefs_data.format import Shard
+from threefs_data.interchange import mds, megatron, webdataset
+from threefs_data.interchange.directory import Directory
+from threefs_data.token_format import TokenFormat
 from threefs_fuse import dispatch, protocol
 from threefs_fuse.requests import Malformed
 from threefs_manager.settings import Settings
@@ -24,6 +32,8 @@ from threefs_storage.engine import exactly_once as chunk_once
 from threefs_storage.engine import records as chunk_records
 from threefs_storage.engine.overlay import Overlay
 
+from tests.harness import single_file_checkpoint
+from tests.harness.local_files import LocalFiles
 from threefs import routing, settings
 from threefs.checksums import crc32c
 from threefs.cluster.registration import read_cluster_id
@@ -129,9 +139,56 @@ def _index(data: bytes) -> object:
     return data_format.decode_index(bytes(head) + struct.pack("<I", crc32c(bytes(head))) + rows, "index")
 
 
+def _foreign(name: str, data: bytes, read: Callable[[Directory], object]) -> object:
+    """A file of another program's dataset, in a directory with examples of the other ones."""
+    with tempfile.TemporaryDirectory() as path:
+        directory = Directory(LocalFiles(path), path)
+        _write_foreign(directory)
+        with directory.create(name) as file:
+            file.write(data)
+        return read(directory)
+
+
+def _write_foreign(directory: Directory) -> None:
+    arrays = [np.arange(count, dtype=np.uint16) for count in (3, 1, 40)]
+    megatron.write(directory, arrays, "uint16")
+    mds.write(directory, arrays, mds.Column("tokens", "uint16"), 1 << 20)
+    webdataset.write(directory, [b"one", b"", b"three" * 200], "bin", 1 << 20)
+
+
+def _foreign_example(name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as path:
+        directory = Directory(LocalFiles(path), path)
+        _write_foreign(directory)
+        with directory.open(name) as file:
+            return file.read()
+
+
+def _foreign_decoder(name: str, read: Callable[[Directory], object]) -> Decoder:
+    return Decoder(lambda data: _foreign(name, data, read), [_foreign_example(name)])
+
+
+def _single_file_index(data: bytes) -> object:
+    header = single_file.Header(1 << 20, 1 << 20, len(data), crc32c(data))
+    return single_file.decode_index(data, header, "checkpoint")
+
+
+_CHECKPOINT = checkpoint_index.Index(
+    7,
+    1,
+    0,
+    1 << 20,
+    (48,),
+    {"w": Tensor("w", "float32", (3, 4), (StoredShard(whole((3, 4)), 0, 0, (5,)),))},
+    {"p": Derived("bfloat16", "w")},
+    {"epoch": 1},
+)
+
+
 def _checkpoint_index(data: bytes) -> object:
-    header = checkpoint_format.Header(1 << 20, 1 << 20, len(data), crc32c(data))
-    return checkpoint_format.decode_index(data, header, "checkpoint")
+    """The JSON, behind a first line that fits it."""
+    line = b"threefs-checkpoint %d %08x %d\n" % (checkpoint_index.VERSION, crc32c(data), len(data))
+    return checkpoint_index.decode(line + data, "checkpoint")
 
 
 _FUSE = dispatch.negotiated_operations(protocol.Feature.SETXATTR_EXT)
@@ -162,15 +219,27 @@ DECODERS: dict[str, Decoder] = {
         _file(lambda path: settings.load(Settings, path)), [b'data_dir = "/d"\nport = 7000\nlease_s = 2.5\n']
     ),
     "cluster-id": Decoder(_file(read_cluster_id), [b"ab" * 16 + b"\n"]),
-    "dataset": Decoder(_index, [data_format.encode_index([data_format.Shard(3, 1000, 7)])]),
+    "dataset": Decoder(
+        _index,
+        [data_format.encode_index([Shard(3, 5000, 0, True, 7), Shard(2, 4112, 8, False, 7)])],
+    ),
+    "tokens": Decoder(lambda data: TokenFormat.decode(data, "tokens.json"), [TokenFormat("uint16", 64, True).encode()]),
+    "megatron": _foreign_decoder("tokens.idx", lambda found: sum(map(len, megatron.read(found, "tokens")))),
+    "mds-index": _foreign_decoder("index.json", lambda found: sum(map(len, mds.read(found, "tokens")))),
+    "mds-shard": _foreign_decoder("shard.00000.mds", lambda found: sum(map(len, mds.read(found, "tokens")))),
+    "webdataset": _foreign_decoder("shard-000000.tar", lambda found: sum(map(len, webdataset.read(found, "bin")))),
+    "checkpoint-file": Decoder(
+        lambda data: single_file.decode_header(data, "checkpoint"),
+        [single_file_checkpoint.encode_header(single_file.Header(1 << 20, 1 << 21, 100, 7))],
+    ),
+    "checkpoint-file-index": Decoder(
+        _single_file_index,
+        [single_file_checkpoint.encode_index([single_file.ArrayInfo("w", "float32", (3, 4), 64, 5)])],
+    ),
     "checkpoint": Decoder(
-        lambda data: checkpoint_format.decode_header(data, "checkpoint"),
-        [checkpoint_format.encode_header(checkpoint_format.Header(1 << 20, 1 << 21, 100, 7))],
+        lambda data: checkpoint_index.decode(data, "checkpoint"), [checkpoint_index.encode(_CHECKPOINT)]
     ),
-    "checkpoint-index": Decoder(
-        _checkpoint_index,
-        [checkpoint_format.encode_index([checkpoint_format.ArrayInfo("w", "float32", (3, 4), 64, 5)])],
-    ),
+    "checkpoint-index": Decoder(_checkpoint_index, [checkpoint_index.encode(_CHECKPOINT).partition(b"\n")[2]]),
     "path": Decoder(lambda data: paths.split(data), [b"/a/b/c", b"/", b"/" + b"x" * 300]),
     "write-request": Decoder(
         storage_pb2.WriteRequest.FromString,

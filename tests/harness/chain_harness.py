@@ -32,7 +32,7 @@ from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing
 from threefs.routing import Target as RoutingTarget
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.methods import QUERY_VERSION, READ, WRITE, Method, Rep, Req
+from threefs.rpc.methods import QUERY_VERSION, READ, STAGE_AHEAD, WRITE, Method, Rep, Req
 from threefs.rpc.server import Server
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
@@ -335,6 +335,16 @@ class TestChain:
         self, content: bytes, offset: int = 0, *, timeout_s: float = 20.0, **more: Any
     ) -> pb.ChunkWriteResult:
         return await self.send(self.row(content, offset, **more), content, timeout_s=timeout_s)
+
+    def ahead_row(self, node: int, content: bytes, version: int, **more: Any) -> pb.ChunkWrite:
+        """A change as the predecessor of `node` sends it, ahead or with the forward."""
+        return self.row(content, node=node, version=version, stamp=self[1].target.logical_time.now, **more)
+
+    async def send_ahead(self, row: pb.ChunkWrite, content: bytes) -> None:
+        """Ends when the change is staged and was sent on."""
+        request = pb.StageAheadRequest(write=row)
+        address = self[row.target // 100].address
+        await self.peers.call(address, STAGE_AHEAD, request, timeout_s=20, payload=[content] if content else [])
 
     async def give_up(self, node: int, row: pb.ChunkWrite, content: bytes) -> None:
         """Leave a change pending at `node`, from where it gets no further; given up only when the disk has it."""

@@ -1,13 +1,15 @@
 """A real cluster on this machine: a manager, a meta service, storage processes, each with a directory of its own."""
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import threefs_client
+from threefs_cli.readiness import incomplete_chains
 
-from tests.harness.processes import Program
+from tests.harness.processes import Program, free_port
 from threefs.env.net import RealNet
 from threefs.rpc import methods
 from threefs.rpc.connection_pool import ConnectionPool
@@ -33,8 +35,11 @@ class LocalCluster:
         lease_s: float = 10.0,
         host: str = "127.0.0.1",
         prefixes: Mapping[int, Sequence[str]] | None = None,
+        metrics: bool = False,
     ) -> None:
-        """`prefixes`: commands that run the storage processes of these nodes."""
+        """`prefixes`: commands that run the storage processes of these nodes. `metrics`: every process has a port for
+        Prometheus."""
+        self._metrics = metrics
         self._prefixes = prefixes or {}
         self.token = token
         self._host = host
@@ -43,7 +48,14 @@ class LocalCluster:
         self._targets_per_disk = targets_per_disk
         self._storage_count = storage
         self.manager = Program(
-            "threefs_manager", directory / "manager", host=host, port=0, control_port=0, token=token, lease_s=lease_s
+            "threefs_manager",
+            directory / "manager",
+            host=host,
+            port=0,
+            control_port=0,
+            token=token,
+            lease_s=lease_s,
+            **self._metrics_port(),
         )
         self.meta: Program
         self.storage: dict[int, Program] = {}
@@ -69,14 +81,26 @@ class LocalCluster:
         for node in planned:
             directory = self._directory / f"storage-{node.node_id}"
             prefix = self._prefixes.get(node.node_id, ())
-            program = Program("threefs_storage", directory, prefix, node_id=node.node_id, domain=node.domain, **where)
+            own = {"node_id": node.node_id, "domain": node.domain, **self._metrics_port()}
+            program = Program("threefs_storage", directory, prefix, **own, **where)
             program.launch()
             self.storage[node.node_id] = program
-        self.meta = Program("threefs_meta", self._directory / "meta", **where)
+        self.meta = Program("threefs_meta", self._directory / "meta", **self._metrics_port(), **where)
         self.meta.launch()
         for program in (*self.storage.values(), self.meta):
             program.wait_ready()
+        self._wait_whole()
         return self
+
+    def _metrics_port(self) -> dict[str, Any]:
+        return {"metrics_port": free_port()} if self._metrics else {}
+
+    def _wait_whole(self) -> None:
+        """A storage process that starts slowly is put out of its chains, and is brought up to date then."""
+        deadline = time.monotonic() + START_S
+        while waiting := incomplete_chains(self.ask(methods.GET_STATUS, pb.GetStatusRequest())):
+            assert time.monotonic() < deadline, f"chains {waiting} are not whole"
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """Stop what runs; whatever does not stop cleanly is killed, and fails the test."""

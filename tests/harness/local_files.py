@@ -1,7 +1,10 @@
 """A file system object with the methods of the client, over a local directory."""
 
-from collections.abc import Sequence
+import os
+import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, BinaryIO
@@ -25,14 +28,48 @@ class LocalFile:
     def write(self, data: Buffer, /) -> int:
         return self.file.write(data)
 
+    def readable(self) -> bool:
+        return self.file.readable()
+
+    def writable(self) -> bool:
+        return self.file.writable()
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        content = self.file.read(len(buffer))
+        buffer[: len(content)] = content
+        return len(content)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        return self.file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self.file.tell()
+
+    @property
+    def closed(self) -> bool:
+        return self.file.closed
+
     def close(self) -> None:
         self.file.close()
+
+    def flush(self) -> None:
+        self.file.flush()
 
     def __enter__(self) -> "LocalFile":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _attributes(path: Path) -> SimpleNamespace:
+    found = path.stat()
+    return SimpleNamespace(
+        length=found.st_size, mtime_ns=found.st_mtime_ns, is_directory=path.is_dir(), is_file=path.is_file()
+    )
 
 
 @dataclass
@@ -52,9 +89,10 @@ class LocalFiles:
         except FileNotFoundError:
             raise NotFound(path) from None
 
-    def read_batch(
-        self, rows: Sequence[tuple[Any, int, int]], into: Sequence[memoryview] | None = None
-    ) -> list[memoryview]:
+    def read_batch(self, rows: Sequence[tuple[Any, int, int]], into: Any = None) -> list[memoryview]:
+        if into is not None and not isinstance(into, list | tuple):
+            ends = list(accumulate(length for _, _, length in rows))
+            into = [into[end - row[2] : end] for row, end in zip(rows, ends, strict=True)]
         views = []
         for number, (file, offset, length) in enumerate(rows):
             path = file.path if isinstance(file, LocalFile) else self._at(file)
@@ -72,15 +110,30 @@ class LocalFiles:
             file.file.seek(offset)
             file.file.write(data)
 
-    def mkdir(self, path: str) -> None:
-        self._at(path).mkdir()
+    def mkdir(self, path: str, *, parents: bool = False) -> None:
+        self._at(path).mkdir(parents=parents, exist_ok=parents)
 
     def stat(self, path: str) -> SimpleNamespace:
-        return SimpleNamespace(layout=SimpleNamespace(chunk_bytes=chunk_sizes[path]))
+        if not self._at(path).exists():
+            raise NotFound(path)
+        layout = SimpleNamespace(chunk_bytes=chunk_sizes.get(path, DEFAULT_CHUNK_BYTES))
+        return SimpleNamespace(layout=layout, **vars(_attributes(self._at(path))))
+
+    def walk(self, top: str) -> Iterator[tuple[str, list[SimpleNamespace], list[SimpleNamespace]]]:
+        for directory, directories, files in os.walk(self._at(top)):
+            below = [SimpleNamespace(name=name) for name in directories]
+            entries = [SimpleNamespace(name=name, attributes=_attributes(Path(directory, name))) for name in files]
+            yield "/" + os.path.relpath(directory, self.root), below, entries
+            directories[:] = [entry.name for entry in below]
 
     def stat_many(self, names: Sequence[str]) -> list[SimpleNamespace | None]:
-        places = [self._at(name) for name in names]
-        return [SimpleNamespace(length=place.stat().st_size) if place.exists() else None for place in places]
+        return [self._stat(name) if self._at(name).exists() else None for name in names]
+
+    def _stat(self, path: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            length=self._at(path).stat().st_size,
+            layout=SimpleNamespace(chunk_bytes=chunk_sizes.get(path, DEFAULT_CHUNK_BYTES)),
+        )
 
     def rename(self, source: str, destination: str, *, replace: bool = True) -> None:
         if not replace and self._at(destination).exists():
@@ -89,9 +142,7 @@ class LocalFiles:
 
     def remove(self, path: str, *, recursive: bool = False) -> None:
         if recursive:
-            for inside in self._at(path).iterdir():
-                inside.unlink()
-            self._at(path).rmdir()
+            shutil.rmtree(self._at(path))
         else:
             self._at(path).unlink()
 

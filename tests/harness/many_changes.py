@@ -1,6 +1,6 @@
 """Many changes in one call, and what they leave behind."""
 
-from threefs_meta.batch.engine import run_batch
+from threefs_meta.batch.batch_transaction import run_batch
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at

@@ -17,6 +17,7 @@ from threefs_meta.file.truncation import truncate_appends
 
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from tests.harness.virtual_time import LOOP_CLOCK
+from threefs.background import BackgroundTasks
 from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, NotFound, SessionLost, ThreefsError
@@ -60,14 +61,23 @@ class MemoryMeta:
         return reply
 
     def _at(self, place: pb.Place) -> pb.Inode:
-        if place.base:
-            return next(inode for inode in self.files.values() if inode.inode == place.base)
+        if place.base and not place.path:
+            return self._inode(place.base)
         path = place.path.strip(b"/")
         if path not in self.files:
             raise NotFound(place.path.decode())
         return self.files[path]
 
+    def _inode(self, number: int) -> pb.Inode:
+        found = next((inode for inode in self.files.values() if inode.inode == number), None)
+        if found is None:
+            raise NotFound(f"inode {number}")
+        return found
+
     async def _create(self, request: pb.CreateRequest) -> pb.CreateReply:
+        if request.unnamed:
+            [inode] = (await self._precreate(pb.PrecreateRequest(count=1, session=request.session))).inodes
+            return pb.CreateReply(inode=inode, created=True, lease=self.lease)
         path = request.place.path.strip(b"/")
         if path in self.files:
             if request.exclusive:
@@ -118,14 +128,15 @@ class MemoryMeta:
         return pb.OpenReply(inode=inode, lease=self.lease, over_quota=self.over_quota)
 
     async def _sync(self, request: Any) -> pb.InodeReply:
-        inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
+        inode = self._inode(request.inode)
         same_content = request.truncate_version == inode.truncate_version
         if same_content:
             inode.length = max(inode.length, request.length_hint)
         if request.exact or (request.written and not same_content):
             inode.length = await self._exact(inode)
         inode.change += request.written
-        finish_appends(inode, request.session, getattr(request, "appends_end", None))
+        last = (request.appends_version, request.appends_end) if isinstance(request, pb.SyncRequest) else None
+        finish_appends(inode, request.session, last)
         return pb.InodeReply(inode=inode, over_quota=self.over_quota)
 
     async def _close(self, request: pb.CloseRequest) -> pb.InodeReply:
@@ -163,7 +174,7 @@ class MemoryMeta:
         return pb.RenewLeaseReply(lease=0 if request.end else self.lease)
 
     async def _reserve(self, request: pb.ReserveRequest) -> pb.ReserveReply:
-        inode = next(inode for inode in self.files.values() if inode.inode == request.inode)
+        inode = self._inode(request.inode)
         if not request.end:
             return pb.ReserveReply(offset=reserve_append(inode, request.session, request.length), inode=inode)
         inode.length = max(inode.length, request.end)
@@ -198,6 +209,10 @@ class MemoryMeta:
     async def _cut(self, inode: pb.Inode, length: int) -> None:
         assert self.chunks is not None
         layout, number = from_wire(inode.layout), InodeId(inode.inode)
+        if any(one.end > length for one in inode.appends):
+            inode.fence += 1
+            for chain in layout.chains(self.storage.cluster.routing.tables[layout.table_id]):
+                self.storage.fences[chain, number] = inode.fence
         count = chunk_count(layout.chunk_bytes, length)
         async for _, page in self.chunks.listing(layout, number, count, timeout_s=5):
             for row in page:
@@ -320,6 +335,7 @@ class MemoryFiles:
             atime_reporter=atime_reporter_of(meta, self.options, LOOP_CLOCK),
             write_budget=WriteBudget(self.options.max_dirty_bytes),
             read_ahead_budget=ReadAheadBudget(self.options.max_read_ahead_bytes),
+            background=BackgroundTasks(),
             clock=LOOP_CLOCK,
             random=RANDOM,
         )

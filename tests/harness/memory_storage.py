@@ -124,7 +124,9 @@ class MemoryStorage:
                 lengths = [len(self._at(request.inode, n)) for n in page]
                 versions = [self.versions[ChunkId(request.inode, n)] for n in page]
                 more = len(mine) > len(page)
-                return pb.ListChunksReply(index=page, length=lengths, version=versions, more=more), b""
+                checksums = [crc32c(bytes(self._at(request.inode, n))) for n in page]
+                columns = {"index": page, "length": lengths, "version": versions, "checksum": checksums}
+                return pb.ListChunksReply(**columns, more=more), b""
             case "ScanChunks":
                 return self._scan(request), b""
         raise AssertionError(method.name)

@@ -38,13 +38,13 @@ from tests.harness.fsck import check_clean
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage
 from tests.harness.namespace_audit import audit
 from tests.harness.seeded_random import SeededRandom
-from threefs.cluster.chunk_client import ChunkClient
-from threefs.ids import ClientId, InodeId
+from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
+from threefs.ids import ChunkId, ClientId, InodeId
 from threefs.kv import retry
 from threefs.kv.memory import MemoryEngine
 from threefs.layout import from_wire
 from threefs.leases import LEASE_TICKS
-from threefs.wire import manager_pb2
+from threefs.wire import manager_pb2, storage_pb2
 from threefs.wire import meta_pb2 as pb
 
 P = ParamSpec("P")
@@ -352,11 +352,19 @@ class MetaBench:
 
     # ---- bytes ----
 
-    async def write(self, inode: pb.Inode, offset: int, data: bytes) -> None:
-        """As a client does: chunks only. `data` lies in one chunk."""
+    async def write(self, inode: pb.Inode, offset: int, data: bytes, fence: int | None = None) -> None:
+        """As a client does: chunks only. `data` lies in one chunk. Without a `fence` there is no check of it."""
         layout = from_wire(inode.layout)
         number, within = divmod(offset, layout.chunk_bytes)
-        await self.chunks.write(layout, InodeId(inode.inode), number, within, data, timeout_s=5)
+        if fence is None:
+            await self.chunks.write(layout, InodeId(inode.inode), number, within, data, timeout_s=5)
+            return
+        chain = layout.chains(self.cluster.routing.tables[layout.table_id])[number % layout.stripe]
+        chunk = ChunkId(InodeId(inode.inode), number)
+        update = ChunkUpdate(
+            chain, chunk, storage_pb2.WRITE, layout.chunk_bytes, within, len(data), memoryview(data), fence=fence
+        )
+        await self.chunks.apply([update], timeout_s=5)
 
     def chunk_numbers(self, inode: pb.Inode) -> list[int]:
         return sorted(chunk.number for chunk in self.storage.data if chunk.inode == inode.inode)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from itertools import islice
 
 import numpy as np
-import threefs_checkpoint
 import threefs_data
 from numpy.typing import NDArray
+from threefs_checkpoint import CheckpointDirectory, CheckpointManager
 from threefs_client import FileSystem, connect_async
 
 from threefs_cli import tree_copy
@@ -16,7 +16,7 @@ from threefs_cli.local_tree import LocalTree
 
 LIBRARY = "/stdlib"
 DATASET = "/tokens"
-CHECKPOINT = "/checkpoint"
+CHECKPOINTS = "/trained"
 WORKERS = 4
 _BATCH_SAMPLES = 256
 _BATCH_FILES = 256
@@ -72,21 +72,21 @@ def pack_dataset(report: Report, fs: FileSystem, samples: NDArray[np.uint16]) ->
 def read_epoch(report: Report, fs: FileSystem, samples: NDArray[np.uint16], name: str, workers: int) -> None:
     """Every sample of one shuffled epoch exactly once, each as it was packed."""
     step = report.begin(name)
-    epoch = threefs_data.Epoch(seed=7, epoch=1)
     seen = np.zeros(len(samples), np.int64)
     order: list[int] = []
     wrong = 0
-    batches = threefs_data.batches(fs, DATASET, epoch, batch_size=_BATCH_SAMPLES, workers=workers)
-    while True:
-        with report.timed(step):
-            batch = next(batches, None)
-        if batch is None:
-            break
-        for number, sample in zip(batch.numbers, batch.samples, strict=True):
-            wrong += bytes(sample) != samples[number].tobytes()
-            step.length_bytes += len(sample)
-        np.add.at(seen, batch.numbers, 1)
-        order += batch.numbers
+    dataset = threefs_data.Dataset(fs, DATASET)
+    with threefs_data.Loader(dataset, global_batch=_BATCH_SAMPLES, seed=7, workers=workers) as loader:
+        batches = iter(loader)
+        while True:
+            with report.timed(step):
+                batch = next(batches, None)
+            if batch is None:
+                break
+            wrong += int((batch.array(samples.dtype) != samples[batch.numbers]).any(axis=1).sum())
+            step.length_bytes += int(batch.lengths.sum())
+            np.add.at(seen, batch.numbers, 1)
+            order += batch.numbers.tolist()
     step.things = f"{len(order)} samples" + (f", {workers} workers" if workers else "")
     step.check(f"{wrong} samples are wrong" if wrong else "each sample", not wrong)
     step.check("none lost or doubled", bool((seen == 1).all()))
@@ -105,18 +105,27 @@ def make_arrays(length_bytes: int) -> dict[str, NDArray[np.float32]]:
 
 
 def save_checkpoint(report: Report, fs: FileSystem, arrays: Arrays) -> None:
+    """Twice, as in training: the second save needs no new memory for the copy."""
     step = report.begin("write checkpoint")
+    manager = CheckpointManager(fs, CHECKPOINTS)
     with report.timed(step):
-        threefs_checkpoint.save(fs, CHECKPOINT, arrays)
-    step.things = f"{len(arrays)} arrays"
-    step.length_bytes = sum(array.nbytes for array in arrays.values())
-    step.check("published", fs.stat(CHECKPOINT).length >= step.length_bytes)
+        for number in (1, 2):
+            manager.save(number, arrays)
+        manager.close()
+    step.things = f"{len(arrays)} arrays, twice"
+    step.length_bytes = 2 * sum(array.nbytes for array in arrays.values())
+    published = [each.step for each in CheckpointDirectory(fs, CHECKPOINTS).published()]
+    step.check("both are published", published == [1, 2])
 
 
 def load_checkpoint(report: Report, fs: FileSystem, arrays: Arrays, name: str) -> None:
+    """The newest one that is valid."""
     step = report.begin(name)
+    manager = CheckpointManager(fs, CHECKPOINTS)
     with report.timed(step):
-        loaded = threefs_checkpoint.load(fs, CHECKPOINT)
+        found = manager.resume()
+    manager.close()
+    loaded = found.tensors if found is not None else {}
     step.things = f"{len(loaded)} arrays"
     step.length_bytes = sum(array.nbytes for array in loaded.values())
     step.check("names", set(loaded) == set(arrays))

@@ -49,6 +49,15 @@ def test_a_goal_is_a_least_or_a_most() -> None:
     ]
 
 
+def test_figures_of_other_programs_are_judged() -> None:
+    found = Measurements()
+    found.add_number("incast_goodput_over_line", 0.91)
+    found.add_number("alone_cost_in_cpu", 0.03)
+    values, by_key = goals.values(found), {goal.key: goal for goal in goals.GOALS}
+    assert by_key["incast_goodput_over_line"].reached(values["incast_goodput_over_line"])
+    assert not by_key["alone_cost_in_cpu"].reached(values["alone_cost_in_cpu"])
+
+
 def test_all_copies_of_a_write_count() -> None:
     found = Measurements()
     for name, rate in (("write_1m", 2.0), ("fio_write_1m", 10.0)):

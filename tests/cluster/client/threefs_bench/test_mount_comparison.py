@@ -24,7 +24,7 @@ def test_the_table_has_medians_and_reasons() -> None:
     ]
 
 
-def test_the_table_says_who_was_not_measured_in_all_rounds() -> None:
+def test_the_table_says_which_systems_were_not_measured_in_all_rounds() -> None:
     found = Comparison({"other": [[row(7, 1.5)]]}, {"other": "it does not start"})
     assert mount_comparison.table(found).splitlines()[-1] == "other: not in all rounds, it does not start"
 

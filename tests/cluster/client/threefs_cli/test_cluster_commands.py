@@ -74,6 +74,7 @@ def test_a_silent_node_is_reported_as_such(capsys: pytest.CaptureFixture[str]) -
         "kind": "storage",
         "address": "h:1",
         "domain": "d",
+        "draining": False,
         "alive": False,
         "heard": True,
         "ended": False,
@@ -187,3 +188,21 @@ def test_chains_that_cannot_be_written_are_named(capsys: pytest.CaptureFixture[s
     reply.awaited_nodes.extend([3, 5])
     cluster_commands.print_status(cluster_commands.describe("threefs://h:0", reply))
     assert "awaited: 3, 5" in (shown := capsys.readouterr().out) and "chain accept-unheard 3 5" in shown
+
+
+def test_a_copy_too_many_is_explained_while_a_chain_moves(capsys: pytest.CaptureFixture[str]) -> None:
+    def members(count: int) -> list[pb.ChainMember]:
+        return [
+            pb.ChainMember(target_id=number, state=pb.SERVING, leaving=number == 4) for number in range(1, count + 1)
+        ]
+
+    reply = pb.GetStatusReply(
+        chains=[pb.Chain(chain_id=1, members=members(3)), pb.Chain(chain_id=2, members=members(4))],
+        tables=[pb.ChainTable(table_id=1, chains=[1, 2], min_replicas=2)],
+        moves=[pb.Move(chain_id=2, added_target=3, added_node=9, removed_target=4)],
+    )
+    found = cluster_commands.describe("threefs://h:0", reply)
+    assert [member["leaving"] for member in found["chains"][1]["members"]] == [False, False, False, True]
+    cluster_commands.print_status(found)
+    shown = capsys.readouterr().out
+    assert "a write needs 2 of 3 copies\n" in shown and "1 chain moves to other disks" in shown

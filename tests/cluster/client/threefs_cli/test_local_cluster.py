@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 import pickle
 import shutil
 import stat
@@ -14,9 +15,14 @@ from threefs_cli.local_cluster import LocalCluster
 from threefs_client import keyring
 from threefs_client.keyring import TOKEN_VARIABLE
 
+from tests.harness.rpc import identity
+from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotADirectory, NotAuthorised, Unavailable
 from threefs.kv import engine_url
 from threefs.kv.restore_mark import write_mark
+from threefs.rpc.methods import GET_STATUS
+from threefs.rpc.server import Server
+from threefs.wire import manager_pb2 as pb
 
 SMALL = Plan(storage=1, replicas=1)
 
@@ -63,7 +69,11 @@ def test_up_starts_only_what_is_missing(local: LocalCluster) -> None:
     assert again.program("meta").process == first.program("meta").process
     assert again.program("storage-1").process != first.program("storage-1").process
     with pytest.raises(InvalidArgument, match="cannot be changed"):
-        asyncio.run(local.up(Plan(storage=2, replicas=1)))
+        asyncio.run(local.up(Plan(storage=2, replicas=2)))
+    asyncio.run(local.up(Plan(storage=2, replicas=1)))
+    assert names(local) == {"manager", "meta", "storage-1", "storage-2"}
+    with pytest.raises(InvalidArgument, match="`threefs node drain` empties one"):
+        asyncio.run(local.up(SMALL))
 
 
 def test_watch_tells_what_has_ended(local: LocalCluster) -> None:
@@ -118,7 +128,9 @@ def test_a_cluster_has_a_key_that_its_user_needs_not_name(local: LocalCluster, m
         threefs_client.connect(address, connect_timeout_s=2.0)
 
 
-def test_a_chosen_key_stays_when_nobody_says_it_again(local: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chosen_key_stays_when_later_commands_do_not_name_it(
+    local: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(TOKEN_VARIABLE, "short")
     with pytest.raises(InvalidSettings, match="at least 16 characters"):
         asyncio.run(local.up(SMALL))
@@ -173,7 +185,7 @@ def test_a_first_start_that_failed_may_be_repeated_with_other_numbers(local: Loc
     (local.directory / "manager" / "data").unlink()
     state = asyncio.run(local.up(Plan(storage=2, replicas=2)))
     assert names(local) == {"manager", "meta", "storage-1", "storage-2"} and state.plan.replicas == 2
-    with pytest.raises(InvalidArgument, match="2 storage processes and 2 replicas, and that cannot be changed"):
+    with pytest.raises(InvalidArgument, match="2 storage processes and 2 replicas; a larger --storage"):
         asyncio.run(local.up(SMALL))
 
 
@@ -259,3 +271,26 @@ def test_storage_that_waits_is_named_with_what_it_waits_for(
         asyncio.run(local.up())
     assert "awaited: 2" in str(refused.value)
     assert names(local) == {"manager", "meta", "storage-1", "storage-2"}
+
+
+async def test_it_is_up_when_its_chains_take_writes(tmp_path: Path) -> None:
+    """At first the manager believes that all targets serve, though none has been heard of."""
+    member = pb.ChainMember(target_id=101, state=pb.SERVING)
+    chain = pb.Chain(chain_id=1, version=1, members=[member])
+    report = pb.TargetReport(target_id=101, local_state=pb.LOCAL_UPTODATE, chain_version=1)
+    unheard = pb.GetStatusReply(chains=[chain])
+    heard = pb.GetStatusReply(chains=[chain], nodes=[pb.NodeStatus(alive=True, targets=[report])])
+    answers = [unheard, unheard, heard]
+
+    async def status(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        return answers.pop(0)
+
+    server = Server(RealNet(), identity("a" * 32))
+    server.serve(GET_STATUS, status)
+    address = await server.start("127.0.0.1", 0)
+    state = cluster_file.fresh(Plan())
+    state = state.replace(dataclasses.replace(state.program("manager"), addresses=(address,)))
+    told: list[str] = []
+    await LocalCluster(tmp_path)._await_chains(state, told.append)
+    assert not answers and not told
+    await server.stop(0)

@@ -30,7 +30,7 @@ def test_a_trial_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("words", [[], ["a:1"], ["a:1", "/mnt", "-o", "magic"], ["a:1", "/mnt", "-o", "cache="]])
-def test_what_is_refused(words: list[str]) -> None:
+def test_invalid_requests_are_refused(words: list[str]) -> None:
     with pytest.raises(InvalidArgument):
         mount_helper.arguments(words)
 

@@ -47,7 +47,7 @@ def test_a_tree_has_a_limit_until_it_is_cleared(threefs: CommandLine, fs: FileSy
     assert fs.read_file("/quota/tree/more") == b"x"
 
 
-def test_what_is_no_quota(threefs: CommandLine) -> None:
+def test_invalid_quotas_are_refused(threefs: CommandLine) -> None:
     assert threefs.run("quota", "set", "--bytes", "1").exit_code == 2
     assert threefs.run("quota", "set", "/", "--user", "1").exit_code == 2
     assert threefs.run("quota", "set", "/", "--bytes", "much").exit_code == 2

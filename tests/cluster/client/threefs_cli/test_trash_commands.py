@@ -36,7 +36,7 @@ def test_durations(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "7", "-1d", "1.5h", "d", "1y"])
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Duration().convert(text, None, None)
 

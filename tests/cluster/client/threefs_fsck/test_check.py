@@ -44,7 +44,7 @@ def test_a_cluster_in_use_is_clean(cluster: LocalCluster, fs: FileSystem) -> Non
     asyncio.run(scene())
 
 
-def test_chunks_of_nobody_on_real_targets(cluster: LocalCluster, fs: FileSystem) -> None:
+def test_orphaned_chunks_on_real_targets(cluster: LocalCluster, fs: FileSystem) -> None:
     async def scene() -> None:
         async with await connect_async(cluster.address) as one:
             layout = FileLayout(64 << 10, TableId(1), 2)

@@ -41,7 +41,7 @@ def test_the_helper_mounts_for_users(tmp_path: Path, monkeypatch: pytest.MonkeyP
         mounting.mount(MountRequest(str(tmp_path / "missing"), "x", "tried"))
 
 
-def test_what_cannot_be_mounted(tmp_path: Path) -> None:
+def test_mount_points_that_are_refused(tmp_path: Path) -> None:
     need_mounts()
     with pytest.raises(OSError):
         mounting.mount(MountRequest(str(tmp_path / "missing"), "x", "tried"))

@@ -89,7 +89,9 @@ def test_many_programs_at_once(tmp_path: Path) -> None:
 def test_a_signal_stops_what_waits(tmp_path: Path) -> None:
     async def scene(root: Path, files: FuseFiles, session: Session) -> None:
         await asyncio.to_thread((root / "slow").write_bytes, b"x")
-        program = subprocess.Popen([sys.executable, "-c", f"open({str(root / 'slow')!r}, 'rb').read()"])
+        program = await asyncio.to_thread(
+            subprocess.Popen, [sys.executable, "-c", f"open({str(root / 'slow')!r}, 'rb').read()"]
+        )
         while not session.waiting(Op.OPEN):
             await asyncio.sleep(0.01)
         program.send_signal(signal.SIGTERM)
@@ -103,7 +105,9 @@ def test_a_signal_with_a_handler_stops_nothing(tmp_path: Path) -> None:
     async def scene(root: Path, files: FuseFiles, session: Session) -> None:
         await asyncio.to_thread((root / "slow").write_bytes, b"x")
         code = "import signal; signal.signal(signal.SIGUSR1, lambda *_: None); "
-        program = subprocess.Popen([sys.executable, "-c", f"{code}open({str(root / 'slow')!r}, 'rb')"])
+        program = await asyncio.to_thread(
+            subprocess.Popen, [sys.executable, "-c", f"{code}open({str(root / 'slow')!r}, 'rb')"]
+        )
         while not session.waiting(Op.OPEN):
             await asyncio.sleep(0.01)
         program.send_signal(signal.SIGUSR1)

@@ -17,7 +17,8 @@ import pytest
 from threefs_client import connect, connect_async
 from threefs_fuse.replies import Entry
 from threefs_fuse.requests import Caller
-from threefs_mount.files.table import OpenFileTable
+from threefs_mount.cache.validity import Validity
+from threefs_mount.files.open_file_table import OpenFileTable
 from threefs_mount.vfs import ThreefsVfs
 
 from tests.harness.cluster import LocalCluster
@@ -111,7 +112,9 @@ def test_a_read_between_two_questions_of_a_turn_is_seen_by_the_second(cluster: L
             await fs.write_file("/turn", b"new mail")
             await fs.utime("/turn", 5 * 10**9, 5 * 10**9)
             inode = await fs.stat("/turn")
-            operations = ThreefsVfs(fs.context, OpenFileTable(fs.context, 0, 1.0), 1.0, lambda: None)
+            operations = ThreefsVfs(
+                fs.context, OpenFileTable(fs.context, 0, Validity(1.0)), Validity(1.0), lambda: None
+            )
 
             async def shown_access_ns() -> int:
                 answer = operations.getattr(inode.inode, Caller(0, 0, 0), None)
@@ -135,7 +138,9 @@ def test_an_answer_that_was_long_under_way_is_valid_for_the_rest_of_its_time(clu
         async with await connect_async(cluster.address) as fs:
             await fs.mkdir("/under-way")
             directory = (await fs.stat("/under-way")).inode
-            operations = ThreefsVfs(fs.context, OpenFileTable(fs.context, 0, 1.0), 1.0, lambda: None)
+            operations = ThreefsVfs(
+                fs.context, OpenFileTable(fs.context, 0, Validity(1.0)), Validity(1.0), lambda: None
+            )
             now_s, call = [1000.0], operations._call
 
             async def slow_call(*arguments: Any) -> Any:
@@ -404,7 +409,7 @@ def test_extended_attributes(root: Path) -> None:
         assert caught.value.errno == errno.ENODATA
 
 
-def test_who_changes_a_program_takes_its_capabilities_away(root: Path) -> None:
+def test_a_write_to_a_program_takes_its_capabilities_away(root: Path) -> None:
     """The kernel does it, in the name of who writes, who may not."""
     root.chmod(0o777)
     path = root / "a"

@@ -13,7 +13,7 @@ from threefs_cli.cluster_file import Plan
 from threefs_cli.cluster_selector import ADDRESS_VARIABLE, ClusterSelector, cluster_options, managers
 from threefs_client import AsyncFileSystem, keyring
 
-from threefs import keys
+from threefs import cluster_key
 from threefs.errors import NotFound, Unavailable
 from threefs.rpc.methods import READ_LOG, Method
 from threefs.wire import backup_pb2 as pb
@@ -51,7 +51,7 @@ def test_what_is_said_goes_before_what_lies_around(monkeypatch: pytest.MonkeyPat
 def test_the_key_of_a_local_cluster_is_in_its_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     cluster_at(tmp_path / "one", "one:1")
     assert ClusterSelector(None, tmp_path / "one", False).key_file() == ""
-    keys.make(cluster_file.key_file(tmp_path / "one"))
+    cluster_key.make(cluster_file.key_file(tmp_path / "one"))
     assert ClusterSelector(None, tmp_path / "one", False).key_file() == str(tmp_path / "one" / "key")
     assert ClusterSelector("one:1", None, False).key_file() == ""  # it is found by the address
     assert ClusterSelector(None, tmp_path / "one", False, tmp_path / "said").key_file() == str(tmp_path / "said")

@@ -39,6 +39,6 @@ def test_a_command_says_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch, 
         with open(FULL, "w") as out:
             out.write("x")
 
-    monkeypatch.setattr("threefs.keys.make", full)
+    monkeypatch.setattr("threefs.cluster_key.make", full)
     done = CliRunner().invoke(main, ["key", str(tmp_path / "key")])
     assert (done.exit_code, done.output) == (1, f"Error: {tmp_path / 'key'}: No space left on device\n")

@@ -9,6 +9,6 @@ def test_sizes(text: str, value: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.5g", "g", "10x"])
-def test_what_is_no_size(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Size().convert(text, None, None)

@@ -22,14 +22,6 @@ FILE = Attributes(
 )
 
 
-@pytest.mark.parametrize(
-    ("length", "shown"),
-    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 40, "1.0 TiB"), (1 << 74, "16384.0 EiB")],
-)
-def test_sizes_for_people(length: int, shown: str) -> None:
-    assert output.size(length) == shown
-
-
 def test_one_thing_is_not_many() -> None:
     assert [output.count_of(count, "copy", "copies") for count in (0, 1, 2)] == ["0 copies", "1 copy", "2 copies"]
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 from threefs_bench.load import job_file
-from threefs_bench.load.engine import Assignment
+from threefs_bench.load.load_engine import Assignment
 from threefs_bench.load.meta_engine import MetaEngine
 from threefs_bench.load.tally import Result
 from threefs_bench.load.turns import Window

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from threefs_bench.load import job_file
-from threefs_bench.load.engine import Assignment
+from threefs_bench.load.load_engine import Assignment
 from threefs_bench.load.native_engine import NativeEngine
 from threefs_bench.load.runner import Run, Runner
 from threefs_bench.load.tally import Result
@@ -56,7 +56,7 @@ async def test_services_on_this_host_are_reached_as_the_job_says(cluster: LocalC
 
 
 @pytest.mark.parametrize("rw", ["write", "randwrite", "randrw"])
-async def test_what_was_written_is_read_back(cluster: LocalCluster, fs: FileSystem, rw: str) -> None:
+async def test_written_bytes_are_read_back(cluster: LocalCluster, fs: FileSystem, rw: str) -> None:
     directory = f"/load-verify-{rw}"
     found = await run(cluster, directory, rw=rw, bs="16k", batch=2, iodepth=8, verify="crc32c", nrfiles=2, fsync=8)
     assert found.operations == 64 and found.kinds["verify"].operations >= found.kinds["write"].operations > 0
@@ -95,6 +95,7 @@ async def test_processes_of_the_runner_and_the_cpu_of_the_services(cluster: Loca
     rw=randread
     bs=4k
     batch=64
+    unix_sockets=0
     ramp_time=0.2
     runtime=1
     time_based
@@ -105,6 +106,7 @@ async def test_processes_of_the_runner_and_the_cpu_of_the_services(cluster: Loca
     assert [result.error for result in (*writes, reads)] == ["", "", ""]
     assert sum(result.bytes for result in writes) == 8 << 20
     assert 800 < reads.runtime_ms < 3000 and reads.operations > 0 and reads.user_s > 0
+    assert reads.grants["at_once"] + reads.grants["granted"] > 0
     assert set(found.services[1]) == {"manager", "meta", "storage"} and found.services[1]["storage"] > 0
 
 

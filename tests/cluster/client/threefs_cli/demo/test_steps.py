@@ -1,9 +1,11 @@
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 import threefs_checkpoint
 import threefs_data
+from numpy.typing import NDArray
 from threefs_cli.demo import steps
 from threefs_cli.demo.report import Report
 from threefs_client import FileSystem
@@ -16,7 +18,7 @@ ARRAYS = steps.make_arrays(2 << 20)
 @pytest.fixture(autouse=True)
 def places(fs: FileSystem) -> None:
     """Each test has the root for itself."""
-    for path in (steps.LIBRARY, steps.DATASET, steps.CHECKPOINT):
+    for path in (steps.LIBRARY, steps.DATASET, steps.CHECKPOINTS):
         if fs.exists(path):
             fs.remove(path, recursive=True)
 
@@ -70,13 +72,18 @@ def test_a_lost_sample_is_found(fs: FileSystem) -> None:
     assert broken(report) == ["none lost or doubled"]
 
 
+def save(fs: FileSystem, arrays: Mapping[str, NDArray[np.float32]]) -> None:
+    fs.mkdir(steps.CHECKPOINTS, parents=True)
+    threefs_checkpoint.save(fs, f"{steps.CHECKPOINTS}/step-000000000002", arrays)
+
+
 def test_one_wrong_bit_of_a_checkpoint_is_found(fs: FileSystem) -> None:
     report = Report()
     changed = {name: array.copy() for name, array in ARRAYS.items()}
     changed["layers.3.weight"].view(np.uint32)[5, 5] ^= 1
-    threefs_checkpoint.save(fs, steps.CHECKPOINT, changed)
+    save(fs, changed)
     steps.load_checkpoint(report, fs, ARRAYS, "load")
     assert broken(report) == ["bit for bit"]
-    threefs_checkpoint.save(fs, steps.CHECKPOINT, {"other": ARRAYS["layers.0.weight"]})
+    save(fs, {"other": ARRAYS["layers.0.weight"]})
     steps.load_checkpoint(report, fs, ARRAYS, "load")
     assert "names" in broken(report)

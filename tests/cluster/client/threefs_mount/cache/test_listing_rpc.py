@@ -8,6 +8,7 @@ from threefs_mount.cache import listing_rpc
 from threefs_mount.cache.cached_listing import SMALL_DIRECTORY, CachedListing
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage
 from threefs_mount.cache.statahead import Prefetcher
+from threefs_mount.cache.validity import Validity
 
 from tests.harness.cluster import LocalCluster
 from threefs.wire import meta_pb2 as pb
@@ -19,7 +20,7 @@ def test_names_and_the_attributes_of_few(cluster: LocalCluster) -> None:
             await fs.mkdir("/pages")
             await fs.create_many([f"/pages/{number:03}" for number in range(SMALL_DIRECTORY)])
             number = (await fs.stat("/pages")).inode
-            prefetcher = Prefetcher(60.0, partial(listing_rpc.fetch_entries, fs.context), fs.context.clock)
+            prefetcher = Prefetcher(Validity(60.0), partial(listing_rpc.fetch_entries, fs.context), fs.context.clock)
             ask = partial(listing_rpc.fetch_names, fs.context, prefetcher.statahead, number)
 
             async def fetch(

@@ -103,7 +103,7 @@ def test_a_lock_is_waited_for(cluster: LocalCluster) -> None:
     play(cluster, "waiting", scene)
 
 
-def test_who_stops_waiting_has_nothing(cluster: LocalCluster) -> None:
+def test_a_cancelled_wait_holds_nothing(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
         await two.here.acquire(two.inode, 1, locked(), flock=True, wait=False)
         waiting = asyncio.create_task(two.there.acquire(two.inode, 2, locked(), flock=True, wait=True))
@@ -132,7 +132,7 @@ def test_a_thread_unlocks_while_another_waits(cluster: LocalCluster) -> None:
     play(cluster, "threads", scene)
 
 
-def test_what_is_no_lock(cluster: LocalCluster) -> None:
+def test_invalid_locks_are_refused(cluster: LocalCluster) -> None:
     async def scene(two: Two) -> None:
         for wrong in (fcntl.F_UNLCK, 99):
             with pytest.raises(InvalidArgument):

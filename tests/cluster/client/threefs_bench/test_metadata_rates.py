@@ -1,7 +1,7 @@
 import asyncio
 from pathlib import Path
 
-from threefs_bench.metadata import measure_fresh
+from threefs_bench.metadata_rates import measure_fresh
 
 
 def test_every_kind_of_call_is_measured(tmp_path: Path) -> None:

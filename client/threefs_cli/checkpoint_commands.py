@@ -1,0 +1,230 @@
+"""`threefs ckpt`: checkpoints of jobs."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import threefs_client
+from rich.table import Table
+from threefs_checkpoint import comparison, safetensors_copy
+from threefs_checkpoint.directory import CheckpointDirectory, read_index
+from threefs_checkpoint.index import Index
+from threefs_checkpoint.loading import load, wanted_of
+from threefs_checkpoint.verification import verify as verify_records
+from threefs_client import FileSystem
+
+from threefs.errors import Corrupt, NotFound, NotSupported
+from threefs_cli import output
+from threefs_cli.cluster_selector import CONNECT_S, ClusterSelector, cluster_options
+from threefs_cli.safe_write import SafeWriter
+
+_SHOWN = 40  # tensors that `diff` lists of each kind
+
+
+@click.group()
+def ckpt() -> None:
+    """List, show, verify, compare, remove, export and import checkpoints."""
+
+
+@contextmanager
+def _connected(selector: ClusterSelector) -> Iterator[FileSystem]:
+    with threefs_client.connect(selector.url(), connect_timeout_s=CONNECT_S, key_file=selector.key_file()) as fs:
+        yield fs
+
+
+@ckpt.command(
+    name="ls",
+    epilog="""
+\b
+Examples:
+  threefs ckpt ls /checkpoints/run-7
+""",
+)
+@click.argument("root")
+@cluster_options
+def list_checkpoints(selector: ClusterSelector, root: str) -> None:
+    """List the checkpoints that a job keeps in the directory ROOT, oldest first."""
+    with _connected(selector) as fs:
+        rows = [_row(fs, each.path, each.kind) for each in CheckpointDirectory(fs, root).published()]
+    if selector.as_json:
+        output.print_json(rows)
+        return
+    table = Table("step", "kind", "saved", "ranks", "tensors", "size", "name", box=None)
+    for row in rows:
+        if "problem" in row:
+            table.add_row("", row["kind"], "", "", "", "", f"{row['path']}: {output.printable(row['problem'])}")
+            continue
+        saved, size = output.timestamp(row["saved_ns"]), output.size(row["length_bytes"])
+        name = row["path"].rpartition("/")[2]
+        table.add_row(str(row["step"]), row["kind"], saved, str(row["world"]), str(row["tensors"]), size, name)
+    if rows:
+        output.print_table(table)
+
+
+def _row(fs: FileSystem, path: str, kind: str) -> dict[str, Any]:
+    try:
+        index = read_index(fs, path)
+    except (Corrupt, NotFound, NotSupported) as error:
+        return {"path": path, "kind": kind, "problem": str(error)}
+    return {"path": path, "kind": kind, **_summary(index)}
+
+
+def _summary(index: Index) -> dict[str, Any]:
+    return {
+        "step": index.step,
+        "saved_ns": index.saved_ns,
+        "world": index.world,
+        "tensors": len(index.tensors) + len(index.derived),
+        "length_bytes": index.nbytes,
+    }
+
+
+@ckpt.command()
+@click.argument("path")
+@cluster_options
+def show(selector: ClusterSelector, path: str) -> None:
+    """Show the tensors of a checkpoint: type, shape, size, and in how many slices ranks have saved it."""
+    with _connected(selector) as fs:
+        index = read_index(fs, path)
+    rows: list[dict[str, Any]] = [
+        {
+            "name": tensor.name,
+            "dtype": tensor.dtype,
+            "shape": list(tensor.shape),
+            "length_bytes": tensor.nbytes,
+            "shards": len(tensor.shards),
+        }
+        for tensor in index.tensors.values()
+    ]
+    derived: list[dict[str, Any]] = [
+        {"name": name, "dtype": each.dtype, "shape": list(index.tensors[each.master].shape), "master": each.master}
+        for name, each in index.derived.items()
+    ]
+    if selector.as_json:
+        described = {"path": path, **_summary(index), "chunk_bytes": index.chunk_bytes, "metadata": index.metadata}
+        output.print_json({**described, "tensors": rows, "derived": derived})
+        return
+    saved = output.timestamp(index.saved_ns)
+    ranks = output.count_of(index.world, "rank", "ranks")
+    click.echo(f"step {index.step}, saved {saved} by {ranks}, metadata {index.metadata}")
+    table = Table("tensor", "type", "shape", "size", "slices", box=None)
+    for row in rows:
+        name, size = output.printable(row["name"]), output.size(row["length_bytes"])
+        table.add_row(name, row["dtype"], str(row["shape"]), size, str(row["shards"]))
+    for row in derived:
+        source = f"from {output.printable(row['master'])}"
+        table.add_row(output.printable(row["name"]), row["dtype"], str(row["shape"]), source, "")
+    output.print_table(table)
+
+
+@ckpt.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--read", is_flag=True, help="Read every byte too. Without it, what storage has recorded is compared.")
+@cluster_options
+def verify(selector: ClusterSelector, paths: tuple[str, ...], read: bool) -> None:
+    """Compare checkpoints with the checksums in their indexes. Exit code 1: one of them is damaged."""
+    rows = []
+    with _connected(selector) as fs:
+        for path in paths:
+            problem = _problem(fs, path, read)
+            rows.append({"path": path, "valid": not problem, "problem": problem})
+    if selector.as_json:
+        output.print_json(rows)
+    else:
+        for row in rows:
+            click.echo(f"{row['path']}: {row['problem'] or 'valid'}")
+    click.get_current_context().exit(0 if all(row["valid"] for row in rows) else 1)
+
+
+def _problem(fs: FileSystem, path: str, read: bool) -> str:
+    try:
+        index = read_index(fs, path)
+        verify_records(fs, path, index)
+        for name, part in wanted_of(index, list(index.tensors)).items() if read else ():
+            load(fs, path, index, {name: part})  # one at a time: a checkpoint may be larger than the memory
+    except (Corrupt, NotFound, NotSupported) as error:
+        return str(error)
+    return ""
+
+
+@ckpt.command()
+@click.argument("first")
+@click.argument("second")
+@cluster_options
+def diff(selector: ClusterSelector, first: str, second: str) -> None:
+    """Compare two checkpoints tensor by tensor, however they were sharded. Exit code 1: they differ."""
+    with _connected(selector) as fs:
+        found = comparison.compare(fs, first, second)
+    if selector.as_json:
+        output.print_json({"equal": found.equal, **found._asdict()})
+    else:
+        for title, names in (
+            (f"only in {first}", found.only_first),
+            (f"only in {second}", found.only_second),
+            ("other type or shape", found.reshaped),
+            ("other content", found.changed),
+        ):
+            for name in names[:_SHOWN]:
+                click.echo(f"{title}: {output.printable(name)}")
+            if len(names) > _SHOWN:
+                click.echo(f"{title}: and {len(names) - _SHOWN} more")
+        click.echo(f"{output.count_of(len(found.same), 'tensor is', 'tensors are')} the same")
+    click.get_current_context().exit(0 if found.equal else 1)
+
+
+@ckpt.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@cluster_options
+def rm(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
+    """Remove checkpoints. Each loses its name in one step, before its files are removed."""
+    with _connected(selector) as fs:
+        for path in paths:
+            read_index(fs, path)  # what is no checkpoint is not removed
+            root, _, _ = path.rstrip("/").rpartition("/")
+            CheckpointDirectory(fs, root).remove(path.rstrip("/"))
+    if selector.as_json:
+        output.print_json({"removed": list(paths)})
+
+
+@ckpt.command(
+    name="export",
+    epilog="""
+\b
+Examples:
+  threefs ckpt export /checkpoints/run-7/model-000000001200 model.safetensors
+""",
+)
+@click.argument("path")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--tensor", "tensors", multiple=True, metavar="NAME", help="Only this tensor; may be repeated.")
+@cluster_options
+def export_checkpoint(selector: ClusterSelector, path: str, file: Path, tensors: tuple[str, ...]) -> None:
+    """Write a checkpoint to the local safetensors file FILE, which appears when it is whole."""
+    writer = SafeWriter(os.path.dirname(file))
+    with (
+        _connected(selector) as fs,
+        writer.new_file(str(file), 0o644) as descriptor,
+        open(descriptor, "wb", closefd=False) as opened,
+    ):
+        length = safetensors_copy.export(fs, path, list(tensors) or None, opened.write)
+    if selector.as_json:
+        output.print_json({"path": path, "file": str(file), "length_bytes": length})
+
+
+@ckpt.command(name="import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("path")
+@cluster_options
+def import_checkpoint(selector: ClusterSelector, file: Path, path: str) -> None:
+    """Save the local safetensors file FILE as the checkpoint PATH, which appears when it is whole."""
+    with _connected(selector) as fs:
+        safetensors_copy.import_file(fs, file, path)
+        index = read_index(fs, path)
+    if selector.as_json:
+        output.print_json({"file": str(file), "path": path, **_summary(index)})
+
+
+COMMANDS = (ckpt,)

@@ -1,0 +1,263 @@
+"""`threefs node`, `threefs rebalance`: storage nodes that join and leave, and the targets that move for it."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from rich.table import Table
+from threefs_client import AsyncFileSystem
+
+from threefs.rpc.methods import ADD_NODES, GET_ROUTING, GET_STATUS, REBALANCE, REMOVE_NODE, SET_DRAINING
+from threefs.wire import manager_pb2 as pb
+from threefs_cli import output
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+
+_CALL_TIMEOUT_S = 30.0
+
+
+@click.group()
+def node() -> None:
+    """Storage nodes: one process for one disk each. They join, drain and leave while the cluster runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """What `threefs node ls` says of one storage node."""
+
+    node_id: int
+    domain: str
+    address: str
+    state: str  # "up", "silent", "draining", "drained", "new" (never started)
+    targets: int
+    coming: int  # targets that move to it
+    going: int  # targets that move away from it
+    used_bytes: int
+    free_bytes: int
+
+
+@node.command(
+    name="ls",
+    epilog="""
+\b
+Examples:
+  threefs node ls
+  watch threefs node ls               while targets move
+""",
+)
+@cluster_options
+def list_nodes(selector: ClusterSelector) -> None:
+    """List storage nodes, their targets, and the targets that are moving."""
+    url = selector.url()
+
+    async def work(fs: AsyncFileSystem) -> tuple[pb.GetStatusReply, pb.Routing]:
+        services = managers(fs, url)
+        status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+        reply = await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)
+        return status, reply.routing
+
+    status, routing = selector.run(work)
+    rows = node_rows(status, routing)
+    if selector.as_json:
+        output.print_json(
+            {
+                "nodes": [{name: getattr(row, name) for name in NodeRow.__slots__} for row in rows],
+                "moves": [_move_json(move) for move in status.moves],
+            }
+        )
+        return
+    table = Table("node", "domain", "address", "state", "targets", "coming", "going", "used", "free")
+    for row in rows:
+        table.add_row(
+            str(row.node_id),
+            row.domain,
+            row.address or "-",
+            row.state,
+            str(row.targets),
+            str(row.coming),
+            str(row.going),
+            output.size(row.used_bytes),
+            output.size(row.free_bytes),
+        )
+    output.print_table(table)
+    if status.moves:
+        click.echo(f"{output.count_of(len(status.moves), 'target moves', 'targets move')} or waits for its turn")
+
+
+def node_rows(status: pb.GetStatusReply, routing: pb.Routing) -> list[NodeRow]:
+    node_of = {target.target_id: target.node_id for target in routing.targets}
+    members = {member.target_id for chain in status.chains for member in chain.members}
+    targets = Counter(node_of[target] for target in members)
+    coming = Counter(move.added_node for move in status.moves if move.added_target)
+    going = Counter(node_of[move.removed_target] for move in status.moves if move.removed_target in node_of)
+    rows = []
+    for found in status.nodes:
+        if found.node.kind != pb.STORAGE:
+            continue
+        node_id = found.node.node_id
+        rows.append(
+            NodeRow(
+                node_id,
+                found.node.domain,
+                found.node.address,
+                _state(found, targets[node_id]),
+                targets[node_id],
+                coming[node_id],
+                going[node_id],
+                sum(report.used_bytes for report in found.targets),
+                max((report.free_bytes for report in found.targets), default=0),
+            )
+        )
+    return sorted(rows, key=lambda row: row.node_id)
+
+
+def _state(found: pb.NodeStatus, targets: int) -> str:
+    if found.node.draining:
+        return "draining" if targets else "drained"
+    if not found.node.address:
+        return "new"
+    return "up" if found.alive else "silent"
+
+
+def _move_json(move: pb.Move) -> dict[str, Any]:
+    return {
+        "chain_id": move.chain_id,
+        "added_target": move.added_target or None,
+        "added_node": move.added_node or None,
+        "removed_target": move.removed_target or None,
+    }
+
+
+@node.command(
+    epilog="""
+\b
+Examples:
+  threefs node add 4 --domain rack-2       then start threefs-storage with node_id = 4
+  threefs node add 4 5 6
+"""
+)
+@click.argument("nodes", type=click.IntRange(1), nargs=-1, required=True, metavar="NODE...")
+@click.option("--domain", default="", help="What fails together with it.  [default: each node its own]")
+@cluster_options
+def add(selector: ClusterSelector, nodes: tuple[int, ...], domain: str) -> None:
+    """Let new storage nodes join the cluster.
+
+    Start their processes, then run `threefs rebalance`: a new node has no targets until then. On a cluster of this
+    machine `threefs up --storage N` does all of that.
+    """
+    url = selector.url()
+
+    async def work(fs: AsyncFileSystem) -> None:
+        request = pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=one, domain=domain) for one in nodes])
+        await managers(fs, url).call(ADD_NODES, request, timeout_s=_CALL_TIMEOUT_S)
+
+    selector.run(work)
+    if selector.as_json:
+        output.print_json({"added": list(nodes)})
+    else:
+        click.echo(f"node {', '.join(map(str, nodes))} may join; start its process, then run `threefs rebalance`")
+
+
+@node.command(
+    epilog="""
+\b
+Examples:
+  threefs node drain 3 --dry-run
+  threefs node drain 3                     then wait until `threefs node ls` says drained
+"""
+)
+@click.argument("node_id", type=click.IntRange(1), metavar="NODE")
+@click.option("--dry-run", is_flag=True, help="Only say what would move.")
+@cluster_options
+def drain(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
+    """Move all targets of a node to other nodes, while it serves.
+
+    Each target is copied first and leaves then, so no chain has fewer copies at any time. A node that is dead can be
+    drained as well: its copies are made from the other ones.
+    """
+    _set_draining(selector, node_id, True, dry_run)
+
+
+@node.command()
+@click.argument("node_id", type=click.IntRange(1), metavar="NODE")
+@cluster_options
+def undrain(selector: ClusterSelector, node_id: int) -> None:
+    """Let a node keep its targets. Those that have begun to move go on; `threefs rebalance` gives it others."""
+    _set_draining(selector, node_id, False, False)
+
+
+def _set_draining(selector: ClusterSelector, node_id: int, draining: bool, dry_run: bool) -> None:
+    url = selector.url()
+
+    async def work(fs: AsyncFileSystem) -> list[pb.Move]:
+        request = pb.SetDrainingRequest(node_id=node_id, draining=draining, dry_run=dry_run)
+        return list((await managers(fs, url).call(SET_DRAINING, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+
+    moves = selector.run(work)
+    if selector.as_json:
+        output.print_json({"node_id": node_id, "draining": draining, "dry_run": dry_run, "moves": _counts(moves)})
+    elif draining:
+        _echo_moves(moves, dry_run)
+    else:
+        click.echo(f"node {node_id} keeps its targets")
+
+
+@node.command()
+@click.argument("node_id", type=click.IntRange(1), metavar="NODE")
+@cluster_options
+def remove(selector: ClusterSelector, node_id: int) -> None:
+    """Take a node without targets out of the cluster. Drain it first. Then its process can be stopped for good."""
+    url = selector.url()
+
+    async def work(fs: AsyncFileSystem) -> None:
+        await managers(fs, url).call(REMOVE_NODE, pb.RemoveNodeRequest(node_id=node_id), timeout_s=_CALL_TIMEOUT_S)
+
+    selector.run(work)
+    if selector.as_json:
+        output.print_json({"removed": node_id})
+    else:
+        click.echo(f"node {node_id} is no longer part of the cluster")
+
+
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs rebalance --dry-run
+  threefs rebalance
+"""
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would move.")
+@cluster_options
+def rebalance(selector: ClusterSelector, dry_run: bool) -> None:
+    """Move targets until all storage nodes have equally many, with as few moves as possible, while the cluster runs."""
+    url = selector.url()
+
+    async def work(fs: AsyncFileSystem) -> list[pb.Move]:
+        request = pb.RebalanceRequest(dry_run=dry_run)
+        return list((await managers(fs, url).call(REBALANCE, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+
+    moves = selector.run(work)
+    if selector.as_json:
+        output.print_json({"dry_run": dry_run, "moves": _counts(moves)})
+    else:
+        _echo_moves(moves, dry_run)
+
+
+def _counts(moves: list[pb.Move]) -> list[dict[str, int]]:
+    """How many targets come to each node."""
+    return [{"to_node": one, "targets": count} for one, count in sorted(Counter(m.added_node for m in moves).items())]
+
+
+def _echo_moves(moves: list[pb.Move], dry_run: bool) -> None:
+    if not moves:
+        click.echo("nothing has to move")
+        return
+    to = ", ".join(f"{row['targets']} to node {row['to_node']}" for row in _counts(moves))
+    verb = "would move" if dry_run else "move now"
+    click.echo(f"{output.count_of(len(moves), 'target', 'targets')} {verb}: {to}")
+    if not dry_run:
+        click.echo("`threefs node ls` shows how far they are")
+
+
+COMMANDS = (node, rebalance)

@@ -1,0 +1,232 @@
+"""`threefs table`: the chain tables of a cluster, and which of them new files take."""
+
+import asyncio
+
+import click
+from rich.table import Table
+from threefs_client import AsyncFileSystem
+
+from threefs.env.clock import CLOCK
+from threefs.env.random import RANDOM
+from threefs.rpc.methods import CREATE_TABLE, GET_STATUS, SET_DEFAULT_TABLE, SET_REPLICAS
+from threefs.wire import manager_pb2 as pb
+from threefs_cli import output
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+
+_CALL_TIMEOUT_S = 10.0
+_PLACING_S = 60.0  # a large table takes a while to place
+_CHAINS_S = 30.0  # until the chains of a new table take writes
+_POLL_S = 0.2
+
+
+@click.group()
+def table() -> None:
+    """Chain tables: the chains that files are striped over. A file keeps the table that it was made with."""
+
+
+@table.command(
+    name="ls",
+    epilog="""
+\b
+Examples:
+  threefs table ls
+  threefs table ls --json
+""",
+)
+@cluster_options
+def list_tables(selector: ClusterSelector) -> None:
+    """List chain tables: their chains, how many copies they keep, and which one new files take."""
+    url = selector.url()
+
+    async def work(fs: AsyncFileSystem) -> pb.GetStatusReply:
+        return await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+
+    status = selector.run(work)
+    if selector.as_json:
+        output.print_json(
+            {
+                "default_table": status.default_table,
+                "tables": [
+                    {
+                        "table_id": one.table_id,
+                        "chains": list(one.chains),
+                        "replicas": one.replicas,
+                        "min_replicas": one.min_replicas or 1,
+                        "ready_chains": _ready(status, one),
+                    }
+                    for one in status.tables
+                ],
+            }
+        )
+        return
+    shown = Table("table", "chains", "copies", "a write needs", "chains that take writes", "new files")
+    for one in status.tables:
+        shown.add_row(
+            str(one.table_id),
+            str(len(one.chains)),
+            str(one.replicas),
+            str(one.min_replicas or 1),
+            str(_ready(status, one)),
+            "default" if one.table_id == status.default_table else "",
+        )
+    output.print_table(shown)
+
+
+def _ready(status: pb.GetStatusReply, found: pb.ChainTable) -> int:
+    """How many chains of the table take writes."""
+    serving = {chain.chain_id: sum(member.state == pb.SERVING for member in chain.members) for chain in status.chains}
+    return sum(serving[chain] >= (found.min_replicas or 1) for chain in found.chains)
+
+
+@table.command(
+    epilog="""
+\b
+Examples:
+  threefs table create --dry-run
+  threefs table create                                 as many copies and chains per disk as at first
+  threefs table create --replicas 2 --targets-per-disk 4
+"""
+)
+@click.option("--replicas", type=click.IntRange(1, 16), help="Copies of every chunk.  [default: as the cluster has]")
+@click.option(
+    "--targets-per-disk",
+    type=click.IntRange(1, 99),
+    help="Chains of the table that every disk takes part in.  [default: as the cluster was made with]",
+)
+@click.option(
+    "--min-replicas",
+    type=click.IntRange(1, 16),
+    help="Copies that a chain must have to accept writes.  [default: half of all, rounded up]",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be made.")
+@cluster_options
+def create(
+    selector: ClusterSelector,
+    replicas: int | None,
+    targets_per_disk: int | None,
+    min_replicas: int | None,
+    dry_run: bool,
+) -> None:
+    """Make a table of new chains on all disks that do not drain.
+
+    No file moves: files are striped over it that are made after `threefs table set-default`, or in a directory that
+    names it.
+    """
+    url = selector.url()
+    request = pb.CreateTableRequest(
+        replicas=replicas or 0,
+        targets_per_disk=targets_per_disk or 0,
+        min_replicas=min_replicas or 0,
+        call_id=RANDOM.token(16),
+        dry_run=dry_run,
+    )
+
+    async def work(fs: AsyncFileSystem) -> pb.CreateTableReply:
+        services = managers(fs, url)
+        reply = await services.call(CREATE_TABLE, request, timeout_s=_PLACING_S)
+        deadline = CLOCK.monotonic() + _CHAINS_S
+        while not dry_run and CLOCK.monotonic() < deadline:
+            status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+            if _ready(status, reply.table) == len(reply.table.chains):
+                break
+            await asyncio.sleep(_POLL_S)
+        return reply
+
+    reply = selector.run(work)
+    made = reply.table
+    if selector.as_json:
+        output.print_json(
+            {
+                "table_id": made.table_id,
+                "chains": list(made.chains),
+                "replicas": made.replicas,
+                "min_replicas": made.min_replicas,
+                "targets": reply.targets,
+                "dry_run": dry_run,
+            }
+        )
+        return
+    click.echo(
+        f"table {made.table_id} {'would have' if dry_run else 'has'} "
+        f"{output.count_of(len(made.chains), 'chain', 'chains')} of {made.replicas} copies: "
+        f"{reply.targets} new targets"
+    )
+    if not dry_run:
+        click.echo(f"`threefs table set-default {made.table_id}` lets new files take it")
+
+
+@table.command(
+    name="set-default",
+    epilog="""
+\b
+Examples:
+  threefs table set-default 2                  for all directories that name no table
+  threefs table set-default 2 /scratch         for new files below /scratch
+""",
+)
+@click.argument("table_id", type=click.IntRange(1), metavar="TABLE")
+@click.argument("path", required=False, metavar="[DIRECTORY]")
+@cluster_options
+def set_default(selector: ClusterSelector, table_id: int, path: str | None) -> None:
+    """Let new files take a table: all of them, or those in one directory and in directories that are made in it.
+
+    Files that exist stay where they are.
+    """
+    url = selector.url()
+
+    async def work(fs: AsyncFileSystem) -> None:
+        if path is not None:
+            await fs.set_layout(path, table_id=table_id)
+            return
+        request = pb.SetDefaultTableRequest(table_id=table_id)
+        await managers(fs, url).call(SET_DEFAULT_TABLE, request, timeout_s=_CALL_TIMEOUT_S)
+
+    selector.run(work)
+    if selector.as_json:
+        output.print_json({"table_id": table_id, "directory": path})
+    else:
+        click.echo(f"new files {f'in {path} ' if path else ''}take table {table_id}")
+
+
+@table.command(
+    name="set-replicas",
+    epilog="""
+\b
+Examples:
+  threefs table set-replicas 1 3 --dry-run
+  threefs table set-replicas 1 3         from one copy to three: also of the files that exist
+""",
+)
+@click.argument("table_id", type=click.IntRange(1), metavar="TABLE")
+@click.argument("replicas", type=click.IntRange(1, 16), metavar="COPIES")
+@click.option("--dry-run", is_flag=True, help="Only say what would be added and removed.")
+@cluster_options
+def set_replicas(selector: ClusterSelector, table_id: int, replicas: int, dry_run: bool) -> None:
+    """Give the chains of a table more copies, or fewer, while they serve.
+
+    A copy is added on a disk that has none of the chain, or the one that is of least use is deleted. `threefs chain
+    min-replicas` sets how many of them a write needs.
+    """
+    url = selector.url()
+
+    async def work(fs: AsyncFileSystem) -> list[pb.Move]:
+        request = pb.SetReplicasRequest(table_id=table_id, replicas=replicas, dry_run=dry_run)
+        return list((await managers(fs, url).call(SET_REPLICAS, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+
+    moves = selector.run(work)
+    added = sum(bool(move.added_target) for move in moves)
+    removed = sum(not move.added_target for move in moves)
+    if selector.as_json:
+        output.print_json(
+            {"table_id": table_id, "replicas": replicas, "dry_run": dry_run, "added": added, "removed": removed}
+        )
+    elif moves:
+        would = "would get" if dry_run else "get", "would lose" if dry_run else "lose"
+        parts = [f"{output.count_of(count, 'chain', 'chains')} {verb} a copy"
+                 for count, verb in zip((added, removed), would, strict=True) if count]  # fmt: skip
+        click.echo("; ".join(parts) + (": `threefs node ls` shows how far they are" if not dry_run else ""))
+    else:
+        click.echo("nothing has to be added or removed now")
+
+
+COMMANDS = (table,)

@@ -1,0 +1,82 @@
+"""`threefs ckpt`, by the command line and real services."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import threefs_checkpoint
+from threefs_checkpoint import CheckpointManager, Derived, Every
+from threefs_checkpoint.state import State
+from threefs_client import FileSystem
+
+from tests.harness.command_line import CommandLine
+
+ROOT = "/ckpt-commands"
+
+
+def state_of(step: int) -> State:
+    return {"model.w": np.full((300, 100), step, np.float32), "optim.m": np.zeros(50_000)}
+
+
+@pytest.fixture(scope="module")
+def root(fs: FileSystem) -> str:
+    manager = CheckpointManager(fs, ROOT, every=Every(steps=1), chunk_bytes=64 << 10)
+    for step in (100, 200):
+        masters = {"model.p": Derived("bfloat16", "model.w")}
+        manager.save(step, state_of(step), metadata={"tokens": step}, masters=masters)
+    manager.save(150, state_of(150), model_only=True)
+    manager.close()
+    return ROOT
+
+
+FIRST, SECOND, MODEL = (f"{ROOT}/{name}" for name in ("step-000000000100", "step-000000000200", "model-000000000150"))
+
+
+def test_checkpoints_are_listed_and_shown(threefs: CommandLine, root: str) -> None:
+    rows = threefs.json("ckpt", "ls", root)
+    assert [(row["step"], row["kind"], row["tensors"]) for row in rows] == [
+        (100, "step", 3),
+        (150, "model", 1),
+        (200, "step", 3),
+    ]
+    assert "model-000000000150" in threefs.ok("ckpt", "ls", root)
+    shown = threefs.json("ckpt", "show", SECOND)
+    assert shown["metadata"] == {"tokens": 200} and shown["world"] == 1
+    assert {row["name"]: row["shape"] for row in shown["tensors"]} == {"model.w": [300, 100], "optim.m": [50_000]}
+    assert shown["derived"] == [{"name": "model.p", "dtype": "bfloat16", "shape": [300, 100], "master": "model.w"}]
+    assert "from model.w" in threefs.ok("ckpt", "show", SECOND)
+
+
+def test_they_are_compared(threefs: CommandLine, root: str) -> None:
+    found = threefs.run("ckpt", "diff", FIRST, SECOND)
+    assert found.exit_code == 1
+    assert "other content: model.w" in found.output and "1 tensor is the same" in found.output
+    assert threefs.json("ckpt", "diff", FIRST, FIRST)["equal"] is True
+
+
+def test_damage_is_found_by_what_storage_has_recorded(threefs: CommandLine, root: str, fs: FileSystem) -> None:
+    assert threefs.ok("ckpt", "verify", FIRST, "--read").endswith(": valid\n")
+    path = f"{root}-damaged"
+    threefs_checkpoint.save(fs, path, state_of(1), chunk_bytes=64 << 10)
+    with fs.open(f"{path}/data-00000", "rb+") as file:
+        file.seek(70_000)
+        file.write(b"?")
+    found = threefs.run("ckpt", "verify", FIRST, path)
+    assert found.exit_code == 1
+    assert f"{FIRST}: valid" in found.output and f"chunk 1 of {path}/data-00000 must have" in found.output
+
+
+def test_export_import_and_removal(threefs: CommandLine, root: str, fs: FileSystem, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    assert threefs.json("ckpt", "export", SECOND, str(file))["length_bytes"] == file.stat().st_size
+    threefs.ok("ckpt", "import", str(file), f"{root}/imported")
+    loaded = threefs_checkpoint.load(fs, f"{root}/imported")
+    assert set(loaded) == {"model.w", "model.p", "optim.m"} and (loaded["model.w"] == 200).all()
+    assert (loaded["model.p"] == 0x4348).all()  # 200 in bfloat16
+    threefs.ok("ckpt", "export", SECOND, str(file), "--tensor", "model.p")
+    assert file.stat().st_size < 100_000
+    threefs.ok("ckpt", "rm", f"{root}/imported")
+    assert not [entry.name for entry in fs.list(root) if entry.name.startswith(("imported", "removing"))]
+    fs.mkdir(f"{root}/other")
+    found = threefs.run("ckpt", "rm", f"{root}/other")
+    assert found.exit_code == 1 and fs.exists(f"{root}/other")

@@ -1,0 +1,148 @@
+"""`threefs health` on a cluster of its own, of which parts are stopped."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from threefs_cli import cluster_file
+from threefs_cli.main import main
+
+from tests.harness.cluster import LocalCluster
+from tests.harness.processes import environment
+from threefs.rpc.methods import GET_STATUS
+from threefs.wire import manager_pb2 as pb
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[str]:
+    place = str(tmp_path / "cluster")
+    assert CliRunner().invoke(main, ["up", "--dir", place, "--storage", "2", "--replicas", "2"]).exit_code == 0
+    yield place
+    CliRunner().invoke(main, ["down", "--dir", place])
+
+
+def health(directory: str) -> tuple[int, dict[str, Any]]:
+    result = CliRunner().invoke(main, ["health", "--dir", directory, "--json"])
+    return result.exit_code, json.loads(result.stdout)
+
+
+def codes(found: dict[str, Any]) -> set[str]:
+    return {reason["code"] for reason in found["reasons"]}
+
+
+def wait(directory: str, reached: Callable[[set[str]], bool]) -> tuple[int, dict[str, Any]]:
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        code, found = health(directory)
+        if reached(codes(found) - {"disk_nearly_full"}):  # that of this machine may be
+            return code, found
+        assert time.monotonic() < deadline, found
+        time.sleep(0.2)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def kill(directory: str, name: str) -> None:
+    cluster = cluster_file.load(Path(directory))
+    assert cluster is not None
+    process = cluster.program(name).process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def test_the_exit_code_is_the_severity(directory: str) -> None:
+    code, found = wait(directory, lambda seen: not seen)
+    assert (code, found["health"]) in ((0, "OK"), (1, "WARN")) and found["cluster_id"]
+    assert codes(found) <= {"disk_nearly_full"} and code == len(codes(found))
+    kill(directory, "storage-2")
+    code, found = wait(directory, lambda seen: seen == {"node_silent", "chain_degraded"})
+    assert (code, found["health"]) == (1, "WARN")
+    kill(directory, "meta")
+    code, found = wait(directory, lambda seen: "no_meta_service" in seen)
+    assert (code, found["health"]) == (2, "ERR")
+    shown = CliRunner().invoke(main, ["health", "--dir", directory])
+    assert shown.exit_code == 2 and shown.stdout.startswith("ERR  cluster ")
+    assert "do: start it" in shown.stdout and "storage node 2 (127.0.0.1:" in shown.stdout
+    kill(directory, "manager")
+    code, found = health(directory)
+    assert code == 2 and codes(found) == {"no_manager_answers"}
+
+
+def test_a_cluster_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    code, found = health(str(tmp_path))
+    assert (code, found["health"], codes(found)) == (2, "ERR", {"no_manager_answers"})
+    assert "threefs up" in found["reasons"][0]["summary"]
+
+
+def test_a_wrong_command_line_is_no_answer() -> None:
+    result = CliRunner().invoke(main, ["health", "--address", "nonsense"])
+    assert result.exit_code == 2 and "is not host:port" in result.output
+
+
+def test_an_older_copy_of_the_metadata_is_named_until_the_right_one_is_back(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+
+        def reasons() -> set[str]:
+            result = CliRunner().invoke(main, ["health", "--address", cluster.address, "--json"])
+            return codes(json.loads(result.stdout))
+
+        data = tmp_path / "meta" / "data" / "kv"
+        older, newest = data.with_name("older"), data.with_name("newest")
+        cluster.meta.settings["port"] = int(cluster.meta.address.rsplit(":", 1)[1])
+        cluster.meta.stop()
+        shutil.copytree(data, older)
+        cluster.meta.start()
+        with cluster.connect() as fs:
+            fs.mkdir("/d")
+        cluster.meta.stop()
+        assert "metadata_store_refused" not in reasons()
+        data.rename(newest)
+        older.rename(data)
+        cluster.meta.launch()
+        assert cluster.meta.process.wait(WAIT_S) == 1, cluster.meta.log()
+        assert "metadata_store_refused" in reasons()
+        data.rename(older)
+        newest.rename(data)
+        cluster.meta.start()
+        assert "metadata_store_refused" not in reasons()
+
+
+def test_a_backup_that_has_gone_is_named(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as cluster:
+        backup = [sys.executable, "-m", "threefs_cli", "backup", str(tmp_path / "backup"), "--address", cluster.address]
+
+        def reasons() -> dict[str, str]:
+            result = CliRunner().invoke(main, ["health", "--address", cluster.address, "--json"])
+            return {reason["code"]: reason["summary"] for reason in json.loads(result.stdout)["reasons"]}
+
+        def copy_once() -> None:
+            assert subprocess.run([*backup, "--once"], env=environment(), timeout=WAIT_S).returncode == 0
+
+        copy_once()
+        assert "backup_silent" not in reasons()
+        process = subprocess.Popen(backup, env=environment())
+        try:
+            until(lambda: cluster.ask(GET_STATUS, pb.GetStatusRequest()).backups[0].report_interval_ms > 0)
+        finally:
+            process.kill()
+            process.wait()
+        until(lambda: "backup_silent" in reasons())
+        assert str(tmp_path / "backup") in reasons()["backup_silent"]
+        copy_once()
+        assert "backup_silent" not in reasons()

@@ -1,0 +1,123 @@
+"""A cluster of its own that grows and shrinks while a file is written and read."""
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import threefs_client
+from click.testing import CliRunner
+from threefs_cli.main import main
+
+WAIT_S = 120.0
+CHUNK = 64 << 10
+
+
+def run(*arguments: str) -> str:
+    result = CliRunner().invoke(main, [*arguments])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "cluster"
+    run("up", "--dir", str(place), "--storage", "3", "--replicas", "2")
+    yield place
+    CliRunner().invoke(main, ["down", "--dir", str(place)])
+
+
+def rows(directory: Path) -> dict[int, dict[str, Any]]:
+    return {row["node_id"]: row for row in listed(directory)["nodes"]}
+
+
+def listed(directory: Path) -> Any:
+    return json.loads(run("node", "ls", "--dir", str(directory), "--json"))
+
+
+def wait(directory: Path, reached: Callable[[dict[int, dict[str, Any]]], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not (reached(rows(directory)) and not listed(directory)["moves"]):
+        assert time.monotonic() < deadline, listed(directory)
+        time.sleep(0.2)
+
+
+class Writer:
+    """Overwrites chunks of one file in turn, and reads each back, until it is stopped."""
+
+    def __init__(self, url: str, key_file: Path) -> None:
+        self.errors: list[BaseException] = []
+        self.rounds = 0
+        self.content: dict[int, bytes] = {}
+        self._stop = threading.Event()
+        self._fs = threefs_client.connect(url, key_file=key_file)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            with self._fs.open("/written", "w+b") as file:
+                while not self._stop.is_set():
+                    number, self.rounds = self.rounds % 40, self.rounds + 1
+                    piece = self.rounds.to_bytes(8, "big") * (CHUNK // 8)
+                    file.seek(number * CHUNK)
+                    file.write(piece)
+                    file.flush()
+                    self.content[number] = piece
+                    file.seek(number * CHUNK)
+                    assert file.read(CHUNK) == piece
+        except BaseException as error:
+            self.errors.append(error)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        with self._fs.open("/written", "rb") as file:
+            for number, piece in sorted(self.content.items()):
+                file.seek(number * CHUNK)
+                assert file.read(CHUNK) == piece
+        self._fs.close()
+
+
+def stores(directory: Path, node: int) -> list[str]:
+    return sorted(path.name for path in (directory / f"storage-{node}" / "data").glob("target-*"))
+
+
+def test_a_cluster_grows_and_a_node_leaves_while_it_serves(directory: Path) -> None:
+    state = json.loads((directory / "cluster.json").read_text())
+    writer = Writer(state["address"], directory / "key")
+    try:
+        assert (
+            "targets move to storage-4"
+            in CliRunner().invoke(main, ["up", "--dir", str(directory), "--storage", "4"]).output
+        )
+        wait(directory, lambda found: sorted(row["targets"] for row in found.values()) == [1, 1, 2, 2])
+        assert len(stores(directory, 4)) == 1
+        planned = json.loads(run("node", "drain", "1", "--dir", str(directory), "--dry-run", "--json"))
+        assert planned["moves"] and rows(directory)[1]["state"] == "up"
+        run("node", "drain", "1", "--dir", str(directory))
+        wait(directory, lambda found: found[1]["state"] == "drained")
+        deadline = time.monotonic() + WAIT_S
+        while stores(directory, 1):  # what has moved away is deleted
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    finally:
+        writer.stop()
+    assert not writer.errors and writer.rounds > 40
+    assert "is no longer part" in run("node", "remove", "1", "--dir", str(directory))
+    assert set(rows(directory)) == {2, 3, 4}
+    assert "clean" in run("fsck", "--dir", str(directory))
+
+
+def test_a_node_that_is_needed_does_not_leave(directory: Path) -> None:
+    for node in ("1", "2"):
+        result = CliRunner().invoke(main, ["node", "remove", node, "--dir", str(directory)])
+        assert result.exit_code != 0 and "drain" in result.output
+    run("node", "drain", "1", "--dir", str(directory))
+    result = CliRunner().invoke(main, ["node", "drain", "2", "--dir", str(directory)])
+    assert result.exit_code != 0 and "add nodes first" in result.output
+    run("node", "undrain", "1", "--dir", str(directory))
+    wait(directory, lambda found: found[1]["state"] == "up")
