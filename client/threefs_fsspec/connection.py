@@ -28,8 +28,13 @@ _FILES_AT_ONCE = 32
 _CLIENTS: WeakValueDictionary[Any, FileSystem] = WeakValueDictionary()
 
 
-def _client(address: str, chosen: options.Options) -> FileSystem:
-    return _CLIENTS.setdefault((address, chosen), FileSystem(addresses.parse(address), chosen))
+def _open_client(address: str, chosen: options.Options) -> FileSystem:
+    """The one that equal file systems share. A new one takes the place of one that was closed."""
+    with loop_thread.process_lock():
+        client = _CLIENTS.get((address, chosen))
+        if client is None or client.closed:
+            client = _CLIENTS[address, chosen] = FileSystem(addresses.parse(address), chosen)
+    return client
 
 
 class ConnectedFileSystem(FsspecFileSystem):
@@ -53,11 +58,20 @@ class ConnectedFileSystem(FsspecFileSystem):
         named = ClusterSelector(address, None, False).url()
         self.address = addresses.unparse(addresses.parse(named))
         self.auto_mkdir = auto_mkdir
-        self.client = _client(self.address, options.make(**chosen))
         self._chosen = chosen
+        self._options = options.make(**chosen)
+        self._client = _open_client(self.address, self._options)
         super().__init__(
             asynchronous=asynchronous, loop=self.loop, batch_size=batch_size or _FILES_AT_ONCE, **of_fsspec
         )
+
+    @property
+    def client(self) -> FileSystem:
+        """The connection. After it was closed, the next use connects again: fsspec keeps file systems and hands them to
+        other parts of the program, which did not close anything."""
+        if self._client.closed:
+            self._client = _open_client(self.address, self._options)
+        return self._client
 
     # ---- identity ----
 

@@ -149,6 +149,11 @@ class FileSystem:
     def _inside_loop(self) -> bool:
         return loop_thread.shared().inside()
 
+    @property
+    def closed(self) -> bool:
+        """Whether it, or the object whose connection it uses, was closed."""
+        return self._closed or (self._base is not None and self._base.closed)
+
     def close(self) -> None:
         """Close the files that are open for writing, and drop the connections. Other files fail from then on.
 

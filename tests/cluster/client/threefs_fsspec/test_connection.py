@@ -52,6 +52,22 @@ def test_a_url_or_a_setting_names_the_cluster(
         fsspec.filesystem("threefs", nonsense=1)
 
 
+def test_a_closed_connection_is_made_again(cluster: LocalCluster, threefs: ThreefsFileSystem, place: str) -> None:
+    first = ThreefsFileSystem(cluster.address, timeout_s=31.0)
+    equal = ThreefsFileSystem(cluster.address, timeout_s=31.0, auto_mkdir=False)
+    first.pipe_file(f"{place}/a", b"1")
+    unfinished = first.open(f"{place}/unfinished", "wb")
+    before = first.client
+    before.close()
+    assert before.closed and unfinished.closed
+    assert ThreefsFileSystem(cluster.address, timeout_s=31.0) is first, "fsspec keeps it"
+    assert first.cat_file(f"{place}/a") == equal.cat_file(f"{place}/a") == b"1"
+    assert first.client is equal.client and first.client is not before
+    with pytest.raises(ValueError, match="closed"):
+        before.stat("/")
+    first.client.close()
+
+
 def test_it_travels_without_its_key(threefs: ThreefsFileSystem, place: str) -> None:
     threefs.pipe_file(f"{place}/a", b"1")
     unpickled = pickle.loads(pickle.dumps(threefs))  # noqa: S301
