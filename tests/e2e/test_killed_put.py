@@ -82,13 +82,11 @@ def test_a_killed_put_leaves_the_old_file_or_the_new_one(
             source.write_bytes(content(number, size))
             _, outcome = driver.run(*words, kill_after_s=dice.uniform(0.1, 1.1) * lasts_s)
             found = fs.read_file(path)
-            if found == content(number, size):
-                at = number
-                outcomes["new"] += 1
-            else:
-                assert found == content(at, size), f"after {number} kills the file is neither ({len(found)} bytes)"
-                assert outcome == "killed"
-                outcomes["old"] += 1
+            # The request of a killed program may still be on its way: the file is of any kill since the last change.
+            at = next((kill for kill in range(number, at - 1, -1) if found == content(kill, size)), -1)
+            assert at >= 0, f"after {number} kills the file is neither ({len(found)} bytes)"
+            assert at == number or outcome == "killed", f"put {number} ended with {outcome}, and its file is not there"
+            outcomes["new" if at == number else "old"] += 1
         assert driver.run(*words)[1] == "0"
     assert outcomes["old"], "no kill came before the end"
 

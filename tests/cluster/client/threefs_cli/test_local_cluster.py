@@ -68,7 +68,7 @@ def test_up_starts_only_what_is_missing(local: LocalCluster) -> None:
     assert names(local) == {"manager", "meta", "storage-1"}
     assert again.program("meta").process == first.program("meta").process
     assert again.program("storage-1").process != first.program("storage-1").process
-    with pytest.raises(InvalidArgument, match="cannot be changed"):
+    with pytest.raises(InvalidArgument, match="`threefs table set-replicas 1 COPIES` changes the copies"):
         asyncio.run(local.up(Plan(storage=2, replicas=2)))
     asyncio.run(local.up(Plan(storage=2, replicas=1)))
     assert names(local) == {"manager", "meta", "storage-1", "storage-2"}

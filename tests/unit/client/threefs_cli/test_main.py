@@ -19,6 +19,7 @@ NAMES = [
     "get",
     "cat",
     "chain",
+    "ckpt",
     "mkdir",
     "rm",
     "mv",

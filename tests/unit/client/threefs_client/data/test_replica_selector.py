@@ -2,7 +2,7 @@ import pytest
 from threefs_client.data.replica_selector import ReplicaSelector, choose
 
 from tests.harness.memory_storage import make_routing
-from threefs.errors import InvalidArgument, NotServing
+from threefs.errors import NotServing
 from threefs.ids import TableId
 from threefs.layout import FileLayout
 from threefs.routing import EMPTY, Chain, ChainMember, PublicState
@@ -30,7 +30,7 @@ def test_chains_without_serving_targets() -> None:
     object.__setattr__(dead, "chains", {chain.chain_id: Chain(chain.chain_id, 2, members)})
     with pytest.raises(NotServing):
         ReplicaSelector(dead).resolve(5, LAYOUT)
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(NotServing, match="not in the routing yet"):
         ReplicaSelector(EMPTY).resolve(5, LAYOUT)
 
 
