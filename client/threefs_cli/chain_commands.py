@@ -4,20 +4,99 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
+from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs.errors import InvalidArgument, NotFound
 from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD, GET_ROUTING, GET_STATUS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import output
+from threefs_cli import chain_rows, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.cluster_state import read_state
 
 _CALL_TIMEOUT_S = 10.0
 
 
 @click.group()
 def chain() -> None:
-    """Rules and emergencies of chains. A chain is a group of disks that keep copies of the same chunks."""
+    """Chains: their members, rules and emergencies. A chain is a row of disks that keep copies of the same chunks."""
+
+
+@chain.command(
+    name="ls",
+    epilog="""
+\b
+Examples:
+  threefs chain ls
+  threefs chain ls --degraded          those that have fewer copies than they should
+""",
+)
+@click.option("--degraded", is_flag=True, help="Only chains with fewer copies than their table keeps.")
+@cluster_options
+def list_chains(selector: ClusterSelector, degraded: bool) -> None:
+    """List chains: which targets hold their copies, on which nodes, in which states. The head stands first."""
+    url = selector.url()
+    state = selector.run(lambda fs: read_state(fs, url))
+    rows = [chain_rows.chain_row(state, one) for one in state.status.chains]
+    shown = [row for row in rows if row["degraded"] or not degraded]
+    if selector.as_json:
+        output.print_json({"chains": shown})
+        return
+    table = Table("chain", "table", "version", "copies", "takes writes", "targets (nodes)")
+    for row in shown:
+        members = (f"{m['target_id']} ({m['node_id']}) {m['state']}" for m in row["members"])
+        table.add_row(
+            str(row["chain_id"]),
+            str(row["table_id"]),
+            str(row["version"]),
+            f"{row['serving']} of {row['copies']}" + (", moving" if row["moving"] else ""),
+            "yes" if row["takes_writes"] else "no",
+            ", ".join(members),
+        )
+    if shown:
+        output.print_table(table)
+    if degraded:
+        click.echo(
+            f"{len(shown)} of {output.count_of(len(rows), 'chain', 'chains')} have fewer copies than they should"
+        )
+
+
+@chain.command(
+    epilog="""
+\b
+Examples:
+  threefs chain show 1
+  threefs chain show 1 --json
+"""
+)
+@click.argument("chain_id", type=click.IntRange(1), metavar="CHAIN")
+@cluster_options
+def show(selector: ClusterSelector, chain_id: int) -> None:
+    """Show one chain: its members from head to tail, and what their processes have reported."""
+    url = selector.url()
+    state = selector.run(lambda fs: read_state(fs, url))
+    found = state.chain(chain_id)
+    row = chain_rows.chain_row(state, found)
+    row["members"] = members = [chain_rows.member_details(state, member) for member in found.members]
+    if selector.as_json:
+        output.print_json(row)
+        return
+    writes = "takes writes" if row["takes_writes"] else "takes no writes"
+    click.echo(
+        f"chain {chain_id} of table {row['table_id']}, version {row['version']}: {row['serving']} of {row['copies']} "
+        f"copies serve, a write needs {row['min_replicas']}: it {writes}" + ("; it moves" if row["moving"] else "")
+    )
+    table = Table("target", "node", "address", "chunks", "used", "state")
+    for member in members:
+        table.add_row(
+            str(member["target_id"]),
+            str(member["node_id"]),
+            member["address"] or "-",
+            str(member["chunks"]),
+            output.size(member["used_bytes"]),
+            chain_rows.member_text(member),
+        )
+    output.print_table(table)
 
 
 @chain.command(

@@ -405,6 +405,8 @@ class Manager:
             backups=self._remarks.backups(),
             refused_stores=self._remarks.refusals(),
             moves=map(moves.to_wire, controller.move_executor.moves.values()),
+            move_progress=controller.move_executor.progress(),
+            more_moves=controller.move_executor.plans_more,
         )
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:

@@ -34,6 +34,7 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import (
     FETCH_CHUNK,
     FORWARD_STAGED,
+    INSPECT_CHUNK,
     INVENTORY,
     LAST_CHUNK,
     LIST_CHUNKS,
@@ -61,6 +62,7 @@ from threefs_storage.chain.resync import Resync, inventory
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.tombstone_collector import TombstoneCollector
 from threefs_storage.chain.version_query import VersionQuery
+from threefs_storage.chunk_inspection import inspect_chunk
 from threefs_storage.chunk_listing import scan_chunks
 from threefs_storage.engine.exactly_once import MAX_ENTRIES
 from threefs_storage.engine.records import Record
@@ -147,6 +149,7 @@ class Storage:
         server.serve(SYNC_DONE, self._sync_done)
         server.add(FETCH_CHUNK, self._fetch_chunk)
         server.serve(SCAN_CHUNKS, self._scan_chunks)
+        server.serve(INSPECT_CHUNK, self._inspect_chunk)
         self._cluster.on_change(self._apply_routing)
         self._apply_routing(self._cluster.routing)
         self._scrubber.start(self._targets)
@@ -385,6 +388,10 @@ class Storage:
         admission.check(target, request.chain_version)
         after = ChunkId(request.inode, request.index) if request.behind else None
         return scan_chunks(target, after, request.limit, removed=request.removed)
+
+    async def _inspect_chunk(self, request: pb.InspectChunkRequest) -> pb.InspectChunkReply:
+        chunk = ChunkId(request.inode, request.index)
+        return inspect_chunk(self._targets.get(request.target), chunk, self.trace.of(chunk), self._clock.monotonic())
 
     def _syncing(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)

@@ -55,6 +55,8 @@ class Target:
         self.scrubbed_chunks = 0
         self.scrubbed_bytes = 0
         self.scrub_passes = 0
+        self.scrubbing = False  # a pass of the scrubber is at this target
+        self.pass_chunks = 0  # that this pass has looked at
         self.scrub_interval_s = 0.0  # of the scrubber that reads this target; 0: none has begun
         self._scrubbed_at = clock.monotonic()  # the end of its last pass here; before the first, the opening
         #: Set while no pending version of an older chain version is left.

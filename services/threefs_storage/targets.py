@@ -231,6 +231,8 @@ def report_of(target: Target) -> manager_pb2.TargetReport:
         unrepaired_chunks=len(target.damaged),
         scrubbed_bytes=target.scrubbed_bytes,
         scrub_passes=target.scrub_passes,
+        scrubbing=target.scrubbing,
+        pass_chunks=target.pass_chunks,
         unscrubbed_ms=round(target.unscrubbed_s * 1000),
         scrub_interval_ms=round(target.scrub_interval_s * 1000),
         sync_progress=target.sync_progress,

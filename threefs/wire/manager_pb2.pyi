@@ -137,6 +137,18 @@ class Move(_message.Message):
     removed_target: int
     def __init__(self, chain_id: _Optional[int] = ..., added_target: _Optional[int] = ..., added_node: _Optional[int] = ..., removed_target: _Optional[int] = ...) -> None: ...
 
+class MoveProgress(_message.Message):
+    __slots__ = ("chain_id", "copied_bytes", "total_bytes", "bytes_per_s")
+    CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
+    chain_id: int
+    copied_bytes: int
+    total_bytes: int
+    bytes_per_s: int
+    def __init__(self, chain_id: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., bytes_per_s: _Optional[int] = ...) -> None: ...
+
 class PlannedNode(_message.Message):
     __slots__ = ("node_id", "domain")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -216,7 +228,7 @@ class RegisterReply(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., cluster_id: _Optional[str] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
 class TargetReport(_message.Message):
-    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure", "unrepaired_chunks", "scrubbed_bytes", "scrub_passes", "sync_progress", "generation", "lost_chunks", "unscrubbed_ms", "scrub_interval_ms", "reusable_bytes")
+    __slots__ = ("target_id", "local_state", "chain_version", "capacity_bytes", "used_bytes", "chunks", "free_bytes", "disk", "store_id", "synced_chunks", "chunks_to_sync", "scrubbed_chunks", "damaged_chunks", "repaired_chunks", "read_only", "failure", "unrepaired_chunks", "scrubbed_bytes", "scrub_passes", "sync_progress", "generation", "lost_chunks", "unscrubbed_ms", "scrub_interval_ms", "reusable_bytes", "scrubbing", "pass_chunks")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STATE_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +254,8 @@ class TargetReport(_message.Message):
     UNSCRUBBED_MS_FIELD_NUMBER: _ClassVar[int]
     SCRUB_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     REUSABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SCRUBBING_FIELD_NUMBER: _ClassVar[int]
+    PASS_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     local_state: LocalState
     chain_version: int
@@ -267,7 +281,9 @@ class TargetReport(_message.Message):
     unscrubbed_ms: int
     scrub_interval_ms: int
     reusable_bytes: int
-    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: bool = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., unscrubbed_ms: _Optional[int] = ..., scrub_interval_ms: _Optional[int] = ..., reusable_bytes: _Optional[int] = ...) -> None: ...
+    scrubbing: bool
+    pass_chunks: int
+    def __init__(self, target_id: _Optional[int] = ..., local_state: _Optional[_Union[LocalState, str]] = ..., chain_version: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., used_bytes: _Optional[int] = ..., chunks: _Optional[int] = ..., free_bytes: _Optional[int] = ..., disk: _Optional[str] = ..., store_id: _Optional[int] = ..., synced_chunks: _Optional[int] = ..., chunks_to_sync: _Optional[int] = ..., scrubbed_chunks: _Optional[int] = ..., damaged_chunks: _Optional[int] = ..., repaired_chunks: _Optional[int] = ..., read_only: bool = ..., failure: _Optional[str] = ..., unrepaired_chunks: _Optional[int] = ..., scrubbed_bytes: _Optional[int] = ..., scrub_passes: _Optional[int] = ..., sync_progress: _Optional[int] = ..., generation: _Optional[int] = ..., lost_chunks: _Optional[int] = ..., unscrubbed_ms: _Optional[int] = ..., scrub_interval_ms: _Optional[int] = ..., reusable_bytes: _Optional[int] = ..., scrubbing: bool = ..., pass_chunks: _Optional[int] = ...) -> None: ...
 
 class UnreachablePeer(_message.Message):
     __slots__ = ("node_id", "unreachable_ms")
@@ -570,7 +586,7 @@ class NodeStatus(_message.Message):
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: bool = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: bool = ..., ended: bool = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ppm: _Optional[int] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "link_removals")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "link_removals", "move_progress", "more_moves")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -586,6 +602,8 @@ class GetStatusReply(_message.Message):
     BACKUPS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_STORES_FIELD_NUMBER: _ClassVar[int]
     LINK_REMOVALS_FIELD_NUMBER: _ClassVar[int]
+    MOVE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    MORE_MOVES_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
     cluster_id: str
     manager_epoch: int
@@ -601,7 +619,9 @@ class GetStatusReply(_message.Message):
     backups: _containers.RepeatedCompositeFieldContainer[BackupStatus]
     refused_stores: _containers.RepeatedCompositeFieldContainer[RefusedStore]
     link_removals: int
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., link_removals: _Optional[int] = ...) -> None: ...
+    move_progress: _containers.RepeatedCompositeFieldContainer[MoveProgress]
+    more_moves: bool
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., link_removals: _Optional[int] = ..., move_progress: _Optional[_Iterable[_Union[MoveProgress, _Mapping]]] = ..., more_moves: bool = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "length_ms")

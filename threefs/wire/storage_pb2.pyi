@@ -373,6 +373,64 @@ class ScanChunksReply(_message.Message):
     health: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, inode: _Optional[_Iterable[int]] = ..., index: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., pending: _Optional[_Iterable[bool]] = ..., more: bool = ..., last_inode: _Optional[int] = ..., last_index: _Optional[int] = ..., health: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class InspectChunkRequest(_message.Message):
+    __slots__ = ("target", "inode", "index")
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    INODE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    target: int
+    inode: int
+    index: int
+    def __init__(self, target: _Optional[int] = ..., inode: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+
+class ChunkVersion(_message.Message):
+    __slots__ = ("version", "chain_version", "length", "checksum", "removed", "lost")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    chain_version: int
+    length: int
+    checksum: int
+    removed: bool
+    lost: bool
+    def __init__(self, version: _Optional[int] = ..., chain_version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., removed: bool = ..., lost: bool = ...) -> None: ...
+
+class ChunkEvent(_message.Message):
+    __slots__ = ("what", "ago_ms", "version", "chain_version", "to_target")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    AGO_MS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TO_TARGET_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    ago_ms: int
+    version: int
+    chain_version: int
+    to_target: int
+    def __init__(self, what: _Optional[str] = ..., ago_ms: _Optional[int] = ..., version: _Optional[int] = ..., chain_version: _Optional[int] = ..., to_target: _Optional[int] = ...) -> None: ...
+
+class InspectChunkReply(_message.Message):
+    __slots__ = ("committed", "pending", "early", "damaged", "unreadable", "chain_version", "events")
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    EARLY_FIELD_NUMBER: _ClassVar[int]
+    DAMAGED_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    committed: ChunkVersion
+    pending: ChunkVersion
+    early: bool
+    damaged: bool
+    unreadable: bool
+    chain_version: int
+    events: _containers.RepeatedCompositeFieldContainer[ChunkEvent]
+    def __init__(self, committed: _Optional[_Union[ChunkVersion, _Mapping]] = ..., pending: _Optional[_Union[ChunkVersion, _Mapping]] = ..., early: bool = ..., damaged: bool = ..., unreadable: bool = ..., chain_version: _Optional[int] = ..., events: _Optional[_Iterable[_Union[ChunkEvent, _Mapping]]] = ...) -> None: ...
+
 class SpaceInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

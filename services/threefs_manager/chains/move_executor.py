@@ -2,14 +2,16 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import Node, NodeKind, PublicState, Routing, Target
+from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
+from threefs_manager.chains.move_progress import MoveProgress
 from threefs_manager.chains.moves import FIRST_ADDED_TARGET, Move, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, mark_leaving
 from threefs_manager.nodes.failure_detector import FailureDetector
@@ -40,6 +42,7 @@ class MoveExecutor:
         self._clock = clock
         self._offline_since: dict[TargetId, float] = {}  # targets that are being added
         self._plan_at = 0.0  # by the clock: large plans take a while
+        self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
 
     async def load(self) -> None:
@@ -54,6 +57,7 @@ class MoveExecutor:
         if not self.moves:
             await self._plan_next()
         routing = self._publisher.routing
+        self._progress.observe(self.moves.values(), routing, self._failure_detector.report)
         due = [
             move
             for move in moves.startable(self.moves, routing)
@@ -101,6 +105,18 @@ class MoveExecutor:
     def is_settled(self) -> bool:
         """Whether nothing moves, and all chains have the copies that they should have. Disks may drain that have to."""
         return not (self.moves or self.balancing or _is_resizing(self._publisher.routing))
+
+    @property
+    def plans_more(self) -> bool:
+        """Whether other moves are planned when those that there are have been done."""
+        routing = self._publisher.routing
+        draining = {node.node_id for node in routing.nodes.values() if node.draining}
+        drains = any(t.node_id in draining and not routing.is_removed(t) for t in routing.targets.values())
+        return self.balancing or drains or _is_resizing(routing)
+
+    def progress(self) -> Iterator[pb.MoveProgress]:
+        """Of the moves that add a target."""
+        return self._progress.rows(self.moves.values(), self._publisher.routing, self._failure_detector.report)
 
     # ---- plans
 

@@ -20,6 +20,7 @@ SCRUB_INTERVAL_S = 7 * 86_400.0
 _PAGE = 256
 _MIN_BYTES = 4096  # every chunk counts as at least this many bytes
 _CURSOR = "scrub"  # the note in the store that names the last chunk that was read
+_COUNT = "scrub_chunks"  # the note that says how many chunks of the pass lie before the cursor
 _SHOWN = 8  # chunks in a line of the log
 _LOG = structlog.get_logger()
 
@@ -51,11 +52,14 @@ class Scrubber:
                 target.scrub_interval_s = self._interval_s
             for target in list(targets):  # moves bring and take targets
                 try:
+                    target.scrubbing = True
                     await self._scrub(target)
                 except ThreefsError as error:
                     _LOG.info("a target cannot be scrubbed now", target=target.target_id, error=str(error))
                 except Exception:
                     _LOG.exception("a target cannot be scrubbed", target=target.target_id)
+                finally:
+                    target.scrubbing, target.pass_chunks = False, 0
             self.passes += 1
             await self._clock.sleep(max(1.0, began + self._interval_s - self._clock.monotonic()))
 
@@ -64,11 +68,13 @@ class Scrubber:
         engine = target.engine
         cursor = engine.note(_CURSOR)
         after = ChunkId.of_key(cursor) if cursor else None
+        target.pass_chunks = int.from_bytes(engine.note(_COUNT) or b"", "big") if cursor else 0
         while page := target.inventory(after, _PAGE):
             for chunk, _ in page:
                 async with self._scheduler.turn(Work.SCRUB, max(_length(engine, chunk), _MIN_BYTES)):
                     length = await self._verify(target, engine, chunk)
                 target.scrubbed_chunks += 1
+                target.pass_chunks += 1
                 target.scrubbed_bytes += length
                 if target.engine is not engine:
                     raise Unavailable("the store was opened again: the pass starts again")
@@ -77,6 +83,7 @@ class Scrubber:
             await self._compare(target, after, last if len(page) == _PAGE else None)
             after = last
             engine.put_note(_CURSOR, after.key())
+            engine.put_note(_COUNT, target.pass_chunks.to_bytes(8, "big"))
         engine.put_note(_CURSOR, None)
         target.note_scrub_pass()
 

@@ -38,3 +38,19 @@ def test_the_minimum_of_replicas_is_changed_and_shown(threefs: CommandLine) -> N
 def test_nothing_is_given_up_of_a_chain_that_serves(threefs: CommandLine) -> None:
     assert "is served: nothing of it is lost" in threefs.run("chain", "accept-loss", "1", "--yes").output
     assert "no chain 9999" in threefs.run("chain", "accept-loss", "9999", "--yes").output
+
+
+def test_chains_are_listed_and_shown_with_their_nodes(threefs: CommandLine) -> None:
+    rows = threefs.json("chain", "ls")["chains"]
+    assert [row["chain_id"] for row in rows if row["table_id"] == 1] == [1, 2, 3, 4]
+    for row in rows:
+        assert row["takes_writes"] and not row["degraded"] and row["serving"] == row["copies"]
+        assert {member["state"] for member in row["members"]} == {"serving"}
+    assert threefs.json("chain", "ls", "--degraded") == {"chains": []}
+    assert "0 of " in threefs.ok("chain", "ls", "--degraded")
+    assert "3 of 3" in threefs.ok("chain", "ls")
+    shown = threefs.json("chain", "show", "1")
+    assert [m["target_id"] for m in shown["members"]] == [m["target_id"] for m in rows[0]["members"]]
+    assert all(member["alive"] and member["address"] and not member["failure"] for member in shown["members"])
+    assert "3 of 3 copies serve, a write needs 2: it takes writes" in threefs.ok("chain", "show", "1")
+    assert "there is no chain 9999" in threefs.error("chain", "show", "9999")

@@ -1,0 +1,62 @@
+"""What the primary manager knows of a cluster, as commands about chains, moves and disks need it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from threefs_client import AsyncFileSystem
+
+from threefs.errors import NotFound
+from threefs.rpc.methods import GET_ROUTING, GET_STATUS
+from threefs.wire import manager_pb2 as pb
+from threefs_cli.cluster_selector import managers
+
+CALL_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class ClusterState:
+    """Status and routing, read one after the other: a target of the one may be missing in the other."""
+
+    status: pb.GetStatusReply
+    routing: pb.Routing
+
+    @cached_property
+    def node_of(self) -> dict[int, int]:
+        """The node of each target."""
+        return {target.target_id: target.node_id for target in self.routing.targets}
+
+    @cached_property
+    def nodes(self) -> dict[int, pb.NodeStatus]:
+        return {row.node.node_id: row for row in self.status.nodes}
+
+    @cached_property
+    def reports(self) -> dict[int, pb.TargetReport]:
+        """What was reported last of each target."""
+        return {report.target_id: report for row in self.status.nodes for report in row.targets}
+
+    @cached_property
+    def table_of(self) -> dict[int, pb.ChainTable]:
+        """The table of each chain."""
+        return {chain: table for table in self.status.tables for chain in table.chains}
+
+    @cached_property
+    def moving(self) -> set[int]:
+        """The chains that a move changes."""
+        return {move.chain_id for move in self.status.moves}
+
+    def node_status(self, target_id: int) -> pb.NodeStatus | None:
+        return self.nodes.get(self.node_of.get(target_id, 0))
+
+    def chain(self, chain_id: int) -> pb.Chain:
+        """Raises NotFound."""
+        found = next((one for one in self.status.chains if one.chain_id == chain_id), None)
+        if found is None:
+            raise NotFound(f"there is no chain {chain_id}; `threefs chain ls` lists them")
+        return found
+
+
+async def read_state(fs: AsyncFileSystem, url: str) -> ClusterState:
+    services = managers(fs, url)
+    status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
+    reply = await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=CALL_TIMEOUT_S)
+    return ClusterState(status, reply.routing)

@@ -1,0 +1,94 @@
+"""Moves as `threefs moves` prints them. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from threefs.wire import manager_pb2 as pb
+from threefs_cli import output
+from threefs_cli.cluster_state import ClusterState
+
+_UNITS_S = (("day", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def move_rows(state: ClusterState) -> list[dict[str, Any]]:
+    """One row per move, in the order of the chains."""
+    progress = {row.chain_id: row for row in state.status.move_progress}
+    chains = {chain.chain_id: chain for chain in state.status.chains}
+    moves = sorted(state.status.moves, key=lambda move: move.chain_id)
+    return [_row(state, move, chains.get(move.chain_id), progress.get(move.chain_id)) for move in moves]
+
+
+def _row(
+    state: ClusterState, move: pb.Move, chain: pb.Chain | None, progress: pb.MoveProgress | None
+) -> dict[str, Any]:
+    members = {member.target_id: member for member in chain.members} if chain is not None else {}
+    found = progress or pb.MoveProgress()
+    stage = _stage(move, members)
+    copied = found.total_bytes if stage == "leaving" else found.copied_bytes
+    return {
+        "chain_id": move.chain_id,
+        "added_target": move.added_target or None,
+        "added_node": move.added_node or None,
+        "removed_target": move.removed_target or None,
+        "removed_node": state.node_of.get(move.removed_target),
+        "stage": stage,
+        "copied_bytes": copied,
+        "total_bytes": found.total_bytes,
+        "bytes_per_s": found.bytes_per_s,
+        "remaining_s": remaining_s(copied, found.total_bytes, found.bytes_per_s),
+    }
+
+
+def _stage(move: pb.Move, members: Mapping[int, pb.ChainMember]) -> str:
+    """ "queued", "waiting" (for its process, or for another resync of the chain), "filling" or "leaving"."""
+    added, removed = members.get(move.added_target), members.get(move.removed_target)
+    if move.added_target and added is None:
+        return "queued"
+    if added is not None and added.state != pb.SERVING:
+        return "filling" if added.state == pb.SYNCING else "waiting"
+    return "leaving" if added is not None or (removed is not None and removed.leaving) else "queued"
+
+
+def summary(state: ClusterState, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of all moves together. The estimate takes the rate of those that are being filled now."""
+    copied, total = (sum(row[name] for row in rows) for name in ("copied_bytes", "total_bytes"))
+    rate = sum(row["bytes_per_s"] for row in rows if row["stage"] == "filling")
+    queued = sum(row["stage"] == "queued" for row in rows)
+    return {
+        "under_way": len(rows) - queued,
+        "queued": queued,
+        "more_follow": state.status.more_moves,
+        "copied_bytes": copied,
+        "total_bytes": total,
+        "bytes_per_s": rate,
+        "remaining_s": remaining_s(copied, total, rate) if rows else 0,
+    }
+
+
+def remaining_s(copied_bytes: int, total_bytes: int, bytes_per_s: int) -> int | None:
+    """None: it cannot be told yet."""
+    if copied_bytes >= total_bytes:
+        return 0
+    return math.ceil((total_bytes - copied_bytes) / bytes_per_s) if bytes_per_s else None
+
+
+def summary_text(found: Mapping[str, Any]) -> str:
+    """One line."""
+    if not (found["under_way"] or found["queued"]):
+        return "nothing moves now; more moves are being planned" if found["more_follow"] else "nothing moves"
+    left = found["remaining_s"]
+    said = (
+        f"{output.count_of(found['under_way'], 'move', 'moves')} under way, {found['queued']} queued: "
+        f"{output.size(found['copied_bytes'])} of {output.size(found['total_bytes'])} copied"
+    )
+    if found["bytes_per_s"]:
+        said += f", {output.size(found['bytes_per_s'])}/s"
+    said += ", the end cannot be estimated yet" if left is None else f", about {about(left)} left"
+    return said + ("; more moves follow" if found["more_follow"] else "")
+
+
+def about(seconds: int) -> str:
+    """For people: "40 s", "3 min", "2 h"; in the largest unit of which there are two."""
+    unit, size = next(((unit, size) for unit, size in _UNITS_S if seconds >= 2 * size), ("s", 1))
+    return f"{round(seconds / size)} {unit}{'s' if unit == 'day' else ''}"

@@ -1,0 +1,62 @@
+"""How far the moves are that fill a target, and how fast they go on. Kept in memory: a new primary counts anew."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from threefs.env.clock import Clock
+from threefs.ids import TargetId
+from threefs.routing import PublicState, Routing
+from threefs.wire import manager_pb2 as pb
+from threefs_manager.chains.moves import Move
+
+#: A rate is not told before: heartbeats come once in a while.
+_MIN_S = 1.0
+Report = Callable[[TargetId], pb.TargetReport | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    at: float
+    used_bytes: int
+
+
+class MoveProgress:
+    """Of one term as primary."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._begins: dict[TargetId, _Begin] = {}
+
+    def observe(self, moves: Iterable[Move], routing: Routing, report: Report) -> None:
+        """Call it again and again, so that the beginnings are noticed."""
+        begins = {}
+        for move in moves:
+            found = report(move.added) if is_filling(move, routing) else None
+            if found is not None:
+                now = _Begin(self._clock.monotonic(), found.used_bytes)
+                begins[move.added] = self._begins.get(move.added, now)
+        self._begins = begins
+
+    def rows(self, moves: Iterable[Move], routing: Routing, report: Report) -> Iterator[pb.MoveProgress]:
+        """The moves that fill a target, or wait to: what there is to copy, and what has been copied."""
+        for move in moves:
+            tail = routing.chains[move.chain_id].tail
+            source = report(tail) if move.added and tail is not None else None
+            if source is None:
+                continue
+            filled, begin = report(move.added), self._begins.get(move.added)
+            used = filled.used_bytes if filled is not None else 0
+            yield pb.MoveProgress(
+                chain_id=move.chain_id,
+                copied_bytes=min(used, source.used_bytes),
+                total_bytes=source.used_bytes,
+                bytes_per_s=self._rate(begin, used) if begin is not None else 0,
+            )
+
+    def _rate(self, begin: _Begin, used_bytes: int) -> int:
+        elapsed_s = self._clock.monotonic() - begin.at
+        return 0 if elapsed_s < _MIN_S else max(0, round((used_bytes - begin.used_bytes) / elapsed_s))
+
+
+def is_filling(move: Move, routing: Routing) -> bool:
+    return bool(move.added) and routing.chains[move.chain_id].state(move.added) is PublicState.SYNCING

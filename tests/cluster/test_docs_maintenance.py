@@ -1,0 +1,28 @@
+"""The commands of docs/maintenance.md run on a cluster, from top to bottom."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from threefs_cli.cluster_selector import ADDRESS_VARIABLE
+from threefs_cli.main import main
+
+from tests.harness.cluster import LocalCluster
+from tests.harness.processes import ROOT
+
+DOCUMENT = ROOT / "docs" / "maintenance.md"
+BLOCK = re.compile(r"```sh\n(.*?)```", re.DOTALL)
+
+
+def test_the_page_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.bin").write_bytes(b"x" * (3 << 20))
+    lines = [line for block in BLOCK.findall(DOCUMENT.read_text()) for line in block.splitlines() if line.strip()]
+    assert len(lines) > 5
+    with LocalCluster(tmp_path / "cluster", lease_s=2.0) as cluster:
+        monkeypatch.setenv(ADDRESS_VARIABLE, cluster.address)
+        for line in lines:
+            result = CliRunner().invoke(main, shlex.split(line, comments=True)[1:])
+            assert result.exit_code == 0, (line, result.output)
