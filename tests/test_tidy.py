@@ -47,6 +47,7 @@ LAYERS = (
         "inflight_ranges",
         "cluster_key",
         "human_readable",
+        "configuration",
     },
     {"env"},
     {"telemetry"},

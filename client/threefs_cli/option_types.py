@@ -4,7 +4,8 @@ import re
 
 import click
 
-_SIZE_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
+from threefs.human_readable import parse_size
+
 _DURATION_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -16,10 +17,10 @@ class Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        found = re.fullmatch(r"(\d+)([kmgtp]?)(i?b)?", str(value).lower())
+        found = parse_size(str(value))
         if found is None:
             self.fail(f"{value!r} is not a size: say for example 500M, 10G, 2T or a number of bytes", param, ctx)
-        return int(found[1]) << 10 * _SIZE_UNITS[found[2]]
+        return found
 
 
 class Duration(click.ParamType[int]):

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -45,7 +45,6 @@ from threefs.rpc.methods import (
     SET_DRAINING,
     SET_MIN_REPLICAS,
     SET_REPLICAS,
-    Method,
 )
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
@@ -53,6 +52,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager import chain_tables, new_cluster
 from threefs_manager.chains import moves
 from threefs_manager.chains.controller import ChainController
+from threefs_manager.configuration import ConfigurationKeeper, Serves
 from threefs_manager.election import Election, Epoch
 from threefs_manager.nodes import membership, registry
 from threefs_manager.nodes.failure_detector import FailureDetector
@@ -71,10 +71,6 @@ _PAUSE_S = 0.2
 T = TypeVar("T")
 
 _LOG = structlog.get_logger()
-
-
-class Serves(Protocol):
-    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None: ...
 
 
 class Manager:
@@ -109,6 +105,7 @@ class Manager:
         self._failure_detector = FailureDetector(clock)
         self._presence_calls = PresenceCalls()
         self._remarks = Remarks(clock)
+        self._configuration = ConfigurationKeeper(lambda: self._require_primary()[0], clock)
         self._probes = BackgroundTasks()  # of processes whose connection has ended
         self._stale_store = StaleStoreDetector(0)
         self._store: Store | None = None
@@ -158,6 +155,7 @@ class Manager:
             store, self._publisher, self._failure_detector, self._stale_store, clock=self._clock
         )
         await _retry_forever(controller.move_executor.load, self._clock)
+        await _retry_forever(lambda: self._configuration.start_term(store), self._clock)
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
@@ -220,6 +218,7 @@ class Manager:
         server.serve(SET_DEFAULT_TABLE, _shielded(self.set_default_table))
         server.serve(ADMIT_STORE, self.admit_store)
         server.serve(REPORT_BACKUP, self.report_backup)
+        self._configuration.bind(server)
 
     def bind_presence(self, server: Server) -> None:
         """Serve presence calls. Over frames only: there the end of a connection shows the end of its process."""

@@ -63,6 +63,8 @@ CREATE_TABLE = _method(_M, "Manager", "CreateTable", _M.CreateTableRequest, _M.C
 SET_DEFAULT_TABLE = _method(_M, "Manager", "SetDefaultTable", _M.SetDefaultTableRequest, _M.SetDefaultTableReply)
 REPORT_BACKUP = _method(_M, "Manager", "ReportBackup", _M.ReportBackupRequest, _M.ReportBackupReply)
 SET_REPLICAS = _method(_M, "Manager", "SetReplicas", _M.SetReplicasRequest, _M.SetReplicasReply)
+GET_CONFIGURATION = _method(_M, "Manager", "GetConfiguration", _M.GetConfigurationRequest, _M.GetConfigurationReply)
+SET_CONFIGURATION = _method(_M, "Manager", "SetConfiguration", _M.SetConfigurationRequest, _M.SetConfigurationReply)
 
 CREATE = _method(_F, "Meta", "Create", _F.CreateRequest, _F.CreateReply)
 OPEN = _method(_F, "Meta", "Open", _F.OpenRequest, _F.OpenReply)

@@ -559,6 +559,84 @@ class RefusedStore(_message.Message):
     ago_ms: int
     def __init__(self, address: _Optional[str] = ..., reason: _Optional[str] = ..., ago_ms: _Optional[int] = ...) -> None: ...
 
+class ConfigurationValue(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class Configuration(_message.Message):
+    __slots__ = ("version", "made_ns", "values")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MADE_NS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    made_ns: int
+    values: _containers.RepeatedCompositeFieldContainer[ConfigurationValue]
+    def __init__(self, version: _Optional[int] = ..., made_ns: _Optional[int] = ..., values: _Optional[_Iterable[_Union[ConfigurationValue, _Mapping]]] = ...) -> None: ...
+
+class ConfigurationVersion(_message.Message):
+    __slots__ = ("configuration", "who", "message", "rollback_version", "call_id")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    configuration: Configuration
+    who: str
+    message: str
+    rollback_version: int
+    call_id: bytes
+    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., who: _Optional[str] = ..., message: _Optional[str] = ..., rollback_version: _Optional[int] = ..., call_id: _Optional[bytes] = ...) -> None: ...
+
+class GetConfigurationRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetConfigurationReply(_message.Message):
+    __slots__ = ("configuration", "versions")
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    configuration: Configuration
+    versions: _containers.RepeatedCompositeFieldContainer[ConfigurationVersion]
+    def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., versions: _Optional[_Iterable[_Union[ConfigurationVersion, _Mapping]]] = ...) -> None: ...
+
+class ConfigurationChange(_message.Message):
+    __slots__ = ("name", "value")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+
+class SetConfigurationRequest(_message.Message):
+    __slots__ = ("known_version", "changes", "rollback_version", "who", "message", "call_id", "dry_run")
+    KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CALL_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    known_version: int
+    changes: _containers.RepeatedCompositeFieldContainer[ConfigurationChange]
+    rollback_version: int
+    who: str
+    message: str
+    call_id: bytes
+    dry_run: bool
+    def __init__(self, known_version: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[ConfigurationChange, _Mapping]]] = ..., rollback_version: _Optional[int] = ..., who: _Optional[str] = ..., message: _Optional[str] = ..., call_id: _Optional[bytes] = ..., dry_run: bool = ...) -> None: ...
+
+class SetConfigurationReply(_message.Message):
+    __slots__ = ("before", "configuration")
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    before: Configuration
+    configuration: Configuration
+    def __init__(self, before: _Optional[_Union[Configuration, _Mapping]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ...) -> None: ...
+
 class GetStatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -21,6 +21,7 @@ NAMES = [
     "chain",
     "ckpt",
     "chunk",
+    "config",
     "mkdir",
     "rm",
     "mv",

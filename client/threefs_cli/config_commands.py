@@ -1,0 +1,266 @@
+"""`threefs config`: the configuration of a cluster, in versions."""
+
+import getpass
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+from rich.table import Table
+from threefs_client import AsyncFileSystem
+
+from threefs import configuration
+from threefs.configuration import KEYS, Configuration, Key
+from threefs.env.random import RANDOM
+from threefs.errors import InvalidArgument
+from threefs.rpc.methods import GET_CONFIGURATION, SET_CONFIGURATION
+from threefs.wire import manager_pb2 as pb
+from threefs_cli import output
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+
+_CALL_TIMEOUT_S = 10.0
+_DEFAULT = "default"  # as a value: back to it
+
+
+@click.group()
+def config() -> None:
+    """The configuration of a cluster: values that hold for all its processes, kept in versions."""
+
+
+@config.command(
+    name="get",
+    epilog="""
+\b
+Examples:
+  threefs config get
+  threefs config get scrub_bytes_per_s
+  threefs config get --json
+""",
+)
+@click.argument("key", required=False)
+@cluster_options
+def get_values(selector: ClusterSelector, key: str | None) -> None:
+    """Show each value, where it comes from, and which programs take it.
+
+    A value in the settings file of a process wins over that of the cluster, and that over the default.
+    """
+    keys = [configuration.find(key)] if key else list(KEYS.values())
+    url = selector.url()
+    current = configuration.from_wire(selector.run(lambda fs: _ask(fs, url)).configuration)
+    if selector.as_json:
+        output.print_json({"version": current.version, "keys": [_described(one, current) for one in keys]})
+        return
+    table = Table("key", "value", "from", "programs", "takes effect", "what it is")
+    for one in keys:
+        table.add_row(
+            one.name,
+            _shown(one.name, current.texts.get(one.name)),
+            _source(one, current),
+            _programs(one),
+            "at once" if one.is_hot else "with a restart",
+            f"{one.meaning} ({_bounds(one)})",
+        )
+    output.print_table(table)
+    click.echo(f"version {current.version} of the configuration")
+
+
+@config.command(
+    name="set",
+    epilog="""
+\b
+Examples:
+  threefs config set scrub_bytes_per_s=64MiB -m "new disks"
+  threefs config set full_ratio=0.95 nearly_full_ratio=80% --dry-run
+  threefs config set scrub_bytes_per_s=default
+""",
+)
+@click.argument("changes", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.option("-m", "--message", default="", help="Why: `threefs config history` shows it.")
+@click.option(
+    "--at-version", type=click.IntRange(0), help="Change nothing unless this is the newest version: the one looked at."
+)
+@click.option("--dry-run", is_flag=True, help="Only check, and say who would take the values.")
+@cluster_options
+def set_values(
+    selector: ClusterSelector, changes: Sequence[str], message: str, at_version: int | None, dry_run: bool
+) -> None:
+    """Set values for all processes, as a new version. KEY=default takes a key back to its default.
+
+    All values are checked before any of them is stored. If somebody else changes the configuration in between, nothing
+    is stored.
+    """
+    parts = [change.partition("=") for change in changes]
+    for name, equals, _ in parts:
+        configuration.find(name)
+        if not equals:
+            raise InvalidArgument(f"a change is written KEY=VALUE, for example {name}=default, not {name!r}")
+    request = pb.SetConfigurationRequest(
+        changes=[
+            pb.ConfigurationChange(name=name, value=None if value == _DEFAULT else value) for name, _, value in parts
+        ],
+    )
+    _change(selector, request, message, at_version, dry_run)
+
+
+@config.command(
+    name="history",
+    epilog="""
+\b
+Examples:
+  threefs config history
+  threefs config history --json
+""",
+)
+@cluster_options
+def history(selector: ClusterSelector) -> None:
+    """List the versions, the newest first: who has made each, when and why, and what has changed in it."""
+    url = selector.url()
+    versions = list(selector.run(lambda fs: _ask(fs, url)).versions)
+    before: dict[str, str] = {}
+    rows = []
+    for number, one in enumerate(versions):
+        found = configuration.from_wire(one.configuration)
+        # What the oldest one that is kept has changed is not known any more.
+        changed = configuration.differences(before, found.texts) if number or found.version == 1 else None
+        rows.append(_version_json(one, found, changed))
+        before = dict(found.texts)
+    rows.reverse()
+    if selector.as_json:
+        output.print_json({"versions": rows})
+        return
+    for row in rows:
+        back = "" if row["rollback_version"] is None else f"  as in version {row['rollback_version']}"
+        click.echo(f"version {row['version']}  {row['made']}  {output.printable(row['who'] or '-')}{back}")
+        if row["message"]:
+            click.echo(f"    {output.printable(row['message'])}")
+        for line in _difference_lines(row["changes"]):
+            click.echo(f"    {line}")
+    if not rows:
+        click.echo("nothing was ever set: all values are the defaults")
+
+
+@config.command(
+    name="rollback",
+    epilog="""
+\b
+Examples:
+  threefs config rollback 3 --dry-run
+  threefs config rollback 3 -m "the new rate was too high"
+  threefs config rollback 0               all defaults
+""",
+)
+@click.argument("version", type=click.IntRange(0))
+@click.option("-m", "--message", default="", help="Why: `threefs config history` shows it.")
+@click.option(
+    "--at-version", type=click.IntRange(0), help="Change nothing unless this is the newest version: the one looked at."
+)
+@click.option("--dry-run", is_flag=True, help="Only check, and say who would take the values.")
+@cluster_options
+def rollback(selector: ClusterSelector, version: int, message: str, at_version: int | None, dry_run: bool) -> None:
+    """Make a new version with the values of an old one. Version 0 has the defaults."""
+    _change(selector, pb.SetConfigurationRequest(rollback_version=version), message, at_version, dry_run)
+
+
+def _change(
+    selector: ClusterSelector,
+    request: pb.SetConfigurationRequest,
+    message: str,
+    at_version: int | None,
+    dry_run: bool,
+) -> None:
+    url = selector.url()
+    request.who = f"{getpass.getuser()}@{os.uname().nodename}"
+    request.message, request.dry_run, request.call_id = message, dry_run, RANDOM.token(16)
+
+    async def work(fs: AsyncFileSystem) -> pb.SetConfigurationReply:
+        seen = (await _ask(fs, url)).configuration.version if at_version is None else at_version
+        request.known_version = seen
+        return await managers(fs, url).call(SET_CONFIGURATION, request, timeout_s=_CALL_TIMEOUT_S)
+
+    reply = selector.run(work)
+    before, after = configuration.from_wire(reply.before), configuration.from_wire(reply.configuration)
+    changes = _changes_json(configuration.differences(before.texts, after.texts))
+    if selector.as_json:
+        output.print_json({"version": after.version, "dry_run": dry_run, "changes": changes})
+        return
+    if not changes:
+        click.echo(f"nothing changes: version {after.version} has these values")
+        return
+    click.echo(f"{'would be ' if dry_run else ''}version {after.version}")
+    for line in _difference_lines(changes):
+        click.echo(f"    {line}")
+
+
+async def _ask(fs: AsyncFileSystem, url: str) -> pb.GetConfigurationReply:
+    return await managers(fs, url).call(GET_CONFIGURATION, pb.GetConfigurationRequest(), timeout_s=_CALL_TIMEOUT_S)
+
+
+def _source(key: Key, current: Configuration) -> str:
+    return "cluster" if key.name in current.texts else "default"
+
+
+def _programs(key: Key) -> str:
+    return ", ".join(sorted(role.value for role in key.roles))
+
+
+def _bounds(key: Key) -> str:
+    if key.words:
+        return ", ".join(key.words)
+    return f"{configuration.shown(key, key.least)} to {configuration.shown(key, key.most)}"
+
+
+def _shown(name: str, text: str | None) -> str:
+    """A value for people; of a key that this release does not know as it is stored."""
+    key = KEYS.get(name)
+    if key is None:
+        return "default" if text is None else text
+    return configuration.shown(key, key.default if text is None else configuration.parse(key, text))
+
+
+def _described(key: Key, current: Configuration) -> dict[str, Any]:
+    text = current.texts.get(key.name)
+    return {
+        "name": key.name,
+        "value": key.default if text is None else configuration.parse(key, text),
+        "source": _source(key, current),
+        "default": key.default,
+        "unit": key.kind.value,
+        "least": None if key.words else key.least,
+        "most": None if key.words else key.most,
+        "words": list(key.words),
+        "programs": sorted(role.value for role in key.roles),
+        "hot": key.is_hot,
+        "meaning": key.meaning,
+    }
+
+
+def _version_json(
+    one: pb.ConfigurationVersion, found: Configuration, changed: Mapping[str, tuple[str | None, str | None]] | None
+) -> dict[str, Any]:
+    return {
+        "version": found.version,
+        "made": output.timestamp(found.made_ns),
+        "who": one.who,
+        "message": one.message,
+        "rollback_version": one.rollback_version if one.HasField("rollback_version") else None,
+        "values": dict(found.texts),
+        "changes": None if changed is None else _changes_json(changed),
+    }
+
+
+def _changes_json(changed: Mapping[str, tuple[str | None, str | None]]) -> list[dict[str, Any]]:
+    return [{"name": name, "before": before, "after": after} for name, (before, after) in changed.items()]
+
+
+def _difference_lines(changes: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    if changes is None:
+        return ["(the version before is not kept any more)"]
+    lines = []
+    for one in changes:
+        was, now = (_shown(one["name"], one[side]) for side in ("before", "after"))
+        words = [f"{text} (default)" if one[side] is None else text for text, side in ((was, "before"), (now, "after"))]
+        lines.append(output.printable(f"{one['name']}: {words[0]} -> {words[1]}"))
+    return lines
+
+
+COMMANDS = (config,)

@@ -1,0 +1,176 @@
+"""The configuration of the cluster: its versions in the manager's store, of which the newest counts.
+
+A change names the version that its author has seen, so nobody overwrites what he does not know. It is checked before
+it is stored, and makes a new version; a rollback makes one with the values of an old one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import structlog
+
+from threefs import configuration
+from threefs.configuration import NOTHING_SET, Configuration
+from threefs.env.clock import Clock
+from threefs.env.disk import run_to_completion
+from threefs.errors import InvalidArgument, NotFound, Unavailable
+from threefs.kv import records
+from threefs.kv.engine_api import Transaction
+from threefs.rpc.methods import GET_CONFIGURATION, SET_CONFIGURATION, Method
+from threefs.wire import manager_pb2 as pb
+from threefs_manager.chain_tables import CALL_ID_BYTES
+from threefs_manager.store.cluster_store import Store, read_cluster
+
+#: Older versions are dropped.
+MAX_VERSIONS = 100
+MAX_WHO_CHARS = 255
+MAX_MESSAGE_CHARS = 1024
+
+_PREFIX = b"CNFG|"
+_END = b"CNFG}"
+_LOG = structlog.get_logger()
+
+
+class Serves(Protocol):
+    """A server over frames or gRPC."""
+
+    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None: ...
+
+
+def _key(version: int) -> bytes:
+    return _PREFIX + version.to_bytes(4, "big")
+
+
+async def read_versions(tx: Transaction) -> list[pb.ConfigurationVersion]:
+    """Ascending."""
+    pairs = await tx.get_range(_PREFIX, _END)
+    return [records.decode(value, pb.ConfigurationVersion, key) for key, value in pairs]
+
+
+class ConfigurationKeeper:
+    """Answers administrators, and knows the newest version while this manager is primary."""
+
+    def __init__(self, primary_store: Callable[[], Store], clock: Clock) -> None:
+        """`primary_store` raises NotPrimary."""
+        self.current: Configuration = NOTHING_SET
+        self.on_change: Callable[[Configuration], None] = lambda current: None
+        self._primary_store = primary_store
+        self._clock = clock
+
+    def bind(self, server: Serves) -> None:
+        server.serve(GET_CONFIGURATION, self.get)
+        server.serve(SET_CONFIGURATION, self.set)
+
+    async def start_term(self, store: Store) -> None:
+        """A term as primary begins."""
+        self.current = _newest(await store.run(read_versions))
+        self.on_change(self.current)
+
+    async def get(self, request: pb.GetConfigurationRequest) -> pb.GetConfigurationReply:
+        versions = await self._primary_store().run(read_versions)
+        return pb.GetConfigurationReply(configuration=configuration.to_wire(_newest(versions)), versions=versions)
+
+    async def set(self, request: pb.SetConfigurationRequest) -> pb.SetConfigurationReply:
+        """Check and store a new version. Values that are the same already make none. Raises InvalidArgument, NotFound,
+        and Unavailable before `init`."""
+        # To its end even if its call is cancelled: what is stored has to be published.
+        return await run_to_completion(asyncio.ensure_future(self._set(self._primary_store(), request)))
+
+    async def _set(self, store: Store, request: pb.SetConfigurationRequest) -> pb.SetConfigurationReply:
+        _check_request(request)
+        made_ns = self._clock.wall_ns()
+
+        async def write(tx: Transaction) -> list[pb.ConfigurationVersion]:
+            if not (await read_cluster(tx)).cluster_id:
+                raise Unavailable("the cluster has no plan yet; make it with `threefs up`, or with the Init call")
+            versions = await read_versions(tx)
+            if versions and versions[-1].call_id == request.call_id:
+                return versions  # a repeat of the call that has made it
+            after = _after(versions, request)
+            before = _newest(versions)
+            if dict(before.texts) == after:
+                return versions
+            made = _version(Configuration(before.version + 1, made_ns, after), request)
+            if not request.dry_run:
+                tx.set(_key(made.configuration.version), records.encode(made))
+                for dropped in versions[: max(0, len(versions) + 1 - MAX_VERSIONS)]:
+                    tx.clear(_key(dropped.configuration.version))
+            return [*versions, made]
+
+        versions = await store.run(write)
+        newest = _newest(versions)
+        if not request.dry_run and newest.version > self.current.version:  # else a later change was published first
+            self.current = newest
+            self.on_change(newest)
+            _LOG.info("the configuration is set", version=newest.version, who=request.who, why=request.message)
+        return _reply(versions, request)
+
+
+def _newest(versions: list[pb.ConfigurationVersion]) -> Configuration:
+    return configuration.from_wire(versions[-1].configuration) if versions else NOTHING_SET
+
+
+def _check_request(request: pb.SetConfigurationRequest) -> None:
+    """Raises InvalidArgument."""
+    if len(request.call_id) != CALL_ID_BYTES:
+        raise InvalidArgument(f"the id of the call has {len(request.call_id)} bytes, not {CALL_ID_BYTES}")
+    if len(request.who) > MAX_WHO_CHARS or len(request.message) > MAX_MESSAGE_CHARS:
+        raise InvalidArgument(
+            f"who changes the configuration has a name of at most {MAX_WHO_CHARS} characters, not {len(request.who)}, "
+            f"and a message of at most {MAX_MESSAGE_CHARS}, not {len(request.message)}"
+        )
+    names = [change.name for change in request.changes]
+    if len(set(names)) < len(names):
+        raise InvalidArgument("a change names each key once")
+    if bool(names) == request.HasField("rollback_version"):
+        raise InvalidArgument("a change of the configuration names keys, or a version to roll back to")
+
+
+def _after(versions: list[pb.ConfigurationVersion], request: pb.SetConfigurationRequest) -> dict[str, str]:
+    """What is set after the change. Raises InvalidArgument, NotFound."""
+    before = _newest(versions)
+    if request.known_version != before.version:
+        last = versions[-1] if versions else pb.ConfigurationVersion()
+        raise InvalidArgument(
+            f"the configuration is at version {before.version} now, not {request.known_version}: "
+            f"{last.who or 'nobody'} has changed it ({last.message or 'no message'}); look at it again with "
+            "`threefs config history`, then repeat the change"
+        )
+    if not request.HasField("rollback_version"):
+        changes = {change.name: change.value if change.HasField("value") else None for change in request.changes}
+        return configuration.changed(before.texts, changes)
+    wanted = _texts_of(versions, request.rollback_version)
+    back = {name: wanted.get(name) for name in configuration.differences(before.texts, wanted)}
+    return configuration.changed(before.texts, back)
+
+
+def _texts_of(versions: list[pb.ConfigurationVersion], number: int) -> dict[str, str]:
+    """What was set in a version. Raises NotFound."""
+    if number == 0:
+        return {}
+    for one in versions:
+        if one.configuration.version == number:
+            return dict(configuration.from_wire(one.configuration).texts)
+    kept = [one.configuration.version for one in versions]
+    which = f"versions {kept[0]} to {kept[-1]} are kept" if kept else "nothing was ever set"
+    raise NotFound(f"the configuration has no version {number} any more, or never had it: {which}; 0 has the defaults")
+
+
+def _version(made: Configuration, request: pb.SetConfigurationRequest) -> pb.ConfigurationVersion:
+    return pb.ConfigurationVersion(
+        configuration=configuration.to_wire(made),
+        who=request.who,
+        message=request.message,
+        rollback_version=request.rollback_version if request.HasField("rollback_version") else None,
+        call_id=request.call_id,
+    )
+
+
+def _reply(versions: list[pb.ConfigurationVersion], request: pb.SetConfigurationRequest) -> pb.SetConfigurationReply:
+    """The last version is that of this call, unless the call has changed nothing."""
+    is_made = bool(versions) and versions[-1].call_id == request.call_id
+    return pb.SetConfigurationReply(
+        before=configuration.to_wire(_newest(versions[:-1] if is_made else versions)),
+        configuration=configuration.to_wire(_newest(versions)),
+    )
