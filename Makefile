@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WIRE := threefs/wire
 export PYTHONHASHSEED := 0
+# Programs start quickly if their modules are compiled once, also in a shell that keeps Python from writing beside them.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-incast bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs ml-venv compatibility format clean
 
@@ -15,8 +18,8 @@ help: ## Show this list
 demo: $(READY) ## Start a cluster, use it, kill a storage process, check everything (JSON=file writes the figures)
 	$(BIN)/threefs demo $(if $(JSON),--json $(JSON))
 
-fast: $(READY) ## Run the unit tests that start no process, with fewer random examples (a minute)
-	$(BIN)/python -m pytest tests/unit -n 3 --dist loadfile -q -m 'not processes' --hypothesis-profile=fast
+fast: $(READY) ## Run the unit tests that start no process and are quick, with fewer random examples (less than a minute)
+	$(BIN)/python -m pytest tests/unit -n auto --dist loadfile -q -m 'not processes and not slow' --hypothesis-profile=fast
 
 # Tests mostly wait for processes and leases, so a few files run side by side even on two cores.
 test: $(READY) ## Run all tests, or some one by one (ARGS="tests/unit/threefs -k rocks")

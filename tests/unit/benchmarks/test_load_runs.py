@@ -28,6 +28,7 @@ def test_a_job_that_failed_is_an_error_in_words() -> None:
         load_runs.sample_of(report(error=5, threefs={"error": "Corrupt: block"}), None)
 
 
+@pytest.mark.slow
 def test_a_directory_is_measured_by_either_program(tmp_path: Path) -> None:
     options = ["--name=a", "--rw=write", "--bs=64k", "--size=1m", "--fsync=4"]
     found = [load_runs.posix_job(tmp_path, options, servers=CpuMeter([]))]
@@ -35,6 +36,7 @@ def test_a_directory_is_measured_by_either_program(tmp_path: Path) -> None:
     assert [sample.amount for sample in found] == [1 << 20, 1 << 20]
 
 
+@pytest.mark.slow
 def test_a_program_that_refuses_says_why(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nearest one is 'iodepth'"):
         load_runs.threefs_bench(["--name=a", "--iodept=4"])

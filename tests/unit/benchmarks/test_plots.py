@@ -13,6 +13,7 @@ def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
     assert plots.write(Measurements(), tmp_path) == []
 
 
+@pytest.mark.slow
 def test_figures_and_systems_are_drawn(tmp_path: Path) -> None:
     found = Measurements()
     for name in ("write_1m", "fio_write_1m", "mount_threefs_seq_write_1m", "mount_one_seq_write_1m"):

@@ -24,6 +24,7 @@ def test_no_two_records_are_equal() -> None:
     assert len(found) == 200 and {len(record) for record in found} == {writers.HARD.record_bytes}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", writers.SHAPES, ids=lambda shape: shape.name)
 def test_what_was_written_is_read_and_a_wrong_byte_is_noticed(shape: writers.Shape, tmp_path: Path) -> None:
     servers = CpuMeter([])

@@ -48,6 +48,7 @@ def test_values_defaults_tables_and_lists(tmp_path: Path) -> None:
         ("port = = 7", "not valid TOML"),
     ],
 )
+@pytest.mark.slow
 def test_a_mistake_is_named(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(InvalidSettings, match=says) as caught:
         load(tmp_path, text)

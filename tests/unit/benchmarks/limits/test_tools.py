@@ -23,6 +23,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("family", ["tcp", "unix"])
 @pytest.mark.parametrize(("pieces", "length"), [(1, MIB), (85, 4096), (1, 4096)])

@@ -69,6 +69,7 @@ def test_in_a_lossy_fabric_request_to_send_avoids_losses() -> None:
     assert lossy[2].dropped < lossy[None].dropped
 
 
+@pytest.mark.slow
 def test_all_scenarios_have_a_row(tmp_path: Path) -> None:
     file, costs = tmp_path / "scale.json", tmp_path / "costs.json"
     calibration.save(COSTS, costs)

@@ -17,6 +17,7 @@ from threefs.rpc.methods import READ_LOG, Method
 from threefs.wire import backup_pb2 as pb
 
 
+@pytest.mark.slow
 async def test_a_backup_follows_over_logs_starts_and_lost_connections(tmp_path: Path) -> None:
     """After each round, a store made from the backup is the source, as it was acknowledged."""
     dice = random.Random(3)

@@ -42,6 +42,7 @@ def test_it_goes_on_behind_an_end_that_is_cut_off_anywhere(path: Path) -> None:
         assert log_state(path, 10, 100).as_of_ns == 400
 
 
+@pytest.mark.slow
 def test_damage_in_the_middle_is_reported(path: Path) -> None:
     content = path.read_bytes()
     last = [frame.end for frame in frames(path, 10)][-2]

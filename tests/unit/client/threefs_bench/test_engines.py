@@ -8,6 +8,7 @@ from threefs.kv.dump import KEYS_END
 from threefs.kv.engine_url import open_engine, parse
 
 
+@pytest.mark.slow
 async def test_an_empty_store_is_measured_and_left_empty(tmp_path: Path) -> None:
     url = f"rocks://{tmp_path}/kv"
     rates = await measure(url, seconds=0.3)

@@ -40,6 +40,7 @@ def test_batches_are_bounded_and_what_follows_is_called_after_them(fs: LocalFile
     assert batches == [120, 80]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_bytes", [1, 1000, 1 << 20])
 def test_regions_fill_arrays_of_any_layout(fs: LocalFiles, batch_bytes: int) -> None:
     whole = np.arange(9996, dtype=np.uint32).reshape(3, 49, 68)

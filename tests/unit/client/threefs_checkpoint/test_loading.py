@@ -94,6 +94,7 @@ def saved(fs: CheckpointFiles, contents: Tensors, layout: dict[str, list[Slice]]
     return read_index(fs, "/ckpt")
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(st.data(), tensors(), st.sampled_from([1, 2, 4]), st.sampled_from([1, 2, 3, 8]))
 def test_what_some_ranks_save_others_load_bit_by_bit(data: Any, contents: Tensors, savers: int, loaders: int) -> None:

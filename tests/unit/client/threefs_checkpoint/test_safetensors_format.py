@@ -171,6 +171,7 @@ def test_wrong_headers_are_refused_in_words(fields: Any, data_bytes: int, messag
         ('{"a":{' + "[]," * (4 << 20), "has more than 1048576 tensors"),
     ],
 )
+@pytest.mark.slow
 def test_headers_that_are_no_json_of_this_form_are_refused(header: str | bytes, message: str) -> None:
     content, length = file_of(header, 2)
     with pytest.raises(Corrupt, match="the header is not valid") as failure:

@@ -31,6 +31,7 @@ def _main(rank: int, meeting: str, result: Connection) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_messages_and_buffers(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     results, processes = [], []

@@ -70,6 +70,7 @@ def test_one_store_is_restored_to_a_directory_and_never_over_another(backup: Pat
     assert not (tmp_path / "strange" / "kv").exists()
 
 
+@pytest.mark.slow
 def test_what_a_local_cluster_has_lost_is_restored(backup: Path, tmp_path: Path) -> None:
     home = tmp_path / "cluster"
     home.mkdir()
@@ -98,6 +99,7 @@ def test_what_cannot_be_is_said(backup: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "y").exists()
 
 
+@pytest.mark.slow
 def test_a_place_that_was_mistyped_is_said(backup: Path, tmp_path: Path) -> None:
     told = run("backup", "--once", str(tmp_path / "not-mounted" / "backup"), code=1)
     assert f"{tmp_path / 'not-mounted'} does not exist: mount the disk" in told
@@ -112,6 +114,7 @@ def test_a_place_that_was_mistyped_is_said(backup: Path, tmp_path: Path) -> None
     run("restore", str(backup), "--store", "meta", "--data-dir", str(tmp_path / "disk"))
 
 
+@pytest.mark.slow
 def test_a_restore_that_was_interrupted_is_done_again(backup: Path, tmp_path: Path) -> None:
     def interrupt(kv: Path) -> None:
         import uvloop

@@ -79,6 +79,7 @@ def test_a_forgotten_file_object_is_not_kept() -> None:
     assert files.close_all() is None
 
 
+@pytest.mark.slow
 def test_other_threads_may_open_files_at_the_same_time() -> None:
     files, left, stop = OpenFiles(), [Left(str(number)) for number in range(2000)], threading.Event()
     for each in left:

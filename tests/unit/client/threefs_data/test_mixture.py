@@ -26,6 +26,7 @@ def test_datasets_have_the_shares_of_their_weights() -> None:
     assert early == pytest.approx([0.7, 0.2, 0.1], abs=0.06)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(2_000, 30_000), st.floats(0.1, 10)), min_size=1, max_size=4),

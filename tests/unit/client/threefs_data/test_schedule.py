@@ -34,6 +34,7 @@ def test_steps_add_up(samples: int, batch: int, steps: int, drop_last: bool) -> 
     assert (one_by_one.epoch, one_by_one.consumed) == (epochs, within * min(batch, samples))
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_or_doubled_over_random_histories() -> None:
     """The short form of `python -m tests.harness.loader_histories 10000`."""
     assert {loader_histories.run(seed) for seed in range(100)} == {(0, 0)}

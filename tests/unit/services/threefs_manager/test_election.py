@@ -191,6 +191,7 @@ class Cable:
         """Nothing to release."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("rates", [(1.0, 1.0), (0.95, 1.05), (1.05, 0.95)])
 async def test_r10_never_two_primaries_with_any_partition_and_any_drift_of_clocks(

@@ -51,6 +51,7 @@ def recovers(engine: RecoveringEngine) -> Callable[[], bool]:
     return lambda: engine._engine is not None and engine._engine.failure is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", ["write", "flush_wal", "get", "iter"])
 def test_after_an_error_of_the_system_it_works_again(fails: str, tmp_path: Path) -> None:
     async def main() -> None:
@@ -79,6 +80,7 @@ def test_after_an_error_of_the_system_it_works_again(fails: str, tmp_path: Path)
         asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_opened_again_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         deaths: list[BaseException | None] = []
@@ -109,6 +111,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
+@pytest.mark.slow
 def test_a_full_disk_can_be_read_and_takes_writes_when_there_is_room(small_disk: Path) -> None:
     async def main() -> None:
         engine = await RecoveringEngine.open(small_disk / "store")

@@ -126,6 +126,7 @@ def acknowledged_until_killed(directory: Path, commits: int, *options: str) -> d
     return last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["on the loop"]])
 def test_acknowledged_commits_survive_kill_9_and_none_is_half_there(tmp_path: Path, options: list[str]) -> None:
     async def check(acknowledged: dict[int, int]) -> None:

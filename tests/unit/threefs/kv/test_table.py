@@ -262,6 +262,7 @@ def expected(writes: int) -> dict[bytes, bytes]:
     return found | {b"last": b"%d" % (writes - 1)} if writes else found
 
 
+@pytest.mark.slow
 def test_a_log_that_was_cut_anywhere_keeps_all_writes_before_the_cut(
     tmp_path: Path, sync_policy: SyncPolicy | None
 ) -> None:
@@ -285,6 +286,7 @@ def test_a_last_write_of_zeros_is_dropped(tmp_path: Path, sync_policy: SyncPolic
     assert contents(tmp_path / "crashed") == expected(7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0, 4, 7, 20, 80])
 def test_a_torn_last_write_is_dropped(tmp_path: Path, kept: int, sync_policy: SyncPolicy | None) -> None:
     """A power cut can leave the beginning of a record, and zeros where its other pages should be."""

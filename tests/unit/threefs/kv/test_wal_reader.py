@@ -22,6 +22,7 @@ def check_row(writes: list[Write], after: int) -> int:
     return after
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rest_at", [0, 3])
 async def test_a_reader_sees_each_durable_write_once_over_many_logs_and_starts(tmp_path: Path, rest_at: int) -> None:
     """The table is rotated, closed and opened again; one reader goes on, a fresh one is as good."""

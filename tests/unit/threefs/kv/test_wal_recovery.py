@@ -278,6 +278,7 @@ def small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("threefs.kv.rocksdb_store._WRITE_BUFFER_BYTES", 64 << 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [0, PIECE_BYTES])
 @pytest.mark.usefixtures("small_logs")
 def test_a_power_cut_at_a_rotation_leaves_the_first_writes(tmp_path: Path, room: int) -> None:

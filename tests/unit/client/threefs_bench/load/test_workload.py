@@ -61,6 +61,7 @@ def test_zipf_prefers_few_blocks_that_lie_apart() -> None:
     assert abs(favourite[1] - second[1]) > 4096 and all(row[1] % 4096 == 0 and row[1] < 4 << 20 for row in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("distribution", ["random", "zipf"])
 def test_split_blocks_stay_in_their_file(distribution: str) -> None:
     made = job(filesize="100k", nrfiles=3, bssplit="4k/70:32k/30", rw="randread", random_distribution=distribution)

@@ -70,6 +70,7 @@ async def test_a_service_that_hangs_is_given_up_and_one_that_is_slow_is_not() ->
         await found.close()
 
 
+@pytest.mark.slow
 async def test_the_only_one_that_is_left_is_waited_for() -> None:
     async with Hanging() as hangs:
         peers = ConnectionPool(RealNet(), identity())

@@ -26,6 +26,7 @@ def written(directory: Directory, samples: list[list[int]], dtype: str) -> tuple
         return data.read(), index.read()
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 255), max_size=9), max_size=9), st.sampled_from(DTYPES))
 def test_sequences_are_read_as_they_were_written(directory: Directory, samples: list[list[int]], dtype: str) -> None:
     written(directory, samples, dtype)

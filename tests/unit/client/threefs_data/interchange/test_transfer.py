@@ -33,6 +33,7 @@ def tokens_of(fs: LocalFiles, path: str) -> list[list[int]]:
         return [described.tokens(sample).tolist() for sample in dataset.read(range(len(dataset)))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["megatron", "mds"])
 @pytest.mark.parametrize(
     "options",

@@ -103,6 +103,7 @@ class TestParquet:
         parquet.write_table(table, tmp_path / "a.parquet", row_group_size=64)
         return tmp_path / "a.parquet"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("split_bytes", [1, 100, 5000, 1 << 30])
     def test_each_row_is_read_once(self, path: Path, split_bytes: int) -> None:
         assert read(path, split_bytes=split_bytes) == [b"row %d" % number for number in range(1000)]

@@ -108,6 +108,7 @@ def test_processes(fs: LocalFiles) -> None:
     assert content(fs, "/processes") == content(fs, "/inline")
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 15), max_size=6), st.sampled_from([0, 50]))
 def test_stopped_anywhere_and_started_again_it_makes_the_same(stops: list[int], length: int) -> None:
@@ -207,6 +208,7 @@ def test_the_same_file_twice_is_read_twice(fs: LocalFiles) -> None:
     assert done.documents == 240
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [0, 4096])
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, length: int) -> None:
     fs = LocalFiles(str(tmp_path))

@@ -53,6 +53,7 @@ def word_level(path: Path, words: list[str]) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_file_of_the_package_tokenizers(tmp_path: Path) -> None:
     pytest.importorskip("tokenizers", reason="tokenizers is not installed (make ml-venv)")
     first = FileTokenizer(word_level(tmp_path / "a.json", ["one", "two"]))

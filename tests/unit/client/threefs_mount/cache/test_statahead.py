@@ -240,6 +240,7 @@ def test_the_next_page_is_fetched_while_one_is_used_and_never_two_at_once() -> N
     assert len(scene.wishes) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_s", [50, 500, 2000, 20_000])
 @pytest.mark.parametrize("programs", [1, 4])
 def test_what_is_fetched_is_looked_at_before_it_is_too_old(per_s: int, programs: int) -> None:
@@ -272,6 +273,7 @@ def test_the_end_of_a_directory_is_known() -> None:
     assert not scene.wishes
 
 
+@pytest.mark.slow
 def test_looks_without_use_fetch_little() -> None:
     """A directory of a million, looked into here and there."""
     scene = Scene()

@@ -207,6 +207,7 @@ def test_at_the_end_everything_is_stored() -> None:
     play(scene)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_file_that_cannot_be_synced_delays_no_other(fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never() -> None:

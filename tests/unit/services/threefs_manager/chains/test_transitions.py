@@ -192,6 +192,7 @@ def test_the_dead_stand_behind_all_others_that_are_out() -> None:
     assert after((SERVING, WAITING, OFFLINE), UPTODATE, DEAD, None) == [(1, SERVING), (3, OFFLINE), (2, OFFLINE)]
 
 
+@pytest.mark.slow
 def test_a_loss_is_accepted_only_where_nothing_serves_nor_can_come_back_by_itself() -> None:
     """I7 and R7, by enumeration: `chosen` serves alone only by this word, and only if no lastsrv target is there."""
     accepted = 0
@@ -226,6 +227,7 @@ def test_a_lastsrv_target_that_lost_its_store_may_be_chosen() -> None:
 # ---- moves
 
 
+@pytest.mark.slow
 def test_a_leaving_target_goes_when_it_is_out_and_another_one_serves() -> None:
     for before, observed, result in everything(moving=True):
         leaving = before.leaving

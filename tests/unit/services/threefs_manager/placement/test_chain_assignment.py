@@ -2,6 +2,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from threefs_manager.placement.chain_assignment import oversized_domains, place, target_id
@@ -25,6 +26,7 @@ plans = st.tuples(
 ).filter(lambda plan: plan[1] <= len(plan[0]) and len(plan[0]) * plan[2] % plan[1] == 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(plans)
 def test_properties_of_every_plan(plan: tuple[list[str], int, int]) -> None:

@@ -292,6 +292,7 @@ async def test_a_directory_keeps_the_time_of_the_last_change_in_it(bench: MetaBe
     await bench.collect_all()
 
 
+@pytest.mark.slow
 async def test_too_much_for_one_transaction_is_divided(bench: MetaBench) -> None:
     changes = [create_of(f"/{number}" + "/y" * 20, parents=True) for number in range(MAX_CHANGES)]
     assert await changed(bench, *changes) == [0] * MAX_CHANGES

@@ -14,6 +14,7 @@ from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_number_twice_even_with_two_services_and_a_bad_store(seed: int) -> None:
     clock, random = SteppedClock(), SeededRandom(seed)

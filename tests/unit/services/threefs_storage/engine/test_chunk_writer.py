@@ -70,6 +70,7 @@ async def test_lengths(tmp_path: Path, kind: Kind, length: int) -> None:
         assert content.rstrip(b"z").rstrip(b"\0") == b"a" * min(5000, length if kind == Kind.TRUNCATE else 5000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offset", [0, 100, 5000, 9000])
 @pytest.mark.parametrize("length", [100, 5000, 100_000])
 async def test_a_payload_that_does_not_match_its_checksum_changes_nothing(

@@ -23,6 +23,7 @@ from threefs.layout import DEFAULT_CHUNK_BYTES
 CHUNK = ChunkId(7, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 100, 4096, 65535, 65536, 100_000, 1 << 20, (1 << 20) - 5])
 async def test_written_bytes_are_read_back_after_reopening(tmp_path: Path, length: int) -> None:
     data = bytes(range(256)) * (length // 256) + bytes(range(length % 256))
