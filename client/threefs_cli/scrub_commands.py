@@ -1,14 +1,21 @@
 """`threefs scrub`: the reading of all stored bytes in the background, which finds damage before readers do."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 from rich.table import Table
+from threefs_client import AsyncFileSystem
 
+from threefs.errors import NotFound, ThreefsError
+from threefs.rpc.methods import START_SCRUB
 from threefs.wire import manager_pb2 as pb
+from threefs.wire import storage_pb2
 from threefs_cli import move_rows, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.cluster_state import ClusterState, read_state
+
+_CALL_TIMEOUT_S = 5.0
 
 
 @click.group()
@@ -46,6 +53,55 @@ def status(selector: ClusterSelector) -> None:
             *(str(row[f"{name}_chunks"]) for name in ("damaged", "repaired", "unrepaired", "lost")),
         )
     output.print_table(table)
+
+
+@scrub.command(
+    epilog="""
+\b
+Examples:
+  threefs scrub now                    on all nodes
+  threefs scrub now 3
+"""
+)
+@click.argument("nodes", type=click.IntRange(1), nargs=-1, metavar="[NODE]...")
+@cluster_options
+def now(selector: ClusterSelector, nodes: tuple[int, ...]) -> None:
+    """Begin a pass over all chunks at once, on all storage nodes or on some. A pass that is under way goes on.
+
+    It reads at the rate of the settings (`scrub_bytes_per_s`) and yields to clients; `threefs scrub status` shows it.
+    """
+    url = selector.url()
+    rows = selector.run(lambda fs: _start(fs, url, nodes))
+    if selector.as_json:
+        output.print_json({"nodes": rows})
+    else:
+        for row in rows:
+            said = "a pass begins" if row["began"] else row["error"] or "a pass is under way already"
+            click.echo(f"node {row['node_id']}: {said}")
+    if any(row["error"] for row in rows):
+        click.get_current_context().exit(1)
+
+
+async def _start(fs: AsyncFileSystem, url: str, nodes: Sequence[int]) -> list[dict[str, Any]]:
+    """Raises NotFound for a node that the cluster does not have."""
+    state = await read_state(fs, url)
+    storage = {row.node.node_id: row.node for row in state.status.nodes if row.node.kind == pb.STORAGE}
+    unknown = [node for node in nodes if node not in storage]
+    if unknown:
+        raise NotFound(f"the cluster has no storage node {unknown[0]}; `threefs node ls` lists them")
+    return [await _start_one(fs, storage[node]) for node in sorted(set(nodes) or storage)]
+
+
+async def _start_one(fs: AsyncFileSystem, node: pb.Node) -> dict[str, Any]:
+    row = {"node_id": node.node_id, "began": False, "error": None if node.address else "it was never started"}
+    if node.address:
+        request = storage_pb2.StartScrubRequest()
+        try:
+            reply = await fs.context.peers.call(node.address, START_SCRUB, request, timeout_s=_CALL_TIMEOUT_S)
+            row["began"] = reply.began
+        except ThreefsError as error:
+            row["error"] = str(error)
+    return row
 
 
 def scrub_rows(state: ClusterState) -> list[dict[str, Any]]:

@@ -43,6 +43,7 @@ from threefs.rpc.methods import (
     SCAN_CHUNKS,
     SPACE_INFO,
     STAGE_AHEAD,
+    START_SCRUB,
     SYNC_DONE,
     WRITE,
 )
@@ -150,6 +151,7 @@ class Storage:
         server.add(FETCH_CHUNK, self._fetch_chunk)
         server.serve(SCAN_CHUNKS, self._scan_chunks)
         server.serve(INSPECT_CHUNK, self._inspect_chunk)
+        server.serve(START_SCRUB, self._start_scrub)
         self._cluster.on_change(self._apply_routing)
         self._apply_routing(self._cluster.routing)
         self._scrubber.start(self._targets)
@@ -392,6 +394,9 @@ class Storage:
     async def _inspect_chunk(self, request: pb.InspectChunkRequest) -> pb.InspectChunkReply:
         chunk = ChunkId(request.inode, request.index)
         return inspect_chunk(self._targets.get(request.target), chunk, self.trace.of(chunk), self._clock.monotonic())
+
+    async def _start_scrub(self, request: pb.StartScrubRequest) -> pb.StartScrubReply:
+        return pb.StartScrubReply(began=self._scrubber.start_pass())
 
     def _syncing(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)

@@ -122,6 +122,7 @@ STAGE_AHEAD = _method(_S, "Storage", "StageAhead", _S.StageAheadRequest, _S.Stag
 FORWARD_STAGED = _method(_S, "Storage", "ForwardStaged", _S.ForwardStagedRequest, _S.ChunkWriteResult, _REPLICATION)
 SCAN_CHUNKS = _method(_S, "Storage", "ScanChunks", _S.ScanChunksRequest, _S.ScanChunksReply, _BACKGROUND)
 INSPECT_CHUNK = _method(_S, "Storage", "InspectChunk", _S.InspectChunkRequest, _S.InspectChunkReply)
+START_SCRUB = _method(_S, "Storage", "StartScrub", _S.StartScrubRequest, _S.StartScrubReply)
 
 READ_SNAPSHOT = _method(
     backup_pb2, "Backup", "ReadSnapshot", backup_pb2.ReadSnapshotRequest, backup_pb2.ReadSnapshotReply, _BACKGROUND

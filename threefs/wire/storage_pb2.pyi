@@ -431,6 +431,16 @@ class InspectChunkReply(_message.Message):
     events: _containers.RepeatedCompositeFieldContainer[ChunkEvent]
     def __init__(self, committed: _Optional[_Union[ChunkVersion, _Mapping]] = ..., pending: _Optional[_Union[ChunkVersion, _Mapping]] = ..., early: bool = ..., damaged: bool = ..., unreadable: bool = ..., chain_version: _Optional[int] = ..., events: _Optional[_Iterable[_Union[ChunkEvent, _Mapping]]] = ...) -> None: ...
 
+class StartScrubRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StartScrubReply(_message.Message):
+    __slots__ = ("began",)
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    began: bool
+    def __init__(self, began: bool = ...) -> None: ...
+
 class SpaceInfoRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -1,6 +1,8 @@
 """The scrubber reads everything slowly, so that damage is found while other replicas still have good copies, and
 compares committed versions with the neighbours in the chain. After a restart it continues where it stopped."""
 
+import asyncio
+import math
 from collections.abc import Iterable
 
 import structlog
@@ -38,12 +40,20 @@ class Scrubber:
         self._comparison = comparison
         self._clock = clock
         self._background = BackgroundTasks()
+        self._waits: asyncio.Timeout | None = None  # for the next pass
 
     def start(self, targets: Iterable[Target]) -> None:
         self._background.start("scrubber", self._run(targets))
 
     async def stop(self) -> None:
         await self._background.stop()
+
+    def start_pass(self) -> bool:
+        """Begin a pass at once. False: one is under way, and goes on."""
+        if self._waits is None or self._waits.expired():
+            return False
+        self._waits.reschedule(-math.inf)
+        return True
 
     async def _run(self, targets: Iterable[Target]) -> None:
         while True:
@@ -61,7 +71,16 @@ class Scrubber:
                 finally:
                     target.scrubbing, target.pass_chunks = False, 0
             self.passes += 1
-            await self._clock.sleep(max(1.0, began + self._interval_s - self._clock.monotonic()))
+            await self._wait(max(1.0, began + self._interval_s - self._clock.monotonic()))
+
+    async def _wait(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(None) as self._waits:
+                await self._clock.sleep(pause_s)
+        except TimeoutError:
+            pass  # somebody wants a pass now
+        finally:
+            self._waits = None
 
     async def _scrub(self, target: Target) -> None:
         """One pass, from the stored cursor to the end."""
