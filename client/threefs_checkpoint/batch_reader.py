@@ -36,16 +36,16 @@ class BatchReader:
         self._clear()
 
     def _clear(self) -> None:
-        self._rows: list[tuple[str, int, int]] = []
+        self._rows: list[tuple[Any, int, int]] = []
         self._into: list[memoryview] = []
         self._done: list[Callable[[], None]] = []
         self._size = 0
 
-    def add(self, path: str, ranges: Sequence[tuple[int, memoryview]], done: Callable[[], None] | None = None) -> None:
-        """Fill each view from an offset of the file on; then call `done`."""
+    def add(self, file: Any, ranges: Sequence[tuple[int, memoryview]], done: Callable[[], None] | None = None) -> None:
+        """Fill each view from an offset of the file (a path or an open file) on; then call `done`."""
         for offset, view in ranges:
             if len(view):
-                self._rows.append((path, offset, len(view)))
+                self._rows.append((file, offset, len(view)))
                 self._into.append(view)
                 self._size += len(view)
         if done is not None:
@@ -57,14 +57,14 @@ class BatchReader:
         """Call `done` when everything that was added before has been read."""
         self._done.append(done)
 
-    def add_region(self, path: str, offset: int, region: Region, target: NDArray[Any]) -> None:
+    def add_region(self, file: Any, offset: int, region: Region, target: NDArray[Any]) -> None:
         """Fill an array with a region of the tensor that begins at `offset`. Only the size of its numbers counts."""
         assert target.shape == region.lengths
         for place, part in regions.parts(region, self.part_bytes, target.itemsize):
             inside: Any = tuple(slice(at, at + length) for at, length in zip(place, part.lengths, strict=True))
-            self._add_part(path, offset, part, target[(*inside, ...)])
+            self._add_part(file, offset, part, target[(*inside, ...)])
 
-    def _add_part(self, path: str, offset: int, part: Region, target: NDArray[Any]) -> None:
+    def _add_part(self, file: Any, offset: int, part: Region, target: NDArray[Any]) -> None:
         rows = regions.rows(part, target.itemsize)
         done: Callable[[], None] | None = None
         if rows.is_exact and target.flags.c_contiguous:
@@ -80,7 +80,7 @@ class BatchReader:
         view = buffer.reshape(-1).view(np.uint8).data
         size = rows.span * target.itemsize
         self.add(
-            path,
+            file,
             [
                 (offset + start * target.itemsize, view[number * size : (number + 1) * size])
                 for number, start in enumerate(rows.starts)
@@ -93,9 +93,11 @@ class BatchReader:
         rows, into, done = self._rows, self._into, self._done
         self._clear()
         views = self._fs.read_batch(rows, into=into) if rows else []
-        for (path, offset, size), view in zip(rows, views, strict=True):
+        for (file, offset, size), view in zip(rows, views, strict=True):
             if len(view) != size:
-                raise Corrupt(f"{path} was cut short: it has {len(view)} of {size} bytes from {offset} on")
+                raise Corrupt(
+                    f"{getattr(file, 'name', file)} was cut short: it has {len(view)} of {size} bytes from {offset} on"
+                )
         self.bytes_read += sum(size for _, _, size in rows)
         for work in done:
             work()

@@ -1,7 +1,7 @@
 """Which pieces a load needs, and which rank reads each. Pure: every rank computes the same."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from threefs.errors import InvalidArgument, NotFound
 from threefs_checkpoint.file_layout import pieces_of
@@ -10,6 +10,14 @@ from threefs_checkpoint.slices import Slice, boxes, intersection
 
 #: The slice that a rank loads of each tensor.
 Wanted = Mapping[str, Slice]
+
+
+class _Sized(Protocol):
+    @property
+    def length(self) -> int: ...
+
+
+P = TypeVar("P", bound=_Sized)
 
 
 class Piece(NamedTuple):
@@ -86,9 +94,9 @@ def _has_some(piece: Piece, part: Slice) -> bool:
     return any(intersection(box, part) is not None for box, _ in piece.boxes())
 
 
-def rounds(found: Sequence[Piece], round_bytes: int) -> Iterator[list[Piece]]:
+def rounds(found: Sequence[P], round_bytes: int) -> Iterator[list[P]]:
     """The pieces in portions that ranks read and pass on at a time."""
-    portion, size = list[Piece](), 0
+    portion, size = list[P](), 0
     for piece in found:
         if portion and size + piece.length > round_bytes:
             yield portion

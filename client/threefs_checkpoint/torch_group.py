@@ -1,4 +1,4 @@
-"""The group of torch.distributed: all ranks of a job, over gloo, whatever the training itself uses."""
+"""The group of torch.distributed: ranks of a job, over gloo, whatever the training itself uses."""
 
 from typing import Any
 
@@ -6,15 +6,24 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from threefs.errors import InvalidArgument
 from threefs_checkpoint.group import Buffers, Group
 
 
 class TorchGroup(Group):
-    """All ranks of the default process group, which is initialized. Its messages go over a process group of its own."""
+    """All ranks of a process group, by default of the one that is initialized for the whole job. Its messages go over
+    a process group of its own."""
 
-    def __init__(self) -> None:
-        self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        self._group: Any = dist.new_group(backend="gloo")
+    def __init__(self, among: Any = None) -> None:
+        """Every rank of `among` makes one. Raises InvalidArgument on another rank."""
+        self._among = among
+        self._ranks: list[int] = dist.get_process_group_ranks(among)
+        if dist.get_rank() not in self._ranks:
+            raise InvalidArgument(f"rank {dist.get_rank()} is not of the process group of ranks {self._ranks}")
+        self.rank, self.world = self._ranks.index(dist.get_rank()), len(self._ranks)
+        self._group: Any = dist.new_group(
+            self._ranks, backend="gloo", use_local_synchronization=self.world < dist.get_world_size()
+        )
 
     def all_gather(self, message: bytes) -> list[bytes]:
         length = torch.tensor([len(message)])
@@ -30,18 +39,20 @@ class TorchGroup(Group):
 
     def exchange(self, outgoing: Buffers, incoming: Buffers) -> None:
         waits = [
-            dist.irecv(_tensor(place), source, group=self._group)
+            dist.irecv(_tensor(place), self._ranks[source], group=self._group)
             for source, places in incoming.items()
             for place in places
         ]
         waits += [
-            dist.isend(_tensor(view), target, group=self._group) for target, views in outgoing.items() for view in views
+            dist.isend(_tensor(view), self._ranks[target], group=self._group)
+            for target, views in outgoing.items()
+            for view in views
         ]
         for wait in waits:
             wait.wait()
 
     def twin(self) -> Group:
-        return TorchGroup()
+        return TorchGroup(self._among)
 
     def close(self) -> None:
         dist.destroy_process_group(self._group)

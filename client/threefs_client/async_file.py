@@ -85,6 +85,11 @@ class AsyncFile:
         """Bytes in the file as far as this object knows, with its buffered writes."""
         return max(self.handle.length, self._write_buffer.end, self._write_behind.end)
 
+    @property
+    def inode(self) -> int:
+        """The number of the file. Another one that takes its name has another number."""
+        return self.handle.inode
+
     def readable(self) -> bool:
         """Whether the file is open for reading."""
         return self._mode.readable

@@ -5,6 +5,7 @@ A decoder may answer, or raise an error of the one tree; anything else is a find
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
 import struct
 import tempfile
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from google.protobuf.message import DecodeError
 from threefs_checkpoint import index as checkpoint_index
-from threefs_checkpoint import single_file
+from threefs_checkpoint import safetensors_file, safetensors_format, single_file
 from threefs_checkpoint.index import Derived, StoredShard, Tensor
 from threefs_checkpoint.slices import whole
 from threefs_data import format as data_format
@@ -33,6 +34,7 @@ from threefs_storage.engine import records as chunk_records
 from threefs_storage.engine.overlay import Overlay
 
 from tests.harness import single_file_checkpoint
+from tests.harness.checkpoint_files import CheckpointFiles
 from tests.harness.local_files import LocalFiles
 from threefs import routing, settings
 from threefs.checksums import crc32c
@@ -191,6 +193,20 @@ def _checkpoint_index(data: bytes) -> object:
     return checkpoint_index.decode(line + data, "checkpoint")
 
 
+def _safetensors(data: bytes) -> object:
+    """The whole way: header, and every tensor that it names."""
+    with tempfile.TemporaryDirectory() as path:
+        (Path(path) / "a").write_bytes(data)
+        return safetensors_file.load_file(CheckpointFiles(path), "/a")
+
+
+def _safetensors_header(data: bytes) -> object:
+    """With the length that it says, so that only what lies behind that is tried."""
+    return safetensors_format.decode_header(data, len(data) + 8 + 24, "file")
+
+
+_TENSORS, _ = safetensors_format.encode_header({"w": ("F32", (2, 2)), "b": ("BF16", (4,))}, {"step": "7"})
+
 _FUSE = dispatch.negotiated_operations(protocol.Feature.SETXATTR_EXT)
 _INODE = records.encode(meta_pb2.Inode(inode=5, mode=0o644, length=9, nlink=1, name=b"x", parent=1))
 
@@ -240,9 +256,19 @@ DECODERS: dict[str, Decoder] = {
         lambda data: checkpoint_index.decode(data, "checkpoint"), [checkpoint_index.encode(_CHECKPOINT)]
     ),
     "checkpoint-index": Decoder(_checkpoint_index, [checkpoint_index.encode(_CHECKPOINT).partition(b"\n")[2]]),
+    "safetensors": Decoder(_safetensors, [_TENSORS + bytes(24)]),
+    "safetensors-header": Decoder(_safetensors_header, [_TENSORS[8:]]),
     "path": Decoder(lambda data: paths.split(data), [b"/a/b/c", b"/", b"/" + b"x" * 300]),
     "write-request": Decoder(
         storage_pb2.WriteRequest.FromString,
         [storage_pb2.WriteRequest(writes=[storage_pb2.ChunkWrite(target=101)]).SerializeToString()],
     ),
 }
+
+if importlib.util.find_spec("torch") is not None:  # `make ml-venv`
+    from tests.fuzz import torch_decoders
+
+    DECODERS |= {
+        "torch-metadata": Decoder(torch_decoders.metadata, [torch_decoders.example()]),
+        "torch-metadata-resealed": Decoder(torch_decoders.resealed_metadata, [torch_decoders.example()]),
+    }

@@ -1,8 +1,11 @@
 """A local directory with the methods of the client that checkpoints need."""
 
 import builtins
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,6 +31,19 @@ class CheckpointFiles(LocalFiles):
     def write_file(self, path: str, data: Buffer, *, exclusive: bool = False) -> None:
         with self.open(path, "xb" if exclusive else "wb") as file:
             file.write(data)
+
+    def create_unnamed(self, directory: str, *, permissions: int = 0o600, chunk_bytes: int = 0) -> LocalFile:
+        if not self._at(directory).is_dir():
+            raise NotFound(directory)
+        descriptor, name = tempfile.mkstemp(dir=Path(self.root).parent, prefix="unnamed-")
+        return LocalFile(Path(name), os.fdopen(descriptor, "w+b"))
+
+    def link_file(self, file: LocalFile, destination: str) -> None:
+        file.flush()
+        try:
+            self._at(destination).hardlink_to(file.path)
+        except FileExistsError:
+            raise AlreadyExists(destination) from None
 
     def chunk_checksums(self, files: Sequence[str]) -> builtins.list[builtins.list[tuple[int, int, int]]]:
         found = []

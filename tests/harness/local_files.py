@@ -22,6 +22,18 @@ class LocalFile:
         self.path = path
         self.file = file
 
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def length(self) -> int:
+        return os.fstat(self.file.fileno()).st_size
+
+    @property
+    def inode(self) -> int:
+        return os.fstat(self.file.fileno()).st_ino
+
     def read(self, size: int = -1, /) -> bytes:
         return self.file.read(size)
 
@@ -95,10 +107,11 @@ class LocalFiles:
             into = [into[end - row[2] : end] for row, end in zip(rows, ends, strict=True)]
         views = []
         for number, (file, offset, length) in enumerate(rows):
-            path = file.path if isinstance(file, LocalFile) else self._at(file)
-            with path.open("rb") as opened:
-                opened.seek(offset)
-                content = memoryview(opened.read(length))
+            if isinstance(file, LocalFile):
+                content = memoryview(os.pread(file.file.fileno(), length, offset))
+            else:
+                with self._at(file).open("rb") as opened:
+                    content = memoryview(os.pread(opened.fileno(), length, offset))
             if into is not None:
                 into[number][: len(content)] = content
                 content = into[number][: len(content)]

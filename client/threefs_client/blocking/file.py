@@ -70,6 +70,11 @@ class File(io.RawIOBase):
         """Bytes in the file as far as this object knows."""
         return self._file.length
 
+    @property
+    def inode(self) -> int:
+        """The number of the file. Another one that takes its name has another number."""
+        return self._file.inode
+
     @documented_by(AsyncFile.readable)
     def readable(self) -> bool:
         self._file.check_usable()
