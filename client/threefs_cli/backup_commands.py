@@ -193,8 +193,14 @@ def restore_command(
         )
     else:
         home = (cluster or cluster_file.default_directory()).absolute()
-        if cluster_file.load(home) is None:
+        local = cluster_file.load(home)
+        if local is None:
             raise NotFound(f"{home} holds no cluster; name a service by --store and --data-dir")
+        if local.engine:
+            raise InvalidArgument(
+                f"the cluster in {home} has the engine {local.plan.engine}; name one store of it by --store and "
+                "--engine, with the URL in the settings.toml of its service"
+            )
         found = partial(find_restore_point, directory, up_to_damage=up_to_damage)
         done = uvloop.run(_restore_lost(found, cluster_id, home, (role,) if role else (_MANAGER, _META)))
     if as_json:

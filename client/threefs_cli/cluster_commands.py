@@ -12,13 +12,13 @@ import uvloop
 from rich.table import Table
 from threefs_client import AsyncFileSystem
 
-from threefs.errors import ThreefsError
+from threefs.errors import NotFound, ThreefsError
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import GET_STATUS, STATISTICS
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
-from threefs_cli import cluster_file, output
-from threefs_cli.cluster_file import ClusterFile, Plan
+from threefs_cli import cluster_file, output, plan_change
+from threefs_cli.cluster_file import ENGINES, ClusterFile, Program
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 from threefs_cli.error_names import with_filename
 from threefs_cli.local_cluster import LocalCluster
@@ -40,6 +40,7 @@ Examples:
   threefs up --dir /tmp/small --storage 1 --replicas 1
   threefs up --port 7000 --foreground
   threefs up --storage 5              two more disks for a cluster of three
+  threefs up --dir /tmp/several --managers 3 --metas 2 --engine etcd
 """
 )
 @directory_option
@@ -49,6 +50,13 @@ Examples:
     "--min-replicas",
     type=click.IntRange(1, 16),
     help="Copies that a chain must have to accept writes.  [default: half of all, rounded up]",
+)
+@click.option("--managers", type=click.IntRange(1, 9), help="Managers; several need --engine.  [default: 1]")
+@click.option("--metas", type=click.IntRange(1, 100), help="Meta services; several need --engine.  [default: 1]")
+@click.option(
+    "--engine",
+    type=click.Choice(ENGINES),
+    help="Where managers and meta services keep their data, chosen at the first start.  [default: embedded]",
 )
 @click.option(
     "--port",
@@ -65,18 +73,33 @@ def up(
     storage: int | None,
     replicas: int | None,
     min_replicas: int | None,
+    managers: int | None,
+    metas: int | None,
+    engine: str | None,
     port: int,
     foreground: bool,
     as_json: bool,
 ) -> None:
     """Start a cluster on this machine, or those of its processes that do not run.
 
-    A cluster has one manager, one meta service and several storage processes. Started again in the same directory, it
+    A cluster has a manager, a meta service and several storage processes. Started again in the same directory, it
     has the same data and the same addresses. With a larger --storage it gets new storage processes, and a share of the
     data moves to them while it runs.
+
+    With --engine etcd (three members) or postgresql (one server) it has several managers and meta services, which
+    take over from each other. The engine runs from the same directory.
     """
     cluster = LocalCluster(directory or cluster_file.default_directory())
-    plan = requested_plan(cluster, storage, replicas, min_replicas)
+    known = cluster.load()
+    plan = plan_change.requested(
+        known.plan if known else None,
+        storage=storage,
+        replicas=replicas,
+        min_replicas=min_replicas,
+        managers=managers,
+        metas=metas,
+        engine=engine,
+    )
 
     async def work() -> None:
         progress = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
@@ -87,20 +110,6 @@ def up(
 
     with with_filename(cluster.directory):
         uvloop.run(work())
-
-
-def requested_plan(
-    cluster: LocalCluster, storage: int | None, replicas: int | None, min_replicas: int | None = None
-) -> Plan | None:
-    """The plan that the options ask for: options that are missing keep the plan of the cluster. None: no option."""
-    if storage is None and replicas is None and min_replicas is None:
-        return None
-    known = cluster.load()
-    base = known.plan if known else Plan()
-    storage = base.storage if storage is None else storage
-    if replicas is None:
-        replicas = base.replicas if known else min(base.replicas, storage)
-    return Plan(storage, replicas, base.min_replicas if min_replicas is None else min_replicas)
 
 
 def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:
@@ -138,11 +147,53 @@ def down(directory: Path | None, as_json: bool) -> None:
         click.echo(f"stopped {', '.join(stopped)}" if stopped else f"no cluster runs in {cluster.directory}")
 
 
+@click.command(
+    epilog="""
+\b
+Examples:
+  threefs ps
+  threefs ps --dir /tmp/several --json
+"""
+)
+@directory_option
+@json_option
+def ps(directory: Path | None, as_json: bool) -> None:
+    """List the processes of the cluster of this machine, those of its engine included. Exit code 1 when one does not
+    run."""
+    home = directory or cluster_file.default_directory()
+    found = cluster_file.load(home)
+    if found is None:
+        raise NotFound(f"there is no cluster in {home}; `threefs up --dir {home}` starts one")
+    rows = [program_row(program) for program in found.programs]
+    if as_json:
+        output.print_json({"directory": str(home.absolute()), "programs": rows})
+    else:
+        table = Table("name", "program", "address", "pid", "state")
+        for row in rows:
+            state = "runs" if row["runs"] else "does not run"
+            table.add_row(row["name"], row["program"], row["address"] or "-", str(row["pid"] or "-"), state)
+        output.print_table(table)
+    if not all(row["runs"] for row in rows):
+        click.get_current_context().exit(1)
+
+
+def program_row(program: Program) -> dict[str, Any]:
+    return {
+        "name": program.name,
+        "program": program.module.replace("_", "-"),
+        "address": program.addresses[0] if program.addresses else "",
+        "pid": program.process.pid if program.process and program.runs else None,
+        "runs": program.runs,
+    }
+
+
 @click.command()
 @cluster_options
 def status(selector: ClusterSelector) -> None:
-    """Show the nodes and chains of a cluster. Exit code 1 when a node does not answer."""
+    """Show the nodes and chains of a cluster. Exit code 1 when a node does not answer, or a process of a local cluster
+    does not run."""
     url = selector.url()
+    local = selector.local_cluster()
 
     async def work(fs: AsyncFileSystem) -> dict[str, Any]:
         peers = fs.context.peers
@@ -152,6 +203,8 @@ def status(selector: ClusterSelector) -> None:
         statistics = await asyncio.gather(*(meta_statistics(peers, node["address"]) for node in meta_nodes))
         for node, one in zip(meta_nodes, statistics, strict=True):
             node["meta"] = one
+        if local is not None:
+            found["stopped"] = [program.name for program in local.programs if not program.runs]
         return found
 
     found = selector.run(work)
@@ -159,7 +212,7 @@ def status(selector: ClusterSelector) -> None:
         output.print_json(found)
     else:
         print_status(found)
-    if not all(node["alive"] for node in found["nodes"]):
+    if found["stopped"] or not all(node["alive"] for node in found["nodes"]):
         click.get_current_context().exit(1)
 
 
@@ -176,6 +229,7 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "failure": reply.failure,
         "link_removals": reply.link_removals,
         "moves": len(reply.moves),
+        "stopped": [],
         "nodes": [_node(row) for row in reply.nodes],
         "tables": [
             {"table_id": table.table_id, "chains": len(table.chains), "min_replicas": table.min_replicas or 1}
@@ -294,6 +348,8 @@ def print_status(found: dict[str, Any]) -> None:
     minimums = sorted({(chain["min_replicas"], len(chain["members"])) for chain in settled})
     needed = "".join(f"; a write needs {least} of {copies} copies" for least, copies in minimums)
     click.echo(f"{len(found['chains'])} chains; targets: {shown}{needed}")
+    if found["stopped"]:
+        click.echo(f"not running: {', '.join(found['stopped'])}; `threefs up` starts what is missing")
     if found["moves"]:
         click.echo(f"{output.count_of(found['moves'], 'chain moves', 'chains move')} to other disks: `threefs node ls`")
     if found["failure"]:
@@ -373,4 +429,4 @@ def _meta_activity(statistics: dict[str, Any] | None) -> str:
     )
 
 
-COMMANDS = (up, down, status)
+COMMANDS = (up, down, ps, status)

@@ -14,17 +14,32 @@ from threefs_cli import processes
 from threefs_cli.processes import Process
 
 NAME = "cluster.json"
+EMBEDDED, ETCD, POSTGRESQL = "embedded", "etcd", "postgresql"
+ENGINES = (EMBEDDED, ETCD, POSTGRESQL)
+MANAGER, META, STORAGE = "threefs_manager", "threefs_meta", "threefs_storage"
+#: The fewest of which any one may be lost.
+ETCD_MEMBERS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The parts of a local cluster. Only storage processes are added later."""
+    """The parts of a local cluster."""
 
     storage: int = 3  # storage processes
     replicas: int = 3
     min_replicas: int = 0  # copies that a chain must have to accept writes, at first; 0: half, rounded up
+    managers: int = 1
+    metas: int = 1  # meta services
+    engine: str = EMBEDDED  # where managers and meta services keep their data
 
     def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise InvalidArgument(f"the engine {self.engine!r} is not one of {', '.join(ENGINES)}")
+        if self.engine == EMBEDDED and (self.managers > 1 or self.metas > 1):
+            raise InvalidArgument(
+                "only one manager and one meta service can use the embedded engine; several share the engine etcd or "
+                "postgresql: add `--engine etcd` to the first `threefs up` of a cluster"
+            )
         if not 1 <= self.replicas <= self.storage:
             raise InvalidArgument(
                 f"{self.replicas} replicas need at least {self.replicas} storage processes, and the plan has "
@@ -39,10 +54,10 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One service. It keeps the addresses of its first start."""
+    """One service, or one process of the engine. It keeps the addresses of its first start."""
 
     name: str
-    module: str
+    module: str  # of Python, or the engine
     addresses: tuple[str, ...] = ()
     process: Process | None = None
 
@@ -58,9 +73,17 @@ class ClusterFile:
 
     @property
     def address(self) -> str:
-        """The address for clients; empty before the manager's first start."""
-        manager = self.program("manager")
-        return f"threefs://{manager.addresses[0]}" if manager.addresses else ""
+        """The address for clients; empty before the managers' first start."""
+        served = [manager.addresses[0] for manager in self.of(MANAGER) if manager.addresses]
+        return f"threefs://{','.join(served)}" if served else ""
+
+    @property
+    def engine(self) -> list[Program]:
+        """The processes of the engine; none if it is embedded."""
+        return self.of(ETCD, POSTGRESQL)
+
+    def of(self, *modules: str) -> list[Program]:
+        return [program for program in self.programs if program.module in modules]
 
     def program(self, name: str) -> Program:
         return next(program for program in self.programs if program.name == name)
@@ -71,8 +94,23 @@ class ClusterFile:
 
 
 def fresh(plan: Plan) -> ClusterFile:
-    storage = (Program(f"storage-{number}", "threefs_storage") for number in range(1, plan.storage + 1))
-    return ClusterFile(plan, (Program("manager", "threefs_manager"), Program("meta", "threefs_meta"), *storage))
+    """The programs of a plan, in the order in which they are started."""
+    programs = [Program(name, plan.engine) for name in _engine_names(plan.engine)]
+    programs += [Program(_numbered("manager", number), MANAGER) for number in range(1, plan.managers + 1)]
+    programs += [Program(_numbered("meta", number), META) for number in range(1, plan.metas + 1)]
+    programs += [Program(f"storage-{number}", STORAGE) for number in range(1, plan.storage + 1)]
+    return ClusterFile(plan, tuple(programs))
+
+
+def _engine_names(engine: str) -> list[str]:
+    if engine == EMBEDDED:
+        return []
+    return [f"etcd-{number}" for number in range(1, ETCD_MEMBERS + 1)] if engine == ETCD else [engine]
+
+
+def _numbered(role: str, number: int) -> str:
+    """The first one has no number: it has had this name since there were clusters of several."""
+    return role if number == 1 else f"{role}-{number}"
 
 
 def load(directory: Path) -> ClusterFile | None:
@@ -124,6 +162,6 @@ def address_in(directory: Path) -> str:
     found = load(directory)
     if found is None or not found.address:
         raise NotFound(f"there is no cluster in {directory}; `threefs up --dir {directory}` starts one")
-    if not found.program("manager").runs:
+    if not any(manager.runs for manager in found.of(MANAGER)):
         raise Unavailable(f"the cluster in {directory} does not run; `threefs up --dir {directory}` starts it")
     return found.address

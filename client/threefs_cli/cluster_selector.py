@@ -14,6 +14,7 @@ from threefs_client import AsyncFileSystem, addresses, connect_async
 from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.errors import NotFound
 from threefs_cli import cluster_file
+from threefs_cli.cluster_file import ClusterFile
 from threefs_cli.option_types import json_option
 
 ADDRESS_VARIABLE = "THREEFS_ADDRESS"
@@ -47,6 +48,12 @@ class ClusterSelector:
                 f"no cluster is named, and none was started here: `threefs up` starts one; "
                 f"--address, --dir or ${ADDRESS_VARIABLE} names another one"
             ) from None
+
+    def local_cluster(self) -> ClusterFile | None:
+        """The record of the cluster if it is found by its directory, not by its address."""
+        if self.address or (not self.directory and os.environ.get(ADDRESS_VARIABLE, "")):
+            return None
+        return cluster_file.load(self.directory or cluster_file.default_directory())
 
     def key_file(self) -> str:
         """The file with the key of the cluster; empty: `threefs_client.keyring` searches for it."""

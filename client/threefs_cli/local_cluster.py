@@ -2,7 +2,7 @@
 
     DIRECTORY/cluster.json          plan, addresses, processes
     DIRECTORY/key                   the key that programs need to use the cluster
-    DIRECTORY/NAME/settings.toml    of each program: manager, meta, storage-1, storage-2, ...
+    DIRECTORY/NAME/settings.toml    of each program: manager, manager-2, meta, meta-2, storage-1, storage-2, ...
     DIRECTORY/NAME/log, data/
 
 It runs programs and never imports them.
@@ -23,22 +23,32 @@ from pathlib import Path
 from threefs_client import keyring
 
 from threefs import cluster_key
+from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
-from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, StrangeStore, Unavailable
+from threefs.errors import (
+    AlreadyExists,
+    InvalidArgument,
+    NotADirectory,
+    NotPrimary,
+    StrangeStore,
+    Unavailable,
+)
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import ADD_NODES, GET_STATUS, INIT, REBALANCE, Method, Rep, Req
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import cluster_file, processes, readiness
-from threefs_cli.cluster_file import ClusterFile, Plan, Program
+from threefs_cli import cluster_file, local_engines, plan_change, processes, readiness
+from threefs_cli.cluster_file import EMBEDDED, ETCD, MANAGER, META, POSTGRESQL, STORAGE, ClusterFile, Plan, Program
+from threefs_cli.engine_launcher import EngineLauncher
 
 HOST = "127.0.0.1"
 START_S = 60.0
 CHAINS_S = 30.0  # three lease times: targets that have died are out of their chains by then
 STOP_S = 15.0
 _POLL_S = 0.02
+_STORES = ("manager", "meta")  # in an engine that is shared
 _LOCK_NAME = "lock"
 _JOINED_NAME = "cluster_id"
 
@@ -69,22 +79,24 @@ class LocalCluster:
         kept. After CHAINS_S it goes on without chains that do not, and says so.
 
         Raises InvalidArgument for a plan that differs from that of the existing cluster, Unavailable for a program that
-        does not start. A storage process of an existing cluster that does not start leaves the others running: its
-        chains have other copies, or an administrator must decide about them, which needs a running manager.
+        does not start. In an existing cluster, a process that others can stand in for leaves the others running: of
+        several managers, meta services or members of the engine, and every storage process, because its chains have
+        other copies, or an administrator must decide about them, which needs a running manager.
         """
         with self._lock():
             state = self._load_or_plan(plan)
             self._ensure_key(state, progress)
             before = {program.name for program in state.programs if program.runs}
             initialized = self._is_initialized(state)
-            new = [program.name for program in _storage_of(state) if not program.addresses]
+            new = [program.name for program in state.of(STORAGE) if not program.addresses]
             try:
                 _check_port(state, port)
                 self._check_manager_store(state)
-                state = await self._start(state, ("manager",), port, progress)
+                state, failures = await self._start_engine(state, progress, new=not initialized)
+                state = await self._start(state, (MANAGER,), port, progress, failures, new=not initialized)
                 self._record_key(state)
                 await (self._add_nodes(state) if initialized else self._init(state))
-                state, failures = await self._start_rest(state, port, progress, all_needed=not initialized)
+                state = await self._start(state, (META, STORAGE), port, progress, failures, new=not initialized)
                 if not failures:  # else chains may wait for an administrator
                     await self._await_chains(state, progress)
             except BaseException:
@@ -105,9 +117,9 @@ class LocalCluster:
             return []
         with self._lock():
             running = self.running()
-            # The manager first: else it would move the chains to the storage process that stops last.
-            await self._stop([program for program in running if program.name == "manager"])
-            await self._stop([program for program in running if program.name != "manager"])
+            # The managers first: else they would move the chains to the storage process that stops last.
+            for modules in ((MANAGER,), (META, STORAGE), (ETCD, POSTGRESQL)):
+                await self._stop([program for program in running if program.module in modules])
             return [program.name for program in running]
 
     async def kill(self, name: str) -> None:
@@ -155,18 +167,8 @@ class LocalCluster:
             cluster_file.save(self.directory, state)
         elif plan is not None and plan != state.plan:
             if self._is_initialized(state):
-                if plan == dataclasses.replace(state.plan, storage=max(plan.storage, state.plan.storage + 1)):
-                    return self._grown(state, plan)
-                if dataclasses.replace(plan, min_replicas=state.plan.min_replicas) == state.plan:
-                    raise InvalidArgument(
-                        f"the cluster in {self.directory} exists already; `threefs chain min-replicas "
-                        f"{plan.min_replicas}` changes how many copies a write needs"
-                    )
-                raise InvalidArgument(
-                    f"the cluster in {self.directory} has {state.plan.storage} storage processes and "
-                    f"{state.plan.replicas} replicas; a larger --storage adds processes, `threefs node drain` empties "
-                    "one, and `threefs table set-replicas 1 COPIES` changes the copies"
-                )
+                runs = any(program.runs for program in state.programs)
+                plan_change.check(state.plan, plan, runs=runs, where=str(self.directory))
             state = self._grown(state, plan)
         return state
 
@@ -220,33 +222,52 @@ class LocalCluster:
 
     def _record_key(self, state: ClusterFile) -> None:
         if self.key_file.exists():
-            keyring.remember(state.program("manager").addresses[0], self.key_file)
+            for manager in state.of(MANAGER):
+                if manager.addresses:
+                    keyring.remember(manager.addresses[0], self.key_file)
 
-    async def _start(self, state: ClusterFile, names: Sequence[str], port: int, progress: Progress) -> ClusterFile:
-        state, started = self._launch_all(state, names, port)
-        for name in started:
-            state = await self._await_serving(state, name, START_S, progress)
-        return state
-
-    async def _start_rest(
-        self, state: ClusterFile, port: int, progress: Progress, *, all_needed: bool
+    async def _start_engine(
+        self, state: ClusterFile, progress: Progress, *, new: bool
     ) -> tuple[ClusterFile, list[str]]:
-        """Start all but the manager. Returns the new state and the errors of storage processes that do not start.
+        """Start the engine. Returns the new state, and what is wrong with processes that can be missed."""
+        engine = local_engines.of(self.directory, state)
+        if engine is None:
+            return state, []
+        launcher = EngineLauncher(engine, self.directory, state, new=new, clock=self._clock)
+        failures = await launcher.start(_STORES, START_S, progress)
+        return launcher.state, failures
+
+    async def _start(
+        self,
+        state: ClusterFile,
+        modules: Sequence[str],
+        port: int,
+        progress: Progress,
+        failures: list[str],
+        *,
+        new: bool,
+    ) -> ClusterFile:
+        """Start the services of these kinds that do not run. In a cluster with data, `failures` gets the errors of
+        those that can be missed. Returns the new state.
 
         Raises Unavailable for a program that is needed.
         """
-        state, started = self._launch_all(state, [p.name for p in state.programs if p.name != "manager"], port)
-        failures: list[str] = []
+        state, started = self._launch_all(state, [program.name for program in state.of(*modules)], port)
         deadline = self._clock.monotonic() + START_S
         for name in started:
             try:
                 state = await self._await_serving(state, name, deadline - self._clock.monotonic(), progress)
                 deadline = self._clock.monotonic() + START_S
             except Unavailable as error:
-                if all_needed or state.program(name).module != "threefs_storage":
+                if new or not self._others_serve(state, state.program(name)):
                     raise
                 failures.append(error.message)
-        return state, failures
+        return state
+
+    def _others_serve(self, state: ClusterFile, program: Program) -> bool:
+        """Whether the cluster can be used without this program."""
+        others = [other for other in state.of(program.module) if other.name != program.name]
+        return program.module == STORAGE or any(other.runs for other in others)
 
     def _launch_all(self, state: ClusterFile, names: Iterable[str], port: int) -> tuple[ClusterFile, list[str]]:
         """Launch those programs of `names` that do not run. Returns the new state and their names."""
@@ -270,6 +291,8 @@ class LocalCluster:
         """Raises StrangeStore if the manager's store is missing: the manager would make a new cluster, and no data
         would belong to it."""
         kv = self.directory / "manager" / "data" / "kv"
+        if state.plan.engine != EMBEDDED:
+            return  # the manager finds that out
         if self._is_initialized(state) and not (kv / "CURRENT").exists():
             raise StrangeStore(
                 f"the manager has lost its store: there is none in {kv}, but data of its cluster is there. Mount its "
@@ -298,14 +321,19 @@ class LocalCluster:
         }
         if self.key_file.exists():
             settings["key_file"] = str(self.key_file)
-        if program.name == "manager":
-            first, control = ports or [port, 0]
+        engine = local_engines.of(self.directory, state)
+        if engine is not None and program.module in (MANAGER, META):
+            settings["engine"] = engine.url(state, _STORES[program.module == META])
+        if program.module == MANAGER:
+            first, control = ports or [port if program.name == "manager" else 0, 0]
             return {**settings, "port": first, "control_port": control}
-        framed, control_address = state.program("manager").addresses
-        settings |= {"port": ports[0] if ports else 0, "manager": framed, "control": control_address}
-        if program.module == "threefs_meta":
+        managers = [manager.addresses for manager in state.of(MANAGER) if manager.addresses]
+        settings |= {"port": ports[0] if ports else 0}
+        settings |= {"manager": ",".join(each[0] for each in managers)}
+        settings |= {"control": ",".join(each[1] for each in managers)}
+        if program.module == META:
             settings |= {"owner_uid": os.geteuid(), "owner_gid": os.getegid()}
-        if program.module == "threefs_storage":
+        if program.module == STORAGE:
             settings |= {"node_id": _node_id(program), "domain": program.name}
         return settings
 
@@ -318,10 +346,7 @@ class LocalCluster:
             if complete and line.startswith("ready "):
                 return tuple(line.split()[1:])
             if not processes.alive(program.process):
-                raise Unavailable(
-                    f"{program.name} did not start: {processes.last_log_line(self._log(program.name))} "
-                    f"(log: {self._log(program.name)})"
-                )
+                raise Unavailable(processes.failure(program.name, self._log(program.name)))
             if self._clock.monotonic() > deadline:
                 break
             await self._clock.sleep(_POLL_S)
@@ -364,9 +389,19 @@ class LocalCluster:
         await self._call_manager(state, REBALANCE, pb.RebalanceRequest())
 
     async def _call_manager(self, state: ClusterFile, method: Method[Req, Rep], request: Req) -> Rep:
+        """Call the primary. Of managers that share a store, none may be primary yet."""
         peers = ConnectionPool(RealNet(), Identity("", RANDOM.token(16).hex(), self._key(), "threefs"))
+        addresses = [manager.addresses[0] for manager in state.of(MANAGER) if manager.addresses]
+        managers = ManagerClient([FramedManagerClient(peers, address) for address in addresses])
+        deadline = self._clock.monotonic() + START_S
         try:
-            return await peers.call(state.program("manager").addresses[0], method, request, timeout_s=START_S)
+            while True:
+                try:
+                    return await managers.call(method, request, timeout_s=START_S)
+                except (NotPrimary, Unavailable):
+                    if state.plan.engine == EMBEDDED or self._clock.monotonic() > deadline:
+                        raise
+                await self._clock.sleep(_POLL_S)
         finally:
             await peers.close()
 
@@ -386,7 +421,8 @@ class LocalCluster:
         """Send a signal and wait; the programs that still run after STOP_S."""
         for program in programs:
             if program.process is not None:
-                processes.send(program.process, number)
+                waits = program.module == POSTGRESQL and number == signal.SIGTERM  # until its clients have gone
+                processes.send(program.process, signal.SIGINT if waits else number)
         deadline = self._clock.monotonic() + STOP_S
         while (left := [program for program in programs if program.runs]) and self._clock.monotonic() < deadline:
             await self._clock.sleep(_POLL_S)
@@ -408,12 +444,8 @@ def _check_port(state: ClusterFile, port: int) -> None:
         )
 
 
-def _storage_of(state: ClusterFile) -> list[Program]:
-    return [program for program in state.programs if program.module == "threefs_storage"]
-
-
 def _planned_nodes(state: ClusterFile) -> list[pb.PlannedNode]:
-    return [pb.PlannedNode(node_id=_node_id(program), domain=program.name) for program in _storage_of(state)]
+    return [pb.PlannedNode(node_id=_node_id(program), domain=program.name) for program in state.of(STORAGE)]
 
 
 def _node_id(program: Program) -> int:

@@ -74,19 +74,28 @@ def send(process: Process, number: signal.Signals) -> bool:
 
 def last_log_line(log: Path) -> str:
     """The message of the last line of a log, for an error about the program that wrote it."""
-    lines = log.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace").strip().splitlines()
+    lines = log_tail(log).strip().splitlines()
     return _log_message(lines[-1]) if lines else "its log is empty"
 
 
+def failure(name: str, log: Path) -> str:
+    """Why a program has not started, as its log says it."""
+    return f"{name} did not start: {last_log_line(log)} (log: {log})"
+
+
+def log_tail(log: Path) -> str:
+    return log.read_bytes()[-_LOG_TAIL_BYTES:].decode("utf-8", "replace") if log.exists() else ""
+
+
 def _log_message(line: str) -> str:
-    """Event, reason and error of a line in JSON; any other line as it is."""
+    """Event (of etcd: msg), reason and error of a line in JSON; any other line as it is."""
     try:
         entry = json.loads(line)
     except ValueError:
         return line
     if not isinstance(entry, dict):
         return line
-    return ": ".join(str(entry[name]) for name in ("event", "reason", "error") if name in entry) or line
+    return ": ".join(str(entry[name]) for name in ("event", "msg", "reason", "error") if name in entry) or line
 
 
 def child_environment() -> dict[str, str]:

@@ -88,6 +88,14 @@ def refused_port(host: str, port: int) -> str | None:
     return None
 
 
+def free_port(host: str) -> int:
+    """A port at which nothing listens now, for a program that must be told one."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 def file_system(directory: Path) -> FileSystemFacts:
     """Of an existing directory. Raises OSError."""
     usage = shutil.disk_usage(directory)

@@ -1,5 +1,6 @@
 """Calls to the members of an etcd cluster. A call goes to one member, and to the next one if there is no answer."""
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -54,6 +55,8 @@ _ELSEWHERE = (_Code.UNAVAILABLE, _Code.DEADLINE_EXCEEDED, _Code.CANCELLED, _Code
 class _Member:
     def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
+        self.token = ""
+        self.logging_in = asyncio.Lock()
         self.channel = (
             grpc.aio.insecure_channel(address, options=_OPTIONS)
             if credentials is None
@@ -83,7 +86,6 @@ class Members:
         self._members = [_Member(address, credentials) for address in addresses]
         self._current = 0
         self._user, self._password = user, password
-        self._token = ""
         self._clock = clock
 
     async def close(self) -> None:
@@ -117,8 +119,6 @@ class Members:
                 return await self._call(member, method, request)
             except grpc.aio.AioRpcError as error:
                 failure = error_of(error, member.address)
-                if isinstance(failure, NotAuthorised) and self._forget_token():
-                    continue
                 if not isinstance(failure, Unavailable | Throttled) or self._clock.monotonic() >= deadline:
                     raise failure from None
                 self._leave(member)
@@ -134,8 +134,6 @@ class Members:
                 return reply
             except grpc.aio.AioRpcError as error:
                 failure = error_of(error, member.address)
-                if isinstance(failure, NotAuthorised) and self._forget_token():
-                    continue
                 self._leave(member)
                 if isinstance(failure, Unavailable):
                     if _never_sent(error):
@@ -157,18 +155,33 @@ class Members:
     # ---- authentication ----
 
     async def _call(self, member: _Member, method: str, request: Message) -> Any:
-        metadata = [_REQUIRE_LEADER]
-        if self._user:
-            if not self._token:
-                credentials = pb.EtcdAuthenticate(name=self._user, password=self._password)
-                self._token = (await member.authenticate(credentials, timeout=TRY_S)).token
-            metadata.append(("token", self._token))
+        token = await self._token(member)
+        try:
+            return await self._send(member, method, request, token)
+        except grpc.aio.AioRpcError as error:
+            if not token or not isinstance(error_of(error, member.address), NotAuthorised):
+                raise
+        # Tokens expire, and a member that was started again knows none. It has not applied the request.
+        if member.token == token:
+            member.token = ""
+        return await self._send(member, method, request, await self._token(member))
+
+    async def _send(self, member: _Member, method: str, request: Message, token: str) -> Any:
+        metadata = [_REQUIRE_LEADER, ("token", token)] if token else [_REQUIRE_LEADER]
         return await getattr(member, method)(request, timeout=TRY_S, metadata=metadata)
 
-    def _forget_token(self) -> bool:
-        """Forget the token, which may have expired. Returns whether there was one."""
-        had, self._token = bool(self._token), ""
-        return had
+    async def _token(self, member: _Member) -> str:
+        """The token for a member, of which each has its own: one that lags behind does not know those of others.
+
+        Calls at the same time log in once.
+        """
+        if not self._user or member.token:
+            return member.token
+        async with member.logging_in:
+            if not member.token:
+                credentials = pb.EtcdAuthenticate(name=self._user, password=self._password)
+                member.token = (await member.authenticate(credentials, timeout=TRY_S)).token
+            return member.token
 
 
 def _never_sent(error: grpc.aio.AioRpcError) -> bool:

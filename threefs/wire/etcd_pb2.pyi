@@ -173,3 +173,21 @@ class EtcdStatus(_message.Message):
     db_size_bytes: int
     leader: int
     def __init__(self, header: _Optional[_Union[EtcdHeader, _Mapping]] = ..., version: _Optional[str] = ..., db_size_bytes: _Optional[int] = ..., leader: _Optional[int] = ...) -> None: ...
+
+class EtcdGrant(_message.Message):
+    __slots__ = ("user", "role")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    role: str
+    def __init__(self, user: _Optional[str] = ..., role: _Optional[str] = ...) -> None: ...
+
+class EtcdEnable(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EtcdDone(_message.Message):
+    __slots__ = ("header",)
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    header: EtcdHeader
+    def __init__(self, header: _Optional[_Union[EtcdHeader, _Mapping]] = ...) -> None: ...

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from threefs_cli import cluster_commands
-from threefs_cli.cluster_file import Plan
-from threefs_cli.local_cluster import LocalCluster
 from threefs_cli.main import main
 
 from tests.harness.command_line import CommandLine
@@ -118,14 +116,6 @@ def test_recovery_damage_and_full_disks_are_reported(capsys: pytest.CaptureFixtu
         "node 1: the disk of /d is full",
     ):
         assert line in shown
-
-
-def test_fewer_storage_processes_bring_fewer_replicas(tmp_path: Path) -> None:
-    fresh = LocalCluster(tmp_path)
-    assert cluster_commands.requested_plan(fresh, None, None) is None
-    assert cluster_commands.requested_plan(fresh, 1, None) == Plan(1, 1)
-    assert cluster_commands.requested_plan(fresh, 5, None) == Plan(5, 3)
-    assert cluster_commands.requested_plan(fresh, None, 2) == Plan(3, 2)
 
 
 def test_activity_of_meta_services_is_reported(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import os
 from pathlib import Path
 
@@ -19,6 +20,35 @@ def test_it_comes_back_as_it_was_saved(tmp_path: Path) -> None:
     cluster_file.save(tmp_path, state)
     assert cluster_file.load(tmp_path) == state
     assert [path.name for path in tmp_path.iterdir()] == [cluster_file.NAME]
+
+
+def test_several_services_and_their_engine(tmp_path: Path) -> None:
+    state = cluster_file.fresh(Plan(storage=1, replicas=1, managers=3, metas=2, engine="etcd"))
+    names = [program.name for program in state.programs]
+    engine = ["etcd-1", "etcd-2", "etcd-3"]
+    assert names == [*engine, "manager", "manager-2", "manager-3", "meta", "meta-2", "storage-1"]
+    assert [program.name for program in state.engine] == engine
+    for number, name in enumerate(("manager", "manager-2", "manager-3")):
+        state = state.replace(dataclasses.replace(state.program(name), addresses=(f"h:{number}", "c:1")))
+    assert state.address == "threefs://h:0,h:1,h:2"
+    cluster_file.save(tmp_path, state)
+    assert cluster_file.load(tmp_path) == state
+    assert [p.name for p in cluster_file.fresh(Plan(engine="postgresql")).engine] == ["postgresql"]
+
+
+def test_a_record_of_before_there_were_engines(tmp_path: Path) -> None:
+    plan = {"storage": 1, "replicas": 1, "min_replicas": 0}
+    (tmp_path / cluster_file.NAME).write_text(json.dumps({"plan": plan, "programs": []}))
+    found = cluster_file.load(tmp_path)
+    assert found is not None and found.plan == Plan(1, 1, managers=1, metas=1, engine="embedded")
+
+
+@pytest.mark.parametrize("several", [{"managers": 2}, {"metas": 2}])
+def test_the_embedded_engine_has_one_user_of_each_kind(several: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match="several share the engine etcd or postgresql: add `--engine etcd`"):
+        Plan(**several)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="the engine 'mysql' is not one of embedded, etcd, postgresql"):
+        Plan(engine="mysql")
 
 
 def test_the_cluster_of_another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

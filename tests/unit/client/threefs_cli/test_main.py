@@ -37,6 +37,7 @@ NAMES = [
     "mount",
     "moves",
     "node",
+    "ps",
     "quota",
     "rebalance",
     "backup",

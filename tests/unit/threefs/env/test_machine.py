@@ -17,6 +17,10 @@ def test_a_port_that_another_process_has_is_refused() -> None:
     assert machine.refused_port("127.0.0.1", port) is None
 
 
+def test_a_free_port_can_be_listened_at() -> None:
+    assert machine.refused_port("127.0.0.1", machine.free_port("127.0.0.1")) is None
+
+
 def test_an_address_of_another_machine_is_refused() -> None:
     assert machine.refused_port("192.0.2.1", 7000) is not None  # reserved for documentation
     assert machine.refused_port("no.such.name.invalid", 7000) is not None
