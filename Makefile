@@ -10,7 +10,7 @@ export PYTHONHASHSEED := 0
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-incast bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs ml-venv compatibility format clean
+.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-incast bench-ml bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs ml-venv mosaic-venv compatibility format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -46,6 +46,11 @@ docs: $(READY) ## Build the site of the documentation below build/site; fails on
 ml-venv: $(READY) ## Add the libraries to .venv that tests use threefs with (PyTorch, pandas, pyarrow, datasets, ...)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --constraint deploy/ml-constraints.txt \
 	'dask[dataframe]' datasets distributed duckdb ml_dtypes pandas pyarrow safetensors tokenizers torch webdataset zarr
+
+# It needs an older numpy than ours, so it has a venv of its own.
+mosaic-venv: ## Install Mosaic's StreamingDataset below build/mosaic, for make bench-ml MOSAIC=build/mosaic/bin/python
+	$(or $(PYTHON),python3) -m venv build/mosaic
+	build/mosaic/bin/python -m pip install --quiet --disable-pip-version-check mosaicml-streaming==0.13.0 torch==2.13.0 torchvision==0.28.0
 
 compatibility: $(READY) ## Show that threefs installs beside PyTorch, pandas, LMCache and vLLM (asks the package registry)
 	$(BIN)/python deploy/check_compatibility.py
@@ -92,6 +97,10 @@ models: ## Check the models of the protocol with spin: a short set (SET=base: al
 bench: $(READY) ## Measure threefs beside the machine's limits and other systems (JSON=file PLOTS=dir ONLY=client SIZE=small ROUNDS=3 PEERS=harness WORK=dir INCAST=file)
 	$(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	$(if $(PEERS),--peers $(PEERS)) $(if $(WORK),--work $(WORK)) $(if $(INCAST),--incast $(INCAST)) $(if $(PLOTS),--plots $(PLOTS)) $(if $(JSON),--json $(JSON))
+
+bench-ml: $(READY) ## Measure loader and checkpoints beside the load generator and others (JSON=file ROUNDS=3 ONLY=loader SIZE=small BESIDE=mosaic KILLS=200 MOSAIC=python)
+	$(BIN)/python -m benchmarks.ml $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	$(if $(BESIDE),--beside $(BESIDE)) $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(KILLS),--kills $(KILLS)) $(if $(MOSAIC),--mosaic-python $(MOSAIC)) $(if $(JSON),--json $(JSON))
 
 bench-scale: $(READY) ## Simulate reads of 180 storage nodes and 400 to 1,000 clients (JSON=file PLOTS=dir SEED=1 CALIBRATE=1)
 	$(BIN)/python -m benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(CALIBRATE),--calibrate) \

@@ -2,9 +2,10 @@
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchmarks import goals
+from benchmarks.goals import GOALS, Goal
 from benchmarks.measurements import Measurements
 
 
@@ -12,19 +13,21 @@ def machine() -> dict[str, str | int]:
     return {"cores": os.cpu_count() or 1, "kernel": platform.release(), "python": platform.python_version()}
 
 
-def as_json(found: Measurements, *, size: str, loads: Mapping[str, float]) -> dict[str, str | int | float]:
+def as_json(
+    found: Measurements, *, size: str, loads: Mapping[str, float], judged: Sequence[Goal] = GOALS
+) -> dict[str, str | int | float]:
     """`loads` are moments of the machine's own load, which tell whether it was quiet."""
-    return {**machine(), "size": size, **loads, **found.flat(), **goals.values(found)}
+    return {**machine(), "size": size, **loads, **found.flat(), **goals.values(found, judged)}
 
 
-def as_markdown(found: Measurements) -> str:
-    return "\n".join([*_goals(found), "", *_rows(found), *_left_out(found), ""])
+def as_markdown(found: Measurements, judged: Sequence[Goal] = GOALS) -> str:
+    return "\n".join([*_goals(found, judged), "", *_rows(found), *_left_out(found), ""])
 
 
-def _goals(found: Measurements) -> list[str]:
-    values = goals.values(found)
+def _goals(found: Measurements, judged: Sequence[Goal]) -> list[str]:
+    values = goals.values(found, judged)
     lines = ["| figure | value | goal | reached |", "|---|---:|---:|---|"]
-    for goal in goals.GOALS:
+    for goal in judged:
         if goal.key not in values:
             continue
         value = values[goal.key]

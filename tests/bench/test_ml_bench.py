@@ -1,0 +1,58 @@
+"""One tiny round of `make bench-ml` with real processes: every figure is there, however large it is."""
+
+import json
+import math
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from benchmarks.ml import __main__ as bench
+from benchmarks.ml.goals import GOALS
+from tests.harness.mounts import lacking
+
+ROOT = Path(__file__).resolve().parents[2]
+_TIMEOUT_S = 240
+BESIDE = ("dataloader", "dcp_threefs")
+
+
+@pytest.mark.timeout(_TIMEOUT_S + 20)
+def test_one_small_round_has_every_figure(tmp_path: Path) -> None:
+    file = tmp_path / "ml.json"
+    command = [sys.executable, "-m", "benchmarks.ml", "--size", "small", "--rounds", "1", "--json", str(file)]
+    done = subprocess.run(
+        [*command, "--beside", ",".join([*BESIDE, "mosaic"])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text())
+    missing = [key for key in expected() if key not in found]
+    assert not missing, f"{missing}\n{done.stdout}"
+    numbers = {name: value for name, value in found.items() if not isinstance(value, str)}
+    wrong = {name: value for name, value in numbers.items() if not (math.isfinite(value) and value >= 0)}
+    assert not wrong
+    must_hold = ("histories_", "killed_saves_", "resharded_loads_", "read_once_", "staging_peak_")
+    failed = [goal.key for goal in GOALS if goal.key.startswith(must_hold) and not goal.reached(found[goal.key])]
+    assert not failed
+    assert "| `loader_4k` |" in done.stdout
+    assert "mosaic: not in all rounds, not installed (make mosaic-venv" in done.stdout or lacking()
+
+
+def expected() -> set[str]:
+    """The figures that this machine can measure with these others."""
+    able = {"load_generator", *(other for other in BESIDE if find_spec("torch"))}
+    if lacking():
+        able -= {"dataloader"}
+    others = {*bench.OTHERS, "load_generator"} - able
+    return {goal.key for goal in GOALS if not any(f"_over_{other}" in goal.key for other in others)}
+
+
+def test_a_group_that_does_not_exist_is_named() -> None:
+    result = CliRunner().invoke(bench.main, ["--only", "loader,nothing"])
+    assert result.exit_code == 2 and "nothing is none of loader, resume, checkpoint" in result.output
