@@ -88,7 +88,7 @@ class MovingMembers:
     async def _copies(self, replicas: int) -> None:
         try:
             await self._call(SET_REPLICAS, pb.SetReplicasRequest(table_id=1, replicas=replicas))
-        except InvalidArgument as error:
+        except (InvalidArgument, NotFound) as error:  # NotFound: the store of the managers is empty
             self.refused += 1
             self._world.tell(f"no {replicas} copies: {error}")
 

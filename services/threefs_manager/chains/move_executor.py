@@ -8,7 +8,7 @@ import structlog
 
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, NodeId, TableId, TargetId
-from threefs.routing import Node, NodeKind, PublicState, Routing, Target
+from threefs.routing import Chain, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
 from threefs_manager.chains.move_progress import MoveProgress
@@ -61,7 +61,7 @@ class MoveExecutor:
         due = [
             move
             for move in moves.startable(self.moves, routing)
-            if next_step(move, routing.chains[move.chain_id]) is not MoveStep.WAIT
+            if self._next_step(move, routing.chains[move.chain_id]) is not MoveStep.WAIT
         ]
         changed: set[ChainId] = set()
         for first in range(0, len(due), _BATCH):
@@ -81,7 +81,7 @@ class MoveExecutor:
                     done.append(move)  # an earlier attempt of unknown outcome has finished it
                     continue
                 chain = await writer.chain(move.chain_id)
-                match next_step(move, chain):
+                match self._next_step(move, chain):
                     case MoveStep.ADD:
                         target = Target(move.added, move.added_node, move.chain_id)
                         writer.put_chains([add_member(chain, move.added)], [target])
@@ -100,6 +100,10 @@ class MoveExecutor:
             self.moves.pop(move.chain_id, None)
             _LOG.info("a chain has moved", chain=move.chain_id, added=move.added, removed=move.removed)
         return changed
+
+    def _next_step(self, move: Move, chain: Chain) -> MoveStep:
+        staying = [target for target in chain.serving if target != move.removed]
+        return next_step(move, chain, is_damaged=not all(map(self._failure_detector.reports_sound, staying)))
 
     @property
     def is_settled(self) -> bool:

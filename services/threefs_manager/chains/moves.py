@@ -6,6 +6,7 @@ The state of a move is the chain itself, so it goes on wherever a manager or a n
     the added target does not serve yet            wait: the table of transitions leads it to serve
     nothing is added, the removed target serves,   wait: what does not serve may have been lost; the next plan takes
     and another member does not                    that one away
+    another member serves damaged chunks           wait: the removed target may have their only good copies
     the removed target is a member                 it is marked as leaving
     the removed target is leaving                  wait: it goes when enough others serve
     the added one serves, the removed is no member the move is done
@@ -51,7 +52,8 @@ class MoveStep(enum.Enum):
     DONE = enum.auto()
 
 
-def next_step(move: Move, chain: Chain) -> MoveStep:
+def next_step(move: Move, chain: Chain, *, is_damaged: bool) -> MoveStep:
+    """`is_damaged`: whether a target that would stay serves, and has chunks that are damaged or lost."""
     added, removed = chain.state(move.added), chain.state(move.removed)
     if move.added and added is None:
         return MoveStep.ADD
@@ -61,7 +63,7 @@ def next_step(move: Move, chain: Chain) -> MoveStep:
         return MoveStep.DONE
     if not is_sensible(move, chain):
         return MoveStep.WAIT
-    return MoveStep.MARK_LEAVING if chain.leaving is None else MoveStep.WAIT
+    return MoveStep.WAIT if is_damaged or chain.leaving is not None else MoveStep.MARK_LEAVING
 
 
 def is_sensible(move: Move, chain: Chain) -> bool:

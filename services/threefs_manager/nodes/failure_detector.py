@@ -235,6 +235,11 @@ class FailureDetector:
         """The newest report of this term."""
         return self._reports.get(target)
 
+    def reports_sound(self, target: TargetId) -> bool:
+        """Whether the target has said in this term that none of its chunks is damaged or lost."""
+        report = self._reports.get(target)
+        return report is not None and not (report.unrepaired_chunks or report.lost_chunks)
+
     def is_alive(self, node_id: int, lease_s: float) -> bool:
         heard = self._nodes.get(node_id)
         return heard is not None and not heard.dead and self._silence_s(heard.heard_at) < lease_s

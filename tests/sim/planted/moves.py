@@ -39,14 +39,26 @@ def leaving_target_is_put_out_at_once() -> None:
 def place_is_given_up_before_it_is_filled() -> None:
     """A chain loses one copy before it has the other."""
 
-    def hasty(move: Move, chain: Chain) -> MoveStep:
+    def hasty(move: Move, chain: Chain, *, is_damaged: bool) -> MoveStep:
         if move.removed and chain.state(move.removed) is not None and chain.leaving is None:
             return MoveStep.MARK_LEAVING
-        return step(move, chain)
+        return step(move, chain, is_damaged=is_damaged)
 
     step = moves.next_step
     put(moves, "next_step", hasty)
     put(move_executor, "next_step", hasty)
+
+
+@plant_for(f"{_MOVES}::test_nothing_leaves_while_it_may_have_the_only_good_copy_of_a_chunk")
+def last_good_copy_is_given_up() -> None:
+    """A member leaves although those that stay have damaged chunks, which only it could repair."""
+
+    def blind(move: Move, chain: Chain, *, is_damaged: bool) -> MoveStep:
+        return step(move, chain, is_damaged=False)
+
+    step = moves.next_step
+    put(moves, "next_step", blind)
+    put(move_executor, "next_step", blind)
 
 
 @plant_for(f"{_MOVES}::test_one_disk_is_filled_by_one_move_at_a_time")

@@ -1,7 +1,8 @@
 """What a move needs next, and how many moves are under way at once."""
 
+import pytest
 from threefs_manager.chains import moves
-from threefs_manager.chains.moves import Move, MoveStep, next_step, startable
+from threefs_manager.chains.moves import Move, MoveStep, startable
 
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import EMPTY, Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
@@ -14,6 +15,10 @@ def chain(*members: tuple[int, PublicState], leaving: int = 0) -> Chain:
     return Chain(ChainId(1), 5, tuple(ChainMember(TargetId(t), s, t == leaving) for t, s in members))
 
 
+def next_step(move: Move, chain: Chain, *, is_damaged: bool = False) -> MoveStep:
+    return moves.next_step(move, chain, is_damaged=is_damaged)
+
+
 def test_a_move_adds_waits_marks_waits_and_is_done() -> None:
     assert next_step(MOVE, chain((1, SERVING), (2, SERVING))) is MoveStep.ADD
     assert next_step(MOVE, chain((1, SERVING), (2, SERVING), (9, SYNCING))) is MoveStep.WAIT
@@ -24,6 +29,16 @@ def test_a_move_adds_waits_marks_waits_and_is_done() -> None:
 
 def test_nothing_leaves_before_the_added_target_serves_again() -> None:
     assert next_step(MOVE, chain((1, SERVING), (2, SERVING), (9, OFFLINE))) is MoveStep.WAIT
+
+
+@pytest.mark.parametrize("state", [SERVING, OFFLINE])
+def test_nothing_leaves_while_it_may_have_the_only_good_copy_of_a_chunk(state: PublicState) -> None:
+    for move in (MOVE, Move(ChainId(1), removed=TargetId(1))):
+        whole = chain((1, state), (2, SERVING), (9, SERVING))
+        assert next_step(move, whole, is_damaged=True) is MoveStep.WAIT
+        assert next_step(move, whole) is MoveStep.MARK_LEAVING
+    gone = chain((2, SERVING), (9, SERVING))
+    assert next_step(MOVE, gone, is_damaged=True) is MoveStep.DONE
 
 
 def test_a_chain_may_only_gain_or_only_lose_a_target() -> None:
