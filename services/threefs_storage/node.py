@@ -154,8 +154,8 @@ class StorageNode:
         await self._background.stop()
         await self._server.stop(_GRACE_S)
         await self.storage.stop()
+        await self._cluster.close()  # no routing opens a target any more
         await self.targets.close()
-        await self._cluster.close()
         await self._peers.close()
 
     async def _stay_present(self) -> None:
