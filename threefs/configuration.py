@@ -288,3 +288,24 @@ def to_wire(configuration: Configuration) -> pb.Configuration:
         made_ns=configuration.made_ns,
         values=[pb.ConfigurationValue(name=name, value=text) for name, text in sorted(configuration.texts.items())],
     )
+
+
+def in_force(
+    name: str, current: Configuration, report: pb.ConfigurationReport
+) -> tuple[Value | None, Source, pb.KeyState]:
+    """(the value that a process runs with, where it is from, why it is not that of the configuration). None: the
+    process has another version, so it is not known here.
+
+    `current` is the newest version, `report` what the process has said.
+    """
+    key = find(name)
+    own = next((each for each in report.keys if each.name == name), None)
+    if own is not None:
+        value = parse(key, own.value) if own.value else None
+        return value, Source.FILE if own.state == pb.OWN_FILE else Source.CLUSTER, own.state
+    if report.made_ns != current.made_ns:
+        return None, Source.CLUSTER, pb.KEY_STATE_UNSPECIFIED
+    text = current.texts.get(name)
+    if text is None:
+        return key.default, Source.DEFAULT, pb.KEY_STATE_UNSPECIFIED
+    return parse(key, text), Source.CLUSTER, pb.KEY_STATE_UNSPECIFIED

@@ -1,10 +1,12 @@
 """Settings of a program: a frozen dataclass read from TOML. An unknown key is an error, never ignored.
 
-Nested dataclasses are tables of the file. Field names say their unit.
+Nested dataclasses are tables of the file. Field names say their unit. A field that is None by default has a value only
+if the file says one.
 """
 
 import dataclasses
 import tomllib
+import types
 import typing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -45,6 +47,8 @@ def from_table(cls: type[T], table: dict[str, Any], where: str) -> T:
 
 
 def _value(expected: Any, value: Any, where: str) -> Any:
+    if typing.get_origin(expected) is types.UnionType:  # a value or None, which a file cannot say
+        expected = next(part for part in typing.get_args(expected) if part is not types.NoneType)
     if dataclasses.is_dataclass(expected) and isinstance(expected, type):
         if not isinstance(value, dict):
             raise InvalidSettings(f"{where} must be a table")

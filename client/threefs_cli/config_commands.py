@@ -1,5 +1,6 @@
 """`threefs config`: the configuration of a cluster, in versions."""
 
+import asyncio
 import getpass
 import os
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,18 @@ from threefs_client import AsyncFileSystem
 
 from threefs import configuration
 from threefs.configuration import KEYS, Configuration, Key
+from threefs.env.clock import CLOCK
 from threefs.env.random import RANDOM
-from threefs.errors import InvalidArgument
-from threefs.rpc.methods import GET_CONFIGURATION, SET_CONFIGURATION
+from threefs.errors import InvalidArgument, NotFound
+from threefs.rpc.methods import GET_CONFIGURATION, GET_STATUS, SET_CONFIGURATION
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.configured_processes import STATE_WORDS, outcome_lines, processes
 
 _CALL_TIMEOUT_S = 10.0
+_APPLIED_S = 10.0  # for which a change waits until the processes have applied it
+_POLL_S = 0.1
 _DEFAULT = "default"  # as a value: back to it
 
 
@@ -34,18 +39,23 @@ def config() -> None:
 Examples:
   threefs config get
   threefs config get scrub_bytes_per_s
+  threefs config get --node 2             what that process runs with
   threefs config get --json
 """,
 )
 @click.argument("key", required=False)
+@click.option("--node", type=click.IntRange(1), help="The values in force in this storage node or meta service.")
 @cluster_options
-def get_values(selector: ClusterSelector, key: str | None) -> None:
+def get_values(selector: ClusterSelector, key: str | None, node: int | None) -> None:
     """Show each value, where it comes from, and which programs take it.
 
     A value in the settings file of a process wins over that of the cluster, and that over the default.
     """
     keys = [configuration.find(key)] if key else list(KEYS.values())
     url = selector.url()
+    if node is not None:
+        _show_node(selector, url, keys, node)
+        return
     current = configuration.from_wire(selector.run(lambda fs: _ask(fs, url)).configuration)
     if selector.as_json:
         output.print_json({"version": current.version, "keys": [_described(one, current) for one in keys]})
@@ -60,6 +70,59 @@ def get_values(selector: ClusterSelector, key: str | None) -> None:
             "at once" if one.is_hot else "with a restart",
             f"{one.meaning} ({_bounds(one)})",
         )
+    output.print_table(table)
+    click.echo(f"version {current.version} of the configuration")
+
+
+def _show_node(selector: ClusterSelector, url: str, keys: Sequence[Key], node_id: int) -> None:
+    """What one process runs with, by its last heartbeat."""
+    status = selector.run(lambda fs: _status(fs, url))
+    found = next((one for one in processes(status) if one.node_id == node_id), None)
+    if found is None:
+        raise NotFound(f"node {node_id} is not in the plan of this cluster; `threefs config status` lists the nodes")
+    current = configuration.from_wire(status.configuration)
+    concerned = [one for one in keys if found.role in one.roles]
+    if not concerned:
+        raise InvalidArgument(f"{found.name} does not take {keys[0].name}; {_programs(keys[0])} does")
+    values = [(one, *found.value(one.name, current)) for one in concerned]
+    if selector.as_json:
+        rows = [
+            {"name": one.name, "value": value, "source": source.value, "state": state, "reason": reason}
+            for one, value, source, state, reason in values
+        ]
+        output.print_json({"node_id": node_id, "version": found.version, "state": found.state(current), "keys": rows})
+        return
+    table = Table("key", "value", "from", "")
+    for one, value, source, state, reason in values:
+        shown = "unknown" if value is None else configuration.shown(one, value)
+        table.add_row(one.name, shown, source.value, output.printable(f"{state}: {reason}" if reason else state))
+    output.print_table(table)
+    click.echo(f"{found.name}: {found.state(current)}")
+
+
+@config.command(
+    name="status",
+    epilog="""
+\b
+Examples:
+  threefs config status
+  threefs config status --json
+""",
+)
+@cluster_options
+def status(selector: ClusterSelector) -> None:
+    """Show which version each process runs with, and the values that it has not taken."""
+    url = selector.url()
+    reply = selector.run(lambda fs: _status(fs, url))
+    current = configuration.from_wire(reply.configuration)
+    found = processes(reply)
+    if selector.as_json:
+        output.print_json({"version": current.version, "processes": [one.described(current) for one in found]})
+        return
+    table = Table("process", "version", "state", "keys")
+    for one in found:
+        keys = ", ".join(f"{key.name} ({STATE_WORDS[key.state]})" for key in one.report.keys) if one.report else ""
+        table.add_row(one.name, "-" if one.report is None else str(one.version), one.state(current), keys)
     output.print_table(table)
     click.echo(f"version {current.version} of the configuration")
 
@@ -172,16 +235,21 @@ def _change(
     request.who = f"{getpass.getuser()}@{os.uname().nodename}"
     request.message, request.dry_run, request.call_id = message, dry_run, RANDOM.token(16)
 
-    async def work(fs: AsyncFileSystem) -> pb.SetConfigurationReply:
+    async def work(fs: AsyncFileSystem) -> tuple[pb.SetConfigurationReply, pb.GetStatusReply]:
         seen = (await _ask(fs, url)).configuration.version if at_version is None else at_version
         request.known_version = seen
-        return await managers(fs, url).call(SET_CONFIGURATION, request, timeout_s=_CALL_TIMEOUT_S)
+        reply = await managers(fs, url).call(SET_CONFIGURATION, request, timeout_s=_CALL_TIMEOUT_S)
+        is_new = reply.configuration.version != reply.before.version and not dry_run
+        return reply, await (_applied_status(fs, url) if is_new else _status(fs, url))
 
-    reply = selector.run(work)
+    reply, status = selector.run(work)
     before, after = configuration.from_wire(reply.before), configuration.from_wire(reply.configuration)
-    changes = _changes_json(configuration.differences(before.texts, after.texts))
+    different = configuration.differences(before.texts, after.texts)
+    changes = _changes_json(different)
+    outcomes = [one.outcome(different, after, is_planned=dry_run) for one in processes(status)] if different else []
     if selector.as_json:
-        output.print_json({"version": after.version, "dry_run": dry_run, "changes": changes})
+        rows = [outcome.described() for outcome in outcomes]
+        output.print_json({"version": after.version, "dry_run": dry_run, "changes": changes, "processes": rows})
         return
     if not changes:
         click.echo(f"nothing changes: version {after.version} has these values")
@@ -189,6 +257,23 @@ def _change(
     click.echo(f"{'would be ' if dry_run else ''}version {after.version}")
     for line in _difference_lines(changes):
         click.echo(f"    {line}")
+    for line in outcome_lines(outcomes):
+        click.echo(line)
+
+
+async def _applied_status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
+    """The status when all processes that live have said what they do with the newest version, or after a while."""
+    deadline = CLOCK.monotonic() + _APPLIED_S
+    while True:
+        status = await _status(fs, url)
+        current = configuration.from_wire(status.configuration)
+        if CLOCK.monotonic() > deadline or not any(one.is_expected(current) for one in processes(status)):
+            return status
+        await asyncio.sleep(_POLL_S)
+
+
+async def _status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
+    return await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
 
 
 async def _ask(fs: AsyncFileSystem, url: str) -> pb.GetConfigurationReply:

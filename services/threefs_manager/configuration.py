@@ -5,21 +5,25 @@ it is stored, and makes a new version; a rollback makes one with the values of a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import structlog
 
 from threefs import configuration
-from threefs.configuration import NOTHING_SET, Configuration
+from threefs.cluster.applied_configuration import AppliedConfiguration
+from threefs.configuration import NOTHING_SET, Configuration, Role, Value
 from threefs.env.clock import Clock
 from threefs.env.disk import run_to_completion
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.rpc.methods import GET_CONFIGURATION, SET_CONFIGURATION, Method
+from threefs.telemetry import logs
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chain_tables import CALL_ID_BYTES
+from threefs_manager.chains.moves import MoveBounds
+from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.store.cluster_store import Store, read_cluster
 
 #: Older versions are dropped.
@@ -38,6 +42,10 @@ class Serves(Protocol):
     def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None: ...
 
 
+def _nothing() -> None:
+    """For values that are read when they are needed."""
+
+
 def _key(version: int) -> bytes:
     return _PREFIX + version.to_bytes(4, "big")
 
@@ -51,12 +59,32 @@ async def read_versions(tx: Transaction) -> list[pb.ConfigurationVersion]:
 class ConfigurationKeeper:
     """Answers administrators, and knows the newest version while this manager is primary."""
 
-    def __init__(self, primary_store: Callable[[], Store], clock: Clock) -> None:
-        """`primary_store` raises NotPrimary."""
+    def __init__(
+        self,
+        primary_store: Callable[[], Store],
+        publisher: RoutingPublisher,
+        own: Mapping[str, Value],
+        clock: Clock,
+    ) -> None:
+        """`primary_store` raises NotPrimary. `own` has the values of the settings file."""
         self.current: Configuration = NOTHING_SET
-        self.on_change: Callable[[Configuration], None] = lambda current: None
+        #: What this manager itself runs with. It takes values while it is primary.
+        self.applied = AppliedConfiguration(Role.MANAGER, own)
         self._primary_store = primary_store
+        self._publisher = publisher
         self._clock = clock
+        self._since = clock.monotonic()
+        self.applied.on_change(["log_level"], lambda: logs.set_level(self.applied.word("log_level")))
+        self.applied.on_change(["nearly_full_ratio"], _nothing)  # the health of the cluster is computed from the report
+        self.applied.on_change(["moves_filling_disk", "moves_reading_disk"], _nothing)  # see move_bounds
+
+    @property
+    def age_ms(self) -> int:
+        """Since this primary has the newest version."""
+        return round((self._clock.monotonic() - self._since) * 1000)
+
+    def move_bounds(self) -> MoveBounds:
+        return MoveBounds(self.applied.integer("moves_filling_disk"), self.applied.integer("moves_reading_disk"))
 
     def bind(self, server: Serves) -> None:
         server.serve(GET_CONFIGURATION, self.get)
@@ -64,11 +92,16 @@ class ConfigurationKeeper:
 
     async def start_term(self, store: Store) -> None:
         """A term as primary begins."""
-        self.current = _newest(await store.run(read_versions))
-        self.on_change(self.current)
+        self._take_over(_newest(await store.read(read_versions)))
+
+    def _take_over(self, newest: Configuration) -> None:
+        self.current = newest
+        self._since = self._clock.monotonic()
+        self.applied.begin(newest)
+        self._publisher.publish_configuration(newest)
 
     async def get(self, request: pb.GetConfigurationRequest) -> pb.GetConfigurationReply:
-        versions = await self._primary_store().run(read_versions)
+        versions = await self._primary_store().read(read_versions)
         return pb.GetConfigurationReply(configuration=configuration.to_wire(_newest(versions)), versions=versions)
 
     async def set(self, request: pb.SetConfigurationRequest) -> pb.SetConfigurationReply:
@@ -91,7 +124,7 @@ class ConfigurationKeeper:
             before = _newest(versions)
             if dict(before.texts) == after:
                 return versions
-            made = _version(Configuration(before.version + 1, made_ns, after), request)
+            made = _version(Configuration(before.version + 1, max(made_ns, before.made_ns + 1), after), request)
             if not request.dry_run:
                 tx.set(_key(made.configuration.version), records.encode(made))
                 for dropped in versions[: max(0, len(versions) + 1 - MAX_VERSIONS)]:
@@ -101,8 +134,7 @@ class ConfigurationKeeper:
         versions = await store.run(write)
         newest = _newest(versions)
         if not request.dry_run and newest.version > self.current.version:  # else a later change was published first
-            self.current = newest
-            self.on_change(newest)
+            self._take_over(newest)
             _LOG.info("the configuration is set", version=newest.version, who=request.who, why=request.message)
         return _reply(versions, request)
 

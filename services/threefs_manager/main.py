@@ -9,6 +9,7 @@ from prometheus_client import Metric
 from threefs.background import cancel_and_wait
 from threefs.backup_source import BackupSource
 from threefs.cluster import daemon
+from threefs.cluster.applied_configuration import own_values
 from threefs.cluster.registration import read_cluster_id, write_cluster_id
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
@@ -65,7 +66,9 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclu
 
     election = Election(engine, holder, length_s=settings.lease_s / LEASES_PER_T, exclusive=exclusive)
     known = read_cluster_id(settings.data_dir / "cluster_id")
-    manager = Manager(engine, election, lease_s=settings.lease_s, expected_cluster_id=known, on_cluster=join)
+    manager = Manager(
+        engine, election, lease_s=settings.lease_s, expected_cluster_id=known, on_cluster=join, own=own_values(settings)
+    )
     manager.bind(server)
     manager.bind(control)
     manager.bind_presence(server)

@@ -1,8 +1,10 @@
-"""Publishes the current routing snapshot, and wakes the long polls that wait for the next one."""
+"""Publishes the current routing snapshot and the configuration, and wakes the long polls that wait for the next."""
 
 import asyncio
 
+from threefs import configuration
 from threefs import routing as routing_module
+from threefs.configuration import NOTHING_SET, Configuration
 from threefs.errors import NotPrimary
 from threefs.routing import EMPTY, Routing
 from threefs.wire import manager_pb2 as pb
@@ -15,6 +17,7 @@ class RoutingPublisher:
 
     def __init__(self) -> None:
         self.routing: Routing = EMPTY
+        self.configuration: Configuration = NOTHING_SET
         self._changed = asyncio.Event()
         self._ended = False
         self._message = pb.Routing()
@@ -29,6 +32,10 @@ class RoutingPublisher:
         if routing.version <= self.routing.version:
             return  # a later transaction has been published first
         self.routing = routing
+        self._wake()
+
+    def publish_configuration(self, newest: Configuration) -> None:
+        self.configuration = newest
         self._wake()
 
     def message(self, routing: Routing) -> pb.Routing:
@@ -46,17 +53,30 @@ class RoutingPublisher:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def wait_newer(self, version: int, wait_ms: int) -> Routing | None:
-        """The current snapshot as soon as its version is another one; None after the wait. Raises NotPrimary.
+    async def answer(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
+        """What is newer than the caller knows, as soon as there is something; nothing after the wait.
 
         A version above the current one is of another manager's term. The caller gets the current one, and decides.
+        Raises NotPrimary.
         """
-        if self.routing.version == version and wait_ms and not self._ended:
+        if not self._is_newer(request) and request.wait_ms and not self._ended:
             try:
-                async with asyncio.timeout(min(wait_ms, MAX_WAIT_MS) / 1000):
+                async with asyncio.timeout(min(request.wait_ms, MAX_WAIT_MS) / 1000):
                     await self._changed.wait()
             except TimeoutError:
-                return None
+                return pb.GetRoutingReply()
         if self._ended:
             raise NotPrimary("this manager is no longer the primary")
-        return self.routing if self.routing.version != version else None
+        reply = pb.GetRoutingReply()
+        if self.routing.version != request.known_version:
+            reply.routing.CopyFrom(self.message(self.routing))
+        if self._has_newer_configuration(request):
+            reply.configuration.CopyFrom(configuration.to_wire(self.configuration))
+        return reply
+
+    def _is_newer(self, request: pb.GetRoutingRequest) -> bool:
+        return self.routing.version != request.known_version or self._has_newer_configuration(request)
+
+    def _has_newer_configuration(self, request: pb.GetRoutingRequest) -> bool:
+        """Older callers do not ask for it."""
+        return request.HasField("known_configuration") and request.known_configuration != self.configuration.made_ns

@@ -1,14 +1,15 @@
 """The service of the manager: one set of handlers answers over gRPC and over frames."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import structlog
 
-from threefs import __version__
+from threefs import __version__, configuration
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks, cancel_and_wait
+from threefs.configuration import Value
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import run_to_completion
 from threefs.env.net import Net, RealNet
@@ -64,11 +65,10 @@ from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
 from threefs_manager.store import restore
 from threefs_manager.store.cluster_store import Store, Writer
+from threefs_manager.store.read_retry import retry_forever
 from threefs_manager.store.restore_inquiry import Inquiry
 
 _SETTLE_S = 1.0
-_PAUSE_S = 0.2
-T = TypeVar("T")
 
 _LOG = structlog.get_logger()
 
@@ -88,9 +88,11 @@ class Manager:
         expected_cluster_id: str = "",
         on_cluster: Callable[[str], None] = lambda cluster_id: None,
         place: chain_tables.Place = chain_tables.place_in_thread,
+        own: Mapping[str, Value] | None = None,
     ) -> None:
         """`lease_s` is T of a cluster that is made here. `expected_cluster_id` is the cluster that the data directory
-        belongs to, if any. `on_cluster` is called with the cluster id once there is one."""
+        belongs to, if any. `on_cluster` is called with the cluster id once there is one. `own` has
+        the values of the settings file."""
         self._engine = engine
         self._election = election
         self._lease_s = lease_s
@@ -105,7 +107,7 @@ class Manager:
         self._failure_detector = FailureDetector(clock)
         self._presence_calls = PresenceCalls()
         self._remarks = Remarks(clock)
-        self._configuration = ConfigurationKeeper(lambda: self._require_primary()[0], clock)
+        self._configuration = ConfigurationKeeper(lambda: self._require_primary()[0], self._publisher, own or {}, clock)
         self._probes = BackgroundTasks()  # of processes whose connection has ended
         self._stale_store = StaleStoreDetector(0)
         self._store: Store | None = None
@@ -138,14 +140,14 @@ class Manager:
     async def _lead(self, store: Store) -> None:
         wall_ns = self._clock.wall_ns()
         try:
-            was_restored, routing = await _retry_forever(
+            was_restored, routing = await retry_forever(
                 lambda: store.change(lambda writer: restore.raise_routing_version(writer, wall_ns)), self._clock
             )
         except Fenced:
             return  # another manager has taken over already
         if self._expected_cluster_id not in ("", routing.cluster_id):
             raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
-        seen = await _retry_forever(store.load_generations, self._clock)
+        seen = await retry_forever(store.load_generations, self._clock)
         self._failure_detector = FailureDetector(
             self._clock, StoreGenerations(seen)
         )  # every node has the time T from now on
@@ -154,8 +156,9 @@ class Manager:
         self._controller = controller = ChainController(
             store, self._publisher, self._failure_detector, self._stale_store, clock=self._clock
         )
-        await _retry_forever(controller.move_executor.load, self._clock)
-        await _retry_forever(lambda: self._configuration.start_term(store), self._clock)
+        await retry_forever(controller.move_executor.load, self._clock)
+        await retry_forever(lambda: self._configuration.start_term(store), self._clock)
+        controller.move_executor.bounds = self._configuration.move_bounds
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
@@ -175,7 +178,7 @@ class Manager:
             _LOG.warning("nothing is served yet", reason=inquiry.reason())
         await inquiry.done.wait()
         wall_ns = self._clock.wall_ns()
-        _, routing = await _retry_forever(
+        _, routing = await retry_forever(
             lambda: store.change(lambda writer: restore.adopt_chains(writer, inquiry.newest_chains, wall_ns)),
             self._clock,
         )
@@ -308,6 +311,7 @@ class Manager:
         )
         self._failure_detector.clock_rates.on_heartbeat(request.node_id, request.incarnation, request.clock_ms)
         self._failure_detector.on_unreachable(request.node_id, list(request.unreachable))
+        self._failure_detector.on_configuration(request)
         if request.leaving:
             leased = []
             self._failure_detector.mark_dead(request.node_id, request.incarnation)
@@ -377,11 +381,9 @@ class Manager:
 
     async def get_routing(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
         self._require_primary()
-        routing = await self._publisher.wait_newer(request.known_version, request.wait_ms)
+        reply = await self._publisher.answer(request)
         self._require_primary()
-        if routing is None:
-            return pb.GetRoutingReply()
-        return pb.GetRoutingReply(routing=self._publisher.message(routing))
+        return reply
 
     async def get_status(self, request: pb.GetStatusRequest) -> pb.GetStatusReply:
         store, controller = self._require_primary()
@@ -404,6 +406,9 @@ class Manager:
             backups=self._remarks.backups(),
             refused_stores=self._remarks.refusals(),
             moves=map(moves.to_wire, controller.move_executor.moves.values()),
+            configuration=configuration.to_wire(self._configuration.current),
+            configuration_age_ms=self._configuration.age_ms,
+            manager_configuration=self._configuration.applied.report,
             move_progress=controller.move_executor.progress(),
             more_moves=controller.move_executor.plans_more,
         )
@@ -481,14 +486,3 @@ def _shielded(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Await
         return await run_to_completion(asyncio.ensure_future(handler(request)))
 
     return answer
-
-
-async def _retry_forever(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
-    while True:
-        try:
-            return await load()
-        except (Fenced, StrangeStore):
-            raise
-        except ThreefsError as error:
-            _LOG.warning("the store cannot be read now", error=str(error))
-            await clock.sleep(_PAUSE_S)

@@ -16,6 +16,10 @@ class Settings:
     key_file: str = ""  # of the cluster (threefs.cluster_key); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself
     engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
-    log_level: str = "info"  # debug, info, warning or error
     lease_s: float = 10.0  # T of a cluster that is made here: a target that is silent for so long is dead
     dscp: Dscp = DEFAULT_DSCP  # how packets are marked, by traffic class
+    # Keys of `threefs.configuration.KEYS`: None takes the value of the cluster, or the default.
+    log_level: str | None = None
+    moves_filling_disk: int | None = None
+    moves_reading_disk: int | None = None
+    nearly_full_ratio: float | None = None

@@ -36,7 +36,6 @@ from threefs_meta.transactions import run_readonly
 from threefs_meta.trash.reaper import TrashReaper
 
 PAGE = 64  # removals per round
-FILES_AT_ONCE = 16
 ENTRIES_PER_TRANSACTION = 128
 _REPLAY_PAGES = 64  # per round
 #: Ticks for which an inode is put off that could not be freed: the first time, and at most. They double each time.
@@ -56,7 +55,7 @@ class _Removal:
 
 
 class GarbageCollector:
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, removals_at_once: int = 16) -> None:
         self._context = context
         self._trash_reaper = TrashReaper(context)
         self._removal_cursor = b""  # where the next round begins
@@ -64,8 +63,12 @@ class GarbageCollector:
         #: Inodes that could not be freed: for how many ticks they are put off.
         self._backoff_ticks = BoundedDict[int, int](_MAX_BACKOFFS)
         self._damaged_until: dict[int, bytes] = {}  # by directory: the last damaged entry that was passed
-        self._slots = asyncio.Semaphore(FILES_AT_ONCE)
+        self._slots = asyncio.Semaphore(removals_at_once)
         self._background = BackgroundTasks()
+
+    def set_removals_at_once(self, count: int) -> None:
+        """Those under way go on."""
+        self._slots = asyncio.Semaphore(count)
 
     def start(self) -> None:
         self._background.start("garbage collector", self._run())

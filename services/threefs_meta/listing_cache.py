@@ -6,14 +6,13 @@ a token are valid wherever the same token is found, whichever services have chan
 
 from threefs_meta.store.entry_codec import EntryColumns
 
-#: Bounds the memory of the cache.
-MAX_BYTES = 16 << 20
 _OVERHEAD_BYTES = 512  # for each directory
 
 
 class ListingCache:
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = 16 << 20) -> None:
         self.size = 0
+        self._max_bytes = max_bytes
         self._cached: dict[int, tuple[int, EntryColumns]] = {}  # token and entries, the newest at the end
 
     def get(self, directory: int, token: int) -> EntryColumns | None:
@@ -25,7 +24,14 @@ class ListingCache:
         self._drop(directory)
         self._cached[directory] = token, columns
         self.size += _size(columns)
-        while self.size > MAX_BYTES:
+        self._evict()
+
+    def set_max_bytes(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._evict()
+
+    def _evict(self) -> None:
+        while self.size > self._max_bytes:
             self._drop(next(iter(self._cached)))
 
     def _drop(self, directory: int) -> None:

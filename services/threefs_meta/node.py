@@ -8,10 +8,12 @@ from prometheus_client import Metric
 
 from threefs.background import BackgroundTasks
 from threefs.backup_source import BackupSource
+from threefs.cluster.applied_configuration import AppliedConfiguration, own_values
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.manager_client import Caller
 from threefs.cluster.registration import Registration, read_cluster_id
 from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.configuration import Role
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Net
 from threefs.env.random import RANDOM, Random
@@ -24,6 +26,7 @@ from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import GET_STATUS
 from threefs.rpc.server import Server
 from threefs.rpc.server_metrics import server_metrics
+from threefs.telemetry import logs
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
@@ -31,6 +34,7 @@ from threefs_meta.context import Context
 from threefs_meta.garbage_collector import GarbageCollector
 from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.lease.reaper import LeaseReaper
+from threefs_meta.listing_cache import ListingCache
 from threefs_meta.metrics import metrics
 from threefs_meta.ops.statistics import statistics
 from threefs_meta.quota.aggregator import UsageAggregator
@@ -65,6 +69,7 @@ class MetaNode:
         self._engine = engine
         self._clock = clock
         self._random = random
+        self._configuration = AppliedConfiguration(Role.META, own_values(settings))
         cluster_file: Path = settings.data_dir / "cluster_id"
         client = ClientId(random.token(16))
         identity = Identity(read_cluster_id(cluster_file), client.hex(), settings.token, "threefs-meta")
@@ -78,6 +83,7 @@ class MetaNode:
             node_id=0,
             domain="",
             cluster_file=cluster_file,
+            configuration=lambda: self._configuration.report,
             clock=clock,
         )
         self._identity = StoreIdentity(
@@ -99,15 +105,31 @@ class MetaNode:
             status=self._status,
             clock=clock,
             random=random,
+            listing_cache=ListingCache(self._configuration.integer("listing_cache_bytes")),
             started_at=clock.monotonic(),
         )
         self._context = context
         self._backup = BackupSource(engine, clock=clock, random=random)
-        self._garbage_collector = GarbageCollector(context)
+        self._garbage_collector = GarbageCollector(context, self._configuration.integer("removals_at_once"))
         self._lease_reaper = LeaseReaper(context)
         self._usage_aggregator = UsageAggregator(context)
         self._metrics = MetricsPort(net, self._collect_metrics)
         self._background = BackgroundTasks()
+        self._follow_configuration()
+
+    def _follow_configuration(self) -> None:
+        """Let the parts take new values."""
+        values = self._configuration
+        values.on_change(["log_level"], lambda: logs.set_level(values.word("log_level")))
+        values.on_change(
+            ["listing_cache_bytes"],
+            lambda: self._context.listing_cache.set_max_bytes(values.integer("listing_cache_bytes")),
+        )
+        values.on_change(
+            ["removals_at_once"],
+            lambda: self._garbage_collector.set_removals_at_once(values.integer("removals_at_once")),
+        )
+        values.on_adopted = self._registration.report
 
     @property
     def node_id(self) -> int:
@@ -133,6 +155,8 @@ class MetaNode:
         self._server.join(self._registration.cluster_id)
         await self._identity.admit()  # before anything in the store is trusted
         await self._cluster.start(_START_S)
+        self._configuration.begin(self._cluster.configuration)
+        self._cluster.on_configuration = self._configuration.adopt
         await self._context.logical_clock.poll()  # changes need stamps
         await self._context.quotas.load(self._engine.begin())
         self._backup.bind(self._server)

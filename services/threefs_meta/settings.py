@@ -19,8 +19,11 @@ class Settings:
     engine: str = field(default="", repr=False)  # URL of the store; empty is the embedded one in data_dir
     owner_uid: int = 0  # owner of the root directory, if this service makes the store of a new cluster
     owner_gid: int = 0
-    log_level: str = "info"  # debug, info, warning or error
     dscp: Dscp = DEFAULT_DSCP  # how packets are marked, by traffic class
+    # Keys of `threefs.configuration.KEYS`: None takes the value of the cluster, or the default.
+    log_level: str | None = None
+    listing_cache_bytes: int | None = None
+    removals_at_once: int | None = None
 
     @property
     def managers(self) -> list[str]:

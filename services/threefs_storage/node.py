@@ -8,9 +8,11 @@ import structlog
 from prometheus_client import Metric
 
 from threefs.background import BackgroundTasks
+from threefs.cluster.applied_configuration import AppliedConfiguration, own_values
 from threefs.cluster.manager_client import Caller
 from threefs.cluster.registration import Registration, read_cluster_id
 from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.configuration import Role
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.net import Net
@@ -27,11 +29,9 @@ from threefs.rpc.server import Server
 from threefs.rpc.server_metrics import server_metrics
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
-from threefs_storage.engine.engine import EngineSettings
-from threefs_storage.engine.overlay import OverlayLimits
+from threefs_storage.configuration import engine_settings, follow
 from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.metrics import background_metrics, target_metrics
-from threefs_storage.scheduling.background_pace import PaceLimits
 from threefs_storage.scheduling.background_scheduler import foreground_of
 from threefs_storage.service import Storage
 from threefs_storage.settings import Settings
@@ -65,6 +65,7 @@ class StorageNode:
         self.node_id = settings.node_id
         self._settings = settings
         self._clock = clock
+        self._configuration = AppliedConfiguration(Role.STORAGE, own_values(settings))
         cluster_file = settings.data_dir / "cluster_id"
         identity = Identity(read_cluster_id(cluster_file), random.token(16).hex(), settings.token, "threefs-storage")
         self._server = Server(net, identity, clock=clock, limits=limits, dscp=settings.dscp)
@@ -74,12 +75,7 @@ class StorageNode:
             NodeId(settings.node_id),
             settings.data_dir,
             disk,
-            EngineSettings(
-                settings.full_ratio,
-                settings.cached_records,
-                settings.ballast_bytes,
-                OverlayLimits(settings.deferred_bytes, settings.inline_bytes, settings.deferred_changes),
-            ),
+            engine_settings(self._configuration),
             clock=clock,
             random=random,
             open_table=open_table,
@@ -95,6 +91,7 @@ class StorageNode:
             open_grant=self.targets.open_grant,
             fenced=self.targets.yield_leases,
             unreachable=lambda: self.storage.reachability.unreachable(),
+            configuration=lambda: self._configuration.report,
             clock=clock,
         )
         self._peers.on_lost = self._connection_lost
@@ -108,12 +105,10 @@ class StorageNode:
             random=random,
             report=self._registration.report,
             foreground=partial(foreground_of, self._server.traffic),
-            pace=PaceLimits(settings.background_bytes_per_s),
-            scrub_bytes_per_s=settings.scrub_bytes_per_s,
-            scrub_interval_s=settings.scrub_interval_s,
-            fold_interval_s=settings.fold_interval_s,
+            configuration=self._configuration,
         )
-
+        follow(self._configuration, self.targets, self.storage)
+        self._configuration.on_adopted = self._registration.report
         self._metrics = MetricsPort(net, self._collect_metrics)
 
     async def _collect_metrics(self) -> Iterable[Metric]:
@@ -128,6 +123,8 @@ class StorageNode:
         them."""
         self.address = await self._server.start(self._settings.host, self._settings.port)
         await self._cluster.start(_MANAGER_S)
+        self._configuration.begin(self._cluster.configuration)
+        self._cluster.on_configuration = self._configuration.adopt
         await self.targets.open(self._cluster.routing)
         await self._registration.start(self.address)
         # Only now: a new store keeps nothing until its node is registered.

@@ -8,7 +8,9 @@ from functools import partial
 import structlog
 
 from threefs.background import BackgroundTasks
+from threefs.cluster.applied_configuration import AppliedConfiguration
 from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.configuration import Role
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import Buffer
@@ -56,7 +58,7 @@ from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.early_staging import EarlyStaging
-from threefs_storage.chain.fold_scheduler import FOLD_INTERVAL_S, FoldScheduler
+from threefs_storage.chain.fold_scheduler import FoldScheduler
 from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.reads import MAX_ROWS, Reads
 from threefs_storage.chain.resync import Resync, inventory
@@ -70,7 +72,7 @@ from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
 from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal, too_few
 from threefs_storage.health.repair import Repair
-from threefs_storage.health.scrubber import SCRUB_BYTES_PER_S, SCRUB_INTERVAL_S, Scrubber
+from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.scheduling.background_pace import Foreground, PaceLimits
@@ -101,13 +103,11 @@ class Storage:
         random: Random = RANDOM,
         report: Callable[[], None] = lambda: None,
         foreground: Callable[[], Foreground] = no_foreground,
-        pace: PaceLimits | None = None,
-        scrub_bytes_per_s: int = SCRUB_BYTES_PER_S,
-        scrub_interval_s: float = SCRUB_INTERVAL_S,
-        fold_interval_s: float = FOLD_INTERVAL_S,
+        configuration: AppliedConfiguration | None = None,
     ) -> None:
-        """`report` sends a heartbeat at once, after a change of the targets. Background work keeps to `pace` while
-        `foreground` says that clients are served."""
+        """`report` sends a heartbeat at once, after a change of the targets. Background work keeps to the pace of the
+        configuration while `foreground` says that clients are served."""
+        values = configuration or AppliedConfiguration(Role.STORAGE, {})
         self.trace = EventTrace(clock=clock)
         self._targets = targets
         self._cluster = cluster
@@ -122,12 +122,16 @@ class Storage:
         self._early_staging = EarlyStaging(self._craq, successor, self.trace, clock=clock)
         self._pending_recovery = PendingRecovery(self._craq, self._early_staging, clock)
         self._copies = Copies(others, pool=pool)
-        self.scheduler = BackgroundScheduler(foreground, pace, clock=clock, rates={Work.SCRUB: scrub_bytes_per_s})
+        self.scheduler = BackgroundScheduler(
+            foreground, pace_of(values), clock=clock, rates={Work.SCRUB: values.integer("scrub_bytes_per_s")}
+        )
         self._repair = Repair(self._craq, self._copies, self.scheduler, clock=clock)
         self._resync = Resync(self._craq, self._repair, others, self.scheduler, clock=clock)
         self._tombstone_collector = TombstoneCollector(self._craq, clock=clock)
-        self._fold_scheduler = FoldScheduler(self._craq, fold_interval_s, self.scheduler, clock=clock)
-        self._scrubber = Scrubber(scrub_interval_s, Comparison(others, clock=clock), self.scheduler, clock=clock)
+        self.fold_scheduler = FoldScheduler(self._craq, values.number("fold_interval_s"), self.scheduler, clock=clock)
+        self.scrubber = Scrubber(
+            values.number("scrub_interval_s"), Comparison(others, clock=clock), self.scheduler, clock=clock
+        )
         self._target_recovery = TargetRecovery(targets, clock=clock, report=report, on_return=self._restart_chain_tasks)
         self._room = PeerRoomQuery(others, clock=clock)
         self._report = report
@@ -154,10 +158,10 @@ class Storage:
         server.serve(START_SCRUB, self._start_scrub)
         self._cluster.on_change(self._apply_routing)
         self._apply_routing(self._cluster.routing)
-        self._scrubber.start(self._targets)
+        self.scrubber.start(self._targets)
         self._tombstone_collector.start(self._targets)
         self._pending_recovery.start(self._targets)
-        self._fold_scheduler.start(self._targets)
+        self.fold_scheduler.start(self._targets)
         self._target_recovery.start()
         self.reachability.start()
 
@@ -166,9 +170,9 @@ class Storage:
         await self.reachability.stop()
         await self._target_recovery.stop()
         await self._room.stop()
-        await self._scrubber.stop()
+        await self.scrubber.stop()
         await self._tombstone_collector.stop()
-        await self._fold_scheduler.stop()
+        await self.fold_scheduler.stop()
         await self._repair.stop()
         await self._resync.stop()
         await self._pending_recovery.stop()
@@ -396,7 +400,7 @@ class Storage:
         return inspect_chunk(self._targets.get(request.target), chunk, self.trace.of(chunk), self._clock.monotonic())
 
     async def _start_scrub(self, request: pb.StartScrubRequest) -> pb.StartScrubReply:
-        return pb.StartScrubReply(began=self._scrubber.start_pass())
+        return pb.StartScrubReply(began=self.scrubber.start_pass())
 
     def _syncing(self, target_id: int, chain_version: int) -> Target:
         target = self._targets.get(target_id)
@@ -453,6 +457,10 @@ def _record_for_query(target: Target, chunk: ChunkId) -> Record | None:
         return target.engine.record(chunk)
     except Corrupt as error:
         raise Unavailable(f"the record is damaged and will be replaced by resync, try again: {error.message}") from None
+
+
+def pace_of(values: AppliedConfiguration) -> PaceLimits:
+    return PaceLimits(values.integer("background_bytes_per_s"), values.number("background_share"))
 
 
 def _split_payload(writes: Sequence[pb.ChunkWrite], payload: memoryview) -> list[memoryview]:

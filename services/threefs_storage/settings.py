@@ -18,18 +18,20 @@ class Settings:
     domain: str = ""
     key_file: str = ""  # of the cluster (threefs.cluster_key); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself
-    log_level: str = "info"  # debug, info, warning or error
-    full_ratio: float = 0.98  # of the disk: beyond it clients' writes are refused
-    cached_records: int = 32_768  # per target
-    deferred_bytes: int = 64 << 10  # the largest change of a chunk that is kept in the record store; 0: none is
-    inline_bytes: int = 16 << 10  # the largest chunk that lies in the record store as a whole
-    deferred_changes: int = 128  # of a chunk, before it is rewritten
-    fold_interval_s: float = 10.0  # chunks that have not changed for so long are moved from the record store to blocks
-    ballast_bytes: int = 16 << 20  # per target, held free so that a full disk can be tidied up
-    background_bytes_per_s: int = 8 << 20  # that resync, repair and the like get at least while clients are served
-    scrub_bytes_per_s: int = 32 << 20  # at which everything is read and verified ...
-    scrub_interval_s: float = 7 * 86_400.0  # ... once in so long
     dscp: Dscp = DEFAULT_DSCP  # how packets are marked, by traffic class
+    # Keys of `threefs.configuration.KEYS`: None takes the value of the cluster, or the default.
+    log_level: str | None = None
+    background_bytes_per_s: int | None = None
+    background_share: float | None = None
+    ballast_bytes: int | None = None
+    cached_records: int | None = None
+    deferred_bytes: int | None = None
+    deferred_changes: int | None = None
+    fold_interval_s: float | None = None
+    full_ratio: float | None = None
+    inline_bytes: int | None = None
+    scrub_bytes_per_s: int | None = None
+    scrub_interval_s: float | None = None
 
     @property
     def managers(self) -> list[str]:

@@ -53,6 +53,12 @@ class Targets:
         self._random = random
         self._open_table = open_table
 
+    def adopt(self, settings: EngineSettings) -> None:
+        """Go on with these settings. The ballast of stores that are open stays as it is."""
+        self._settings = settings
+        for target in self:
+            target.engine.adopt(settings)
+
     async def open(self, routing: Routing) -> None:
         """Open the targets of this node. Raises StrangeStore if the disk is another node's, Corrupt, Unavailable."""
         check_disk(self._directory, self._node_id, routing)

@@ -24,7 +24,7 @@ async def kept(world: World, links: dict[str, ClientContext]) -> list[str]:
     dead = []
     for host, node in world.storages.items():
         dead += [f"I19: {task} of {host} has ended" for task in _dead(node)]
-        await world.processes[host].start(node.storage._scrubber.stop())
+        await world.processes[host].start(node.storage.scrubber.stop())
     lasting = found(world, links)
     for _ in range(_LOOKS):
         if not lasting:
@@ -80,7 +80,7 @@ def _dead(node: StorageNode) -> Iterator[str]:
         storage._target_recovery,
         storage._pending_recovery,
         storage._tombstone_collector,
-        storage._fold_scheduler,
+        storage.fold_scheduler,
         storage.reachability,
     ]
     if node.targets.by_id:  # moves may have taken all of them

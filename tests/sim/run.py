@@ -250,7 +250,7 @@ async def _scrub(world: World) -> None:
     for host, node in world.storages.items():
         for target in node.targets:
             with contextlib.suppress(ThreefsError):
-                await world.processes[host].start(node.storage._scrubber._scrub(target))
+                await world.processes[host].start(node.storage.scrubber._scrub(target))
 
 
 def _state(world: World) -> str:

@@ -457,7 +457,7 @@ class _Stage(FileLines):
         self._world.disks[host].wipe()
 
     async def _scrub(self, host: str) -> None:
-        scrubber = self._world.storages[host].storage._scrubber
+        scrubber = self._world.storages[host].storage.scrubber
         await self._world.processes[host].start(scrubber._scrub(self._target(host)))
 
     async def _sound(self) -> None:

@@ -31,7 +31,7 @@ class _Settings(Protocol):
     @property
     def data_dir(self) -> Path: ...
     @property
-    def log_level(self) -> str: ...
+    def log_level(self) -> str | None: ...
     @property
     def host(self) -> str: ...
     @property
@@ -104,7 +104,7 @@ def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop
     assert_checks_run()
     try:
         settings = with_key(settings_module.load(settings_class, path))
-        logs.configure(name, settings.log_level)
+        logs.configure(name, settings.log_level or logs.DEFAULT_LEVEL)
     except ThreefsError as error:
         print(f"{name}: {error}", file=sys.stderr)
         sys.exit(2)

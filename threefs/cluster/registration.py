@@ -56,7 +56,7 @@ class Registration:
     sent. It returns a function that gets the targets that may serve and the end of their lease, half of T after that
     moment (R10). `fenced` is called when the manager does not take this process for its node any more. It has to give
     up all leases. Then the process registers again, with a higher incarnation. `unreachable` returns the storage
-    processes that this one cannot reach, for each heartbeat.
+    processes that this one cannot reach, `configuration` what the process runs with, both for each heartbeat.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class Registration:
         open_grant: Callable[[], Grant] = lambda: _grant_nothing,
         fenced: Callable[[], None] = lambda: None,
         unreachable: Callable[[], Sequence[pb.UnreachablePeer]] = tuple,
+        configuration: Callable[[], pb.ConfigurationReport | None] = lambda: None,
         clock: Clock = CLOCK,
     ) -> None:
         self.node_id = NodeId(node_id)
@@ -88,6 +89,7 @@ class Registration:
         self._open_grant = open_grant
         self._fenced = fenced
         self._unreachable = unreachable
+        self._configuration = configuration
         self._lease_s = 0.0
         self._clock = clock
         self._report_due = asyncio.Event()
@@ -199,6 +201,7 @@ class Registration:
             unreachable=self._unreachable(),
             release=__version__,
             clock_ms=round(self._clock.monotonic() * 1000),
+            configuration=self._configuration(),
         )
 
     def _note_routing_version(self, version: int) -> None:

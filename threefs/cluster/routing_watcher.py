@@ -1,4 +1,4 @@
-"""The routing of a cluster, kept up to date by a long poll at a manager."""
+"""The routing of a cluster and its configuration, kept up to date by a long poll at a manager."""
 
 import asyncio
 import contextlib
@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from threefs import configuration
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
+from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import NotServing, Retry, ThreefsError, Unavailable, WrongCluster
@@ -30,6 +32,10 @@ _LOG = LibraryLogger(__name__)
 
 
 async def _nowhere(routing: Routing) -> None:
+    pass
+
+
+def _ignore(newest: Configuration) -> None:
     pass
 
 
@@ -73,6 +79,8 @@ class RoutingWatcher:
         self, peers: ConnectionPool, manager_addresses: Sequence[str], *, clock: Clock = CLOCK, random: Random = RANDOM
     ) -> None:
         self.routing: Routing = EMPTY
+        self.configuration: Configuration = NOTHING_SET
+        self.on_configuration: Callable[[Configuration], None] = _ignore  # called with each newer one
         #: Is waited for with every new snapshot before it becomes `routing`. Must not raise.
         self.keep: Callable[[Routing], Awaitable[None]] = _nowhere
         self._peers = peers
@@ -143,7 +151,9 @@ class RoutingWatcher:
             failures += 1
 
     async def _poll_any(self, wait_ms: int, timeout_s: float) -> None:
-        request = pb.GetRoutingRequest(known_version=self.routing.version, wait_ms=wait_ms)
+        request = pb.GetRoutingRequest(
+            known_version=self.routing.version, wait_ms=wait_ms, known_configuration=self.configuration.made_ns
+        )
         failure: ThreefsError = Unavailable("no manager address is known")
         for turn in range(len(self._addresses)):
             number = (self._last + turn) % len(self._addresses)
@@ -154,6 +164,9 @@ class RoutingWatcher:
                 failure = error
                 continue
             self._last = number
+            if reply.HasField("configuration"):
+                self.configuration = configuration.from_wire(reply.configuration)
+                self.on_configuration(self.configuration)
             if reply.HasField("routing"):
                 await self._adopt(address, routing_module.from_wire(reply.routing))
             return

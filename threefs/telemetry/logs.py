@@ -2,22 +2,53 @@
 
 import logging
 import sys
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
 from threefs.errors import InvalidSettings
 
+DEFAULT_LEVEL = "info"
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+#: The least important lines that are logged. Loggers are made once, so each call looks here.
+_least = logging.INFO
+
+_Filtering = structlog.make_filtering_bound_logger(logging.DEBUG)
+
+
+class _AdjustableLogger(_Filtering):  # type: ignore[misc,valid-type]
+    """A logger whose level can change. Errors are always logged."""
+
+    def debug(self, event: str, *args: Any, **names: Any) -> None:
+        if _least <= logging.DEBUG:
+            super().debug(event, *args, **names)
+
+    def info(self, event: str, *args: Any, **names: Any) -> None:
+        if _least <= logging.INFO:
+            super().info(event, *args, **names)
+
+    def warning(self, event: str, *args: Any, **names: Any) -> None:
+        if _least <= logging.WARNING:
+            super().warning(event, *args, **names)
+
 
 #: Of the whole process: context variables would not reach tasks that run already.
 _identity: dict[str, str | int] = {}
 
 
-def configure(program: str, level: str = "info") -> None:
-    """Set up logging of this process. Secrets stay out because settings and identities do not print them."""
+def set_level(level: str) -> None:
+    """Log lines of this level and more important ones from now on. Raises InvalidSettings."""
+    global _least
     if level not in LEVELS:
         raise InvalidSettings(f"log_level must be one of {', '.join(LEVELS)}, not {level!r}")
+    _least = LEVELS[level]
+
+
+def configure(program: str, level: str = DEFAULT_LEVEL) -> None:
+    """Set up logging of this process. Secrets stay out because settings and identities do not print them."""
+    set_level(level)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -27,7 +58,7 @@ def configure(program: str, level: str = "info") -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        wrapper_class=_AdjustableLogger,
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

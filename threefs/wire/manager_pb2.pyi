@@ -29,6 +29,13 @@ class NodeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     NODE_KIND_UNSPECIFIED: _ClassVar[NodeKind]
     STORAGE: _ClassVar[NodeKind]
     META: _ClassVar[NodeKind]
+
+class KeyState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KEY_STATE_UNSPECIFIED: _ClassVar[KeyState]
+    OWN_FILE: _ClassVar[KeyState]
+    AWAITS_RESTART: _ClassVar[KeyState]
+    REFUSED: _ClassVar[KeyState]
 PUBLIC_STATE_UNSPECIFIED: PublicState
 SERVING: PublicState
 SYNCING: PublicState
@@ -42,6 +49,10 @@ LOCAL_OFFLINE: LocalState
 NODE_KIND_UNSPECIFIED: NodeKind
 STORAGE: NodeKind
 META: NodeKind
+KEY_STATE_UNSPECIFIED: KeyState
+OWN_FILE: KeyState
+AWAITS_RESTART: KeyState
+REFUSED: KeyState
 
 class Node(_message.Message):
     __slots__ = ("node_id", "kind", "domain", "address", "incarnation", "draining")
@@ -294,7 +305,7 @@ class UnreachablePeer(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., unreachable_ms: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version", "unreachable", "release", "clock_ms")
+    __slots__ = ("node_id", "incarnation", "targets", "leaving", "routing_version", "unreachable", "release", "clock_ms", "configuration")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -303,6 +314,7 @@ class HeartbeatRequest(_message.Message):
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_MS_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     incarnation: int
     targets: _containers.RepeatedCompositeFieldContainer[TargetReport]
@@ -311,7 +323,8 @@ class HeartbeatRequest(_message.Message):
     unreachable: _containers.RepeatedCompositeFieldContainer[UnreachablePeer]
     release: str
     clock_ms: int
-    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: bool = ..., routing_version: _Optional[int] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ms: _Optional[int] = ...) -> None: ...
+    configuration: ConfigurationReport
+    def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., leaving: bool = ..., routing_version: _Optional[int] = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ms: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("routing_version", "leased")
@@ -362,18 +375,22 @@ class AdmitStoreReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class GetRoutingRequest(_message.Message):
-    __slots__ = ("known_version", "wait_ms")
+    __slots__ = ("known_version", "wait_ms", "known_configuration")
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     known_version: int
     wait_ms: int
-    def __init__(self, known_version: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    known_configuration: int
+    def __init__(self, known_version: _Optional[int] = ..., wait_ms: _Optional[int] = ..., known_configuration: _Optional[int] = ...) -> None: ...
 
 class GetRoutingReply(_message.Message):
-    __slots__ = ("routing",)
+    __slots__ = ("routing", "configuration")
     ROUTING_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     routing: Routing
-    def __init__(self, routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
+    configuration: Configuration
+    def __init__(self, routing: _Optional[_Union[Routing, _Mapping]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ...) -> None: ...
 
 class AcceptLossRequest(_message.Message):
     __slots__ = ("chain_id", "chain_version", "target_id")
@@ -591,6 +608,28 @@ class ConfigurationVersion(_message.Message):
     call_id: bytes
     def __init__(self, configuration: _Optional[_Union[Configuration, _Mapping]] = ..., who: _Optional[str] = ..., message: _Optional[str] = ..., rollback_version: _Optional[int] = ..., call_id: _Optional[bytes] = ...) -> None: ...
 
+class KeyReport(_message.Message):
+    __slots__ = ("name", "value", "state", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: str
+    state: KeyState
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., state: _Optional[_Union[KeyState, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class ConfigurationReport(_message.Message):
+    __slots__ = ("version", "made_ns", "keys")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    MADE_NS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    made_ns: int
+    keys: _containers.RepeatedCompositeFieldContainer[KeyReport]
+    def __init__(self, version: _Optional[int] = ..., made_ns: _Optional[int] = ..., keys: _Optional[_Iterable[_Union[KeyReport, _Mapping]]] = ...) -> None: ...
+
 class GetConfigurationRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -642,7 +681,7 @@ class GetStatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended", "unreachable", "release", "clock_ppm")
+    __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended", "unreachable", "release", "clock_ppm", "configuration")
     NODE_FIELD_NUMBER: _ClassVar[int]
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     SILENT_MS_FIELD_NUMBER: _ClassVar[int]
@@ -652,6 +691,7 @@ class NodeStatus(_message.Message):
     UNREACHABLE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     CLOCK_PPM_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     node: Node
     alive: bool
     silent_ms: int
@@ -661,10 +701,11 @@ class NodeStatus(_message.Message):
     unreachable: _containers.RepeatedCompositeFieldContainer[UnreachablePeer]
     release: str
     clock_ppm: int
-    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: bool = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: bool = ..., ended: bool = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ppm: _Optional[int] = ...) -> None: ...
+    configuration: ConfigurationReport
+    def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: bool = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: bool = ..., ended: bool = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ppm: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "link_removals", "move_progress", "more_moves")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "configuration", "configuration_age_ms", "manager_configuration", "link_removals", "move_progress", "more_moves")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -679,6 +720,9 @@ class GetStatusReply(_message.Message):
     DEFAULT_TABLE_FIELD_NUMBER: _ClassVar[int]
     BACKUPS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_STORES_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_AGE_MS_FIELD_NUMBER: _ClassVar[int]
+    MANAGER_CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     LINK_REMOVALS_FIELD_NUMBER: _ClassVar[int]
     MOVE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     MORE_MOVES_FIELD_NUMBER: _ClassVar[int]
@@ -696,10 +740,13 @@ class GetStatusReply(_message.Message):
     default_table: int
     backups: _containers.RepeatedCompositeFieldContainer[BackupStatus]
     refused_stores: _containers.RepeatedCompositeFieldContainer[RefusedStore]
+    configuration: Configuration
+    configuration_age_ms: int
+    manager_configuration: ConfigurationReport
     link_removals: int
     move_progress: _containers.RepeatedCompositeFieldContainer[MoveProgress]
     more_moves: bool
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., link_removals: _Optional[int] = ..., move_progress: _Optional[_Iterable[_Union[MoveProgress, _Mapping]]] = ..., more_moves: bool = ...) -> None: ...
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., configuration_age_ms: _Optional[int] = ..., manager_configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ..., link_removals: _Optional[int] = ..., move_progress: _Optional[_Iterable[_Union[MoveProgress, _Mapping]]] = ..., more_moves: bool = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "length_ms")

@@ -12,7 +12,7 @@ from threefs.routing import Chain, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
 from threefs_manager.chains.move_progress import MoveProgress
-from threefs_manager.chains.moves import FIRST_ADDED_TARGET, Move, MoveStep, next_step
+from threefs_manager.chains.moves import FIRST_ADDED_TARGET, Move, MoveBounds, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, mark_leaving
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.placement.rebalance import plan_shifts
@@ -36,6 +36,7 @@ class MoveExecutor:
     ) -> None:
         self.moves: dict[ChainId, Move] = {}
         self.balancing = False
+        self.bounds: Callable[[], MoveBounds] = MoveBounds  # of moves under way
         self._store = store
         self._publisher = publisher
         self._failure_detector = failure_detector
@@ -60,7 +61,7 @@ class MoveExecutor:
         self._progress.observe(self.moves.values(), routing, self._failure_detector.report)
         due = [
             move
-            for move in moves.startable(self.moves, routing)
+            for move in moves.startable(self.moves, routing, self.bounds())
             if self._next_step(move, routing.chains[move.chain_id]) is not MoveStep.WAIT
         ]
         changed: set[ChainId] = set()

@@ -24,9 +24,17 @@ from threefs.wire import manager_pb2 as pb
 #: Ids of targets that a cluster was made with are below it. No id is given out twice: a disk that comes back late must
 #: not pass for another target.
 FIRST_ADDED_TARGET = 1_000_000_000
-#: Moves under way that fill one disk, that read one disk to fill another, and that only take targets off one disk.
-MAX_FILLING, MAX_FEEDING, MAX_EMPTYING = 1, 2, 2
+#: Moves under way that only take targets off one disk.
+MAX_EMPTYING = 2
 NO_TARGET, NO_NODE = TargetId(0), NodeId(0)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveBounds:
+    """Moves under way of one disk."""
+
+    filling: int = 1  # that fill it
+    feeding: int = 2  # that read it to fill another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +103,10 @@ def is_under_way(move: Move, chain: Chain) -> bool:
     return chain.leaving is not None
 
 
-def startable(moves: Mapping[ChainId, Move], routing: Routing) -> list[Move]:
+def startable(moves: Mapping[ChainId, Move], routing: Routing, limits: MoveBounds) -> list[Move]:
     """The moves that may go on: those under way, and of the others, in the order of their chains, as many as keep to
     the bounds per disk. A chain that does not serve waits."""
-    bounds = {_Work.FILLING: MAX_FILLING, _Work.FEEDING: MAX_FEEDING, _Work.EMPTYING: MAX_EMPTYING}
+    bounds = {_Work.FILLING: limits.filling, _Work.FEEDING: limits.feeding, _Work.EMPTYING: MAX_EMPTYING}
     load: Counter[tuple[_Work, NodeId]] = Counter()
     found: list[Move] = []
     waiting: list[Move] = []

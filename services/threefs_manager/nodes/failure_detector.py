@@ -26,6 +26,7 @@ class _Node:
     unreachable: Sequence[pb.UnreachablePeer] = ()  # storage nodes that it cannot reach, as it said last
     routing_version: int = 0  # the newest that it was told of
     release: str = ""  # of its program
+    configuration: pb.ConfigurationReport | None = None  # None: it has not said it
     confirmed: bool = False  # it has sent a heartbeat, not only a registration
     dead: bool = False  # known to have ended; messages of it that come late do not count
 
@@ -93,6 +94,11 @@ class FailureDetector:
     def on_unreachable(self, node_id: int, peers: Sequence[pb.UnreachablePeer]) -> None:
         """Take in which storage nodes that node, whose heartbeat was just taken in, cannot reach."""
         self._nodes[node_id].unreachable = peers
+
+    def on_configuration(self, request: pb.HeartbeatRequest) -> None:
+        """Take in which configuration that node, whose heartbeat was just taken in, runs with."""
+        if request.HasField("configuration"):
+            self._nodes[request.node_id].configuration = request.configuration
 
     def unreachable_peers(self, lease_s: float) -> dict[NodeId, dict[NodeId, float]]:
         """By living node, the living nodes that it cannot reach, and for how many seconds."""
@@ -288,5 +294,6 @@ class FailureDetector:
             heard=heard is not None,
             ended=heard is not None and heard.dead,
             release=heard.release if heard is not None else "",
+            configuration=heard.configuration if heard is not None else None,
             clock_ppm=self.clock_rates.parts_per_million(node.node_id),
         )

@@ -23,7 +23,8 @@ from threefs_manager.store import restore
 from threefs_manager.store.cluster_store import Writer
 
 MAX_FAILURE_CHARS = 1024  # kept of a target's report of a failure
-MAX_RELEASE_CHARS = 64  # kept of the release that a node says
+MAX_RELEASE_CHARS = 64  # kept of the release that a node says, and of names and values of its configuration
+MAX_CONFIGURATION_KEYS = 256  # kept of those that a node reports
 _LOCAL_STATES = frozenset(int(state) for state in LocalState)
 
 
@@ -140,6 +141,8 @@ def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
         if len(report.failure) > MAX_FAILURE_CHARS:
             report.failure = report.failure[:MAX_FAILURE_CHARS]
     _cut_release(request)
+    if request.HasField("configuration"):  # a look into it would set it
+        _cut_configuration(request.configuration)
     if len(request.unreachable) > len(routing.nodes):
         raise InvalidArgument(
             f"node {request.node_id} cannot reach {len(request.unreachable)} nodes, and the cluster has "
@@ -150,6 +153,13 @@ def check_reports(request: pb.HeartbeatRequest, routing: Routing) -> None:
 def _cut_release(request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:
     if len(request.release) > MAX_RELEASE_CHARS:
         request.release = request.release[:MAX_RELEASE_CHARS]
+
+
+def _cut_configuration(report: pb.ConfigurationReport) -> None:
+    del report.keys[MAX_CONFIGURATION_KEYS:]
+    for key in report.keys:
+        key.name, key.value = key.name[:MAX_RELEASE_CHARS], key.value[:MAX_RELEASE_CHARS]
+        key.reason = key.reason[:MAX_FAILURE_CHARS]
 
 
 def _find_or_create_node(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:

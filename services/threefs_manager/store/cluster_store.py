@@ -189,6 +189,10 @@ class Store:
 
         await self._epoch.run(write, replayable=True)
 
+    async def read(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        """What a transaction reads that changes nothing."""
+        return await function(self._engine.begin())
+
     async def run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `function` in a transaction of this epoch that does not change the routing. It may be run again."""
         return await self._epoch.run(function, replayable=True)

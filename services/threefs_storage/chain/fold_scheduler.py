@@ -13,11 +13,10 @@ from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, ThreefsError
 from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
+from threefs_storage.scheduling.adjustable_pause import pause
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
 
-#: A chunk that has not changed for one to two such intervals is folded.
-FOLD_INTERVAL_S = 10.0
 #: Changed chunks of a target, beyond which the oldest ones are folded without waiting for rest.
 MAX_FOLDABLE = 4096
 _FOLD_S = 5.0
@@ -25,12 +24,12 @@ _LOG = structlog.get_logger()
 
 
 class FoldScheduler:
-    """One task per process."""
+    """One task per process. A chunk that has not changed for one to two intervals is folded."""
 
     def __init__(self, craq: Craq, interval_s: float, scheduler: BackgroundScheduler, *, clock: Clock) -> None:
         self._craq = craq
         self._scheduler = scheduler
-        self._interval_s = interval_s
+        self.interval_s = interval_s
         self._clock = clock
         self._seen: dict[int, dict[ChunkId, int]] = {}  # by target: the versions of foldable chunks at the last visit
         self._background = BackgroundTasks()
@@ -43,7 +42,7 @@ class FoldScheduler:
 
     async def _run(self, targets: Iterable[Target]) -> None:
         while True:
-            await self._clock.sleep(self._interval_s)
+            await pause(self._clock, self._clock.monotonic(), lambda: self.interval_s)
             for target in list(targets):  # moves bring and take targets
                 try:
                     await self.visit(target)

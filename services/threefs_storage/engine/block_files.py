@@ -24,7 +24,7 @@ class BlockFiles:
     def __init__(self, directory: Path, disk: Disk, full_ratio: float) -> None:
         self._directory = directory
         self._disk = disk
-        self._full_ratio = full_ratio
+        self.full_ratio = full_ratio
         self._files: dict[int, File] = {}
         self._allocators = {bits: BlockAllocator() for bits in range(MIN_BLOCK_BITS, MAX_BLOCK_BITS + 1)}
         self._growing = asyncio.Lock()
@@ -128,7 +128,7 @@ class BlockFiles:
             await self._punch_holes(durable)
 
     def _reserved_bytes(self, space: DiskSpace) -> int:
-        return int(space.capacity_bytes * (1 - self._full_ratio))
+        return int(space.capacity_bytes * (1 - self.full_ratio))
 
     async def _open(self, bits: int) -> File:
         file = self._files.get(bits)

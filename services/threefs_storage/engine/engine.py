@@ -12,8 +12,8 @@ version is pinned.
 
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -39,7 +39,6 @@ from threefs_storage.engine.records import Block, Record, Version, decode
 _KEPT_BUFFER_BYTES = 64 << 20
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
 MAX_UNREADABLE = 16
-_OVERLAY_LIMITS = OverlayLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class EngineSettings:
     full_ratio: float = 0.98  # of the disk: the rest is a reserve, which clients' writes cannot use
     cached_records: int = 32_768
     ballast_bytes: int = 0  # room for records on a full disk
-    overlay: OverlayLimits = _OVERLAY_LIMITS
+    overlay: OverlayLimits = field(default_factory=OverlayLimits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +90,7 @@ class ChunkEngine:
         reader = ChunkReader(files, buffers, store.blob, self._note_unreadable)
         store.on_failure = self.fail
         self._writer = ChunkWriter(files, store, reader, buffers)
-        self._folder = ChunkFolder(self._writer, files, store.limits)
+        self._folder = ChunkFolder(self._writer, files, store)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
         self._closed = False
@@ -141,6 +140,11 @@ class ChunkEngine:
         await ballast.allocate()
         return engine
 
+    def adopt(self, settings: EngineSettings) -> None:
+        """Go on with these settings; the ballast stays as it is."""
+        self._files.full_ratio, self._store.limits = settings.full_ratio, settings.overlay
+        self._store.set_cached_records(settings.cached_records)
+
     def _load_records(self) -> None:
         """Read all records. Raises Corrupt if the table itself is damaged."""
         for chunk, data in self._store.rows(b"", AFTER_ALL_CHUNKS):
@@ -164,13 +168,10 @@ class ChunkEngine:
         if self._closed:
             return
         self._closed = True
-        try:
+        async with AsyncExitStack() as rest:  # each is closed, also if another one fails
+            rest.push_async_callback(self._ballast.close)
+            rest.push_async_callback(self._files.close)
             await self._store.close()
-        finally:
-            try:
-                await self._files.close()
-            finally:
-                await self._ballast.close()
 
     @property
     def read_only(self) -> ThreefsError | None:

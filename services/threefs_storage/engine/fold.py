@@ -13,15 +13,16 @@ from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_reader import DIRECT_FROM_BYTES
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written
 from threefs_storage.engine.content_plan import ContentPlan, Kind, Update, replacement
-from threefs_storage.engine.overlay import BlobKey, OverlayLimits
+from threefs_storage.engine.overlay import BlobKey
+from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.records import Version
 
 
 class ChunkFolder:
-    def __init__(self, writer: ChunkWriter, files: BlockFiles, limits: OverlayLimits) -> None:
+    def __init__(self, writer: ChunkWriter, files: BlockFiles, store: RecordStore) -> None:
         self._writer = writer
         self._files = files
-        self._limits = limits
+        self._store = store
 
     async def fold(self, blob: BlobKey, version: Version) -> Written:
         """The record of the version must be durable, for its block may be written in place. `blob` is free for it.
@@ -41,7 +42,7 @@ class ChunkFolder:
     def should_precede(self, version: Version, update: Update) -> bool:
         """Whether the version should be folded before this small change, which would bring its overlay beyond the
         bounds, and whether that costs less than a new block."""
-        limits, overlay = self._limits, version.overlay
+        limits, overlay = self._store.limits, version.overlay
         if overlay is None or update.kind != Kind.WRITE or update.length > limits.deferred_bytes or version.lost:
             return False
         if len(overlay.extents) + 2 <= limits.extents and overlay.stored_bytes + update.length <= limits.stored_bytes:
@@ -55,7 +56,7 @@ class ChunkFolder:
         block = version.block
         return (
             block is not None
-            and self._limits.inline_bytes < version.length <= 1 << block.bits
+            and self._store.limits.inline_bytes < version.length <= 1 << block.bits
             and (version.length == version.base_length or block not in self._writer.torn)
             and not self._files.is_pinned(block)
         )

@@ -64,9 +64,12 @@ class RecordStore:
         )  # called when the table cannot be read any more
         self._table = table
         self._unsaved_notes: dict[bytes, bytes] = {}  # notes that found no room yet
-        self._half = max(1, cached_records // 2)
+        self.set_cached_records(cached_records)
         self._young: dict[ChunkId, Record | None] = {}
         self._old: dict[ChunkId, Record | None] = {}
+
+    def set_cached_records(self, count: int) -> None:
+        self._half = max(1, count // 2)  # of each dictionary; one that is larger goes when the young one is full
 
     @property
     def durable(self) -> int:

@@ -14,15 +14,15 @@ from threefs.ids import ChunkId
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.records import Record
 from threefs_storage.health.comparison import Comparison
+from threefs_storage.scheduling.adjustable_pause import pause
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
 
-SCRUB_BYTES_PER_S = 32 << 20
-SCRUB_INTERVAL_S = 7 * 86_400.0
 _PAGE = 256
 _MIN_BYTES = 4096  # every chunk counts as at least this many bytes
 _CURSOR = "scrub"  # the note in the store that names the last chunk that was read
 _COUNT = "scrub_chunks"  # the note that says how many chunks of the pass lie before the cursor
+_LEAST_PAUSE_S = 1.0  # between two passes
 _SHOWN = 8  # chunks in a line of the log
 _LOG = structlog.get_logger()
 
@@ -41,6 +41,12 @@ class Scrubber:
         self._clock = clock
         self._background = BackgroundTasks()
         self._waits: asyncio.Timeout | None = None  # for the next pass
+
+    def set_interval(self, interval_s: float, targets: Iterable[Target]) -> None:
+        """Also of the pass that is under way."""
+        self._interval_s = interval_s
+        for target in targets:
+            target.scrub_interval_s = interval_s
 
     def start(self, targets: Iterable[Target]) -> None:
         self._background.start("scrubber", self._run(targets))
@@ -71,12 +77,14 @@ class Scrubber:
                 finally:
                     target.scrubbing, target.pass_chunks = False, 0
             self.passes += 1
-            await self._wait(max(1.0, began + self._interval_s - self._clock.monotonic()))
+            await self._wait(began)
 
-    async def _wait(self, pause_s: float) -> None:
+    async def _wait(self, began: float) -> None:
+        """For the next pass, after one that began at that time."""
+        took_s = self._clock.monotonic() - began
         try:
             async with asyncio.timeout(None) as self._waits:
-                await self._clock.sleep(pause_s)
+                await pause(self._clock, began, lambda: max(took_s + _LEAST_PAUSE_S, self._interval_s))
         except TimeoutError:
             pass  # somebody wants a pass now
         finally:

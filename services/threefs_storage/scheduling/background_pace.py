@@ -50,6 +50,10 @@ class BackgroundPace:
         self._burst_bytes = 0
         self._resume_at = float("-inf")  # the end of the pause
 
+    def set_limits(self, limits: PaceLimits) -> None:
+        """The pause that has begun keeps its end."""
+        self._limits = limits
+
     def wait_s(self, now: float, foreground: Foreground) -> float | None:
         """How long the next piece has to wait before it asks again; 0: it may begin. None: until a piece ends."""
         if self._running >= PARALLEL:

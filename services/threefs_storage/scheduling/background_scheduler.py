@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from threefs.env.clock import Clock
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.rpc.traffic_counters import TrafficCounters
+from threefs_storage.scheduling.adjustable_pause import pause
 from threefs_storage.scheduling.background_pace import PIECE_BYTES, BackgroundPace, Foreground, PaceLimits
 from threefs_storage.scheduling.fair_queue import FairQueue
 
@@ -67,10 +68,22 @@ class BackgroundScheduler:
         limits = limits or PaceLimits()
         self.counters = {work: WorkCounters() for work in Work}
         self._clock = clock
-        self._rates = rates or {}
-        self._not_before: dict[Work, float] = {}
+        self._rates = dict(rates or {})
+        self._last: dict[Work, tuple[float, int]] = {}  # of kinds with a rate: when the last piece began, its bytes
         self._own = _Lane(WEIGHTS, foreground, limits, clock)
         self._for_peers = _Lane({Work.FOR_PEERS: 1}, foreground, limits, clock)
+
+    def set_limits(self, limits: PaceLimits) -> None:
+        for lane in (self._own, self._for_peers):
+            lane.set_limits(limits)
+
+    def set_rate(self, work: Work, bytes_per_s: int) -> None:
+        """That the kind never exceeds from now on."""
+        self._rates[work] = bytes_per_s
+
+    def _rate_pause_s(self, work: Work) -> float:
+        """From the begin of the last piece to that of the next one."""
+        return self._last.get(work, (0.0, 0))[1] / self._rates[work]
 
     @asynccontextmanager
     async def turn(self, work: Work, size: int, patience_s: float | None = None) -> AsyncIterator[None]:
@@ -78,7 +91,7 @@ class BackgroundScheduler:
         another turn, and the caller must hold no lock that a call of a client may want."""
         asked = self._clock.monotonic()
         if work in self._rates:
-            await self._clock.sleep(max(0.0, self._not_before.get(work, asked) - asked))
+            await pause(self._clock, self._last.get(work, (asked, 0))[0], lambda: self._rate_pause_s(work))
         lane = self._for_peers if work is Work.FOR_PEERS else self._own
         await lane.enter(work, size, patience_s)
         began = self._clock.monotonic()
@@ -87,7 +100,7 @@ class BackgroundScheduler:
         counters.bytes += size
         counters.waited_seconds += began - asked
         if work in self._rates:
-            self._not_before[work] = began + size / self._rates[work]
+            self._last[work] = began, size
         try:
             yield
         finally:
@@ -105,6 +118,9 @@ class _Lane:
         self._clock = clock
         self._queue: FairQueue[Work, _Piece] = FairQueue(weights, _QUANTUM_BYTES)
         self._timer: asyncio.TimerHandle | None = None
+
+    def set_limits(self, limits: PaceLimits) -> None:
+        self._pace.set_limits(limits)
 
     async def enter(self, work: Work, size: int, patience_s: float | None) -> None:
         """Return when the piece may run."""

@@ -1,4 +1,5 @@
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -122,3 +123,14 @@ def test_it_is_the_same_after_the_wire() -> None:
     made = Configuration(7, 1_700_000_000_000_000_000, {"full_ratio": "0.9", "log_level": "debug"})
     assert configuration.from_wire(configuration.to_wire(made)) == made
     assert configuration.from_wire(configuration.to_wire(configuration.NOTHING_SET)) == configuration.NOTHING_SET
+
+
+def test_the_page_has_the_table() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "configuration.md").read_text(encoding="utf-8")
+    for key in KEYS.values():
+        bounds = ", ".join(key.words) or f"{shown(key, key.least)}, {shown(key, key.most)}"
+        programs = ", ".join(sorted(role.value for role in key.roles))
+        row = f"| `{key.name}` | {programs} | {shown(key, key.default)} | {bounds} | {key.meaning} |"
+        assert row in page.splitlines(), row
+    waiting = [f"`{name}`" for name, key in KEYS.items() if not key.is_hot]
+    assert f"Takes effect with a restart: {', '.join(waiting)}." in page

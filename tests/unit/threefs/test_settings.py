@@ -64,3 +64,17 @@ def test_bytes_that_are_no_text_are_no_settings(tmp_path: Path) -> None:
     (tmp_path / "program.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InvalidSettings, match="not valid TOML"):
         settings.load(Program, tmp_path / "program.toml")
+
+
+def test_a_field_that_is_none_by_default_has_a_value_only_if_the_file_says_one(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Chosen:
+        rate: float | None = None
+        level: str | None = None
+
+    file = tmp_path / "program.toml"
+    file.write_text("rate = 3")
+    assert settings.load(Chosen, file) == Chosen(rate=3.0)
+    file.write_text("level = 3")
+    with pytest.raises(InvalidSettings, match="level must be str, not 3"):
+        settings.load(Chosen, file)

@@ -1,6 +1,7 @@
 """The configuration of a cluster of the test's own, by the command line."""
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,10 @@ from threefs_cli.main import main
 
 from tests.harness.cluster import LocalCluster
 from threefs.configuration import KEYS
+from threefs.rpc import methods
+from threefs.wire import manager_pb2 as pb
+
+WAIT_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +44,20 @@ class Config:
     @property
     def version(self) -> int:
         return int(self.json("get")["version"])
+
+    def states(self) -> dict[int, str]:
+        """By node; 0 is the manager."""
+        return {one["node_id"]: one["state"] for one in self.json("status")["processes"]}
+
+    def wait_for_states(self, expected: dict[int, str]) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while expected.items() - self.states().items():
+            assert time.monotonic() < deadline, self.states()
+            time.sleep(0.1)
+
+    def at_node(self, node: int, key: str) -> tuple[Any, str, str]:
+        (found,) = self.json("get", key, "--node", str(node))["keys"]
+        return found["value"], found["source"], found["state"]
 
     def value(self, key: str) -> tuple[Any, str]:
         (found,) = self.json("get", key)["keys"]
@@ -95,6 +114,61 @@ def test_what_is_wrong_is_refused_and_changes_nothing(config: Config) -> None:
     assert config.version == start
 
 
+def scrub_passes(cluster: LocalCluster) -> int:
+    """Of the target that was read least often."""
+    status = cluster.ask(methods.GET_STATUS, pb.GetStatusRequest())
+    return min(report.scrub_passes for row in status.nodes for report in row.targets)
+
+
+def test_running_processes_take_a_value_and_act_by_it(cluster: LocalCluster, config: Config) -> None:
+    dry = config.run("set", "scrub_interval_s=1s", "--dry-run")
+    assert "storage node 2 takes at once scrub_interval_s" in dry and "meta service" not in dry
+    start, before = config.version, scrub_passes(cluster)
+    told = config.run("set", "scrub_interval_s=1s")
+    assert "storage node 1 has taken scrub_interval_s" in told and "manager" not in told
+    assert config.at_node(1, "scrub_interval_s") == (1.0, "cluster", "")
+    deadline = time.monotonic() + WAIT_S
+    while scrub_passes(cluster) < before + 3:  # by the default they are a week apart
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert set(config.states().values()) == {"applied"}
+    found = config.json("rollback", str(start))["processes"]
+    assert [one["applied"] for one in found if one["node_id"] in (1, 2)] == [["scrub_interval_s"]] * 2
+    assert config.at_node(2, "scrub_interval_s") == (604_800.0, "default", "")
+
+
+def test_a_node_that_was_down_catches_up_and_its_own_file_wins(cluster: LocalCluster, config: Config) -> None:
+    node = cluster.storage[2]
+    node.stop()
+    told = config.run("set", "ballast_bytes=8MiB", "cached_records=500")
+    assert "storage node 1 takes with its next start ballast_bytes" in told
+    assert "storage node 1 has taken cached_records" in told
+    assert "storage node 2 has not taken ballast_bytes, cached_records (does not run)" in told
+    config.wait_for_states({0: "applied", 1: "waits for a restart", 2: "does not run"})
+    assert config.at_node(1, "ballast_bytes") == (16 << 20, "cluster", "waits for a restart")
+    node.settings |= {"full_ratio": 0.97}
+    node.start()
+    config.wait_for_states({2: "applied"})
+    assert config.at_node(2, "ballast_bytes") == (8 << 20, "cluster", "")
+    assert config.at_node(2, "full_ratio") == (0.97, "file", "own settings file")
+    dry = config.run("set", "full_ratio=0.96", "--dry-run")
+    assert "storage node 2 goes by its own settings file for full_ratio" in dry
+    shown = config.run("status")
+    assert "full_ratio (own settings file)" in shown and "ballast_bytes (waits for a restart)" in shown
+    assert "0.97" in config.run("get", "--node", "2") and "file" in config.run("get", "--node", "2")
+    config.run("set", "ballast_bytes=default")
+    config.wait_for_states({1: "applied", 2: "waits for a restart"})
+
+
+def test_a_node_is_asked_only_for_what_concerns_it(config: Config) -> None:
+    assert "storage node 1 does not take nearly_full_ratio; manager does" in config.run(
+        "get", "nearly_full_ratio", "--node", "1", code=2
+    )
+    assert "node 77 is not in the plan" in config.run("get", "--node", "77", code=1)
+    meta = next(node for node in config.states() if node > 1000)
+    assert config.at_node(meta, "removals_at_once")[1:] == ("cluster", "")
+
+
 def test_the_versions_outlive_the_manager(cluster: LocalCluster, config: Config) -> None:
     config.run("set", "deferred_changes=64", "-m", "before the restart")
     start = config.version
@@ -106,3 +180,5 @@ def test_the_versions_outlive_the_manager(cluster: LocalCluster, config: Config)
     cluster.manager.start()
     assert config.version == start and config.value("deferred_changes") == (64, "cluster")
     assert config.json("history")["versions"][0]["message"] == "before the restart"
+    config.wait_for_states({0: "applied", 1: "applied"})
+    assert config.at_node(1, "deferred_changes") == (64, "cluster", "")

@@ -75,3 +75,25 @@ def test_the_level_says_what_is_left_out(level: str) -> None:
 def test_a_level_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidSettings, match="log_level must be one of debug, info, warning, error, not 'loud'"):
         logs.configure("threefs-test", "loud")
+
+
+CHANGE_SCRIPT = """
+import structlog
+from threefs.telemetry import logs
+
+log = structlog.get_logger()
+logs.configure("threefs-test")
+for level in ("info", "debug", "error"):
+    logs.set_level(level)
+    log.debug("debug")
+    log.warning("warning")
+    log.error("error")
+"""
+
+
+def test_a_logger_that_was_used_takes_another_level() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHANGE_SCRIPT], capture_output=True, text=True, env=environment(), check=True
+    )
+    events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
+    assert events == ["warning", "error", "debug", "warning", "error", "error"]

@@ -4,13 +4,24 @@ import dataclasses
 import pytest
 from threefs_manager.routing_publisher import RoutingPublisher
 
+from threefs import configuration
 from threefs import routing as routing_module
+from threefs.configuration import Configuration
 from threefs.errors import NotPrimary
 from threefs.routing import EMPTY, Routing
+from threefs.wire import manager_pb2 as pb
 
 
 def snapshot(version: int) -> Routing:
     return dataclasses.replace(EMPTY, version=version, cluster_id="c")
+
+
+def asks(version: int, wait_ms: int = 60_000, known_configuration: int | None = None) -> pb.GetRoutingRequest:
+    return pb.GetRoutingRequest(known_version=version, wait_ms=wait_ms, known_configuration=known_configuration)
+
+
+def answer(version: int) -> pb.GetRoutingReply:
+    return pb.GetRoutingReply(routing=routing_module.to_wire(snapshot(version)))
 
 
 def published(version: int) -> RoutingPublisher:
@@ -21,18 +32,18 @@ def published(version: int) -> RoutingPublisher:
 
 async def test_a_call_that_knows_another_version_is_answered_at_once() -> None:
     publisher = published(5)
-    assert await publisher.wait_newer(4, 60_000) == snapshot(5)
-    assert await publisher.wait_newer(9, 60_000) == snapshot(5)
-    assert await publisher.wait_newer(5, 0) is None
-    assert await publisher.wait_newer(5, 1) is None
+    assert await publisher.answer(asks(4)) == answer(5)
+    assert await publisher.answer(asks(9)) == answer(5)
+    assert await publisher.answer(asks(5, 0)) == pb.GetRoutingReply()
+    assert await publisher.answer(asks(5, 1)) == pb.GetRoutingReply()
 
 
 async def test_all_waiting_calls_get_the_next_snapshot() -> None:
     publisher = published(5)
-    waiting = [asyncio.create_task(publisher.wait_newer(5, 60_000)) for _ in range(3)]
+    waiting = [asyncio.create_task(publisher.answer(asks(5))) for _ in range(3)]
     await asyncio.sleep(0)
     publisher.publish(snapshot(6))
-    assert await asyncio.gather(*waiting) == [snapshot(6)] * 3
+    assert await asyncio.gather(*waiting) == [answer(6)] * 3
 
 
 def test_a_snapshot_that_is_overtaken_is_not_published() -> None:
@@ -43,13 +54,13 @@ def test_a_snapshot_that_is_overtaken_is_not_published() -> None:
 
 async def test_the_end_of_a_term_ends_the_waiting() -> None:
     publisher = published(5)
-    waiting = asyncio.create_task(publisher.wait_newer(5, 60_000))
+    waiting = asyncio.create_task(publisher.answer(asks(5)))
     await asyncio.sleep(0)
     publisher.end_term()
     with pytest.raises(NotPrimary):
         await waiting
     with pytest.raises(NotPrimary):
-        await publisher.wait_newer(5, 60_000)
+        await publisher.answer(asks(5))
 
 
 def test_the_message_is_made_once_and_is_that_of_the_snapshot_asked_for() -> None:
@@ -59,3 +70,19 @@ def test_the_message_is_made_once_and_is_that_of_the_snapshot_asked_for() -> Non
     assert publisher.message(snapshot(4)).version == 4
     publisher.publish(snapshot(6))
     assert publisher.message(publisher.routing) == routing_module.to_wire(snapshot(6))
+
+
+async def test_a_configuration_goes_to_those_who_follow_it_and_do_not_know_it() -> None:
+    publisher = published(5)
+    waiting = asyncio.create_task(publisher.answer(asks(5, known_configuration=0)))
+    older = asyncio.create_task(publisher.answer(asks(5)))
+    await asyncio.sleep(0)
+    newest = Configuration(1, 77, {"log_level": "debug"})
+    publisher.publish_configuration(newest)
+    reply = await waiting
+    assert not reply.HasField("routing") and configuration.from_wire(reply.configuration) == newest
+    assert await older == pb.GetRoutingReply(), "it asks again"
+    assert await publisher.answer(asks(5, 0, 77)) == pb.GetRoutingReply()
+    both = await publisher.answer(asks(0, 0, 88))  # of a version that was lost with a store
+    assert both.routing.version == 5 and both.configuration.version == 1
+    assert await publisher.answer(asks(0, 0)) == answer(5)

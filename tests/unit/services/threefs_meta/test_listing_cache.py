@@ -1,5 +1,3 @@
-import pytest
-from threefs_meta import listing_cache as module
 from threefs_meta.listing_cache import ListingCache
 from threefs_meta.store.entry_codec import EntryColumns
 
@@ -16,14 +14,16 @@ def test_only_under_the_token_it_was_found_with() -> None:
     assert cache.get(7, 2) == columns(b"b") and cache.get(7, 1) is None
 
 
-def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_bounded() -> None:
     cache = ListingCache()
     cache.put(0, 1, columns(b"a"))
     one = cache.size
     cache.put(0, 2, columns(b"b"))
     assert cache.size == one
-    monkeypatch.setattr(module, "MAX_BYTES", 10 * one)
+    cache.set_max_bytes(10 * one)
     for directory in range(20):
         cache.put(directory, 3, columns(b"c"))
         assert cache.size <= 10 * one
     assert [directory for directory in range(20) if cache.get(directory, 3) is not None] == list(range(10, 20))
+    cache.set_max_bytes(2 * one)
+    assert cache.size == 2 * one and cache.get(17, 3) is None and cache.get(18, 3) is not None

@@ -10,8 +10,10 @@ from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
 
 from tests.harness.rpc import identity
+from tests.harness.solo_manager import SoloManager
 from threefs.background import cancel_and_wait
 from threefs.cluster.manager_client import FramedManagerClient
+from threefs.configuration import KEYS, Role
 from threefs.env.net import RealNet
 from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
@@ -72,3 +74,22 @@ async def test_it_registers_serves_and_stops(tmp_path: Path) -> None:
     await manager.resign()
     await cancel_and_wait(running)
     await server.stop(1.0)
+
+
+async def test_a_running_service_takes_new_values(tmp_path: Path) -> None:
+    async with SoloManager() as solo:
+        node = MetaNode(
+            Settings(data_dir=tmp_path, manager=solo.address, control="", removals_at_once=5),
+            net=RealNet(),
+            engine=MemoryEngine(),
+            managers=lambda peers: FramedManagerClient(peers, solo.address),
+        )
+        await node.start()
+        values = node._configuration
+        assert set(values._applies) == {name for name, key in KEYS.items() if Role.META in key.roles}
+        await solo.set_values({"listing_cache_bytes": "1000", "removals_at_once": "7"})
+        while values.current.version == 0:
+            await asyncio.sleep(0.01)
+        assert node._context.listing_cache._max_bytes == 1000
+        assert node._garbage_collector._slots._value == 5, "the settings file wins"
+        await node.stop()

@@ -8,8 +8,10 @@ from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
+from threefs import configuration
 from threefs import routing as routing_module
 from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.net import RealNet
 from threefs.errors import NotAuthorised, ThreefsError, Unavailable, WrongCluster
 from threefs.routing import EMPTY, Routing
@@ -29,6 +31,7 @@ class FakeManagers(ConnectionPool):
         super().__init__(RealNet(), Identity("", "00" * 16))
         self.known = known
         self.calls: list[tuple[str, int]] = []
+        self.configuration: Configuration | None = None  # of all managers; None: they are of an older release
         self._changed = asyncio.Event()
 
     def now(self, **known: Routing | ThreefsError) -> None:
@@ -45,9 +48,12 @@ class FakeManagers(ConnectionPool):
             found = self.known[address]
         if isinstance(found, ThreefsError):
             raise found
-        if found.version == request.known_version:
-            return pb.GetRoutingReply()
-        return pb.GetRoutingReply(routing=routing_module.to_wire(found))
+        reply = pb.GetRoutingReply()
+        if found.version != request.known_version:
+            reply.routing.CopyFrom(routing_module.to_wire(found))
+        if self.configuration is not None and self.configuration.made_ns != request.known_configuration:
+            reply.configuration.CopyFrom(configuration.to_wire(self.configuration))
+        return reply
 
 
 async def turns(number: int = 30) -> None:
@@ -200,5 +206,22 @@ def test_a_foreign_cluster_is_named() -> None:
         await cluster.start(5)
         with pytest.raises(WrongCluster, match="at a now speaks for cluster other, not c"):
             await cluster._adopt("a", snapshot(9, "other"))
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_it_follows_the_configuration_of_a_manager_that_has_one() -> None:
+    newest = Configuration(2, 77, {"log_level": "debug"})
+
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        seen: list[Configuration] = []
+        cluster.on_configuration = seen.append
+        await cluster.start(5)
+        assert cluster.configuration == NOTHING_SET and seen == [], "an older manager has none"
+        peers.configuration = newest
+        peers.now(a=snapshot(4))
+        await cluster.refresh(3, 5)
+        await turns()
+        assert cluster.configuration == newest and seen == [newest], "it comes once"
 
     run({"a": snapshot(3)}, body)

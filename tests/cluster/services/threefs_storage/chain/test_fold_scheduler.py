@@ -21,7 +21,7 @@ CONTENT = os.urandom(200_000)
 async def visit(chain: TestChain, times: int = 1) -> None:
     for _ in range(times):
         for replica in chain.replicas:
-            await replica.storage._fold_scheduler.visit(replica.target)
+            await replica.storage.fold_scheduler.visit(replica.target)
 
 
 def committed(replica: Replica, chunk: ChunkId = CHUNK) -> Version:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.records import Version
 from threefs_storage.health.comparison import Comparison
-from threefs_storage.health.scrubber import SCRUB_BYTES_PER_S, SCRUB_INTERVAL_S, Scrubber
+from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 
 from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, Gate, Replica, TestChain, chain_of, until
@@ -18,15 +18,15 @@ CHUNKS = [ChunkId(7, number) for number in range(20)]
 
 
 def comparison(chain: TestChain, node: int) -> Comparison:
-    return chain[node].storage._scrubber._comparison
+    return chain[node].storage.scrubber._comparison
 
 
 def make_scrubber(
     chain: TestChain,
     node: int,
     clock: SteppedClock,
-    bytes_per_s: int = SCRUB_BYTES_PER_S,
-    interval_s: float = SCRUB_INTERVAL_S,
+    bytes_per_s: int = 32 << 20,
+    interval_s: float = 7 * 86_400.0,
 ) -> Scrubber:
     scheduler = BackgroundScheduler(clock=clock, rates={Work.SCRUB: bytes_per_s})
     return Scrubber(interval_s, comparison(chain, node), scheduler, clock=clock)
@@ -57,7 +57,7 @@ async def test_it_finds_damage_that_no_client_reads_and_has_it_repaired(tmp_path
         assert target.damaged_chunks_found == 2 and target.scrubbed_chunks >= len(CHUNKS)
         (report,) = chain[2].targets.reports()
         assert report.scrub_passes >= 1
-        assert report.scrub_interval_ms == round(SCRUB_INTERVAL_S * 1000)
+        assert report.scrub_interval_ms == round(7 * 86_400_000.0)
         assert report.scrubbed_bytes >= (len(CHUNKS) - 1) * 700, "all but the one whose length nobody knows"
         await until(lambda: target.repaired_chunks == 2 and not target.damaged)
         for chunk in CHUNKS:
@@ -85,7 +85,7 @@ async def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None
     async with chain_of(tmp_path, 2) as chain:
         chunks = [ChunkId(7, number) for number in range(600)]
         await asyncio.gather(*(chain.write(b"x", chunk=chunk, client=bytes(15) + b"c") for chunk in chunks))
-        await chain[1].storage._scrubber.stop()
+        await chain[1].storage.scrubber.stop()
         target = chain[1].target
         target.engine.put_note("scrub", None)
         clock = Stopping(300)
@@ -95,7 +95,7 @@ async def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None
         await scrubber.stop()
         assert target.engine.note("scrub") == chunks[255].key()
         await chain[1].restart()
-        await chain[1].storage._scrubber.stop()
+        await chain[1].storage.scrubber.stop()
         target = chain[1].target
         target.scrubbed_chunks = 0
         again = make_scrubber(chain, 1, SteppedClock())

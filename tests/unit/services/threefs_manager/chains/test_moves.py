@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_manager.chains import moves
-from threefs_manager.chains.moves import Move, MoveStep, startable
+from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, startable
 
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import EMPTY, Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
@@ -71,14 +71,14 @@ def to_node(chain_id: int, node: int) -> Move:
 
 def test_one_disk_is_filled_by_one_move_at_a_time() -> None:
     wanted = {ChainId(n): to_node(n, 9) for n in (1, 2, 3)}
-    assert startable(wanted, cluster(3)) == [wanted[ChainId(1)]]
+    assert startable(wanted, cluster(3), MoveBounds()) == [wanted[ChainId(1)]]
     wanted[ChainId(2)] = to_node(2, 8)
-    assert startable(wanted, cluster(3)) == [wanted[ChainId(1)], wanted[ChainId(2)]]
+    assert startable(wanted, cluster(3), MoveBounds()) == [wanted[ChainId(1)], wanted[ChainId(2)]]
 
 
 def test_one_disk_feeds_few_moves_at_a_time() -> None:
     wanted = {ChainId(n): to_node(n, 10 + n) for n in (1, 2, 3)}
-    assert startable(wanted, cluster(3)) == [wanted[ChainId(1)], wanted[ChainId(2)]]
+    assert startable(wanted, cluster(3), MoveBounds()) == [wanted[ChainId(1)], wanted[ChainId(2)]]
 
 
 def test_moves_under_way_go_on_whatever_the_bounds_say() -> None:
@@ -88,14 +88,14 @@ def test_moves_under_way_go_on_whatever_the_bounds_say() -> None:
         known = routing.chains[ChainId(number)]
         added = ChainMember(wanted[ChainId(number)].added, SYNCING)
         routing.chains[ChainId(number)] = Chain(known.chain_id, 2, (*known.members, added))  # type: ignore[index]
-    assert startable(wanted, routing) == [wanted[ChainId(2)], wanted[ChainId(3)]]
+    assert startable(wanted, routing, MoveBounds()) == [wanted[ChainId(2)], wanted[ChainId(3)]]
 
 
 def test_a_chain_that_does_not_serve_waits() -> None:
     routing = cluster(1)
     lost = tuple(ChainMember(TargetId(t), PublicState.LASTSRV) for t in (101, 201))
     routing.chains[ChainId(1)] = Chain(ChainId(1), 2, lost)  # type: ignore[index]
-    assert startable({ChainId(1): to_node(1, 9)}, routing) == []
+    assert startable({ChainId(1): to_node(1, 9)}, routing, MoveBounds()) == []
 
 
 def test_what_serves_goes_only_from_a_whole_chain() -> None:
@@ -123,4 +123,4 @@ def test_a_move_is_taken_back_while_its_new_target_does_not_serve() -> None:
 
 def test_few_chains_at_a_time_lose_a_copy_on_one_disk() -> None:
     wanted = {ChainId(n): Move(ChainId(n), removed=TargetId(100 + n)) for n in (1, 2, 3)}
-    assert startable(wanted, cluster(3)) == [wanted[ChainId(1)], wanted[ChainId(2)]]
+    assert startable(wanted, cluster(3), MoveBounds()) == [wanted[ChainId(1)], wanted[ChainId(2)]]

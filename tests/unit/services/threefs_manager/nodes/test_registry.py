@@ -195,3 +195,21 @@ def test_status_says_which_releases_run_and_keeps_no_more_than_the_beginning() -
         assert [row.release for row in found.nodes] == [long[:64], long[:64], ""]
 
     run(body)
+
+
+def test_status_says_what_each_node_runs_with_and_keeps_no_more_than_the_beginning() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        await manager.init(PLAN)
+        await manager.register(storage(1, "h:1"))
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7))
+        found = await manager.get_status(pb.GetStatusRequest())
+        assert not found.nodes[0].HasField("configuration"), "an older release does not say it"
+        assert found.manager_configuration.version == found.configuration.version == 0
+        key = pb.KeyReport(name="n" * 1000, value="v" * 1000, state=pb.REFUSED, reason="r" * 10_000)
+        report = pb.ConfigurationReport(version=3, made_ns=5, keys=[key] * 10_000)
+        await manager.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7, configuration=report))
+        kept = (await manager.get_status(pb.GetStatusRequest())).nodes[0].configuration
+        assert (kept.version, kept.made_ns, len(kept.keys)) == (3, 5, 256)
+        assert (len(kept.keys[0].name), len(kept.keys[0].value), len(kept.keys[0].reason)) == (64, 64, 1024)
+
+    run(body)
