@@ -4,8 +4,8 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from threefs.configuration import KEYS
 from threefs.env.machine import ClockFacts, FileSystemFacts, SyncFacts
-from threefs.health.disk_health import NEARLY_FULL_RATIO
 from threefs.health.verdict import Reason, Severity
 from threefs_cli import output
 
@@ -19,6 +19,7 @@ IMPLAUSIBLE_SYNC_S = 5e-6
 #: Every acknowledged change waits for a sync at each replica.
 SLOW_SYNC_S = 0.020
 LITTLE_FREE_BYTES = 2 << 30
+NEARLY_FULL_RATIO = float(KEYS["nearly_full_ratio"].default)  # of a disk; a cluster may have another bound
 LONG_SUSPENSION_S = 1.0
 
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})

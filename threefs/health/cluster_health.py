@@ -7,7 +7,7 @@ services have answered, and do no I/O.
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from threefs.health import chain_health, disk_health, metadata_health
+from threefs.health import chain_health, configuration_health, disk_health, metadata_health
 from threefs.health.answers import Answers, listed, node_name
 from threefs.health.verdict import Reason, Severity
 from threefs.human_readable import count_of
@@ -176,6 +176,8 @@ CHECKS: tuple[Callable[[Answers], Iterator[Reason]], ...] = (
     chain_health.stuck_drains,
     several_releases,
     clock_rates,
+    configuration_health.lagging_processes,
+    configuration_health.refused_values,
     metadata_health.late_backups,
     metadata_health.silent_backups,
     metadata_health.refused_stores,

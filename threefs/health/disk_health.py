@@ -4,12 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from threefs.health.answers import Answers, listed, node_name
+from threefs.health.configuration_health import managers_value
 from threefs.health.verdict import Reason, Severity
 from threefs.human_readable import count_of, size
 from threefs.wire import manager_pb2 as pb
 
-#: Of a disk. Beyond it there is little time left before writes are refused, at 98 % by default (`full_ratio`).
-NEARLY_FULL_RATIO = 0.85
 #: A pass of the scrubber that takes its whole interval ends this many intervals after the one before it.
 LATE_SCRUB_INTERVALS = 2
 
@@ -59,17 +58,19 @@ def full_chains(answers: Answers) -> Iterator[Reason]:
 
 
 def nearly_full_disks(answers: Answers) -> Iterator[Reason]:
+    """There is little time left before writes are refused (`full_ratio`)."""
+    bound = float(managers_value(answers, "nearly_full_ratio"))
     for disk, rows in _disks(answers).items():
         capacity, free = _capacity_bytes(rows), _free_bytes(rows)
         if not capacity or any(report.read_only for _, report in rows):
             continue
         used = 1 - min(free, capacity) / capacity
-        if used >= NEARLY_FULL_RATIO:
+        if used >= bound:
             yield Reason(
                 "disk_nearly_full",
                 Severity.WARN,
                 f"{disk} is {used:.1%} full, {size(free)} of {size(capacity)} free "
-                f"(the bound is {NEARLY_FULL_RATIO:.0%}; by default writes are refused at 98 %)",
+                f"(the bound is {bound:.0%}; by default writes are refused at 98 %)",
                 "remove files, empty the trash, or add a node and run `threefs rebalance`; docs/capacity.md",
             )
 
@@ -152,7 +153,7 @@ def late_scrubs(answers: Answers) -> Iterator[Reason]:
             Severity.WARN,
             f"target {report.target_id} of node {node_id} was not read in full for {_days(report.unscrubbed_ms)}; it "
             f"should be once in {_days(report.scrub_interval_ms)} (`scrub_interval_s`), and twice that is the bound",
-            "raise `scrub_bytes_per_s` in the settings of the node; its log says if a pass fails",
+            "raise the rate: `threefs config set scrub_bytes_per_s=...`; the log of the node says if a pass fails",
         )
 
 

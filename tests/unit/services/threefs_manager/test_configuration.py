@@ -1,10 +1,13 @@
 import asyncio
 
 import pytest
+from threefs_manager.chains.moves import MoveBounds
 from threefs_manager.configuration import MAX_VERSIONS, ConfigurationKeeper
+from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.service import Manager
 
 from tests.harness.manager_bench import Bench, run
+from threefs.configuration import KEYS, Role
 from threefs.errors import InvalidArgument, NotFound, NotPrimary, Unavailable
 from threefs.wire import manager_pb2 as pb
 
@@ -206,5 +209,26 @@ def test_there_is_nothing_to_configure_without_a_cluster_or_a_primary() -> None:
         ):
             with pytest.raises(NotPrimary):
                 await call
+
+    run(body)
+
+
+def test_the_primary_itself_takes_values_and_its_settings_file_wins() -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        keeper = await started(manager)
+        assert manager._controller is not None
+        assert keeper.move_bounds() == MoveBounds(1, 2), "the defaults"
+        await keeper.set(change(0, moves_filling_disk="3", nearly_full_ratio="0.5"))
+        assert manager._controller.move_executor.bounds() == MoveBounds(3, 2)
+        status = await manager.get_status(pb.GetStatusRequest())
+        assert status.configuration.version == status.manager_configuration.version == 1
+        assert not status.manager_configuration.keys
+        assert set(keeper.applied._applies) == {name for name, key in KEYS.items() if Role.MANAGER in key.roles}
+        own = ConfigurationKeeper(keeper._primary_store, RoutingPublisher(), {"moves_filling_disk": 2}, bench.clock)
+        await own.start_term(keeper._primary_store())
+        assert own.move_bounds() == MoveBounds(2, 2)
+        assert [(key.name, key.value, key.state) for key in own.applied.report.keys] == [
+            ("moves_filling_disk", "2", pb.OWN_FILE)
+        ]
 
     run(body)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.cluster_status import DAY_MS, GIB, chain, found_in, sound
-from threefs.health import chain_health, cluster_health, disk_health, metadata_health, verdict
+from threefs.health import chain_health, cluster_health, configuration_health, disk_health, metadata_health, verdict
 from threefs.health.verdict import Severity
 from threefs.wire import manager_pb2 as pb
 
@@ -116,6 +116,28 @@ def backed_up(*stores: pb.BackedUpStore, silent_ms: int = 1000) -> Change:
         status.backups.add(name="host-b:/backup", stores=stores, report_interval_ms=5000, silent_ms=silent_ms)
 
     return change
+
+
+def older_configuration(status: pb.GetStatusReply) -> None:
+    status.configuration.version, status.configuration.made_ns = 4, 1004
+    status.configuration_age_ms = 34_200
+    for row in status.nodes:
+        row.configuration.version, row.configuration.made_ns = 4, 1004
+    status.nodes[1].configuration.version, status.nodes[1].configuration.made_ns = 3, 1003
+
+
+def unsaid_configuration(status: pb.GetStatusReply) -> None:
+    older_configuration(status)
+    status.nodes[1].ClearField("configuration")
+    status.nodes[1].release = "0.1.9"
+
+
+def refused_value(status: pb.GetStatusReply) -> None:
+    status.nodes[1].configuration.keys.add(name="full_ratio", state=pb.REFUSED, reason="it is from 0.5 to 1, not 7")
+
+
+def managers_refusal(status: pb.GetStatusReply) -> None:
+    status.manager_configuration.keys.add(name="log_level", state=pb.REFUSED, reason="it fails")
 
 
 def refused(status: pb.GetStatusReply) -> None:
@@ -248,6 +270,34 @@ WARN, ERR = Severity.WARN, Severity.ERR
             "the meta service at host:9 was refused 4 s ago: the metadata store is an older copy",
             "give it the right store",
         ),
+        (
+            older_configuration,
+            "configuration_behind",
+            WARN,
+            "node 2 (host:2, domain rack-2) runs with version 3 of the configuration; the newest is 4, 34 s old",
+            "look at its log",
+        ),
+        (
+            unsaid_configuration,
+            "configuration_behind",
+            WARN,
+            "node 2 (host:2, domain rack-2) is of a release that does not say which version of the configuration",
+            "docs/upgrade.md",
+        ),
+        (
+            refused_value,
+            "configuration_refused",
+            WARN,
+            "(host:2, domain rack-2) refuses values of the configuration: full_ratio (it is from 0.5 to 1, not 7)",
+            "threefs config rollback",
+        ),
+        (
+            managers_refusal,
+            "configuration_refused",
+            WARN,
+            "the primary manager refuses values of the configuration: log_level (it fails)",
+            "threefs config set",
+        ),
         (drains, "drain_stuck", WARN, "drains, but none of its 2 targets moves", "threefs node undrain 3"),
     ],
 )
@@ -307,7 +357,7 @@ def test_old_reports_of_a_silent_node_are_no_reason() -> None:
 
 def codes() -> set[str]:
     """Of the modules, read from their source."""
-    modules = (cluster_health, chain_health, disk_health, metadata_health)
+    modules = (cluster_health, chain_health, configuration_health, disk_health, metadata_health)
     nodes = (node for module in modules for node in ast.walk(ast.parse(inspect.getsource(module))))
     calls = (node for node in nodes if isinstance(node, ast.Call))
     return {

@@ -72,6 +72,8 @@ def to_node(chain_id: int, node: int) -> Move:
 def test_one_disk_is_filled_by_one_move_at_a_time() -> None:
     wanted = {ChainId(n): to_node(n, 9) for n in (1, 2, 3)}
     assert startable(wanted, cluster(3), MoveBounds()) == [wanted[ChainId(1)]]
+    assert startable(wanted, cluster(3), MoveBounds(filling=2)) == [wanted[ChainId(1)], wanted[ChainId(2)]]
+    assert startable(wanted, cluster(3), MoveBounds(filling=3, feeding=3)) == list(wanted.values())
     wanted[ChainId(2)] = to_node(2, 8)
     assert startable(wanted, cluster(3), MoveBounds()) == [wanted[ChainId(1)], wanted[ChainId(2)]]
 

@@ -4,6 +4,7 @@ import contextlib
 from threefs_storage.scheduling.background_pace import PARALLEL, Foreground, PaceLimits
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 
+from tests.harness.clocks import PacedClock
 from threefs.env.clock import CLOCK
 
 
@@ -145,3 +146,30 @@ async def test_a_kind_with_a_rate_never_exceeds_it() -> None:
         async with scheduler.turn(Work.SCRUB, 500):
             pass
     assert slept == [0.0, 0.5, 0.5]
+
+
+async def test_a_new_rate_counts_for_a_piece_that_waits() -> None:
+    clock = PacedClock()
+    scheduler = BackgroundScheduler(clock=clock, rates={Work.SCRUB: 1})
+
+    async def pieces() -> None:
+        for _ in range(3):
+            async with scheduler.turn(Work.SCRUB, 1 << 20):
+                pass
+
+    scrubbing = asyncio.create_task(pieces())
+    await clock.advance(100.0)
+    assert scheduler.counters[Work.SCRUB].pieces == 1, "the second would wait for days"
+    scheduler.set_rate(Work.SCRUB, 1 << 30)
+    for _ in range(10):
+        await clock.advance(1.0)
+    assert scrubbing.done()
+
+
+async def test_new_limits_count_from_the_next_pause_on() -> None:
+    scheduler = BackgroundScheduler(Clients(1), PaceLimits(min_bytes_per_s=1), clock=CLOCK)
+    scheduler.set_limits(PaceLimits(min_bytes_per_s=1 << 40, share=1.0))
+    async with asyncio.timeout(30):
+        for _ in range(3):
+            async with scheduler.turn(Work.RESYNC, 64 << 20):
+                pass
