@@ -83,7 +83,7 @@ async def restore(point: RestorePoint, engine: Engine, *, exclusive: bool = Fals
     first. Raises AlreadyExists if the store is not empty.
     """
     if exclusive and await in_part(engine.begin()):
-        await _empty(engine)
+        await empty_store(engine)
     await dump.begin_restore(engine)
     with point.snapshot.dump.open("rb") as source:
         await dump.fill(engine, dump.read(source))
@@ -92,8 +92,8 @@ async def restore(point: RestorePoint, engine: Engine, *, exclusive: bool = Fals
     await dump.end_restore(engine, point.as_of_ns)
 
 
-async def _empty(engine: Engine) -> None:
-    """Remove all records but the mark of a restore."""
+async def empty_store(engine: Engine) -> None:
+    """Remove all records but the mark of a restore, of a store that was filled in part."""
     while True:
         pairs = await engine.begin().get_range(b"", dump.KEYS_END, limit=_BATCH_KEYS, snapshot=True)
         old: Changes = {key: None for key, _ in pairs if key != RESTORE_KEY}

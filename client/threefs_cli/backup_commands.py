@@ -2,7 +2,7 @@
 
 import contextlib
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,21 @@ from threefs_backup.reporter import Reporter
 from threefs_backup.restore import RestorePoint, find_restore_point, restore
 from threefs_client import AsyncFileSystem
 
-from threefs.cluster.registration import read_cluster_id
 from threefs.env.clock import CLOCK
-from threefs.env.directory_lock import owned
 from threefs.env.systemd_notify import notify
-from threefs.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported, Unavailable, WrongCluster
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported
 from threefs.kv import engine_url
-from threefs.kv.dump import KEYS_END
-from threefs.kv.restore_mark import in_part
 from threefs_cli import cluster_file, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 from threefs_cli.error_names import with_filename
 from threefs_cli.option_types import json_option
+from threefs_cli.store_places import check_data_dir, is_lost, owned_data_dir
 
 INTERVAL_S = 1.0
 #: A copy that is further behind than this counts as failed.
 MAX_LAG_S = 10.0
 _STATUS_S = 5.0
 _MANAGER, _META = "manager", "meta"
-#: Files that a manager or meta service makes in its data_dir; lost+found is there if the data_dir is a disk of its own.
-_SERVICE_FILES = frozenset({"kv", "lock", "cluster_id", "incarnation", "routing_version", "lost+found"})
-
 Progress = Callable[[str], None]
 
 
@@ -227,8 +221,8 @@ async def _restore_one(
     point: RestorePoint, role: str, cluster_id: str, data: Path | None, url: engine_url.EngineUrl
 ) -> list[tuple[str, RestorePoint]]:
     if data is not None:
-        _check_data_dir(data)
-    with _owned_data_dir(data, cluster_id):
+        check_data_dir(data)
+    with owned_data_dir(data, cluster_id):
         store = await engine_url.open_engine(url)
         try:
             await restore(point, store, exclusive=not url.shared)
@@ -239,17 +233,6 @@ async def _restore_one(
     return [(role, point)]
 
 
-def _check_data_dir(data: Path) -> None:
-    """Raises AlreadyExists if the directory has files that no service makes: its name may be mistyped."""
-    unexpected = (
-        sorted(entry.name for entry in data.iterdir() if entry.name not in _SERVICE_FILES) if data.is_dir() else []
-    )
-    if unexpected:
-        raise AlreadyExists(
-            f"{data} holds other things (such as {unexpected[0]}); name the data_dir of the service, or an empty one"
-        )
-
-
 async def _restore_lost(
     found: Callable[..., RestorePoint], cluster_id: str, home: Path, roles: Sequence[str]
 ) -> list[tuple[str, RestorePoint]]:
@@ -257,7 +240,7 @@ async def _restore_lost(
 
     Raises AlreadyExists if none is.
     """
-    lost = [role for role in roles if await _is_lost(home / role / "data", cluster_id)]
+    lost = [role for role in roles if await is_lost(home / role / "data", cluster_id)]
     if not lost:
         raise AlreadyExists(
             f"no store is lost in {home}: {' and '.join(roles)} have theirs. Nothing was changed; to replace a store, "
@@ -270,7 +253,7 @@ async def _restore_lost(
     for role in lost:
         data = home / role / "data"
         url = engine_url.url_of("", data / "kv")
-        with _owned_data_dir(data, cluster_id):
+        with owned_data_dir(data, cluster_id):
             store = await engine_url.open_engine(url)
             try:
                 await restore(points[role], store, exclusive=True)
@@ -278,34 +261,6 @@ async def _restore_lost(
                 await store.close()
         done.append((role, points[role]))
     return done
-
-
-async def _is_lost(data: Path, cluster_id: str) -> bool:
-    if not (data / "kv" / "CURRENT").is_file():
-        return True
-    try:
-        with _owned_data_dir(data, cluster_id):
-            store = await engine_url.open_engine(engine_url.url_of("", data / "kv"))
-            try:
-                tx = store.begin()
-                return await in_part(tx) or not await tx.get_range(b"", KEYS_END, limit=1, snapshot=True)
-            finally:
-                await store.close()
-    except Unavailable:
-        return False  # it is in use
-
-
-@contextlib.contextmanager
-def _owned_data_dir(data: Path | None, cluster_id: str) -> Iterator[None]:
-    """Own the data directory of a service. Raises Unavailable if the service runs, and WrongCluster."""
-    if data is None:
-        yield
-        return
-    with owned(data):
-        found = read_cluster_id(data / "cluster_id")
-        if found not in ("", cluster_id):
-            raise WrongCluster(f"{data} belongs to cluster {found}, the backup to {cluster_id}")
-        yield
 
 
 COMMANDS = (backup, restore_command)

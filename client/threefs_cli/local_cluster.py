@@ -296,7 +296,8 @@ class LocalCluster:
         if self._is_initialized(state) and not (kv / "CURRENT").exists():
             raise StrangeStore(
                 f"the manager has lost its store: there is none in {kv}, but data of its cluster is there. Mount its "
-                "disk, or restore the newest backup: `threefs restore BACKUP` (docs/backup.md)"
+                "disk, or restore the newest backup: `threefs restore BACKUP`. Without a backup: `threefs manager "
+                "rebuild` (docs/backup.md)"
             )
 
     def _launch(self, state: ClusterFile, program: Program, port: int) -> Program:

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.env.worker import run_in_thread
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import NodeKind, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains.move_executor import MoveExecutor
-from threefs_manager.chains.moves import FIRST_ADDED_TARGET, Move
+from threefs_manager.chains.moves import Move
 from threefs_manager.placement import chain_assignment, write_minimum
 from threefs_manager.placement.plan import MAX_REPLICAS, MAX_TARGETS_PER_DISK, Disk, check_plan
 from threefs_manager.routing_publisher import RoutingPublisher

@@ -2,13 +2,14 @@
 
 import structlog
 
+from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.env.random import Random
 from threefs.ids import NodeId
 from threefs.routing import FIRST_TABLE, Chain, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.placement import chain_assignment, write_minimum
 from threefs_manager.placement import plan as plans
-from threefs_manager.placement.plan import FIRST_META_NODE, Disk
+from threefs_manager.placement.plan import Disk
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.store.cluster_store import Store, Writer
 

@@ -9,6 +9,7 @@ from prometheus_client import Metric
 
 from threefs.background import BackgroundTasks
 from threefs.cluster.applied_configuration import AppliedConfiguration, own_values
+from threefs.cluster.kept_routing import KeptRouting
 from threefs.cluster.manager_client import Caller
 from threefs.cluster.registration import Registration, read_cluster_id
 from threefs.cluster.routing_watcher import RoutingWatcher
@@ -80,6 +81,7 @@ class StorageNode:
             random=random,
             open_table=open_table,
         )
+        self._kept_routing = KeptRouting(settings.data_dir, settings.node_id)
         self._registration = Registration(
             managers(self._peers),
             kind=NodeKind.STORAGE,
@@ -140,6 +142,7 @@ class StorageNode:
 
     async def _adopt(self, routing: Routing) -> None:
         """Before the targets act in this routing."""
+        self._kept_routing.keep(routing)
         await self.targets.open_added(routing)
         await self.targets.keep_chains(routing)
 

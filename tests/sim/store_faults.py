@@ -10,13 +10,12 @@ STORE is `meta` or `managers`. While a store is strange its services refuse it: 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from threefs_manager.stale_stores.metadata_store import METADATA_KEY
-from threefs_manager.store.cluster_store import CLUSTER_KEY
 from threefs_meta.store import keys
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.kv import SimKv
 from tests.sim.world import LEASE_S, World
+from threefs.cluster.manager_records import CLUSTER_KEY, METADATA_KEY
 from threefs.kv import records
 from threefs.kv.restore_mark import RESTORE_KEY
 from threefs.wire import manager_pb2 as pb

@@ -206,6 +206,14 @@ class KeptChain(_message.Message):
     targets: _containers.RepeatedCompositeFieldContainer[Target]
     def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ...) -> None: ...
 
+class KeptRouting(_message.Message):
+    __slots__ = ("node_id", "routing")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTING_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    routing: Routing
+    def __init__(self, node_id: _Optional[int] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
+
 class RegisterRequest(_message.Message):
     __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version", "release")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
@@ -795,15 +803,17 @@ class SeenStore(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MetadataStore(_message.Message):
-    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change")
+    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NEXT_INODE_FIELD_NUMBER: _ClassVar[int]
     DURABLE_CHANGE_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     epoch: int
     generation: int
     next_inode: int
     durable_change: int
-    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ...) -> None: ...
+    forgotten: bool
+    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ...) -> None: ...

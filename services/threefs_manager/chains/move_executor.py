@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import structlog
 
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import Chain, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
 from threefs_manager.chains.move_progress import MoveProgress
-from threefs_manager.chains.moves import FIRST_ADDED_TARGET, Move, MoveBounds, MoveStep, next_step
+from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, mark_leaving
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.placement.rebalance import plan_shifts

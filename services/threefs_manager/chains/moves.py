@@ -21,9 +21,6 @@ from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 
-#: Ids of targets that a cluster was made with are below it. No id is given out twice: a disk that comes back late must
-#: not pass for another target.
-FIRST_ADDED_TARGET = 1_000_000_000
 #: Moves under way that only take targets off one disk.
 MAX_EMPTYING = 2
 NO_TARGET, NO_NODE = TargetId(0), NodeId(0)

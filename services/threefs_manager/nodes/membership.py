@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId
 from threefs.routing import NodeKind, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains.move_executor import MoveExecutor
 from threefs_manager.chains.moves import Move
-from threefs_manager.placement.plan import FIRST_META_NODE, MAX_NAME_CHARS
+from threefs_manager.placement.plan import MAX_NAME_CHARS
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.store.cluster_store import Store, Writer
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.errors import AlreadyExists, InvalidArgument
 from threefs.ids import NodeId
 from threefs.wire import manager_pb2 as pb
@@ -16,7 +17,6 @@ MAX_REPLICAS = 16
 MAX_TARGETS_PER_DISK = 99
 MAX_TARGETS = 10_000  # one transaction stores the whole plan
 MAX_NAME_CHARS = 255  # of a failure domain, and of an address
-FIRST_META_NODE = 1_000_000
 _FORMATTED_NODES = 5
 
 

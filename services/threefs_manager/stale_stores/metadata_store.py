@@ -5,6 +5,7 @@ chunks belong to other files, and show names that are outdated. So it is refused
 then its inode numbers get an epoch that no store of this cluster had before.
 """
 
+from threefs.cluster.manager_records import METADATA_KEY
 from threefs.env.clock import Clock
 from threefs.env.net import Net
 from threefs.errors import NodeInUse, StrangeStore
@@ -15,7 +16,8 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import nobody_listens
 
-METADATA_KEY = b"CONF|metadata"
+#: A rebuilt manager does not know how often the metadata was restored, and no epoch may be given twice.
+FORGOTTEN_EPOCHS = 64
 
 _RESTORE_HINT = (
     "mount its disk, or restore the newest backup with `threefs restore BACKUP` (docs/backup.md). A store that the "
@@ -50,6 +52,11 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
                 f"the metadata store is empty, but cluster {cluster_id} keeps its metadata in store {known.store_id}: "
                 f"{_RESTORE_HINT}"
             )
+        if known.forgotten:
+            raise StrangeStore(
+                f"the metadata store is empty, but cluster {cluster_id}, whose manager was rebuilt, has one: "
+                f"{_RESTORE_HINT}"
+            )
         return known
     if known.store_id and request.store_id != known.store_id:
         raise StrangeStore(
@@ -57,7 +64,7 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
             f"{known.store_id}: {_RESTORE_HINT}"
         )
     if request.restored:
-        epoch = max(known.epoch, request.epoch) + 1
+        epoch = max(known.epoch, request.epoch) + 1 + (FORGOTTEN_EPOCHS if known.forgotten else 0)
         return pb.MetadataStore(store_id=request.store_id, epoch=epoch, generation=request.generation)
     if request.epoch == known.epoch and 0 < request.next_inode < known.next_inode:
         raise StrangeStore(

@@ -7,6 +7,7 @@ from typing import TypeVar
 from google.protobuf.message import Message
 
 from threefs import routing as routing_module
+from threefs.cluster.manager_records import CHAIN, CLUSTER_KEY, MOVE, NODE, SEEN, TABLE, TARGET, record_key
 from threefs.ids import ChainId
 from threefs.kv import records, restore_mark
 from threefs.kv.engine_api import Engine, Transaction
@@ -16,12 +17,6 @@ from threefs_manager.election import Epoch
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
-
-CLUSTER_KEY = b"CONF|cluster"
-
-
-def _key(prefix: bytes, number: int) -> bytes:
-    return prefix + b"|" + number.to_bytes(4, "big")
 
 
 async def _read_all(tx: Transaction, prefix: bytes, kind: type[M]) -> list[M]:
@@ -40,9 +35,9 @@ async def read_routing(tx: Transaction) -> Routing:
     message = pb.Routing(
         version=cluster.routing_version,
         cluster_id=cluster.cluster_id,
-        nodes=await _read_all(tx, b"NODE", pb.Node),
-        targets=await _read_all(tx, b"TARG", pb.Target),
-        chains=await _read_all(tx, b"CHAI", pb.Chain),
+        nodes=await _read_all(tx, NODE, pb.Node),
+        targets=await _read_all(tx, TARGET, pb.Target),
+        chains=await _read_all(tx, CHAIN, pb.Chain),
         tables=await _read_tables(tx, cluster),
         lease_ms=cluster.lease_ms,
         default_table=cluster.default_table,
@@ -51,7 +46,7 @@ async def read_routing(tx: Transaction) -> Routing:
 
 
 async def _read_tables(tx: Transaction, cluster: pb.ClusterRecord) -> list[pb.ChainTable]:
-    tables = await _read_all(tx, b"TABL", pb.ChainTable)
+    tables = await _read_all(tx, TABLE, pb.ChainTable)
     for table in tables:
         table.replicas = table.replicas or cluster.replicas
     return tables
@@ -66,34 +61,34 @@ class Writer:
         self._changed = False
 
     async def nodes(self) -> list[pb.Node]:
-        return await _read_all(self._tx, b"NODE", pb.Node)
+        return await _read_all(self._tx, NODE, pb.Node)
 
     def put_node(self, node: pb.Node) -> None:
         self._changed = True
-        self._tx.set(_key(b"NODE", node.node_id), records.encode(node))
+        self._tx.set(record_key(NODE, node.node_id), records.encode(node))
 
     def drop_node(self, node_id: int) -> None:
         self._changed = True
-        self._tx.clear(_key(b"NODE", node_id))
+        self._tx.clear(record_key(NODE, node_id))
 
     async def routing(self) -> Routing:
         """The routing before the changes of this transaction."""
         return await read_routing(self._tx)
 
     async def moves(self) -> list[pb.Move]:
-        return await _read_all(self._tx, b"MOVE", pb.Move)
+        return await _read_all(self._tx, MOVE, pb.Move)
 
     async def move(self, chain_id: int) -> pb.Move | None:
-        key = _key(b"MOVE", chain_id)
+        key = record_key(MOVE, chain_id)
         value = await self._tx.get(key)
         return None if value is None else records.decode(value, pb.Move, key)
 
     def put_move(self, move: pb.Move) -> None:
         """A move is no part of the routing, but what it does to a chain is."""
-        self._tx.set(_key(b"MOVE", move.chain_id), records.encode(move))
+        self._tx.set(record_key(MOVE, move.chain_id), records.encode(move))
 
     def drop_move(self, chain_id: int) -> None:
-        self._tx.clear(_key(b"MOVE", chain_id))
+        self._tx.clear(record_key(MOVE, chain_id))
 
     def put_cluster(self) -> None:
         """Store `cluster` as the caller has changed it."""
@@ -107,10 +102,10 @@ class Writer:
         restore_mark.settle(self._tx)
 
     async def chains(self) -> list[Chain]:
-        return [routing_module.chain_from_wire(chain) for chain in await _read_all(self._tx, b"CHAI", pb.Chain)]
+        return [routing_module.chain_from_wire(chain) for chain in await _read_all(self._tx, CHAIN, pb.Chain)]
 
     async def chain(self, chain_id: ChainId) -> Chain:
-        key = _key(b"CHAI", chain_id)
+        key = record_key(CHAIN, chain_id)
         value = await self._tx.get(key)
         assert value is not None, f"chain {chain_id} has no record"
         return routing_module.chain_from_wire(records.decode(value, pb.Chain, key))
@@ -123,14 +118,14 @@ class Writer:
 
     def put_table(self, table: pb.ChainTable) -> None:
         self._changed = True
-        self._tx.set(_key(b"TABL", table.table_id), records.encode(table))
+        self._tx.set(record_key(TABLE, table.table_id), records.encode(table))
 
     def put_generation(self, seen: pb.SeenStore) -> None:
         """Record how far the store of a target is. It is no part of the routing."""
-        self._tx.set(_key(b"SEEN", seen.target_id), records.encode(seen))
+        self._tx.set(record_key(SEEN, seen.target_id), records.encode(seen))
 
     async def target(self, target_id: int) -> pb.Target | None:
-        key = _key(b"TARG", target_id)
+        key = record_key(TARGET, target_id)
         value = await self._tx.get(key)
         return None if value is None else records.decode(value, pb.Target, key)
 
@@ -138,18 +133,18 @@ class Writer:
         self._changed = True
         for chain in chains:
             assert chain.members and chain.version > 0, "a chain has targets, and its versions begin with 1"
-            self._tx.set(_key(b"CHAI", chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
+            self._tx.set(record_key(CHAIN, chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
         for target in targets:
             self.put_target(routing_module.target_to_wire(target))
 
     def drop_target(self, target_id: int) -> None:
         self._changed = True
-        self._tx.clear(_key(b"TARG", target_id))
-        self._tx.clear(_key(b"SEEN", target_id))
+        self._tx.clear(record_key(TARGET, target_id))
+        self._tx.clear(record_key(SEEN, target_id))
 
     def put_target(self, target: pb.Target) -> None:
         self._changed = True
-        self._tx.set(_key(b"TARG", target.target_id), records.encode(target))
+        self._tx.set(record_key(TARGET, target.target_id), records.encode(target))
 
     def finish(self) -> None:
         """Raise the version of the routing if the transaction has changed it. Each new version wakes all long polls."""
@@ -177,15 +172,15 @@ class Store:
         return await read_cluster(self._engine.begin())
 
     async def load_moves(self) -> list[pb.Move]:
-        return await _read_all(self._engine.begin(), b"MOVE", pb.Move)
+        return await _read_all(self._engine.begin(), MOVE, pb.Move)
 
     async def load_generations(self) -> list[pb.SeenStore]:
-        return await _read_all(self._engine.begin(), b"SEEN", pb.SeenStore)
+        return await _read_all(self._engine.begin(), SEEN, pb.SeenStore)
 
     async def save_generations(self, seen: Sequence[pb.SeenStore]) -> None:
         async def write(tx: Transaction) -> None:
             for one in seen:
-                tx.set(_key(b"SEEN", one.target_id), records.encode(one))
+                tx.set(record_key(SEEN, one.target_id), records.encode(one))
 
         await self._epoch.run(write, replayable=True)
 

@@ -33,6 +33,7 @@ NAMES = [
     "fsck",
     "init",
     "key",
+    "manager",
     "meta",
     "mount",
     "moves",

@@ -4,12 +4,12 @@ from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
-from threefs_manager.placement.plan import FIRST_META_NODE
 from threefs_manager.service import Manager
 
 from tests.harness.manager_bench import Bench, run
 from threefs import routing as routing_module
 from threefs.background import cancel_and_wait
+from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.env.net import RealNet
 from threefs.errors import (
     AlreadyExists,

@@ -26,6 +26,16 @@ def test_the_first_store_is_taken_and_an_empty_one_may_become_it() -> None:
     assert check_store(nothing, "c", asked("aa", 0, 3)) == pb.MetadataStore(store_id="aa", epoch=0, generation=3)
 
 
+def test_a_rebuilt_manager_takes_the_first_store_that_is_not_empty() -> None:
+    forgotten = pb.MetadataStore(forgotten=True)
+    with pytest.raises(StrangeStore, match="is empty, but cluster c, whose manager was rebuilt, has one"):
+        check_store(forgotten, "c", asked("", 0, 0))
+    assert check_store(forgotten, "c", asked("aa", 3, 7)) == pb.MetadataStore(store_id="aa", epoch=3, generation=7)
+    restored = check_store(forgotten, "c", asked("aa", 3, 7, restored=True))
+    assert restored.epoch > 3 + 1, "an epoch that was given since may not be given again"
+    assert not restored.forgotten
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [

@@ -3,11 +3,12 @@ import asyncio
 import pytest
 from threefs_manager.placement.chain_assignment import place
 from threefs_manager.placement.plan import Disk
-from threefs_manager.store.cluster_store import CLUSTER_KEY, Store, Writer
+from threefs_manager.store.cluster_store import Store, Writer
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.terms import take
+from threefs.cluster.manager_records import CLUSTER_KEY
 from threefs.errors import Corrupt, Fenced, NotFound
 from threefs.ids import NodeId, TableId
 from threefs.kv.memory import MemoryEngine

@@ -1,0 +1,111 @@
+"""The store of the manager is lost without a backup, and is made anew from what storage services know."""
+
+import asyncio
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from threefs_cli import cluster_file
+from threefs_cli.cluster_file import Plan
+from threefs_cli.local_cluster import LocalCluster
+from threefs_cli.main import main
+
+import threefs
+from tests.cluster.test_restored_manager import SINCE, keep_ports, read, wait_for_states
+from tests.harness.cluster import LocalCluster as HandmadeCluster
+from tests.harness.command_line import CommandLine
+from threefs.errors import StrangeStore
+
+pytestmark = pytest.mark.timeout(300)
+PLAN = Plan(storage=4, replicas=2)
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_a_cluster_without_its_managers_store_has_all_its_bytes_again(tmp_path: Path) -> None:
+    local = LocalCluster(tmp_path / "cluster")
+    home = local.directory
+    content = {f"/dir/{number}": bytes([number]) * (1_500_000 + number) for number in range(8)}
+    try:
+        state = asyncio.run(local.up(PLAN))
+        with threefs.connect(state.address) as fs:
+            fs.mkdir("/dir")
+            for path, data in content.items():
+                fs.write_file(path, data)
+        for arguments in (("create", "--replicas", "2", "--targets-per-disk", "2"), ("set-default", "2")):
+            made = run("table", *arguments, "--dir", home)
+            assert made.exit_code == 0, made.output
+        with threefs.connect(state.address) as fs:
+            content["/in-table-2"] = b"2" * 3_000_000
+            fs.write_file("/in-table-2", content["/in-table-2"])
+        refused = run("manager", "rebuild", "--dir", home, "--yes")
+        assert refused.exit_code == 1 and "not lost: the manager has its store, or runs" in refused.stderr
+        asyncio.run(local.down())
+        shutil.rmtree(home / "manager" / "data")
+        with pytest.raises(StrangeStore, match=r"`threefs manager rebuild`"):
+            asyncio.run(local.up())
+        shown = run("manager", "rebuild", "--dir", home, "--dry-run", "--json")
+        assert shown.exit_code == 0, shown.output
+        table = json.loads(shown.stdout)
+        assert (table["made"], table["tables"], table["read_nodes"]) == (False, 2, [1, 2, 3, 4])
+        assert not (home / "manager" / "data").exists()
+        refused = run("manager", "rebuild", "--dir", home)  # nobody says yes
+        assert refused.exit_code == 1 and "lost: the values that `threefs config` has set" in refused.stderr
+        done = run("manager", "rebuild", "--dir", home, "--yes", "--json")
+        assert done.exit_code == 0 and json.loads(done.stdout)["made"], done.output
+        again = asyncio.run(local.up())
+        assert again.address == state.address
+        with threefs.connect(again.address) as fs:
+            for path, data in content.items():
+                assert fs.read_file(path) == data
+            fs.write_file("/new", b"new" * 500_000)
+            assert fs.read_file("/new") == b"new" * 500_000
+        found = json.loads(run("status", "--dir", home, "--json").stdout)
+        assert [table["table_id"] for table in found["tables"]] == [1, 2]
+        checked = run("fsck", "--dir", home)
+        assert checked.exit_code == 0, checked.output
+    finally:
+        asyncio.run(local.down())
+
+
+def test_a_replica_with_old_bytes_does_not_serve_after_a_rebuild(tmp_path: Path) -> None:
+    """The copies of the routing know nothing of the last changes of chains; the targets do."""
+    with HandmadeCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1, lease_s=1.0) as cluster:
+        keep_ports(cluster)
+        command = CommandLine(cluster.address)
+        with cluster.connect() as fs:
+            fs.write_file("/file", b"old" * 30_000)
+        wait_for_states(command, {101: "serving", 201: "serving"})
+        cluster.storage[2].kill()
+        wait_for_states(command, {101: "serving", 201: "offline"})
+        with cluster.connect() as fs:
+            fs.write_file("/file", SINCE)
+        for program in (cluster.storage[1], cluster.meta, cluster.manager):
+            program.kill()
+        data = tmp_path / "manager" / "data"
+        shutil.rmtree(data)
+        copy = tmp_path / "copy-of-node-2"
+        shutil.copy(tmp_path / "storage-2" / "data" / "routing", copy)
+        done = run("manager", "rebuild", "--data-dir", data, copy, "--yes")
+        assert done.exit_code == 0 and "the copies of node 1 were not read" in done.stderr, done.output
+        cluster.manager.start()
+        for program in (cluster.meta, *cluster.storage.values()):
+            program.launch()
+        for program in (cluster.meta, *cluster.storage.values()):
+            program.wait_ready()
+        assert read(cluster) == SINCE
+        wait_for_states(command, {101: "serving", 201: "serving"})
+
+
+def test_what_cannot_be_rebuilt_says_why(tmp_path: Path) -> None:
+    nothing = run("manager", "rebuild", "--data-dir", tmp_path / "m")
+    assert nothing.exit_code == 2 and "name the data_dir of each storage service" in nothing.stderr
+    elsewhere = run("manager", "rebuild", "--dir", tmp_path / "nowhere")
+    assert elsewhere.exit_code == 1 and "holds no cluster" in elsewhere.stderr
+    cluster_file.save(tmp_path, cluster_file.fresh(Plan()))
+    unstarted = run("manager", "rebuild", "--dir", tmp_path)
+    assert unstarted.exit_code == 1 and "no copy of the routing was found" in unstarted.stderr

@@ -1,0 +1,60 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from threefs.cluster import kept_routing
+from threefs.cluster.kept_routing import KeptRouting
+from threefs.errors import Corrupt, NotFound
+from threefs.ids import ChainId, NodeId, TableId, TargetId
+from threefs.routing import EMPTY, Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
+
+
+def routing(version: int, chain_version: int = 1, **changes: object) -> Routing:
+    chain = Chain(ChainId(1), chain_version, (ChainMember(TargetId(101), PublicState.SERVING),))
+    node = Node(NodeId(1), NodeKind.STORAGE, "d", f"h:{version}", version)
+    base = dataclasses.replace(
+        EMPTY,
+        version=version,
+        cluster_id="c",
+        nodes={node.node_id: node},
+        targets={TargetId(101): Target(TargetId(101), NodeId(1), ChainId(1))},
+        chains={chain.chain_id: chain},
+        tables={TableId(1): (ChainId(1),)},
+    )
+    return dataclasses.replace(base, **changes)  # type: ignore[arg-type]
+
+
+def test_a_copy_is_replaced_when_the_cluster_changes_and_not_with_every_version(tmp_path: Path) -> None:
+    kept = KeptRouting(tmp_path, 1)
+    file = tmp_path / kept_routing.NAME
+    kept.keep(routing(3))
+    found = kept_routing.load(file)
+    assert (found.node_id, found.routing.version, found.routing.cluster_id) == (1, 3, "c")
+    kept.keep(routing(4, chain_version=2))
+    assert kept_routing.load(file).routing.version == 3, "the target keeps the version of its chain itself"
+    kept.keep(routing(5, tables={TableId(1): (ChainId(1),), TableId(2): (ChainId(1),)}))
+    assert kept_routing.load(file).routing.version == 5
+    kept.keep(routing(6, default_table=TableId(2)))
+    assert kept_routing.load(file).routing.version == 6
+    assert [path.name for path in tmp_path.iterdir()] == [kept_routing.NAME]
+
+
+def test_a_disk_that_takes_no_copy_is_tried_again(tmp_path: Path) -> None:
+    kept = KeptRouting(tmp_path / "later", 1)
+    kept.keep(routing(3))
+    (tmp_path / "later").mkdir()
+    kept.keep(routing(4))
+    assert kept_routing.load(tmp_path / "later" / kept_routing.NAME).routing.version == 4
+
+
+def test_a_copy_that_is_missing_or_damaged_is_named(tmp_path: Path) -> None:
+    file = tmp_path / kept_routing.NAME
+    with pytest.raises(NotFound, match=f"there is no {file}"):
+        kept_routing.load(file)
+    KeptRouting(tmp_path, 1).keep(routing(3))
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(Corrupt, match=f"{file} is damaged"):
+        kept_routing.load(file)

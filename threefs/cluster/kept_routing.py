@@ -1,0 +1,83 @@
+"""The copy of the routing that a storage service keeps in its data directory.
+
+If the store of the manager is lost with all its backups, these copies say which nodes, targets, chains and tables the
+cluster has. A copy is replaced when one of these changes, not with every version of a chain: each target keeps the
+newest version of its own chain, durably before it acts in it.
+"""
+
+import os
+from pathlib import Path
+
+import structlog
+
+from threefs import routing as routing_module
+from threefs.errors import Corrupt, NotFound
+from threefs.kv import records
+from threefs.routing import Routing
+from threefs.wire import manager_pb2 as pb
+
+NAME = "routing"
+_LOG = structlog.get_logger()
+
+
+class KeptRouting:
+    """The copy in one data directory."""
+
+    def __init__(self, data_dir: Path, node_id: int) -> None:
+        self._file = data_dir / NAME
+        self._node_id = node_id
+        self._kept: Routing | None = None
+
+    def keep(self, routing: Routing) -> None:
+        """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not
+        take it is tried again with the next routing."""
+        if self._kept is not None and _same_shape(self._kept, routing):
+            return
+        fresh = pb.KeptRouting(node_id=self._node_id, routing=routing_module.to_wire(routing))
+        try:
+            _replace(self._file, records.encode(fresh))
+        except OSError as error:
+            _LOG.warning("the copy of the routing cannot be stored", file=str(self._file), error=str(error))
+            return
+        self._kept = routing
+
+
+def load(file: Path) -> pb.KeptRouting:
+    """Raises NotFound, Corrupt."""
+    try:
+        value = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFound(f"there is no {file}; a storage service keeps it in its data_dir") from None
+    try:
+        return records.decode(value, pb.KeptRouting, NAME.encode())
+    except Corrupt as error:
+        raise Corrupt(f"{file} is damaged: {error}") from None
+
+
+def _same_shape(one: Routing, other: Routing) -> bool:
+    """Whether both differ at most in versions and states of chains, and in where nodes are reached."""
+    return (
+        one.targets == other.targets
+        and one.tables == other.tables
+        and (one.default_table, one.lease_ms, one.min_replicas, one.replicas)
+        == (other.default_table, other.lease_ms, other.min_replicas, other.replicas)
+        and _nodes(one) == _nodes(other)
+    )
+
+
+def _nodes(routing: Routing) -> dict[int, tuple[int, str, bool]]:
+    return {node.node_id: (node.kind.value, node.domain, node.draining) for node in routing.nodes.values()}
+
+
+def _replace(file: Path, content: bytes) -> None:
+    fresh = file.with_name(file.name + ".new")
+    with fresh.open("wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    fresh.replace(file)
+    directory = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

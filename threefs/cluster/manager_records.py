@@ -1,0 +1,15 @@
+"""The keys of the manager's records, for the manager and for the command that makes a lost store anew."""
+
+CLUSTER_KEY = b"CONF|cluster"  # ClusterRecord
+METADATA_KEY = b"CONF|metadata"  # MetadataStore
+NODE, TARGET, CHAIN, TABLE = b"NODE", b"TARG", b"CHAI", b"TABL"
+MOVE, SEEN = b"MOVE", b"SEEN"
+
+FIRST_META_NODE = 1_000_000
+#: Ids of targets that a cluster was made with are below it. No id is given out twice: a disk that comes back late must
+#: not pass for another target.
+FIRST_ADDED_TARGET = 1_000_000_000
+
+
+def record_key(prefix: bytes, number: int) -> bytes:
+    return prefix + b"|" + number.to_bytes(4, "big")
