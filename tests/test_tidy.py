@@ -270,9 +270,9 @@ def test_packages_are_packages_and_tests_are_not() -> None:
 
 #: A path in a page: of a source or test file, whole or its end in backticks; of a folder, whole in backticks.
 PAGE_PATH = re.compile(
-    r"(?<![\w/.-])(?:services|client|threefs|threefs_\w+|tests|docs|deploy|benchmarks|proto)/[\w./-]*\.(?:py|proto|pml)\b"
+    r"(?<![\w/.-])(?:services|client|threefs|threefs_\w+|tests|docs|deploy|benchmarks|examples|proto)/[\w./-]*\.(?:py|proto|pml)\b"
     r"|(?<=`)[\w./-]+\.(?:py|proto|pml)(?=`)"
-    r"|(?<=`)(?:services|client|tests|proto|deploy)/[\w/-]+(?=`)"
+    r"|(?<=`)(?:services|client|tests|proto|deploy|examples)/[\w/-]+(?=`)"
 )
 #: A row of a table of constants: name, file.
 PAGE_CONSTANT = re.compile(r"^\| `(\w+)` \| `([\w/]+\.py)` \|")
