@@ -33,6 +33,15 @@ class NodeKind(enum.IntEnum):
     META = pb.META
 
 
+class Hold(enum.IntEnum):
+    """What an administrator wants of a target."""
+
+    NONE = pb.HOLD_NONE
+    OFFLINE = pb.HOLD_OFFLINE  # out of service, as long as the chain takes writes without it
+    FORCED = pb.HOLD_FORCED  # out of service, whatever that means for its chain
+    ROTATE = pb.HOLD_ROTATE  # it is the head, and returns behind the others
+
+
 FIRST_TABLE = TableId(1)
 
 
@@ -54,6 +63,7 @@ class Target:
     node_id: NodeId
     chain_id: ChainId
     store_id: int = 0  # of what it keeps; 0 until it has registered
+    hold: Hold = Hold.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +159,22 @@ class Routing:
         """Whether the target was taken out of its chain for good."""
         return self.chains[target.chain_id].state(target.target_id) is None
 
+    def hold(self, target: TargetId) -> Hold:
+        known = self.targets.get(target)
+        return Hold.NONE if known is None else known.hold
+
+    def yields(self, target: TargetId, chain: Chain, minimum: int) -> bool:
+        """Whether a target that an administrator holds leaves the write path of the chain now: the targets that serve
+        and that nobody wants to leave are as many as a write needs. The chain may be newer than this routing."""
+        hold, state = self.hold(target), chain.state(target)
+        if hold is Hold.NONE or state not in (PublicState.SERVING, PublicState.SYNCING):
+            return False
+        if hold is Hold.ROTATE and chain.head != target:
+            return False
+        if hold is Hold.FORCED or state is PublicState.SYNCING:
+            return True
+        return sum(self.hold(other) is Hold.NONE for other in chain.staying) >= max(1, minimum)
+
     def shown_target(self, target: TargetId) -> str:
         """As errors name it: with its node, which `threefs status` lists."""
         known = self.targets.get(target)
@@ -239,6 +265,7 @@ def target_from_wire(message: pb.Target) -> Target:
         NodeId(message.node_id),
         ChainId(message.chain_id),
         message.store_id,
+        Hold(message.hold),
     )
 
 
@@ -248,6 +275,7 @@ def target_to_wire(target: Target) -> pb.Target:
         node_id=target.node_id,
         chain_id=target.chain_id,
         store_id=target.store_id,
+        hold=target.hold.value,
     )
 
 

@@ -1,5 +1,6 @@
 """`threefs chain`: decisions of an administrator about the chains of a cluster."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,14 +8,17 @@ import click
 from rich.table import Table
 from threefs_client import AsyncFileSystem
 
-from threefs.errors import InvalidArgument, NotFound
-from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD, GET_ROUTING, GET_STATUS, SET_MIN_REPLICAS
+from threefs.env.clock import CLOCK
+from threefs.errors import InvalidArgument, NotFound, Unavailable
+from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD, GET_ROUTING, GET_STATUS, HOLD_TARGETS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import chain_rows, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 from threefs_cli.cluster_state import read_state
 
 _CALL_TIMEOUT_S = 10.0
+_ROTATE_S = 60.0  # the head of an older release leaves when its lease has ended
+_POLL_S = 0.1
 
 
 @click.group()
@@ -97,6 +101,66 @@ def show(selector: ClusterSelector, chain_id: int) -> None:
             chain_rows.member_text(member),
         )
     output.print_table(table)
+
+
+@chain.command(
+    epilog="""
+\b
+Examples:
+  threefs chain rotate 1 --dry-run
+  threefs chain rotate 1
+"""
+)
+@click.argument("chain_id", type=click.IntRange(1), metavar="CHAIN")
+@click.option("--dry-run", is_flag=True, help="Only say which target would be the head.")
+@cluster_options
+def rotate(selector: ClusterSelector, chain_id: int, dry_run: bool) -> None:
+    """Make another serving target the head of a chain, which takes its writes.
+
+    The head leaves, and returns behind the others as soon as it has what was written meanwhile. Until then the chain
+    has one copy less, so this is refused if a write needs that copy.
+    """
+    url = selector.url()
+    old, new, version = selector.run(lambda fs: _rotate(fs, url, chain_id, dry_run))
+    if selector.as_json:
+        output.print_json(
+            {"chain_id": chain_id, "old_head": old, "new_head": new, "version": version, "dry_run": dry_run}
+        )
+    elif dry_run:
+        click.echo(
+            f"target {new} would be the head of chain {chain_id}, and target {old} would return behind the others"
+        )
+    else:
+        click.echo(f"target {new} is the head of chain {chain_id}; target {old} returns behind the others")
+
+
+async def _rotate(fs: AsyncFileSystem, url: str, chain_id: int, dry_run: bool) -> tuple[int, int, int]:
+    """The old head, the new one, and the version of the chain. Raises NotFound, InvalidArgument, Unavailable."""
+    before = (await read_state(fs, url)).chain(chain_id)
+    serving = [member.target_id for member in before.members if member.state == pb.SERVING]
+    if not serving:
+        raise InvalidArgument(f"chain {chain_id} is not served: it has no head")
+    services, head = managers(fs, url), serving[0]
+
+    async def ask(hold: "pb.Hold", *, dry_run: bool = False) -> None:
+        request = pb.HoldTargetsRequest(targets=[head], hold=hold, dry_run=dry_run)
+        await services.call(HOLD_TARGETS, request, timeout_s=_CALL_TIMEOUT_S)
+
+    await ask(pb.HOLD_ROTATE, dry_run=dry_run)
+    if dry_run:
+        return head, serving[1], before.version
+    deadline = CLOCK.monotonic() + _ROTATE_S
+    while CLOCK.monotonic() < deadline:
+        found = (await read_state(fs, url)).chain(chain_id)
+        first = next((member.target_id for member in found.members if member.state == pb.SERVING), head)
+        if first != head:
+            return head, first, found.version
+        await asyncio.sleep(_POLL_S)
+    await ask(pb.HOLD_NONE)
+    raise Unavailable(
+        f"target {head} is still the head of chain {chain_id}: another target of the chain has died meanwhile; "
+        f"`threefs chain show {chain_id}`"
+    )
 
 
 @chain.command(

@@ -33,6 +33,7 @@ def member_row(state: ClusterState, member: pb.ChainMember) -> dict[str, Any]:
         "node_id": state.node_of.get(member.target_id),
         "state": pb.PublicState.Name(member.state).lower(),
         "leaving": member.leaving,
+        "out_of_service": member.target_id in state.held,
     }
 
 
@@ -58,6 +59,8 @@ def member_details(state: ClusterState, member: pb.ChainMember) -> dict[str, Any
 def member_text(row: dict[str, Any]) -> str:
     """The state of a member, with what is out of order."""
     said = [row["state"] + (", leaving" if row["leaving"] else "")]
+    if row["out_of_service"]:
+        said.append("taken out of service (`threefs target online` brings it back)")
     if not row["alive"]:
         said.append("silent")
     if row["resync"]:

@@ -44,6 +44,11 @@ class ClusterState:
         """The chains that a move changes."""
         return {move.chain_id for move in self.status.moves}
 
+    @cached_property
+    def held(self) -> set[int]:
+        """The targets that an administrator has taken out of service."""
+        return {target.target_id for target in self.routing.targets if target.hold in (pb.HOLD_OFFLINE, pb.HOLD_FORCED)}
+
     def node_status(self, target_id: int) -> pb.NodeStatus | None:
         return self.nodes.get(self.node_of.get(target_id, 0))
 

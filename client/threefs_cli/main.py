@@ -32,6 +32,7 @@ from threefs_cli import (
     quota_commands,
     scrub_commands,
     table_commands,
+    target_commands,
     transfer_commands,
     trash_commands,
 )
@@ -88,6 +89,7 @@ MODULES = (
     node_commands,
     move_commands,
     table_commands,
+    target_commands,
     scrub_commands,
     config_commands,
     inspect_commands,

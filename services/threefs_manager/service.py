@@ -1,8 +1,7 @@
 """The service of the manager: one set of handlers answers over gRPC and over frames."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -11,7 +10,6 @@ from threefs import routing as routing_module
 from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.configuration import Value
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.disk import run_to_completion
 from threefs.env.net import Net, RealNet
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
@@ -24,7 +22,7 @@ from threefs.errors import (
     ThreefsError,
     Unavailable,
 )
-from threefs.ids import NodeId
+from threefs.ids import ChainId, NodeId
 from threefs.kv.engine_api import Engine
 from threefs.routing import Node, NodeKind
 from threefs.rpc.methods import (
@@ -36,6 +34,7 @@ from threefs.rpc.methods import (
     GET_ROUTING,
     GET_STATUS,
     HEARTBEAT,
+    HOLD_TARGETS,
     INIT,
     PRESENCE,
     REBALANCE,
@@ -51,7 +50,7 @@ from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
 from threefs.wire import manager_pb2 as pb
 from threefs_manager import chain_tables, new_cluster
-from threefs_manager.chains import moves
+from threefs_manager.chains import holds, moves
 from threefs_manager.chains.controller import ChainController
 from threefs_manager.configuration import ConfigurationKeeper, Serves
 from threefs_manager.election import Election, Epoch
@@ -60,6 +59,7 @@ from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import PresenceCalls, nobody_listens
 from threefs_manager.remarks import Remarks
 from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.shielded import shielded
 from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
@@ -204,21 +204,22 @@ class Manager:
                 _LOG.info("the lease could not be given up", error=str(error))
 
     def bind(self, server: Serves) -> None:
-        server.serve(INIT, _shielded(self.init))
-        server.serve(REGISTER, _shielded(self.register))
+        server.serve(INIT, shielded(self.init))
+        server.serve(REGISTER, shielded(self.register))
         server.serve(HEARTBEAT, self.heartbeat)
         server.serve(GET_ROUTING, self.get_routing)
         server.serve(GET_STATUS, self.get_status)
-        server.serve(ACCEPT_LOSS, _shielded(self.accept_loss))
+        server.serve(ACCEPT_LOSS, shielded(self.accept_loss))
         server.serve(ACCEPT_UNHEARD, self.accept_unheard)
-        server.serve(ADD_NODES, _shielded(self.add_nodes))
-        server.serve(SET_DRAINING, _shielded(self.set_draining))
-        server.serve(REMOVE_NODE, _shielded(self.remove_node))
-        server.serve(REBALANCE, _shielded(self.rebalance))
-        server.serve(SET_MIN_REPLICAS, _shielded(self.set_min_replicas))
-        server.serve(CREATE_TABLE, _shielded(self.create_table))
-        server.serve(SET_REPLICAS, _shielded(self.set_replicas))
-        server.serve(SET_DEFAULT_TABLE, _shielded(self.set_default_table))
+        server.serve(ADD_NODES, shielded(self.add_nodes))
+        server.serve(SET_DRAINING, shielded(self.set_draining))
+        server.serve(REMOVE_NODE, shielded(self.remove_node))
+        server.serve(REBALANCE, shielded(self.rebalance))
+        server.serve(SET_MIN_REPLICAS, shielded(self.set_min_replicas))
+        server.serve(CREATE_TABLE, shielded(self.create_table))
+        server.serve(SET_REPLICAS, shielded(self.set_replicas))
+        server.serve(SET_DEFAULT_TABLE, shielded(self.set_default_table))
+        server.serve(HOLD_TARGETS, shielded(self.hold_targets))
         server.serve(ADMIT_STORE, self.admit_store)
         server.serve(REPORT_BACKUP, self.report_backup)
         self._configuration.bind(server)
@@ -454,6 +455,13 @@ class Manager:
         planned = await chain_tables.set_replicas(store, self._publisher, controller.move_executor, request)
         return pb.SetReplicasReply(moves=map(moves.to_wire, planned))
 
+    async def hold_targets(self, request: pb.HoldTargetsRequest) -> pb.HoldTargetsReply:
+        """Take targets out of service, or back into it. Raises NotFound, InvalidArgument."""
+        store, controller = self._require_primary()
+        found = await holds.hold_targets(store, self._publisher, request)
+        controller.enqueue(ChainId(chain.chain_id) for chain in found)
+        return pb.HoldTargetsReply(chains=found)
+
     async def add_nodes(self, request: pb.AddNodesRequest) -> pb.AddNodesReply:
         """Storage nodes join the plan. Raises InvalidArgument, AlreadyExists."""
         store, _ = self._require_primary()
@@ -477,12 +485,3 @@ class Manager:
         store, controller = self._require_primary()
         planned = await membership.rebalance(store, self._publisher, controller.move_executor, request)
         return pb.RebalanceReply(moves=map(moves.to_wire, planned))
-
-
-def _shielded(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
-    """Run the handler to its end even if its call is cancelled: what is stored has to be published."""
-
-    async def answer(request: Any) -> Any:
-        return await run_to_completion(asyncio.ensure_future(handler(request)))
-
-    return answer

@@ -69,6 +69,8 @@ class Target:
         self.on_failure: Callable[[ThreefsError], None] = lambda error: None  # called when the disk has failed
         #: The number of serving targets that the chain needs to take writes of clients.
         self.min_replicas = 1
+        #: An administrator takes it out of service, and it leaves the write path now.
+        self.held = False
         #: A write of a predecessor, or a record, found no room on the disk.
         self.full = False
         #: The chain version in which the predecessor has said that nothing is missing here.
@@ -312,8 +314,10 @@ class Target:
 
     @property
     def gives_way(self) -> bool:
-        """Whether a move takes this target out of its chain, and the chain takes writes of clients without it. It holds
-        no lease then. It does again if another version of the chain needs it."""
+        """Whether a move takes this target out of its chain, or an administrator out of service, and the chain takes
+        writes of clients without it. It holds no lease then. It does again if another version of the chain needs it."""
+        if self.held:
+            return True
         return self.chain.leaving == self.target_id and len(self.chain.staying) >= self.min_replicas
 
     @property

@@ -76,6 +76,7 @@ class Targets:
         chain = kept_version.newest(engine, chain)
         opened = Target(target.target_id, engine, chain, self._clock)
         opened.min_replicas = routing.minimums().get(chain.chain_id, 1)
+        opened.held = routing.yields(target.target_id, chain, opened.min_replicas)
         opened.on_failure = partial(self._disk_failed, engine.space().disk)
         self.by_id[target.target_id] = opened
 
@@ -143,6 +144,9 @@ class Targets:
         for target in self:
             target.min_replicas = minimums.get(target.chain.chain_id, 1)
             chain = routing.chains[target.chain.chain_id]
+            newest = max(chain, target.chain, key=lambda one: one.version)
+            gave_way = target.gives_way
+            target.held = routing.yields(target.target_id, newest, target.min_replicas)
             if chain.version > target.chain.version:
                 target.apply_chain(chain)
                 changed.append(target)
@@ -150,6 +154,8 @@ class Targets:
                 target.leased_until = -math.inf  # the minimum of replicas was lowered
             if target.gives_way:
                 self._grant_epoch += 1  # a heartbeat from before must not grant it a lease now
+                if not gave_way:
+                    target.report()
         return changed
 
     def get(self, target_id: int) -> Target:

@@ -4,6 +4,8 @@ AT join HOST             a storage process that was in no plan joins, and target
 AT drain HOST FOR        its targets move to others; after the time it may keep what it has
 AT level                 targets move until all processes have equally many
 AT copies x3             each chain gets three copies
+AT offline HOST FOR      its targets are taken out of service for that time
+AT rotate HOST           chains whose head it is get another one
 """
 
 import asyncio
@@ -14,10 +16,11 @@ from tests.harness.seeded_random import SeededRandom
 from tests.sim.administrator import administer
 from tests.sim.world import World
 from threefs.errors import InvalidArgument, NotFound
-from threefs.rpc.methods import ADD_NODES, REBALANCE, SET_DRAINING, SET_REPLICAS, Method, Rep, Req
+from threefs.routing import EMPTY, Routing
+from threefs.rpc.methods import ADD_NODES, HOLD_TARGETS, REBALANCE, SET_DRAINING, SET_REPLICAS, Method, Rep, Req
 from threefs.wire import manager_pb2 as pb
 
-KINDS = ("join", "drain", "level", "copies")
+KINDS = ("join", "drain", "level", "copies", "offline", "rotate")
 _LASTS_S = (2.0, 8.0)
 _PAUSE_S = (0.5, 4.0)
 
@@ -41,6 +44,12 @@ class MovingMembers:
         if kind == "level":
             self._ask(self._level())
             return lambda: None
+        if kind == "rotate":
+            self._ask(self._rotate(hosts[0]))
+            return lambda: None
+        if kind == "offline":
+            self._ask(self._hold(self._targets(hosts[0]), pb.HOLD_OFFLINE))
+            return lambda: self._ask(self._hold(self._targets(hosts[0]), pb.HOLD_NONE))
         self._ask(self._drain(hosts[0], True))
         return lambda: self._ask(self._undrain(hosts[0]))
 
@@ -91,6 +100,30 @@ class MovingMembers:
         except (InvalidArgument, NotFound) as error:  # NotFound: the store of the managers is empty
             self.refused += 1
             self._world.tell(f"no {replicas} copies: {error}")
+
+    def _targets(self, host: str) -> list[int]:
+        """The members of chains on that host, as the primary knows them."""
+        routing = self._routing()
+        members = [m.target_id for chain in routing.chains.values() for m in chain.members]
+        return sorted(t for t in members if routing.targets[t].node_id == int(host[1:]))
+
+    def _routing(self) -> Routing:
+        primary = self._world.primary()
+        return EMPTY if primary is None else self._world.managers[primary]._publisher.routing
+
+    async def _rotate(self, host: str) -> None:
+        heads = {chain.head for chain in self._routing().chains.values()}
+        for target in self._targets(host):
+            if target in heads:
+                await self._hold([target], pb.HOLD_ROTATE)
+
+    async def _hold(self, targets: list[int], hold: "pb.Hold") -> None:
+        for target in targets:
+            try:
+                await self._call(HOLD_TARGETS, pb.HoldTargetsRequest(targets=[target], hold=hold))
+            except (InvalidArgument, NotFound) as error:
+                self.refused += 1
+                self._world.tell(f"target {target} is not held: {error}")
 
     async def _undrain(self, host: str) -> None:
         await self._drain(host, False)

@@ -105,6 +105,19 @@ def _missing(answers: Answers, found: Iterable[ChainCopies]) -> str:
     )
 
 
+def held_targets(answers: Answers) -> Iterator[Reason]:
+    """Targets that an administrator has taken out of service."""
+    held = [t.target_id for t in answers.routing.targets if t.hold in (pb.HOLD_OFFLINE, pb.HOLD_FORCED)]
+    if held:
+        yield Reason(
+            "target_held",
+            Severity.WARN,
+            f"{count_of(len(held), 'target is', 'targets are')} out of service because an administrator wants it: "
+            + listed(map(answers.target_name, held)),
+            "when the maintenance is done: `threefs target online " + " ".join(map(str, held[:8])) + "`",
+        )
+
+
 def stuck_moves(answers: Answers) -> Iterator[Reason]:
     """Moves to a node that is silent: each target is filled there first."""
     alive = {row.node.node_id for row in answers.status.nodes if row.alive}

@@ -172,6 +172,7 @@ CHECKS: tuple[Callable[[Answers], Iterator[Reason]], ...] = (
     disk_health.unrepaired_chunks,
     disk_health.damaged_disks,
     disk_health.late_scrubs,
+    chain_health.held_targets,
     chain_health.stuck_moves,
     chain_health.stuck_drains,
     several_releases,

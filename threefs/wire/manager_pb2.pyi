@@ -30,6 +30,13 @@ class NodeKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STORAGE: _ClassVar[NodeKind]
     META: _ClassVar[NodeKind]
 
+class Hold(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    HOLD_NONE: _ClassVar[Hold]
+    HOLD_OFFLINE: _ClassVar[Hold]
+    HOLD_FORCED: _ClassVar[Hold]
+    HOLD_ROTATE: _ClassVar[Hold]
+
 class KeyState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     KEY_STATE_UNSPECIFIED: _ClassVar[KeyState]
@@ -49,6 +56,10 @@ LOCAL_OFFLINE: LocalState
 NODE_KIND_UNSPECIFIED: NodeKind
 STORAGE: NodeKind
 META: NodeKind
+HOLD_NONE: Hold
+HOLD_OFFLINE: Hold
+HOLD_FORCED: Hold
+HOLD_ROTATE: Hold
 KEY_STATE_UNSPECIFIED: KeyState
 OWN_FILE: KeyState
 AWAITS_RESTART: KeyState
@@ -71,16 +82,18 @@ class Node(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., domain: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., draining: bool = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("target_id", "node_id", "chain_id", "store_id")
+    __slots__ = ("target_id", "node_id", "chain_id", "store_id", "hold")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     node_id: int
     chain_id: int
     store_id: int
-    def __init__(self, target_id: _Optional[int] = ..., node_id: _Optional[int] = ..., chain_id: _Optional[int] = ..., store_id: _Optional[int] = ...) -> None: ...
+    hold: Hold
+    def __init__(self, target_id: _Optional[int] = ..., node_id: _Optional[int] = ..., chain_id: _Optional[int] = ..., store_id: _Optional[int] = ..., hold: _Optional[_Union[Hold, str]] = ...) -> None: ...
 
 class ChainMember(_message.Message):
     __slots__ = ("target_id", "state", "leaving")
@@ -535,6 +548,34 @@ class SetReplicasReply(_message.Message):
     MOVES_FIELD_NUMBER: _ClassVar[int]
     moves: _containers.RepeatedCompositeFieldContainer[Move]
     def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
+
+class HoldTargetsRequest(_message.Message):
+    __slots__ = ("targets", "hold", "dry_run")
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    targets: _containers.RepeatedScalarFieldContainer[int]
+    hold: Hold
+    dry_run: bool
+    def __init__(self, targets: _Optional[_Iterable[int]] = ..., hold: _Optional[_Union[Hold, str]] = ..., dry_run: bool = ...) -> None: ...
+
+class HeldChain(_message.Message):
+    __slots__ = ("chain_id", "serving", "needed", "members")
+    CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    SERVING_FIELD_NUMBER: _ClassVar[int]
+    NEEDED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    chain_id: int
+    serving: int
+    needed: int
+    members: int
+    def __init__(self, chain_id: _Optional[int] = ..., serving: _Optional[int] = ..., needed: _Optional[int] = ..., members: _Optional[int] = ...) -> None: ...
+
+class HoldTargetsReply(_message.Message):
+    __slots__ = ("chains",)
+    CHAINS_FIELD_NUMBER: _ClassVar[int]
+    chains: _containers.RepeatedCompositeFieldContainer[HeldChain]
+    def __init__(self, chains: _Optional[_Iterable[_Union[HeldChain, _Mapping]]] = ...) -> None: ...
 
 class BackedUpStore(_message.Message):
     __slots__ = ("store", "behind_ms", "complete", "failure")

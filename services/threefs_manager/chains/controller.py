@@ -9,8 +9,9 @@ import structlog
 from threefs.env.clock import Clock
 from threefs.errors import Fenced, InvalidArgument, NotFound, StrangeStore, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.routing import Chain, LocalState, NodeKind, PublicState, Routing, Target
+from threefs.routing import Chain, Hold, LocalState, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.chains.holds import held_out
 from threefs_manager.chains.link_failures import LinkFailures
 from threefs_manager.chains.move_executor import MoveExecutor
 from threefs_manager.chains.resync_progress import ResyncProgress
@@ -165,8 +166,10 @@ class ChainController:
             source = self._failure_detector.report(chain.tail) if chain.tail is not None else None
             stalled = self._progress.stalled_target(chain, known, source, routing.lease_s)
             removed = self.links.target_to_remove(chain, known)
-            leaving = chain.leaving if must_give_way(chain, minimums.get(chain_id, 1)) else None
-            yielding = next((target for target in (leaving, removed, stalled) if target is not None), None)
+            minimum = minimums.get(chain_id, 1)
+            leaving = chain.leaving if must_give_way(chain, minimum) else None
+            held = next((m.target_id for m in chain.members if routing.yields(m.target_id, chain, minimum)), None)
+            yielding = next((target for target in (leaving, held, removed, stalled) if target is not None), None)
             self._failure_detector.withhold_lease(chain, yielding)
             if next_chain(chain, known) is not chain:
                 changes.append((chain, known))
@@ -174,8 +177,9 @@ class ChainController:
             await self._apply(changes[first : first + _BATCH])
 
     def _hold_back(self, chain: Chain, known: dict[TargetId, LocalState | None]) -> None:
-        """A target that lives and has no link with the tail counts as unknown: it stays out."""
-        for target in self.links.held_targets(chain):
+        """A target that is out, lives, and has no link with the tail or is held by an administrator counts as unknown:
+        it stays out."""
+        for target in (*self.links.held_targets(chain), *held_out(chain, self._publisher.routing)):
             if known[target] is not LocalState.OFFLINE:
                 known[target] = None
 
@@ -198,7 +202,7 @@ class ChainController:
             after = accept_loss(chain, chosen, known, alive)
             report = self._failure_detector.report(chosen)
             assert report is not None, "a target that could serve has reported"
-            target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id)
+            target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id, hold=Hold.NONE)
             writer.put_chains([after], [target])
             self._failure_detector.generations.reset(report)
             seen = self._failure_detector.generations.newest(chosen)
@@ -228,7 +232,9 @@ class ChainController:
                 if chain.version != evaluated.version or after is chain:
                     continue  # an earlier attempt of unknown outcome has done it
                 applied.append((chain, after))
-                writer.put_chains([after], self._refilled_targets(chain, after))
+                writer.put_chains([after])
+                for target in await self._changed_targets(writer, chain, after):
+                    writer.put_target(target)
                 for seen in self._generations_to_save(chain, after):
                     writer.put_generation(seen)
 
@@ -282,8 +288,24 @@ class ChainController:
             if begins or (member.state is PublicState.SERVING and not known.store_id):
                 report = self._failure_detector.report(member.target_id)
                 if report is not None and report.store_id != known.store_id:
-                    refilled.append(Target(known.target_id, known.node_id, known.chain_id, report.store_id))
+                    refilled.append(dataclasses.replace(known, store_id=report.store_id))
         return refilled
+
+    async def _changed_targets(self, writer: Writer, before: Chain, after: Chain) -> list[pb.Target]:
+        """The records of targets that change with the chain: their stores, and a rotation that is done or void."""
+        stores = {target.target_id: target.store_id for target in self._refilled_targets(before, after)}
+        changed = []
+        for member in after.members:
+            stored = await writer.target(member.target_id)
+            if stored is None:
+                continue
+            was = stored.store_id, stored.hold
+            stored.store_id = stores.get(member.target_id, stored.store_id)
+            if stored.hold == pb.HOLD_ROTATE:
+                stored.hold = pb.HOLD_NONE
+            if (stored.store_id, stored.hold) != was:
+                changed.append(stored)
+        return changed
 
 
 def in_write_path(routing: Routing, target: Target) -> bool:

@@ -77,6 +77,47 @@ MOVES = {
         well
         read c1 newer
     """,
+    "the head is out of service while clients write, and returns": """
+        world
+        write c1 old
+        then
+        at 0.1 do offline head 6
+        wait 3
+        write c1 new
+        outcome new done
+        wait 6
+        write c1 newer
+        outcome newer done
+        well
+        read c1 newer
+    """,
+    "the primary manager is killed while a target is out of service": """
+        world managers=2
+        write c1 old
+        then
+        at 0.1 do offline middle 9
+        at 1.0 do kill m1 3
+        wait 4
+        write c1 new
+        outcome new done
+        wait 8
+        well
+        read c1 new
+    """,
+    "the head rotates under load, and the next one dies": """
+        world
+        write c1 old
+        then
+        at 0.1 do rotate head
+        write c1 new
+        at 0.3 do kill middle 3
+        wait 8
+        outcome new done
+        write c1 newer
+        outcome newer done
+        well
+        read c1 newer
+    """,
     "a target dies while its chain loses another one": """
         world
         write c1 old

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from threefs_manager.chains import move_executor, moves
+from threefs_manager.chains import controller, move_executor, moves
 from threefs_manager.chains.controller import ChainController
 from threefs_manager.chains.move_executor import MoveExecutor
 from threefs_manager.chains.moves import Move, MoveStep
@@ -13,10 +13,12 @@ from threefs_storage.targets import Targets
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.ids import TableId
-from threefs.routing import Chain, Routing
+from threefs.routing import Chain, Hold, Routing
 
 _TABLES = "unit/services/threefs_manager/test_chain_tables.py"
 _EXECUTOR = "unit/services/threefs_manager/chains/test_move_executor.py"
+_HOLDS = "unit/services/threefs_manager/chains/test_holds.py"
+_STORED = "cluster/services/threefs_storage/test_targets.py"
 _MOVES = "unit/services/threefs_manager/chains/test_moves.py"
 _TRANSITIONS = "unit/services/threefs_manager/chains/test_transitions.py"
 
@@ -104,6 +106,41 @@ def leaving_target_returns() -> None:
 
     catch_up = transitions._catch_up
     put(transitions, "_catch_up", lambda states, leaving, observed: catch_up(states, set(), observed))
+
+
+@plant_for(f"{_HOLDS}::test_a_target_out_of_service_stays_out_until_it_is_wanted_again")
+def held_target_returns() -> None:
+    """A target that was taken out of service is filled again, and taken out again, for ever."""
+    put(controller, "held_out", lambda chain, routing: [])
+
+
+@plant_for(f"{_HOLDS}::test_a_target_out_of_service_stays_out_until_it_is_wanted_again")
+def held_target_is_put_out_at_once() -> None:
+    """R9: a target that is to be out of service is taken for dead while it holds a lease."""
+    withhold_lease = FailureDetector.withhold_lease
+
+    def hasty(self: FailureDetector, chain: Any, target: Any) -> None:
+        withhold_lease(self, chain, target)
+        if target is not None:
+            self.fence([target])
+
+    put(FailureDetector, "withhold_lease", hasty)
+
+
+@plant_for(f"{_STORED}::test_a_target_that_is_held_gives_its_lease_up_unless_a_write_needs_it")
+def held_target_leaves_although_a_write_needs_it() -> None:
+    """Two targets of a chain that are out of service stop its writes, although nobody has forced that."""
+    put(Routing, "yields", lambda self, target, chain, minimum: self.hold(target) is not Hold.NONE)
+
+
+@plant_for(f"{_HOLDS}::test_a_head_that_rotates_returns_behind_the_others")
+def rotation_never_ends() -> None:
+    """A head that has rotated keeps the mark, and leaves again as soon as it is the head once more."""
+
+    async def nothing(self: ChainController, writer: Any, before: Chain, after: Chain) -> list[Any]:
+        return []
+
+    put(ChainController, "_changed_targets", nothing)
 
 
 @plant_for(f"{_TABLES}::test_a_new_chain_is_served_by_those_that_live_and_knows_their_stores")

@@ -12,8 +12,8 @@ from threefs_storage.targets import Targets
 from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, Unavailable
-from threefs.ids import NodeId
-from threefs.routing import Chain, LocalState
+from threefs.ids import NodeId, TableId
+from threefs.routing import Chain, ChainMember, Hold, LocalState
 
 
 async def test_a_node_opens_its_own_targets_only(tmp_path: Path) -> None:
@@ -113,6 +113,32 @@ async def test_a_target_that_gives_way_holds_no_lease_and_one_that_is_needed_aga
         targets.apply_routing(dataclasses.replace(old, version=old.version + 2, chains={CHAIN: alone}))
         targets.open_grant()([201], math.inf)
         assert not target.gives_way and target.has_lease and target.local_state is LocalState.UPTODATE
+
+
+async def test_a_target_that_is_held_gives_its_lease_up_unless_a_write_needs_it(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        targets, target = chain[1].targets, chain[1].target
+        old = chain.routing()
+        held = {**old.targets, target.target_id: dataclasses.replace(old.targets[target.target_id], hold=Hold.OFFLINE)}
+        needed = dataclasses.replace(old, targets=held, min_replicas={TableId(1): 2})
+        granted = targets.open_grant()
+        targets.apply_routing(needed)
+        granted([101], math.inf)
+        assert target.has_lease and target.local_state is LocalState.UPTODATE
+        granted = targets.open_grant()
+        targets.apply_routing(dataclasses.replace(old, targets=held))
+        granted([101], math.inf)
+        targets.open_grant()([101], math.inf)
+        assert not target.has_lease and target.local_state is LocalState.OFFLINE, (
+            "R9: it has given it up before it says so"
+        )
+        out = Chain(
+            CHAIN,
+            old.chains[CHAIN].version + 1,
+            (ChainMember(target_of(2), SERVING), ChainMember(target_of(1), OFFLINE)),
+        )
+        targets.apply_routing(dataclasses.replace(old, targets=held, chains={CHAIN: out}))
+        assert target.local_state is LocalState.ONLINE and not target.gives_way
 
 
 async def test_a_target_that_was_taken_out_of_its_chain_is_deleted(tmp_path: Path) -> None:

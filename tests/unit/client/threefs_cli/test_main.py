@@ -46,6 +46,7 @@ NAMES = [
     "restore",
     "scrub",
     "table",
+    "target",
     "trash",
     "umount",
 ]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.cluster_status import DAY_MS, GIB, chain, found_in, sound
+from tests.harness.cluster_status import DAY_MS, GIB, chain, found_in, routing_of, sound
 from threefs.health import chain_health, cluster_health, configuration_health, disk_health, metadata_health, verdict
+from threefs.health.answers import Answers
 from threefs.health.verdict import Severity
 from threefs.wire import manager_pb2 as pb
 
@@ -312,6 +313,16 @@ def test_each_reason_says_what_is_so_and_what_to_do(
     assert summary in found[code].summary
     assert advice in found[code].advice
     assert verdict.severity(found.values()) >= severity
+
+
+def test_targets_out_of_service_are_named() -> None:
+    answers = Answers(sound(), routing_of(sound()))
+    answers.routing.targets[1].hold = pb.HOLD_OFFLINE
+    target = answers.routing.targets[1]
+    (found,) = cluster_health.reasons(answers)
+    assert (found.code, found.severity) == ("target_held", WARN)
+    assert f"1 target is out of service because an administrator wants it: target {target.target_id}" in found.summary
+    assert f"threefs target online {target.target_id}`" in found.advice
 
 
 def test_services_that_answer_no_call_are_reported() -> None:

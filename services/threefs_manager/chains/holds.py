@@ -1,0 +1,84 @@
+"""Targets that an administrator takes out of service: what becomes of their chains, and who stays out.
+
+A held target gives its lease up by itself, and the table of transitions puts it out as one that is dead; the primary
+grants it no lease either. When it is out it counts as unknown, so that it stays out until the hold ends. A head that
+only rotates returns at once, behind the others.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+from threefs.errors import InvalidArgument, NotFound
+from threefs.ids import TargetId
+from threefs.routing import Chain, Hold, PublicState, Routing
+from threefs.wire import manager_pb2 as pb
+from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.store.cluster_store import Store, Writer
+
+MAX_HELD = 4096  # in one call
+_OUT_OF_SERVICE = (Hold.OFFLINE, Hold.FORCED)
+_IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
+
+
+def held_out(chain: Chain, routing: Routing) -> list[TargetId]:
+    """The members that are out of the write path, and stay out."""
+    return [
+        member.target_id
+        for member in chain.members
+        if member.state not in _IN_WRITE_PATH and routing.hold(member.target_id) in _OUT_OF_SERVICE
+    ]
+
+
+def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.HeldChain]:
+    """What becomes of the chains of these targets. Raises NotFound, and InvalidArgument for what takes a chain below
+    its minimum, unless the hold is forced."""
+    if not 1 <= len(targets) <= MAX_HELD:
+        raise InvalidArgument(f"1 to {MAX_HELD} targets are taken out of service at once, not {len(targets)}")
+    for target in targets:
+        known = routing.targets.get(target)
+        if known is None or routing.is_removed(known):
+            raise NotFound(f"the cluster has no target {target}; `threefs chain ls` lists them")
+        if hold is Hold.ROTATE and routing.chains[known.chain_id].head != target:
+            raise InvalidArgument(f"target {target} is not the head of chain {known.chain_id}: only a head rotates")
+    wanted = {**routing.targets, **{t: dataclasses.replace(routing.targets[t], hold=hold) for t in targets}}
+    after = dataclasses.replace(routing, targets=wanted)
+    minimums = routing.minimums()
+    found = []
+    for chain_id in sorted({routing.targets[target].chain_id for target in targets}):
+        chain = routing.chains[chain_id]
+        serving = sum(after.hold(target) is Hold.NONE for target in chain.serving)
+        needed = max(1, minimums.get(chain_id, 1))
+        stops = any(chain.state(t) is PublicState.SERVING and routing.targets[t].chain_id == chain_id for t in targets)
+        if hold in (Hold.OFFLINE, Hold.ROTATE) and stops and serving < needed:
+            raise InvalidArgument(refusal(routing, chain, serving, needed))
+        found.append(pb.HeldChain(chain_id=chain_id, serving=serving, needed=needed, members=len(chain.members)))
+    return found
+
+
+def refusal(routing: Routing, chain: Chain, serving: int, needed: int) -> str:
+    effect = "its reads and writes would wait" if not serving else "its writes would wait"
+    return (
+        f"{routing.shown_chain(chain.chain_id)} would have {serving} of {len(chain.members)} copies in service, and a "
+        f"write needs {needed}: {effect}. Bring its other targets back first (`threefs chain show {chain.chain_id}`)"
+    )
+
+
+async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.HoldTargetsRequest) -> list[pb.HeldChain]:
+    """Store the hold of these targets. Raises NotFound, InvalidArgument."""
+    targets = [TargetId(target) for target in request.targets]
+    planned = plan(publisher.routing, targets, Hold(request.hold))
+    if request.dry_run:
+        return planned
+
+    async def write(writer: Writer) -> None:
+        for target in targets:
+            stored = await writer.target(target)
+            if stored is None:
+                raise NotFound(f"target {target} has just moved to another node")
+            if stored.hold != request.hold:
+                stored.hold = request.hold
+                writer.put_target(stored)
+
+    _, routing = await store.change(write)
+    publisher.publish(routing)
+    return planned

@@ -1,0 +1,152 @@
+"""Targets that an administrator takes out of service, with nodes that know nothing of it: they lose their lease."""
+
+import asyncio
+
+import pytest
+from threefs_manager.chains.holds import held_out, plan
+
+from tests.harness.beating_nodes import Bench, run
+from tests.harness.chain_harness import until
+from tests.harness.virtual_time import LOOP_CLOCK
+from threefs.errors import InvalidArgument, NotFound
+from threefs.ids import ChainId, NodeId, TableId, TargetId
+from threefs.routing import EMPTY, Chain, ChainMember, Hold, PublicState, Routing, Target
+from threefs.wire import manager_pb2 as pb
+
+SERVING, SYNCING, WAITING = PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING
+LASTSRV, OFFLINE = PublicState.LASTSRV, PublicState.OFFLINE
+ONE, TWO, THREE = TargetId(101), TargetId(201), TargetId(301)
+
+
+def routing(*states: PublicState, minimum: int = 2, **holds: Hold) -> Routing:
+    """One chain of targets 101, 201, ...; `holds` by "t101"."""
+    ids = [TargetId(100 * n + 1) for n, _ in enumerate(states, 1)]
+    chain = Chain(ChainId(1), 7, tuple(map(ChainMember, ids, states)))
+    held = {t: Target(t, NodeId(t // 100), ChainId(1), 5, holds.get(f"t{t}", Hold.NONE)) for t in ids}
+    tables = {TableId(1): (ChainId(1),)}
+    return Routing(1, "", EMPTY.nodes, held, {ChainId(1): chain}, tables, min_replicas={TableId(1): minimum})
+
+
+def counts(found: list[pb.HeldChain]) -> list[tuple[int, int, int]]:
+    return [(chain.serving, chain.needed, chain.members) for chain in found]
+
+
+def test_what_a_write_needs_stays_unless_it_is_forced() -> None:
+    whole = routing(SERVING, SERVING, SERVING)
+    assert counts(plan(whole, [ONE], Hold.OFFLINE)) == [(2, 2, 3)]
+    with pytest.raises(InvalidArgument, match="would have 1 of 3 copies in service, and a write needs 2"):
+        plan(whole, [ONE, TWO], Hold.OFFLINE)
+    assert counts(plan(whole, [ONE, TWO], Hold.FORCED)) == [(1, 2, 3)]
+    with pytest.raises(InvalidArgument, match="its reads and writes would wait"):
+        plan(routing(SERVING, minimum=1), [ONE], Hold.OFFLINE)
+    lame = routing(SERVING, SERVING, OFFLINE)
+    assert counts(plan(lame, [THREE], Hold.OFFLINE)) == [(2, 2, 3)], "it does not serve"
+    with pytest.raises(InvalidArgument):
+        plan(lame, [TWO], Hold.OFFLINE)
+    with pytest.raises(InvalidArgument):
+        plan(routing(SERVING, SERVING, SERVING, t201=Hold.OFFLINE), [ONE], Hold.OFFLINE)
+    assert counts(plan(routing(SERVING, SERVING, t201=Hold.OFFLINE), [TWO], Hold.NONE)) == [(2, 2, 2)]
+
+
+def test_only_a_head_rotates_and_only_known_targets_are_held() -> None:
+    whole = routing(SERVING, SERVING, SERVING)
+    assert counts(plan(whole, [ONE], Hold.ROTATE)) == [(2, 2, 3)]
+    with pytest.raises(InvalidArgument, match="not the head"):
+        plan(whole, [TWO], Hold.ROTATE)
+    with pytest.raises(NotFound, match="no target 999"):
+        plan(whole, [TargetId(999)], Hold.OFFLINE)
+    with pytest.raises(InvalidArgument):
+        plan(whole, [], Hold.OFFLINE)
+
+
+def yielding(found: Routing) -> list[int]:
+    chain = found.chains[ChainId(1)]
+    return [m.target_id for m in chain.members if found.yields(m.target_id, chain, found.minimums()[ChainId(1)])]
+
+
+def test_a_held_target_leaves_the_write_path_when_it_is_not_needed() -> None:
+    offline, forced, rotate = Hold.OFFLINE, Hold.FORCED, Hold.ROTATE
+    assert yielding(routing(SERVING, SERVING, SERVING)) == []
+    assert yielding(routing(SERVING, SERVING, SERVING, t201=offline)) == [201]
+    assert yielding(routing(SERVING, SERVING, SYNCING, t201=offline)) == [], "a write needs it"
+    assert yielding(routing(SERVING, SERVING, SYNCING, t201=forced)) == [201]
+    assert yielding(routing(SERVING, SERVING, SYNCING, t301=offline)) == [301]
+    assert yielding(routing(SERVING, SERVING, SERVING, t101=offline, t201=offline)) == [], "none of them goes too far"
+    assert yielding(routing(SERVING, SERVING, SERVING, minimum=1, t101=offline, t201=offline)) == [101, 201]
+    assert yielding(routing(SERVING, SERVING, SERVING, t101=rotate)) == [101]
+    assert yielding(routing(SERVING, SERVING, SERVING, t201=rotate)) == [], "another one has become the head"
+    assert yielding(routing(SERVING, SERVING, WAITING, t301=forced)) == []
+    lame = routing(SERVING, WAITING, OFFLINE, t101=offline, t201=offline, t301=forced)
+    assert held_out(lame.chains[ChainId(1)], lame) == [201, 301]
+
+
+async def hold(bench: Bench, hold: "pb.Hold", *targets: int) -> None:
+    await bench.manager.hold_targets(pb.HoldTargetsRequest(targets=targets, hold=hold))
+
+
+async def check_offline(bench: Bench) -> None:
+    """R9: a node that does not know of the hold keeps its lease, and stays in the chain until that has ended."""
+    await until(lambda: len(bench.manager._failure_detector._last_contact) == 3)
+    head = next(iter(bench.states()))
+    dry = pb.HoldTargetsRequest(targets=[head * 100 + 1], hold=pb.HOLD_OFFLINE, dry_run=True)
+    (told,) = (await bench.manager.hold_targets(dry)).chains
+    assert (told.serving, told.needed, told.members) == (2, 2, 3) and bench.chain().version == 1
+    await hold(bench, pb.HOLD_OFFLINE, head * 100 + 1)
+    leased = 0.0
+    while bench.states()[head] is SERVING:
+        leased = bench.manager._failure_detector._last_contact.get(TargetId(head * 100 + 1), leased)
+        await asyncio.sleep(0.001)
+    assert LOOP_CLOCK.monotonic() - leased >= 0.3
+    bench.complete.add(head)
+    await asyncio.sleep(3.0)
+    assert bench.states()[head] is OFFLINE and bench.chain().version == 2, "it lives, and stays out"
+    await hold(bench, pb.HOLD_NONE, head * 100 + 1)
+    await until(lambda: set(bench.states().values()) == {SERVING})
+    assert [*bench.states()][-1] == head
+
+
+def test_a_target_out_of_service_stays_out_until_it_is_wanted_again() -> None:
+    run(check_offline)
+
+
+async def check_rotation(bench: Bench) -> None:
+    before = [*bench.states()]
+    bench.complete.update(before)
+    await hold(bench, pb.HOLD_ROTATE, before[0] * 100 + 1)
+    await until(lambda: [*bench.states()] == [*before[1:], before[0]] and set(bench.states().values()) == {SERVING})
+    assert {target.hold for target in bench.manager._publisher.routing.targets.values()} == {Hold.NONE}
+
+
+def test_a_head_that_rotates_returns_behind_the_others() -> None:
+    run(check_rotation)
+
+
+async def check_void_rotation(bench: Bench) -> None:
+    first, second, third = bench.states()
+    await bench.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+    del bench.living[second]
+    await until(lambda: bench.states()[second] is OFFLINE)
+    with pytest.raises(InvalidArgument):
+        await hold(bench, pb.HOLD_ROTATE, first * 100 + 1)
+    assert bench.states() == {first: SERVING, third: SERVING, second: OFFLINE}
+
+
+def test_a_head_that_is_needed_does_not_rotate() -> None:
+    run(check_void_rotation)
+
+
+async def check_forced(bench: Bench) -> None:
+    bench.complete.update((1, 2, 3))
+    await hold(bench, pb.HOLD_FORCED, 101, 201, 301)
+    await until(lambda: SERVING not in bench.states().values())
+    version = bench.chain().version
+    await asyncio.sleep(3.0)
+    assert SERVING not in bench.states().values() and bench.chain().version == version, "nothing serves by itself"
+    (last,) = [node for node, state in bench.states().items() if state is LASTSRV]
+    await hold(bench, pb.HOLD_NONE, 101, 201, 301)
+    await until(lambda: set(bench.states().values()) == {SERVING})
+    assert next(iter(bench.states())) == last, "R7: the last that has served is the first to serve"
+
+
+def test_a_whole_chain_goes_out_and_comes_back_in_the_right_order() -> None:
+    run(check_forced)
