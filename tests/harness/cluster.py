@@ -36,9 +36,11 @@ class LocalCluster:
         host: str = "127.0.0.1",
         prefixes: Mapping[int, Sequence[str]] | None = None,
         metrics: bool = False,
+        prefix: Sequence[str] = (),
     ) -> None:
-        """`prefixes`: commands that run the storage processes of these nodes. `metrics`: every process has a port for
-        Prometheus."""
+        """`prefix`: a command that runs each process. `prefixes`: others for the storage processes of these nodes.
+        `metrics`: every process has a port for Prometheus."""
+        self._prefix = prefix
         self._metrics = metrics
         self._prefixes = prefixes or {}
         self.token = token
@@ -50,6 +52,7 @@ class LocalCluster:
         self.manager = Program(
             "threefs_manager",
             directory / "manager",
+            prefix,
             host=host,
             port=0,
             control_port=0,
@@ -80,22 +83,22 @@ class LocalCluster:
         where |= {"host": self._host, "token": self.token, "port": 0}
         for node in planned:
             directory = self._directory / f"storage-{node.node_id}"
-            prefix = self._prefixes.get(node.node_id, ())
+            prefix = self._prefixes.get(node.node_id, self._prefix)
             own = {"node_id": node.node_id, "domain": node.domain, **self._metrics_port()}
             program = Program("threefs_storage", directory, prefix, **own, **where)
             program.launch()
             self.storage[node.node_id] = program
-        self.meta = Program("threefs_meta", self._directory / "meta", **self._metrics_port(), **where)
+        self.meta = Program("threefs_meta", self._directory / "meta", self._prefix, **self._metrics_port(), **where)
         self.meta.launch()
         for program in (*self.storage.values(), self.meta):
             program.wait_ready()
-        self._wait_whole()
+        self.wait_whole()
         return self
 
     def _metrics_port(self) -> dict[str, Any]:
         return {"metrics_port": free_port()} if self._metrics else {}
 
-    def _wait_whole(self) -> None:
+    def wait_whole(self) -> None:
         """A storage process that starts slowly is put out of its chains, and is brought up to date then."""
         deadline = time.monotonic() + START_S
         while waiting := incomplete_chains(self.ask(methods.GET_STATUS, pb.GetStatusRequest())):

@@ -40,10 +40,10 @@ class Program:
     """`python -m MODULE --settings FILE`. `addresses` are those of its `ready` line."""
 
     def __init__(self, module: str, directory: Path, prefix: Sequence[str] = (), **settings: Any) -> None:
-        """`prefix` is a command that runs the one behind it."""
+        """`prefix` is a command that runs the one behind it. It may be another one at the next start."""
         directory.mkdir(parents=True, exist_ok=True)
         self.module = module
-        self._prefix = list(prefix)
+        self.prefix = list(prefix)
         self.settings = {"data_dir": directory / "data", **settings}
         self.addresses: list[str] = []
         self._file = directory / "settings.toml"
@@ -64,7 +64,7 @@ class Program:
         self._file.write_text(toml(self.settings))
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", self.module, "--settings", str(self._file)],
+                [*self.prefix, sys.executable, "-m", self.module, "--settings", str(self._file)],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment(),
