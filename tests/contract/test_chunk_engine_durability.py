@@ -87,6 +87,25 @@ def test_long_lives(seed: int) -> None:
     simulate(seed, body)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_limits_change_while_chunks_do(seed: int) -> None:
+    async def body(machine: Machine) -> None:
+        source = machine.random
+        for _ in range(60):
+            number = source.randrange(4)
+            chunk, other = ChunkId(7, number), ChunkId(7, (number + 1) % 4)
+            length, offset = source.choice([100, 400, 3000, 60_000]), source.choice([0, 100, 5000, 70_000])
+            kind = source.choice([Kind.WRITE, Kind.WRITE, Kind.WRITE, Kind.TRUNCATE, Kind.REMOVE])
+            work = [machine.stage(chunk, kind, offset, length), machine.fold(other)]
+            fail_after = source.randrange(25) if source.random() < 0.2 else None
+            await machine.together([*work, machine.change_limits()], fail_after)
+            if source.random() < 0.8:
+                machine.commit(chunk)
+            await machine.check()
+
+    simulate(seed, body)
+
+
 async def step(machine: Machine, name: str, argument: Any) -> None:
     if name == "commit":
         machine.commit(argument)

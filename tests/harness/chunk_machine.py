@@ -110,6 +110,12 @@ class Machine:
             except NoSpace:
                 self.full += 1
 
+    async def change_limits(self) -> None:
+        """In the middle of what is under way an administrator sets other limits."""
+        await asyncio.sleep(self.random.random() * _DELAY_S[1])
+        self.limits = self.random.choice(_LIMITS)
+        self.engine.adopt(EngineSettings(cached_records=self.random.choice((2, 4, 16)), overlay=self.limits))
+
     async def together(self, changes: list[Coroutine[Any, Any, None]], fail_after: int | None) -> None:
         """At the same time; after so many moments the process is killed, mostly by a power cut."""
         tasks = [self._process.start(change) for change in changes]

@@ -1,6 +1,8 @@
 """The configuration of a cluster of the test's own, by the command line."""
 
 import json
+import re
+import shlex
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 from threefs_cli.main import main
 
 from tests.harness.cluster import LocalCluster
+from tests.harness.processes import ROOT
 from threefs.configuration import KEYS
 from threefs.rpc import methods
 from threefs.wire import manager_pb2 as pb
@@ -166,7 +169,8 @@ def test_a_node_is_asked_only_for_what_concerns_it(config: Config) -> None:
     )
     assert "node 77 is not in the plan" in config.run("get", "--node", "77", code=1)
     meta = next(node for node in config.states() if node > 1000)
-    assert config.at_node(meta, "removals_at_once")[1:] == ("cluster", "")
+    config.run("set", "removals_at_once=9")
+    assert config.at_node(meta, "removals_at_once") == (9, "cluster", "")
 
 
 def test_the_versions_outlive_the_manager(cluster: LocalCluster, config: Config) -> None:
@@ -182,3 +186,19 @@ def test_the_versions_outlive_the_manager(cluster: LocalCluster, config: Config)
     assert config.json("history")["versions"][0]["message"] == "before the restart"
     config.wait_for_states({0: "applied", 1: "applied"})
     assert config.at_node(1, "deferred_changes") == (64, "cluster", "")
+
+
+def test_the_commands_of_the_page_do_what_it_says(config: Config) -> None:
+    page = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    lines = [line.partition("#")[0] for line in block.splitlines()]
+    assert len(lines) > 8
+    said = {line: config.run(*shlex.split(line)[2:]) for line in lines}
+    for command, words in (
+        ("get --node 2", "storage node 2: "),
+        ("--dry-run", "would be version"),
+        ("=default", "-> 32 MiB/s (default)"),
+        ("history", "new disks"),
+        ("rollback", "version"),
+    ):
+        assert any(command in line and words in output for line, output in said.items()), said
