@@ -30,7 +30,8 @@ def steps(losses: Path) -> list[Step]:
     """In the order in which they were made. After a resume some are there twice."""
     if not losses.exists():
         return []
-    lines = [json.loads(line) for line in losses.read_text(encoding="utf-8").splitlines()]
+    whole = losses.read_text(encoding="utf-8").rpartition("\n")[0]  # the last line may be in the middle of its writing
+    lines = [json.loads(line) for line in whole.splitlines()]
     return [Step(line["step"], float.fromhex(line["loss"]), line["ranks"]) for line in lines]
 
 
