@@ -64,6 +64,7 @@ class Target:
     chain_id: ChainId
     store_id: int = 0  # of what it keeps; 0 until it has registered
     hold: Hold = Hold.NONE
+    held_store_id: int = 0  # of what it kept when the hold began
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +267,7 @@ def target_from_wire(message: pb.Target) -> Target:
         ChainId(message.chain_id),
         message.store_id,
         Hold(message.hold),
+        message.held_store_id,
     )
 
 
@@ -276,6 +278,7 @@ def target_to_wire(target: Target) -> pb.Target:
         chain_id=target.chain_id,
         store_id=target.store_id,
         hold=target.hold.value,
+        held_store_id=target.held_store_id,
     )
 
 

@@ -55,8 +55,8 @@ def offline(
     be away for good: `threefs node drain`.
     """
     url = selector.url()
-    hold = pb.HOLD_FORCED if force else pb.HOLD_OFFLINE
-    chosen, chains = selector.run(lambda fs: _plan(fs, url, targets, nodes, hold))
+    wanted = pb.HOLD_FORCED if force else pb.HOLD_OFFLINE
+    chosen, chains = selector.run(lambda fs: _plan(fs, url, targets, nodes, wanted))
     if not (selector.as_json and (dry_run or yes)):
         for chain in chains:
             click.echo(effect(chain), err=not dry_run)
@@ -70,7 +70,7 @@ def offline(
             err=True,
         )
     if not dry_run:
-        selector.run(lambda fs: _hold_until_out(fs, url, chosen, hold))
+        selector.run(lambda fs: hold_until_out(fs, url, chosen, wanted))
     if selector.as_json:
         output.print_json(
             {"targets": chosen, "forced": force, "dry_run": dry_run, "chains": list(map(describe, chains))}
@@ -99,7 +99,7 @@ def online(selector: ClusterSelector, targets: tuple[int, ...], nodes: tuple[int
         state = await read_state(fs, url)
         back = [one for one in choose(state, targets, nodes) if one in state.held]
         if back and not dry_run:
-            await _hold(fs, url, back, pb.HOLD_NONE, dry_run=False)
+            await hold(fs, url, back, pb.HOLD_NONE, dry_run=False)
         return back
 
     back = selector.run(work)
@@ -148,22 +148,23 @@ def describe(chain: pb.HeldChain) -> dict[str, Any]:
 
 
 async def _plan(
-    fs: AsyncFileSystem, url: str, targets: Sequence[int], nodes: Sequence[int], hold: "pb.Hold"
+    fs: AsyncFileSystem, url: str, targets: Sequence[int], nodes: Sequence[int], wanted: "pb.Hold"
 ) -> tuple[list[int], list[pb.HeldChain]]:
     chosen = choose(await read_state(fs, url), targets, nodes)
-    return chosen, await _hold(fs, url, chosen, hold, dry_run=True)
+    return chosen, await hold(fs, url, chosen, wanted, dry_run=True)
 
 
-async def _hold(
-    fs: AsyncFileSystem, url: str, targets: Sequence[int], hold: "pb.Hold", *, dry_run: bool
+async def hold(
+    fs: AsyncFileSystem, url: str, targets: Sequence[int], wanted: "pb.Hold", *, dry_run: bool
 ) -> list[pb.HeldChain]:
-    request = pb.HoldTargetsRequest(targets=targets, hold=hold, dry_run=dry_run)
+    """What becomes of the chains of these targets. Raises NotFound, InvalidArgument."""
+    request = pb.HoldTargetsRequest(targets=targets, hold=wanted, dry_run=dry_run)
     return list((await managers(fs, url).call(HOLD_TARGETS, request, timeout_s=CALL_TIMEOUT_S)).chains)
 
 
-async def _hold_until_out(fs: AsyncFileSystem, url: str, targets: Sequence[int], hold: "pb.Hold") -> None:
+async def hold_until_out(fs: AsyncFileSystem, url: str, targets: Sequence[int], wanted: "pb.Hold") -> None:
     """Raises InvalidArgument if they are not out in time: other targets of their chains have died."""
-    await _hold(fs, url, targets, hold, dry_run=False)
+    await hold(fs, url, targets, wanted, dry_run=False)
     deadline = CLOCK.monotonic() + _OUT_S
     while inside := _inside(await read_state(fs, url), targets):
         if CLOCK.monotonic() >= deadline:

@@ -82,18 +82,20 @@ class Node(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., domain: _Optional[str] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., draining: bool = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("target_id", "node_id", "chain_id", "store_id", "hold")
+    __slots__ = ("target_id", "node_id", "chain_id", "store_id", "hold", "held_store_id")
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     HOLD_FIELD_NUMBER: _ClassVar[int]
+    HELD_STORE_ID_FIELD_NUMBER: _ClassVar[int]
     target_id: int
     node_id: int
     chain_id: int
     store_id: int
     hold: Hold
-    def __init__(self, target_id: _Optional[int] = ..., node_id: _Optional[int] = ..., chain_id: _Optional[int] = ..., store_id: _Optional[int] = ..., hold: _Optional[_Union[Hold, str]] = ...) -> None: ...
+    held_store_id: int
+    def __init__(self, target_id: _Optional[int] = ..., node_id: _Optional[int] = ..., chain_id: _Optional[int] = ..., store_id: _Optional[int] = ..., hold: _Optional[_Union[Hold, str]] = ..., held_store_id: _Optional[int] = ...) -> None: ...
 
 class ChainMember(_message.Message):
     __slots__ = ("target_id", "state", "leaving")

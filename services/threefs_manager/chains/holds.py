@@ -77,6 +77,7 @@ async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.Ho
                 raise NotFound(f"target {target} has just moved to another node")
             if stored.hold != request.hold:
                 stored.hold = request.hold
+                stored.held_store_id = stored.store_id if request.hold else 0
                 writer.put_target(stored)
 
     _, routing = await store.change(write)

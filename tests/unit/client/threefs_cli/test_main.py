@@ -30,6 +30,7 @@ NAMES = [
     "df",
     "data",
     "demo",
+    "disk",
     "fsck",
     "init",
     "key",

@@ -1,0 +1,49 @@
+"""A disk is replaced by an empty one while the cluster is used."""
+
+import json
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.harness.cluster import LocalCluster
+from tests.harness.command_line import CommandLine
+
+MIB = 1 << 20
+
+
+def test_an_empty_disk_takes_the_place_of_another_one(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, lease_s=2.0) as cluster, cluster.connect() as fs:
+        threefs = CommandLine(cluster.address)
+        fs.write_file("/a", b"a" * 8 * MIB)
+        planned = threefs.ok("disk", "replace", "2", "--dry-run")
+        assert "the 4 targets of node 2" in planned and "2 of 3 copies then" in planned
+        assert threefs.json("chain", "ls", "--degraded")["chains"] == [], "a dry run changes nothing"
+        (first,) = lines(threefs.ok("disk", "replace", "2", "--yes", "--no-wait", "--json"))
+        assert (first["phase"], len(first["targets"])) == ("awaited", 4)
+        assert "is under way" in threefs.ok("disk", "replace", "2", "--dry-run")
+        refused = threefs.run("disk", "replace", "1", "--yes")
+        assert refused.exit_code == 2 and "a write needs 2" in refused.output
+        told: list[dict[str, Any]] = []
+
+        def go_on() -> None:
+            told.extend(lines(threefs.ok("disk", "replace", "2", "--json", "--interval", "0.1")))
+
+        waiting = threading.Thread(target=go_on)
+        waiting.start()
+        fs.write_file("/b", b"b" * 8 * MIB)
+        cluster.storage[2].stop()
+        shutil.rmtree(tmp_path / "storage-2" / "data")
+        cluster.storage[2].start()
+        waiting.join(100)
+        assert not waiting.is_alive()
+        phases = list(dict.fromkeys(one["phase"] for one in told))
+        assert phases[0] == "awaited" and phases[-1] == "in service" and "arrived" in phases
+        assert told[-1]["copied_bytes"] == told[-1]["total_bytes"] >= 16 * MIB and told[-1]["serving"] == 4
+        assert fs.read_file("/a") == b"a" * 8 * MIB and fs.read_file("/b") == b"b" * 8 * MIB
+        assert "clean" in threefs.ok("fsck")
+        assert "no storage node 9" in threefs.error("disk", "replace", "9", "--yes")
+
+
+def lines(output: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in output.splitlines()]
