@@ -64,7 +64,7 @@ def get_values(selector: ClusterSelector, key: str | None, node: int | None) -> 
     for one in keys:
         table.add_row(
             one.name,
-            _shown(one.name, current.texts.get(one.name)),
+            shown_value(one.name, current.texts.get(one.name)),
             _source(one, current),
             _programs(one),
             "at once" if one.is_hot else "with a restart",
@@ -232,7 +232,7 @@ def _change(
     dry_run: bool,
 ) -> None:
     url = selector.url()
-    request.who = f"{getpass.getuser()}@{os.uname().nodename}"
+    request.who = author()
     request.message, request.dry_run, request.call_id = message, dry_run, RANDOM.token(16)
 
     async def work(fs: AsyncFileSystem) -> tuple[pb.SetConfigurationReply, pb.GetStatusReply]:
@@ -259,6 +259,15 @@ def _change(
         click.echo(f"    {line}")
     for line in outcome_lines(outcomes):
         click.echo(line)
+
+
+def author() -> str:
+    """Who runs this command, for the history."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # in a container, a user may have no name
+        user = str(os.getuid())
+    return f"{user}@{os.uname().nodename}"
 
 
 async def _applied_status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
@@ -294,19 +303,28 @@ def _bounds(key: Key) -> str:
     return f"{configuration.shown(key, key.least)} to {configuration.shown(key, key.most)}"
 
 
-def _shown(name: str, text: str | None) -> str:
-    """A value for people; of a key that this release does not know as it is stored."""
+def shown_value(name: str, text: str | None) -> str:
+    """A value for people; one that this release does not take as it is stored."""
     key = KEYS.get(name)
     if key is None:
         return "default" if text is None else text
-    return configuration.shown(key, key.default if text is None else configuration.parse(key, text))
+    if text is None:
+        return configuration.shown(key, key.default)
+    try:
+        return configuration.shown(key, configuration.parse(key, text))
+    except InvalidArgument:
+        return text
 
 
 def _described(key: Key, current: Configuration) -> dict[str, Any]:
     text = current.texts.get(key.name)
+    try:
+        value = key.default if text is None else configuration.parse(key, text)
+    except InvalidArgument:  # of another release
+        value = str(text)
     return {
         "name": key.name,
-        "value": key.default if text is None else configuration.parse(key, text),
+        "value": value,
         "source": _source(key, current),
         "default": key.default,
         "unit": key.kind.value,
@@ -342,7 +360,7 @@ def _difference_lines(changes: Sequence[Mapping[str, Any]] | None) -> list[str]:
         return ["(the version before is not kept any more)"]
     lines = []
     for one in changes:
-        was, now = (_shown(one["name"], one[side]) for side in ("before", "after"))
+        was, now = (shown_value(one["name"], one[side]) for side in ("before", "after"))
         words = [f"{text} (default)" if one[side] is None else text for text, side in ((was, "before"), (now, "after"))]
         lines.append(output.printable(f"{one['name']}: {words[0]} -> {words[1]}"))
     return lines
