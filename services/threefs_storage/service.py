@@ -77,6 +77,7 @@ from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.scheduling.background_pace import Foreground, PaceLimits
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work, no_foreground
+from threefs_storage.scheduling.space_release import SpaceRelease
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
@@ -132,6 +133,7 @@ class Storage:
         self.scrubber = Scrubber(
             values.number("scrub_interval_s"), Comparison(others, clock=clock), self.scheduler, clock=clock
         )
+        self._space_release = SpaceRelease(clock=clock)
         self._target_recovery = TargetRecovery(targets, clock=clock, report=report, on_return=self._restart_chain_tasks)
         self._room = PeerRoomQuery(others, clock=clock)
         self._report = report
@@ -162,6 +164,7 @@ class Storage:
         self._tombstone_collector.start(self._targets)
         self._pending_recovery.start(self._targets)
         self.fold_scheduler.start(self._targets)
+        self._space_release.start(self._targets)
         self._target_recovery.start()
         self.reachability.start()
 
@@ -173,6 +176,7 @@ class Storage:
         await self.scrubber.stop()
         await self._tombstone_collector.stop()
         await self.fold_scheduler.stop()
+        await self._space_release.stop()
         await self._repair.stop()
         await self._resync.stop()
         await self._pending_recovery.stop()

@@ -22,11 +22,17 @@ class BlockAllocator:
         self._hint = 0  # no free slot lies below
         self._freed: deque[tuple[int, int]] = deque()  # (number of the write that gave it up, slot)
         self._pins: dict[int, int] = {}
+        self._first_free = self._least_free = 0  # free slots at the last `punch_unneeded`, and the fewest since
 
     @property
     def capacity(self) -> int:
         """The slots of the file."""
         return len(self._states)
+
+    @property
+    def free_slots(self) -> int:
+        """Blocks that can be taken at once."""
+        return len(self._states) - self.used - self.holes
 
     def grow(self, slots: int, *, holes: bool = False) -> None:
         """Add slots at the end."""
@@ -53,6 +59,7 @@ class BlockAllocator:
         self._hint = slot + 1
         self._states[slot] = _USED
         self.used += 1
+        self._least_free = min(self._least_free, self.free_slots)
         return slot
 
     def free(self, slot: int, number: int) -> None:
@@ -68,6 +75,25 @@ class BlockAllocator:
         for slot, count in runs:
             self._states[slot : slot + count] = bytes([_HOLE]) * count
             self.holes += count
+        return runs
+
+    def punch_unneeded(self, durable: int, keep: int) -> list[tuple[int, int]]:
+        """Make holes of the free blocks that were not needed since the last call, the highest first. `keep` blocks
+        stay, and as many as were needed. Returns the first slot and the number of slots of each hole."""
+        self._reclaim(durable)
+        needed = max(0, self._first_free - self._least_free)
+        left = min(self._least_free, self.free_slots) - needed - keep
+        runs = []
+        for run in reversed([*_FREE_RUNS.finditer(self._states)] if left > 0 else []):
+            count = min(left, run.end() - run.start())
+            if count == 0:
+                break
+            slot = run.end() - count
+            self._states[slot : slot + count] = bytes([_HOLE]) * count
+            self.holes += count
+            left -= count
+            runs.append((slot, count))
+        self._first_free = self._least_free = self.free_slots
         return runs
 
     def all_holes(self) -> list[tuple[int, int]]:

@@ -97,7 +97,7 @@ class BlockFiles:
 
     def unused_bytes(self) -> int:
         """Bytes of free blocks in the files."""
-        return sum((a.capacity - a.used - a.holes) << bits for bits, a in self._allocators.items())
+        return sum(a.free_slots << bits for bits, a in self._allocators.items())
 
     @property
     def full(self) -> bool:
@@ -126,6 +126,13 @@ class BlockFiles:
         """Release the room of all free blocks to the disk."""
         async with self._growing:
             await self._punch_holes(durable)
+
+    async def release_unneeded_blocks(self, durable: int) -> None:
+        """Release to the disk the room of those free blocks that were not needed since the last call."""
+        async with self._growing:
+            for bits, allocator in self._allocators.items():
+                for slot, count in allocator.punch_unneeded(durable, _MIN_GROWTH_BYTES >> bits):
+                    await self._files[bits].release(slot << bits, count << bits)
 
     def _reserved_bytes(self, space: DiskSpace) -> int:
         return int(space.capacity_bytes * (1 - self.full_ratio))

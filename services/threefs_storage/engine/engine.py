@@ -211,6 +211,15 @@ class ChunkEngine:
             await self._files.release_free_blocks(self._store.durable)
             await self._ballast.allocate()
 
+    async def release_unneeded(self) -> None:
+        """Give room of free blocks back to the disk, if they were not needed since the last call. Raises NoSpace,
+        Unavailable, DiskFailed."""
+        if self._closed or self.failure is not None:
+            return
+        if self._files.has_freed_blocks():
+            await self._store.flush()
+        await self._files.release_unneeded_blocks(self._store.durable)
+
     async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:
         """Make the version that `update` describes durable as the pending one.
 

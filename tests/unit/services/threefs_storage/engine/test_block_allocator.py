@@ -92,6 +92,24 @@ def test_no_block_is_ever_given_to_two(plan: list[tuple[str, int]]) -> None:
         assert allocator.used == len(used) + len(freed)
 
 
+def test_free_blocks_that_nobody_needs_become_holes_the_highest_first() -> None:
+    allocator = BlockAllocator()
+    allocator.grow(20)
+    for _ in range(20):
+        allocator.take(0)
+    for slot in range(4, 20):
+        allocator.free(slot, 1)
+    assert allocator.punch_unneeded(0, 2) == [], "they may be wanted back after a crash"
+    assert allocator.punch_unneeded(1, 2) == [], "they were given up a moment ago"
+    for _ in range(3):
+        allocator.free(allocator.take(1) or 0, 2)  # 3 of 16 are in use at a time, at most
+    assert allocator.punch_unneeded(2, 2) == [(12, 8)], "3 that were needed stay, and 3 for the next time, and 2"
+    assert (allocator.free_slots, allocator.holes) == (8, 8)
+    assert allocator.punch_unneeded(2, 2) == [(6, 6)]
+    assert allocator.punch_unneeded(2, 2) == []
+    assert [allocator.take(2) for _ in range(3)] == [4, 5, None]
+
+
 def test_holes_are_not_taken_until_they_are_filled() -> None:
     allocator = BlockAllocator()
     allocator.grow(8)

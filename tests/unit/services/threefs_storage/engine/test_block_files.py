@@ -96,6 +96,25 @@ def test_a_block_of_a_lost_file_can_be_claimed() -> None:
     simulate(main())
 
 
+def test_blocks_that_stay_free_go_back_to_the_disk_and_are_no_less_free_for_that() -> None:
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=100 * MIB)
+        files = await opened(disk)
+        blocks = [await files.take(20, 0, reserve=False) for _ in range(60)]
+        for block in blocks[10:]:
+            files.free(block, 1)
+        room = files.room_bytes()
+        await files.release_unneeded_blocks(1)
+        assert disk.free_bytes() < 45 * MIB, "they may be needed again at once"
+        await files.release_unneeded_blocks(1)
+        assert disk.free_bytes() == 86 * MIB and files.unused_bytes() == 4 * MIB
+        assert files.room_bytes() == room
+        again = [await files.take(20, 1, reserve=False) for _ in range(50)]
+        assert len(set(again) | set(blocks[:10])) == 60
+
+    simulate(main())
+
+
 def test_free_blocks_of_one_size_make_room_for_another_and_can_be_used_again() -> None:
     async def main() -> None:
         disk = new_disk(capacity_bytes=100 * MIB)
