@@ -2,10 +2,14 @@
 
 import click
 from rich.table import Table
+from threefs_client import AsyncFileSystem
 
-from threefs_cli import chain_rows, chunk_copies, output
+from threefs.rpc.methods import CHAIN_EVENTS
+from threefs.wire import manager_pb2 as pb
+from threefs_cli import chain_rows, chunk_copies, chunk_story, output
 from threefs_cli.chunk_copies import Place
-from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.cluster_state import CALL_TIMEOUT_S
 from threefs_cli.option_types import Size
 
 
@@ -63,6 +67,40 @@ def where(selector: ClusterSelector, place: Place) -> None:
     output.print_table(table)
     if not found.agree:
         click.echo("the copies differ, or one does not answer: `threefs fsck` says more")
+
+
+@chunk.command(
+    epilog="""
+\b
+Examples:
+  threefs chunk story /data/model.bin:0
+  threefs chunk story /data/model.bin:10M --json
+"""
+)
+@click.argument("place", type=PlaceType(), metavar="FILE:OFFSET")
+@cluster_options
+def story(selector: ClusterSelector, place: Place) -> None:
+    """Tell what has happened to the chunk of a byte: its versions, repairs and copies, and the changes of its chain.
+
+    Storage processes and the primary manager remember the last events only, since their start.
+    """
+    url = selector.url()
+    found, told = selector.run(lambda fs: _story(fs, url, place))
+    if selector.as_json:
+        output.print_json(chunk_copies.describe(found) | {"events": [chunk_story.describe(one) for one in told]})
+        return
+    click.echo(f"chunk {found.chunk.number} of inode {found.chunk.inode}, on chain {found.chain.chain_id}")
+    for one in told:
+        click.echo(chunk_story.line(one))
+    for copy in found.copies:
+        click.echo(f"{'now':>12}  target {copy.member.target_id}: {chunk_copies.copy_text(copy)}")
+
+
+async def _story(fs: AsyncFileSystem, url: str, place: Place) -> tuple[chunk_copies.Found, list[chunk_story.Told]]:
+    found = await chunk_copies.find(fs, url, place)
+    request = pb.ChainEventsRequest(chain_id=found.chain.chain_id)
+    reply = await managers(fs, url).call(CHAIN_EVENTS, request, timeout_s=CALL_TIMEOUT_S)
+    return found, chunk_story.tell(found.copies, reply.events)
 
 
 COMMANDS = (chunk,)

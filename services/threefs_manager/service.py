@@ -30,6 +30,7 @@ from threefs.rpc.methods import (
     ACCEPT_UNHEARD,
     ADD_NODES,
     ADMIT_STORE,
+    CHAIN_EVENTS,
     CREATE_TABLE,
     GET_ROUTING,
     GET_STATUS,
@@ -219,6 +220,7 @@ class Manager:
         server.serve(CREATE_TABLE, shielded(self.create_table))
         server.serve(SET_REPLICAS, shielded(self.set_replicas))
         server.serve(SET_DEFAULT_TABLE, shielded(self.set_default_table))
+        server.serve(CHAIN_EVENTS, self.chain_events)
         server.serve(HOLD_TARGETS, shielded(self.hold_targets))
         server.serve(ADMIT_STORE, self.admit_store)
         server.serve(REPORT_BACKUP, self.report_backup)
@@ -454,6 +456,11 @@ class Manager:
         store, controller = self._require_primary()
         planned = await chain_tables.set_replicas(store, self._publisher, controller.move_executor, request)
         return pb.SetReplicasReply(moves=map(moves.to_wire, planned))
+
+    async def chain_events(self, request: pb.ChainEventsRequest) -> pb.ChainEventsReply:
+        """What has happened to a chain in this term."""
+        _, controller = self._require_primary()
+        return pb.ChainEventsReply(events=controller.history.of(ChainId(request.chain_id)))
 
     async def hold_targets(self, request: pb.HoldTargetsRequest) -> pb.HoldTargetsReply:
         """Take targets out of service, or back into it. Raises NotFound, InvalidArgument."""

@@ -61,6 +61,7 @@ REMOVE_NODE = _method(_M, "Manager", "RemoveNode", _M.RemoveNodeRequest, _M.Remo
 REBALANCE = _method(_M, "Manager", "Rebalance", _M.RebalanceRequest, _M.RebalanceReply)
 CREATE_TABLE = _method(_M, "Manager", "CreateTable", _M.CreateTableRequest, _M.CreateTableReply)
 SET_DEFAULT_TABLE = _method(_M, "Manager", "SetDefaultTable", _M.SetDefaultTableRequest, _M.SetDefaultTableReply)
+CHAIN_EVENTS = _method(_M, "Manager", "ChainEvents", _M.ChainEventsRequest, _M.ChainEventsReply)
 HOLD_TARGETS = _method(_M, "Manager", "HoldTargets", _M.HoldTargetsRequest, _M.HoldTargetsReply)
 REPORT_BACKUP = _method(_M, "Manager", "ReportBackup", _M.ReportBackupRequest, _M.ReportBackupReply)
 SET_REPLICAS = _method(_M, "Manager", "SetReplicas", _M.SetReplicasRequest, _M.SetReplicasReply)

@@ -561,6 +561,26 @@ class HoldTargetsRequest(_message.Message):
     dry_run: bool
     def __init__(self, targets: _Optional[_Iterable[int]] = ..., hold: _Optional[_Union[Hold, str]] = ..., dry_run: bool = ...) -> None: ...
 
+class ChainEventsRequest(_message.Message):
+    __slots__ = ("chain_id",)
+    CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
+    chain_id: int
+    def __init__(self, chain_id: _Optional[int] = ...) -> None: ...
+
+class ChainEvent(_message.Message):
+    __slots__ = ("chain", "ago_ms")
+    CHAIN_FIELD_NUMBER: _ClassVar[int]
+    AGO_MS_FIELD_NUMBER: _ClassVar[int]
+    chain: Chain
+    ago_ms: int
+    def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ..., ago_ms: _Optional[int] = ...) -> None: ...
+
+class ChainEventsReply(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[ChainEvent]
+    def __init__(self, events: _Optional[_Iterable[_Union[ChainEvent, _Mapping]]] = ...) -> None: ...
+
 class HeldChain(_message.Message):
     __slots__ = ("chain_id", "serving", "needed", "members")
     CHAIN_ID_FIELD_NUMBER: _ClassVar[int]

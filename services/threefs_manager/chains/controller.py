@@ -11,6 +11,7 @@ from threefs.errors import Fenced, InvalidArgument, NotFound, StrangeStore, Thre
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import Chain, Hold, LocalState, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
+from threefs_manager.chains.history import ChainHistory
 from threefs_manager.chains.holds import held_out
 from threefs_manager.chains.link_failures import LinkFailures
 from threefs_manager.chains.move_executor import MoveExecutor
@@ -50,6 +51,7 @@ class ChainController:
         self._on_change = on_change
         self._progress = ResyncProgress(clock)
         self.links = LinkFailures(clock)
+        self.history = ChainHistory(clock)
         self.move_executor = MoveExecutor(store, publisher, failure_detector, clock)
         self._dirty: set[ChainId] = set()
         self._saved_at = clock.monotonic()
@@ -122,7 +124,10 @@ class ChainController:
         dirty, self._dirty = self._dirty, set()
         try:
             await self._evaluate(dirty)
-            self.enqueue(await self.move_executor.advance())
+            moved = await self.move_executor.advance()
+            for chain_id in moved:
+                self.history.add(self._publisher.routing.chains[chain_id])
+            self.enqueue(moved)
         except BaseException:
             self.enqueue(dirty)  # evaluated again at the next sweep, or sooner
             raise
@@ -218,6 +223,7 @@ class ChainController:
             version=after.version,
             members=_format_members(after),
         )
+        self.history.add(after)
         self._on_change(before, after)
         return after
 
@@ -244,6 +250,7 @@ class ChainController:
         for before, after in applied:
             _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_format_members(after))
             self.links.on_change(before, after)
+            self.history.add(after)
             self._on_change(before, after)
 
     def _generations_to_save(self, before: Chain, after: Chain) -> list[pb.SeenStore]:

@@ -43,3 +43,13 @@ def test_what_is_not_there_is_said(threefs: CommandLine) -> None:
     assert "is not FILE:OFFSET" in threefs.run("chunk", "where", "/where/a").output
     assert "no file has a byte" in threefs.run("chunk", "where", "/where/a:9999T").output
     assert threefs.error("chunk", "where", "/where/none:0").startswith("Error: ")
+
+
+def test_what_has_happened_to_a_chunk_is_told(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.write_file("/where/told", b"once")
+    found = threefs.json("chunk", "story", "/where/told:0")
+    targets = {member["target_id"] for member in found["members"]}
+    assert {event["target_id"] for event in found["events"] if event["what"] == "committed"} == targets
+    ages = [event["ago_ms"] for event in found["events"]]
+    assert ages == sorted(ages, reverse=True)
+    assert "has committed version" in threefs.ok("chunk", "story", "/where/told:0")

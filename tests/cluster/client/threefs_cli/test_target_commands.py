@@ -48,6 +48,9 @@ def test_a_disk_is_out_of_service_for_a_while(tmp_path: Path) -> None:
         assert threefs.json("target", "online", "--node", "2")["targets"] == []
         found = threefs.json("chunk", "where", "/a:0")
         assert found["agree"] and {m["state"] for m in found["members"]} == {"serving"}
+        told = [event["text"] for event in threefs.json("chunk", "story", "/a:0")["events"]]
+        assert any("offline" in one for one in told) and any("syncing" in one for one in told)
+        assert any("sends the whole chunk" in one for one in told)
         assert "clean" in threefs.ok("fsck")
         assert "no chain has a target 9" in threefs.error("target", "offline", "9")
         assert "node 9 has no targets" in threefs.error("target", "online", "--node", "9")
