@@ -1,6 +1,7 @@
 """The data files of a target: one per block size, a power of two from 64 KiB to 64 MiB."""
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 from threefs.env.disk import Disk, DiskSpace, File
@@ -18,6 +19,16 @@ _MAX_GROWTH_BYTES = 256 << 20
 def block_bits(length: int) -> int:
     """The size, as a power of two, of the smallest block that holds `length` bytes."""
     return max(MIN_BLOCK_BITS, (length - 1).bit_length())
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    capacity_bytes: int  # of the disk
+    used_bytes: int  # by this target
+    free_bytes: int  # of the disk, with `reusable_bytes`
+    chunks: int  # that exist here
+    reusable_bytes: int  # in free blocks of this target's files
+    disk: str = ""  # identifies the disk: equal for all directories on it
 
 
 class BlockFiles:

@@ -227,3 +227,9 @@ def expected_checksum(version: Version, begin: int, end: int) -> int:
         return int.from_bytes(version.block_checksums[first : first + CRC_BYTES], "little")
     last = -(-end // size) * CRC_BYTES
     return combine(version.block_checksums[first:last], size, (end - 1) % size + 1)
+
+
+def with_pending(record: Record, pending: Version, update: Update) -> Record:
+    """The record with a version that was staged."""
+    shipped = update.entries if update.kind == Kind.REPLACE else None
+    return Record(record.committed, pending, record.entries, shipped, record.forgotten, update.forgotten)

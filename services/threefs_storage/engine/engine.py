@@ -26,10 +26,10 @@ from threefs.ids import ChunkId
 from threefs.kv.table import Table
 from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.ballast import Ballast
-from threefs_storage.engine.block_files import BlockFiles
+from threefs_storage.engine.block_files import BlockFiles, Space
 from threefs_storage.engine.chunk_reader import ChunkReader
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written, lost_version
-from threefs_storage.engine.content_plan import Kind, Update, check_order, plan, replacement
+from threefs_storage.engine.content_plan import Kind, Update, check_order, plan, replacement, with_pending
 from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.overlay import OverlayLimits
@@ -47,16 +47,6 @@ class EngineSettings:
     cached_records: int = 32_768
     ballast_bytes: int = 0  # room for records on a full disk
     overlay: OverlayLimits = field(default_factory=OverlayLimits)
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    capacity_bytes: int  # of the disk
-    used_bytes: int  # by this target
-    free_bytes: int  # of the disk, with `reusable_bytes`
-    chunks: int  # that exist here
-    reusable_bytes: int  # in free blocks of this target's files
-    disk: str = ""  # identifies the disk: equal for all directories on it
 
 
 class ChunkEngine:
@@ -392,7 +382,7 @@ class ChunkEngine:
             assert (written.version.version, written.version.length) == (update.version, content.length), (
                 "a staged version is the one that the change describes"
             )
-            await self._make_durable(chunk, _with_pending(record, written.version, update), written)
+            await self._make_durable(chunk, with_pending(record, written.version, update), written)
             self._free_replaced(record)
             return written.version
 
@@ -404,7 +394,7 @@ class ChunkEngine:
         version = dataclasses.replace(
             version, chain_version=update.chain_version, identity=update.identity, stamp=update.stamp
         )
-        await self._make_durable(chunk, _with_pending(record, version, update), Written(version))
+        await self._make_durable(chunk, with_pending(record, version, update), Written(version))
         if record.pending is None or record.pending.block != version.block:
             self._free_replaced(record)
         return version
@@ -502,8 +492,3 @@ class ChunkEngine:
             raise type(self.failure)(self.failure.message)
         if self._closed:
             raise Unavailable(f"the store in {self._directory} is closed")
-
-
-def _with_pending(record: Record, pending: Version, update: Update) -> Record:
-    shipped = update.entries if update.kind == Kind.REPLACE else None
-    return Record(record.committed, pending, record.entries, shipped, record.forgotten, update.forgotten)
