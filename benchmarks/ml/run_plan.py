@@ -33,7 +33,7 @@ class Size:
 
 
 SMALL = Size("small", 32 * MIB, 0.3, 32 * MIB, 20, 1)
-FULL = Size("full", 512 * MIB, 5.0, 512 * MIB, 10_000, 20)
+FULL = Size("full", 512 * MIB, 5.0, 512 * MIB, 1_000, 20)
 SIZES = {size.name: size for size in (SMALL, FULL)}
 
 

@@ -1,5 +1,9 @@
-"""The same samples in each format that the readers of `sample_readers.py` know, in a directory of the cluster."""
+"""The same samples in each format that the readers of `sample_readers.py` know, in a directory of the cluster.
 
+    python -m benchmarks.ml.sample_sets threefs://127.0.0.1:7000 /4k 16384 4096
+"""
+
+import sys
 from collections.abc import Iterator
 
 import numpy as np
@@ -41,3 +45,9 @@ def write(fs: threefs_client.FileSystem, place: str, count: int, sample_bytes: i
         mds.write(directory, samples(count, sample_bytes), Column(FIELD), shard_bytes)
     with new_directory(fs, f"threefs://{place}/{TAR}") as directory:
         webdataset.write(directory, samples(count, sample_bytes), FIELD, shard_bytes)
+
+
+if __name__ == "__main__":
+    url, place, count, sample_bytes = sys.argv[1:]
+    with threefs_client.connect(url) as cluster:
+        write(cluster, place, int(count), int(sample_bytes))
