@@ -1,13 +1,17 @@
 """The connection of a process to a cluster: all parts that belong to one event loop and one client identity."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from threefs.background import BackgroundTasks
 from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
 from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.cluster.traced_chunk_client import TracedChunkClient
 from threefs.env import host_slots
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.host_slots import OwnSlots
@@ -19,6 +23,7 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import CLOSE, PRECREATE, RENEW_LEASE, REPORT_ATIME
 from threefs.telemetry.library_logging import LibraryLogger
+from threefs.telemetry.tracing import tracing_to
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
 from threefs_client.data.grants import Grants
@@ -32,6 +37,7 @@ from threefs_client.metadata.precreated import PrecreatedFiles
 from threefs_client.metadata.session_closer import SessionCloser
 from threefs_client.options import Options
 
+TRACE_VARIABLE = "THREEFS_TRACE"  # the trace_endpoint of programs that do not say one
 _GIVE_BACK_TIMEOUT_S = 2.0
 _LOG = LibraryLogger(__name__)
 
@@ -86,6 +92,7 @@ async def connect(
     NotAuthorised, which says where a key is looked for.
 
     `slots` are those of this host, if they are not the real ones."""
+    make_chunks = chunks_of(options)
     client = ClientId(random.token(16))
     key, key_from = options.key(addresses)
     identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")
@@ -118,7 +125,7 @@ async def connect(
         caller=caller,
         peers=peers,
         cluster=cluster,
-        chunks=ChunkClient(peers, cluster, client, clock=clock, random=random, limits=limits),
+        chunks=make_chunks(peers, cluster, client, clock=clock, random=random, limits=limits),
         reader=Reader(peers, cluster, options, clock=clock, random=random, grants=grants),
         grants=grants,
         meta=meta,
@@ -132,6 +139,16 @@ async def connect(
         clock=clock,
         random=random,
     )
+
+
+def chunks_of(options: Options) -> Callable[..., ChunkClient]:
+    """What makes the client of chunks: one that makes spans, if writes are to be traced. Raises InvalidArgument."""
+    endpoint = options.trace_endpoint or os.environ.get(TRACE_VARIABLE, "")
+    if not endpoint:
+        return ChunkClient
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # no lines on the terminal of a program
+    tracing = tracing_to(endpoint, options.trace_sample, "threefs-client", f"process-{os.getpid()}")
+    return partial(TracedChunkClient, tracing=tracing)
 
 
 def grants_of(options: Options, slots: OwnSlots | None, clock: Clock, random: Random) -> Grants | None:

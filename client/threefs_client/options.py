@@ -8,6 +8,7 @@ from threefs.env.host_slots import MAX_SLOTS
 from threefs.errors import InvalidArgument
 from threefs.leases import MAX_OPERATION_S
 from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp
+from threefs.telemetry import tracing
 from threefs_client import keyring
 
 _BUFFERS = ("write_buffer_bytes", "max_dirty_bytes", "read_ahead_bytes", "max_read_ahead_bytes")
@@ -31,6 +32,10 @@ class Options:
     noatime: bool = False  # reads do not change access times (else as with relatime: after a change, and once a day)
     verify: bool = True  # check the checksums of reads in the client, too
     unix_sockets: bool = True  # to services on this host; else TCP, as to those of other hosts
+    trace_endpoint: str = (
+        ""  # OTLP/HTTP of a collector of OpenTelemetry, "http://host:4318"; empty: as $THREEFS_TRACE says
+    )
+    trace_sample: float = 1.0  # share of writes that are traced
     dscp: Dscp = DEFAULT_DSCP  # how packets are marked, by traffic class
     key_file: str = ""  # has the key of the cluster; by default `keyring` finds it
     token: str = field(default="", repr=False)  # the key itself
@@ -48,6 +53,8 @@ class Options:
             raise InvalidArgument(
                 f"option receive_senders must be a whole number from 0 to {MAX_SLOTS}, not {self.receive_senders!r}"
             )
+        if self.trace_endpoint:
+            tracing.check(self.trace_endpoint, self.trace_sample)
         for name in ("request_bytes", "in_flight_bytes", "receive_bytes", *_BUFFERS):
             value = getattr(self, name)
             if type(value) is not int or value < 1:

@@ -29,6 +29,7 @@ from threefs.rpc.methods import PRESENCE
 from threefs.rpc.server import Server
 from threefs.rpc.server_metrics import server_metrics
 from threefs.telemetry.metrics_port import MetricsPort
+from threefs.telemetry.tracing import Tracing, tracing_to
 from threefs.wire import manager_pb2
 from threefs_storage.configuration import engine_settings, follow
 from threefs_storage.engine.record_store import RecordTable
@@ -108,6 +109,7 @@ class StorageNode:
             report=self._registration.report,
             foreground=partial(foreground_of, self._server.traffic),
             configuration=self._configuration,
+            tracing=_tracing(settings),
         )
         follow(self._configuration, self.targets, self.storage)
         self._configuration.on_adopted = self._registration.report
@@ -178,3 +180,9 @@ class StorageNode:
         if address in self._settings.managers and not isinstance(error, PeerClosed | ConnectionIdle):
             self.targets.yield_leases()
             self._registration.report()
+
+
+def _tracing(settings: Settings) -> Tracing | None:
+    if not settings.trace_endpoint:
+        return None
+    return tracing_to(settings.trace_endpoint, settings.trace_sample, "threefs-storage", f"node-{settings.node_id}")

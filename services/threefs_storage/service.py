@@ -52,18 +52,17 @@ from threefs.rpc.methods import (
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
 from threefs.rpc.traffic_class import TrafficClass
-from threefs.telemetry.event_trace import EventTrace
+from threefs.telemetry.tracing import Tracing
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
-from threefs_storage.chain.craq import Craq
-from threefs_storage.chain.early_staging import EarlyStaging
 from threefs_storage.chain.fold_scheduler import FoldScheduler
 from threefs_storage.chain.pending_recovery import PendingRecovery
 from threefs_storage.chain.reads import MAX_ROWS, Reads
 from threefs_storage.chain.resync import Resync, inventory
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.tombstone_collector import TombstoneCollector
+from threefs_storage.chain.traced import parts_of
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.chunk_inspection import inspect_chunk
 from threefs_storage.chunk_listing import scan_chunks
@@ -74,7 +73,6 @@ from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal, t
 from threefs_storage.health.repair import Repair
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
-from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.scheduling.background_pace import Foreground, PaceLimits
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work, no_foreground
 from threefs_storage.scheduling.space_release import SpaceRelease
@@ -105,22 +103,24 @@ class Storage:
         report: Callable[[], None] = lambda: None,
         foreground: Callable[[], Foreground] = no_foreground,
         configuration: AppliedConfiguration | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         """`report` sends a heartbeat at once, after a change of the targets. Background work keeps to the pace of the
         configuration while `foreground` says that clients are served."""
         values = configuration or AppliedConfiguration(Role.STORAGE, {})
-        self.trace = EventTrace(clock=clock)
+        parts = parts_of(tracing)
+        self.trace = parts.events(clock=clock)
         self._targets = targets
         self._cluster = cluster
         self._clock = clock
 
-        others = PeerTargets(peers, lambda: cluster.routing, clock=clock)
+        others = parts.peer_targets(peers, lambda: cluster.routing, clock=clock)
         self.reachability = others.reachability
         self.reachability.on_reached = report
         successor = Successor(others, clock=clock, pool=pool)
-        self._craq = Craq(successor, self.trace, clock=clock, random=random)
+        self._craq = parts.craq(successor, self.trace, clock=clock, random=random)
         self._reads = Reads(targets, self._craq, VersionQuery(others, clock=clock), pool, clock)
-        self._early_staging = EarlyStaging(self._craq, successor, self.trace, clock=clock)
+        self._early_staging = parts.early_staging(self._craq, successor, self.trace, clock=clock)
         self._pending_recovery = PendingRecovery(self._craq, self._early_staging, clock)
         self._copies = Copies(others, pool=pool)
         self.scheduler = BackgroundScheduler(

@@ -15,6 +15,8 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 0  # 0 picks a free one
     metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
+    trace_endpoint: str = ""  # OTLP/HTTP of a collector of OpenTelemetry, "http://host:4318"; empty: no traces
+    trace_sample: float = 0.0  # share of writes that are traced though their clients trace none
     domain: str = ""
     key_file: str = ""  # of the cluster (threefs.cluster_key); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself

@@ -37,9 +37,12 @@ class LocalCluster:
         prefixes: Mapping[int, Sequence[str]] | None = None,
         metrics: bool = False,
         prefix: Sequence[str] = (),
+        storage_settings: Mapping[str, Any] | None = None,
     ) -> None:
         """`prefix`: a command that runs each process. `prefixes`: others for the storage processes of these nodes.
-        `metrics`: every process has a port for Prometheus."""
+        `metrics`: every process has a port for Prometheus. `storage_settings`: further settings of the storage
+        processes."""
+        self._storage_settings = storage_settings or {}
         self._prefix = prefix
         self._metrics = metrics
         self._prefixes = prefixes or {}
@@ -84,7 +87,7 @@ class LocalCluster:
         for node in planned:
             directory = self._directory / f"storage-{node.node_id}"
             prefix = self._prefixes.get(node.node_id, self._prefix)
-            own = {"node_id": node.node_id, "domain": node.domain, **self._metrics_port()}
+            own = {"node_id": node.node_id, "domain": node.domain, **self._metrics_port(), **self._storage_settings}
             program = Program("threefs_storage", directory, prefix, **own, **where)
             program.launch()
             self.storage[node.node_id] = program

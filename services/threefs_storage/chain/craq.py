@@ -7,7 +7,7 @@ successors have committed what a predecessor has committed (I3), and an acknowle
 docs/protocol.md explains the rules R1 to R11 and P1 to P13 that the comments name.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
@@ -56,14 +56,14 @@ from threefs_storage.chain.changes import (
 )
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.write_messages import WholeChunk, identity_of
+from threefs_storage.engine.content_plan import Update
 from threefs_storage.engine.exactly_once import may_be_forgotten
 from threefs_storage.engine.records import Record, Version
 from threefs_storage.target import Target
 
 _BACKOFF = Backoff(0.02, 0.5)
 _NO_RECORD = Record()
-#: What is wrong with a change itself, so that every replica refuses it.
-_REFUSED_EVERYWHERE = (InvalidArgument, ChecksumMismatch)
+_REFUSED_EVERYWHERE = (InvalidArgument, ChecksumMismatch)  # what is wrong with a change itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +175,7 @@ class Craq:
 
     def trace_repaired(self, target: Target, chunk: ChunkId) -> None:
         """Note the repair in the trace of the chunk."""
-        record = target.engine.record(chunk)
-        committed = record.committed if record is not None else None
+        committed = record_or_empty(target, chunk).committed
         self._trace.add(chunk, "repaired", version=committed.version if committed is not None else 0)
 
     async def collect_tombstone(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> bool:
@@ -388,7 +387,7 @@ class Craq:
             if write.version or has_ample_room(target, write):
                 staged_at = ahead.begin(target, write, version, update.stamp, payload, deadline)
             try:
-                pending = await target.engine.stage(chunk, update, payload=payload)
+                pending = await self.persist(target, chunk, update, payload)
             except ThreefsError as error:
                 if staged_at is not None and not write.version and not isinstance(error, _REFUSED_EVERYWHERE):
                     if isinstance(error, CorruptChunk):
@@ -408,6 +407,9 @@ class Craq:
                 return await self.replicate(target, chunk, pending, deadline, write, payload, staged_at=staged_at)
             except ThreefsError as error:  # even if it claims no effect: the version is durable, may yet be committed
                 raise outcome_unknown(error) from error
+
+    def persist(self, target: Target, chunk: ChunkId, update: Update, payload: Buffer) -> Awaitable[Version]:
+        return target.engine.stage(chunk, update, payload=payload)
 
     async def replicate(
         self,

@@ -57,7 +57,7 @@ class EarlyStaging:
                     target.early.mark(chunk, EarlyVersion(change, self._clock.monotonic(), passed_to))
                     try:
                         update = update_of(target, chunk, write, write.version, change.identity)
-                        await target.engine.stage(chunk, update, payload=payload)
+                        await self._craq.persist(target, chunk, update, payload)
                     finally:
                         if chunk not in target.engine.pending_chunks:
                             target.early.discard(chunk)
