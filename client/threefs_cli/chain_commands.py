@@ -168,20 +168,29 @@ async def _rotate(fs: AsyncFileSystem, url: str, chain_id: int, dry_run: bool) -
     epilog="""
 \b
 Examples:
+  threefs chain min-replicas 2 --dry-run
   threefs chain min-replicas 2
   threefs chain min-replicas 1      in an emergency: a single copy is enough for writes
 """,
 )
 @click.argument("count", type=click.IntRange(1, 16))
 @click.option("--table", "table_id", type=click.IntRange(1), default=1, show_default=True, help="Chain table.")
+@click.option("--dry-run", is_flag=True, help="Only say how many chains would take writes.")
 @cluster_options
-def min_replicas(selector: ClusterSelector, count: int, table_id: int) -> None:
+def min_replicas(selector: ClusterSelector, count: int, table_id: int, dry_run: bool) -> None:
     """Set how many copies a chain must have to accept writes.
 
     A chain with fewer serving targets than COUNT still serves reads and brings its other targets up to date, but its
     writes wait. With COUNT 1, an acknowledged write may be on a single disk.
     """
     url = selector.url()
+    if dry_run:
+        ready, chains = selector.run(lambda fs: _would_take_writes(fs, url, count, table_id))
+        if selector.as_json:
+            output.print_json({"table_id": table_id, "min_replicas": count, "dry_run": True, "takes_writes": ready})
+        else:
+            click.echo(f"{ready} of {output.count_of(chains, 'chain', 'chains')} of table {table_id} would take writes")
+        return
 
     async def work(fs: AsyncFileSystem) -> None:
         request = pb.SetMinReplicasRequest(table_id=table_id, min_replicas=count)
@@ -192,6 +201,18 @@ def min_replicas(selector: ClusterSelector, count: int, table_id: int) -> None:
         output.print_json({"table_id": table_id, "min_replicas": count})
     else:
         click.echo(f"writes to chains of table {table_id} need {output.count_of(count, 'copy', 'copies')} from now on")
+
+
+async def _would_take_writes(fs: AsyncFileSystem, url: str, count: int, table_id: int) -> tuple[int, int]:
+    """How many chains of the table would take writes, of how many. Raises NotFound, InvalidArgument."""
+    state = await read_state(fs, url)
+    table = next((one for one in state.status.tables if one.table_id == table_id), None)
+    if table is None:
+        raise NotFound(f"chain table {table_id} does not exist; `threefs table ls` lists the tables")
+    if table.replicas and count > table.replicas:
+        raise InvalidArgument(f"the chains of table {table_id} have {table.replicas} copies: {count} are too many")
+    serving = [sum(m.state == pb.SERVING for m in state.chain(chain_id).members) for chain_id in table.chains]
+    return sum(found >= count for found in serving), len(serving)
 
 
 @chain.command(

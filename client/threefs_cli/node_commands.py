@@ -180,10 +180,11 @@ def drain(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
 
 @node.command()
 @click.argument("node_id", type=click.IntRange(1), metavar="NODE")
+@click.option("--dry-run", is_flag=True, help="Only check that it can be done.")
 @cluster_options
-def undrain(selector: ClusterSelector, node_id: int) -> None:
+def undrain(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
     """Let a node keep its targets. Those that have begun to move go on; `threefs rebalance` gives it others."""
-    _set_draining(selector, node_id, False, False)
+    _set_draining(selector, node_id, False, dry_run)
 
 
 def _set_draining(selector: ClusterSelector, node_id: int, draining: bool, dry_run: bool) -> None:
@@ -199,7 +200,7 @@ def _set_draining(selector: ClusterSelector, node_id: int, draining: bool, dry_r
     elif draining:
         _echo_moves(moves, dry_run)
     else:
-        click.echo(f"node {node_id} keeps its targets")
+        click.echo(f"node {node_id} {'would keep' if dry_run else 'keeps'} its targets")
 
 
 @node.command()

@@ -119,5 +119,7 @@ def test_a_node_that_is_needed_does_not_leave(directory: Path) -> None:
     run("node", "drain", "1", "--dir", str(directory))
     result = CliRunner().invoke(main, ["node", "drain", "2", "--dir", str(directory)])
     assert result.exit_code != 0 and "add nodes first" in result.output
+    assert "would keep" in run("node", "undrain", "1", "--dry-run", "--dir", str(directory))
+    assert rows(directory)[1]["state"] in ("draining", "drained")
     run("node", "undrain", "1", "--dir", str(directory))
     wait(directory, lambda found: found[1]["state"] == "up")
