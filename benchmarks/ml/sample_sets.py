@@ -1,6 +1,6 @@
 """The same samples in each format that the readers of `sample_readers.py` know, in a directory of the cluster.
 
-    python -m benchmarks.ml.sample_sets threefs://127.0.0.1:7000 /4k 16384 4096
+python -m benchmarks.ml.sample_sets threefs://127.0.0.1:7000 /4k 16384 4096
 """
 
 import sys

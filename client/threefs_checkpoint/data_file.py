@@ -10,7 +10,7 @@ from threefs.checksums import crc32c
 from threefs_checkpoint.file_layout import ChunkPlan, Fill, chunk_plans, lay_out, pieces_of
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import StoredShard
-from threefs_checkpoint.sharding import Held
+from threefs_checkpoint.sharding import HeldShard
 from threefs_checkpoint.slices import boxes, whole
 from threefs_checkpoint.staging import StagingArea
 from threefs_checkpoint.verification import verify_file
@@ -19,11 +19,11 @@ from threefs_checkpoint.verification import verify_file
 BATCH_BYTES = 64 << 20
 
 #: The memory of each shard, as its carrier.
-Arrays = Mapping[Held, NDArray[Any]]
+Arrays = Mapping[HeldShard, NDArray[Any]]
 
 
 class DataFile:
-    def __init__(self, number: int, shards: Sequence[Held], chunk_bytes: int) -> None:
+    def __init__(self, number: int, shards: Sequence[HeldShard], chunk_bytes: int) -> None:
         """`number` is that of the rank that writes it."""
         self.number = number
         self.shards = shards

@@ -16,7 +16,7 @@ from threefs_checkpoint.data_file import DataFile
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import INDEX_NAME, Derived, Index, StoredShard, Tensor, data_name
-from threefs_checkpoint.sharding import Held
+from threefs_checkpoint.sharding import HeldShard
 from threefs_checkpoint.staging import StagingArea
 from threefs_checkpoint.state import HeldState, Masters, State, described
 from threefs_checkpoint.verification import verify_content
@@ -66,7 +66,7 @@ class SaveReport:
 class _Plan(NamedTuple):
     """What each rank writes. The same for every save while the ranks hold the same shards."""
 
-    tensors: dict[str, Held]  # one of the shards of each
+    tensors: dict[str, HeldShard]  # one of the shards of each
     files: list[DataFile]  # of each rank
 
 

@@ -14,7 +14,7 @@ from threefs_checkpoint.dtypes import ELEMENT_TYPES
 from threefs_checkpoint.slices import Shape, Slice, overlapping
 
 
-class Held(NamedTuple):
+class HeldShard(NamedTuple):
     """A shard that a rank holds."""
 
     name: str  # of the tensor
@@ -27,18 +27,18 @@ class Held(NamedTuple):
         return self.part.size * ELEMENT_TYPES[self.dtype].itemsize
 
 
-def assign(holdings: Sequence[Sequence[Held]]) -> list[list[Held]]:
+def assign(holdings: Sequence[Sequence[HeldShard]]) -> list[list[HeldShard]]:
     """What each rank writes, of what each rank holds. Each shard is written once.
 
     Of the shards that the same n ranks hold, shard m in the order of names and offsets is written by the (m mod n)-th
     of them. Raises InvalidArgument if ranks disagree about a tensor, or if the shards do not make it up.
     """
-    holders: dict[Held, list[int]] = {}
+    holders: dict[HeldShard, list[int]] = {}
     for rank, held in enumerate(holdings):
         for shard in dict.fromkeys(held):
             holders.setdefault(shard, []).append(rank)
     _check_tensors(holders)
-    assigned: list[list[Held]] = [[] for _ in holdings]
+    assigned: list[list[HeldShard]] = [[] for _ in holdings]
     counts: dict[tuple[int, ...], int] = {}  # shards so far, of each set of replicas
     for shard in sorted(shard for shard in holders if shard.part.size):
         ranks = tuple(holders[shard])
@@ -47,8 +47,8 @@ def assign(holdings: Sequence[Sequence[Held]]) -> list[list[Held]]:
     return assigned
 
 
-def _check_tensors(holders: dict[Held, list[int]]) -> None:
-    by_name: dict[str, list[Held]] = {}
+def _check_tensors(holders: dict[HeldShard, list[int]]) -> None:
+    by_name: dict[str, list[HeldShard]] = {}
     for shard in holders:
         by_name.setdefault(shard.name, []).append(shard)
     for name, shards in by_name.items():
@@ -83,16 +83,16 @@ def _shown(part: Slice) -> str:
     return "[" + ", ".join(f"{begin}:{end}" for begin, end in zip(part.offset, part.end, strict=True)) + "]"
 
 
-def encode(held: Sequence[Held]) -> bytes:
+def encode(held: Sequence[HeldShard]) -> bytes:
     """For the other ranks."""
     rows = [[shard.name, shard.dtype, shard.shape, shard.part.offset, shard.part.shape] for shard in held]
     return json.dumps(rows, separators=(",", ":")).encode()
 
 
-def decode(content: bytes) -> list[Held]:
+def decode(content: bytes) -> list[HeldShard]:
     return [_held(row) for row in json.loads(content)]
 
 
-def _held(row: Any) -> Held:
+def _held(row: Any) -> HeldShard:
     name, dtype, shape, offset, part = row
-    return Held(name, dtype, tuple(shape), Slice(tuple(offset), tuple(part)))
+    return HeldShard(name, dtype, tuple(shape), Slice(tuple(offset), tuple(part)))

@@ -10,7 +10,7 @@ from threefs.errors import InvalidArgument
 from threefs_checkpoint.data_file import Arrays
 from threefs_checkpoint.dtypes import carried, element_type
 from threefs_checkpoint.index import Derived, check_name
-from threefs_checkpoint.sharding import Held, encode
+from threefs_checkpoint.sharding import HeldShard, encode
 from threefs_checkpoint.slices import Shape, Slice, whole
 
 
@@ -32,14 +32,14 @@ Masters = Mapping[str, Derived]
 class HeldState(NamedTuple):
     """The state of a rank, described for the other ranks."""
 
-    held: list[Held]
+    held: list[HeldShard]
     arrays: Arrays
     digest: str  # of `held`
 
 
 def described(state: State, masters: Masters) -> HeldState:
     """Raises InvalidArgument for what a checkpoint cannot hold."""
-    arrays: dict[Held, NDArray[Any]] = {}
+    arrays: dict[HeldShard, NDArray[Any]] = {}
     for name, value in state.items():
         if name in masters:
             continue
@@ -55,6 +55,6 @@ def described(state: State, masters: Masters) -> HeldState:
                 f"the slice of tensor {name!r} from {list(part.offset)} to {list(part.end)} is not within its shape "
                 f"{list(total)}"
             )
-        arrays[Held(name, kind.name, total, part)] = carried(array, kind)
+        arrays[HeldShard(name, kind.name, total, part)] = carried(array, kind)
     held = list(arrays)
     return HeldState(held, arrays, hashlib.sha256(encode(held)).hexdigest())

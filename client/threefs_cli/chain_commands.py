@@ -117,8 +117,8 @@ Examples:
 def rotate(selector: ClusterSelector, chain_id: int, dry_run: bool) -> None:
     """Make another serving target the head of a chain, which takes its writes.
 
-    The head leaves, and returns behind the others as soon as it has what was written meanwhile. Until then the chain
-    has one copy less, so this is refused if a write needs that copy.
+    The head leaves, and returns behind the others as soon as it has what was written while it was out. Until then the
+    chain has one copy less, so this is refused if a write needs that copy.
     """
     url = selector.url()
     old, new, version = selector.run(lambda fs: _rotate(fs, url, chain_id, dry_run))
@@ -158,7 +158,7 @@ async def _rotate(fs: AsyncFileSystem, url: str, chain_id: int, dry_run: bool) -
         await asyncio.sleep(_POLL_S)
     await ask(pb.HOLD_NONE)
     raise Unavailable(
-        f"target {head} is still the head of chain {chain_id}: another target of the chain has died meanwhile; "
+        f"target {head} is still the head of chain {chain_id}: another target of the chain has died since; "
         f"`threefs chain show {chain_id}`"
     )
 
@@ -210,7 +210,9 @@ async def _would_take_writes(fs: AsyncFileSystem, url: str, count: int, table_id
     if table is None:
         raise NotFound(f"chain table {table_id} does not exist; `threefs table ls` lists the tables")
     if table.replicas and count > table.replicas:
-        raise InvalidArgument(f"the chains of table {table_id} have {table.replicas} copies: {count} are too many")
+        raise InvalidArgument(
+            f"the chains of table {table_id} have {table.replicas} copies: choose at most {table.replicas}"
+        )
     serving = [sum(m.state == pb.SERVING for m in state.chain(chain_id).members) for chain_id in table.chains]
     return sum(found >= count for found in serving), len(serving)
 

@@ -6,7 +6,7 @@ from threefs_client import AsyncFileSystem
 
 from threefs.rpc.methods import CHAIN_EVENTS
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import chain_rows, chunk_copies, chunk_story, output
+from threefs_cli import chain_rows, chunk_copies, chunk_events, output
 from threefs_cli.chunk_copies import Place
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 from threefs_cli.cluster_state import CALL_TIMEOUT_S
@@ -87,20 +87,20 @@ def story(selector: ClusterSelector, place: Place) -> None:
     url = selector.url()
     found, told = selector.run(lambda fs: _story(fs, url, place))
     if selector.as_json:
-        output.print_json(chunk_copies.describe(found) | {"events": [chunk_story.describe(one) for one in told]})
+        output.print_json(chunk_copies.describe(found) | {"events": [chunk_events.describe(one) for one in told]})
         return
     click.echo(f"chunk {found.chunk.number} of inode {found.chunk.inode}, on chain {found.chain.chain_id}")
     for one in told:
-        click.echo(chunk_story.line(one))
+        click.echo(chunk_events.line(one))
     for copy in found.copies:
         click.echo(f"{'now':>12}  target {copy.member.target_id}: {chunk_copies.copy_text(copy)}")
 
 
-async def _story(fs: AsyncFileSystem, url: str, place: Place) -> tuple[chunk_copies.Found, list[chunk_story.Told]]:
+async def _story(fs: AsyncFileSystem, url: str, place: Place) -> tuple[chunk_copies.Found, list[chunk_events.Event]]:
     found = await chunk_copies.find(fs, url, place)
     request = pb.ChainEventsRequest(chain_id=found.chain.chain_id)
     reply = await managers(fs, url).call(CHAIN_EVENTS, request, timeout_s=CALL_TIMEOUT_S)
-    return found, chunk_story.tell(found.copies, reply.events)
+    return found, chunk_events.merged(found.copies, reply.events)
 
 
 COMMANDS = (chunk,)

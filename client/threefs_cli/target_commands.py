@@ -64,8 +64,8 @@ def offline(
     if stopped and not (yes or dry_run):
         click.confirm(
             f"Reads or writes of {output.count_of(len(stopped), 'chain', 'chains')} wait until targets are back. No "
-            "byte is lost by that. But should the other copies be lost meanwhile, what is on the targets that are out "
-            "is all that is left. Go on?",
+            "byte is lost by that. But should the other copies be lost before they return, what is on the targets that "
+            "are out is all that is left. Go on?",
             abort=True,
             err=True,
         )
@@ -92,7 +92,7 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Only say which targets would come back.")
 @cluster_options
 def online(selector: ClusterSelector, targets: tuple[int, ...], nodes: tuple[int, ...], dry_run: bool) -> None:
-    """Bring targets back into service. What was written meanwhile is copied to them first; then they serve again."""
+    """Bring targets back into service. What was written while they were out is copied to them first."""
     url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> list[int]:
@@ -169,7 +169,7 @@ async def hold_until_out(fs: AsyncFileSystem, url: str, targets: Sequence[int], 
     while inside := _inside(await read_state(fs, url), targets):
         if CLOCK.monotonic() >= deadline:
             raise InvalidArgument(
-                f"target {inside[0]} is still needed: others of its chain have died meanwhile. It leaves when they are "
+                f"target {inside[0]} is still needed: others of its chain have died since. It leaves when they are "
                 "back, or with --force; `threefs target online` keeps it"
             )
         await asyncio.sleep(_POLL_S)

@@ -72,7 +72,7 @@ async def create_table(
             return known
         now = await writer.routing()
         if usable_disks(now) != disks:
-            raise Unavailable("storage nodes have joined, drained or left meanwhile; try again")
+            raise Unavailable("storage nodes have joined, drained or left since the table was planned; try again")
         _number(table, now, count)
         numbers = itertools.count(max(writer.cluster.next_target, FIRST_ADDED_TARGET) + 1)
         chains, targets = chain_assignment.number_chains(
@@ -105,7 +105,7 @@ def _check_room(routing: Routing, disks: Sequence[Disk], targets_per_disk: int) 
     if held[fullest.node_id] + targets_per_disk > MAX_TARGETS_PER_DISK:
         raise InvalidArgument(
             f"node {fullest.node_id} has {held[fullest.node_id]} targets, and at most {MAX_TARGETS_PER_DISK} fit on a "
-            f"disk: {targets_per_disk} more are too many"
+            f"disk: choose at most {MAX_TARGETS_PER_DISK - held[fullest.node_id]} targets per disk"
         )
 
 

@@ -218,7 +218,7 @@ class Faults:
         world.tell("-- healed")
 
     def _do(self, step: Step) -> Callable[[], Any] | None:
-        """Begin it; how to end it. None where it cannot be, or would be more than the design promises to survive."""
+        """Begin it; how to end it. None where it cannot be, or would be more than the protocol promises to survive."""
         if self._world.loop.time() < self._quiet_until:
             return None
         if step.what == "lone":

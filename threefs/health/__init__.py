@@ -1,0 +1,1 @@
+"""The reasons of `threefs health`: what of a cluster needs people, and what they do about it. Pure."""

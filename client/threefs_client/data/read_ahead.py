@@ -230,7 +230,7 @@ class ReadAhead:
         try:
             await piece.fill(self._source)
         except ThreefsError:
-            return  # who comes to it reads it again
+            return  # a reader that comes to it reads it again
         if piece.length < asked:
             self._pieces = tuple(other for other in self._pieces if other.start <= piece.start)  # the file has ended
             self._window.clear()

@@ -2,7 +2,7 @@
 
 The content goes to the chunks of a precreated file (`metadata/precreated.py`), durably on all replicas. Then the file
 is published: it gets its name, length and attributes. So such a file costs its name one commit, and its chunks one
-write; whoever finds the name finds the whole file, and a writer that dies leaves the whole file or none.
+write; a reader that finds the name finds the whole file, and a writer that dies leaves the whole file or none.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence

@@ -3,8 +3,8 @@
 Nodes may know newer versions of the routing and of chains than the backup has, and versions only rise (I5). So the
 primary raises all of them above what any node can know: to numbers made from the clock, far above what counting
 reaches. It raises the routing at once, because nodes ignore an older one. It raises the chains after all nodes have
-reported what they know of them (`inquiry.py`). Then the targets that served a chain last return to it as if all of them
-had died: they have what was acknowledged.
+reported what they know of them (`restore_inquiry.py`). Then the targets that served a chain last return to it as if all
+of them had died: they have what was acknowledged.
 """
 
 import dataclasses

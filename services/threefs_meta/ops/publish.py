@@ -1,8 +1,8 @@
 """Publish a precreated file (`ops/precreate.py`): it gets its name, owner, mode and length, and its session ends, in
 one transaction.
 
-The client has written the content before, so whoever finds the name finds the whole file. What decides on a new file
-(permissions, quotas, the layout and the access list of its directory) is decided here.
+The client has written the content before, so a reader that finds the name finds the whole file. Permissions, quotas,
+the layout and the access list of the directory of the new file are looked at here.
 """
 
 from collections.abc import Awaitable, Callable

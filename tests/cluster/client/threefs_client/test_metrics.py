@@ -56,10 +56,9 @@ def test_the_example_of_the_page_runs(cluster: LocalCluster) -> None:
     page = (Path(__file__).resolve().parents[4] / "docs" / "metrics.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.+?)```", page, re.DOTALL)
     assert example is not None
-    program = example[1].replace("threefs.connect()", f"threefs.connect({cluster.address!r})").replace("9110", "0")
-    program += (
-        "\nfrom prometheus_client import generate_latest\nprint(generate_latest(REGISTRY).decode())\nfs.close()\n"
-    )
+    shown = "from prometheus_client import generate_latest\nprint(generate_latest(REGISTRY).decode())\n"
+    program = example[1].replace("threefs://127.0.0.1:7000", cluster.address).replace("9110", "0")
+    program = program.replace("REGISTRY.unregister", f"{shown}REGISTRY.unregister") + "\nfs.close()\n"
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, timeout=60
     )

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threefs_checkpoint.data_file import DataFile, copy_elements
 from threefs_checkpoint.file_layout import Fill
-from threefs_checkpoint.sharding import Held
+from threefs_checkpoint.sharding import HeldShard
 from threefs_checkpoint.slices import whole
 from threefs_checkpoint.staging import StagingArea
 
@@ -22,7 +22,7 @@ CHUNK = 256
 def test_a_file_is_copied_written_and_verified_chunk_by_chunk(tmp_path: Path) -> None:
     fs = CheckpointFiles(str(tmp_path))
     arrays = {
-        Held(f"t{size}", "int16", (size,), whole((size,))): np.arange(size, dtype=np.int16)
+        HeldShard(f"t{size}", "int16", (size,), whole((size,))): np.arange(size, dtype=np.int16)
         for size in (3, 128, 500, 33, 1000)
     }
     file, area = DataFile(2, list(arrays), CHUNK), StagingArea(2 * CHUNK, CHUNK)

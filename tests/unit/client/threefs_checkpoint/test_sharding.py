@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_checkpoint import sharding
-from threefs_checkpoint.sharding import Held, assign
+from threefs_checkpoint.sharding import HeldShard, assign
 from threefs_checkpoint.slices import Slice, whole
 
 from threefs.errors import InvalidArgument
 
 
-def held(name: str, rows: int, begin: int = 0, end: int = -1, dtype: str = "float32") -> Held:
-    return Held(name, dtype, (rows, 3), Slice((begin, 0), ((rows if end < 0 else end) - begin, 3)))
+def held(name: str, rows: int, begin: int = 0, end: int = -1, dtype: str = "float32") -> HeldShard:
+    return HeldShard(name, dtype, (rows, 3), Slice((begin, 0), ((rows if end < 0 else end) - begin, 3)))
 
 
 def test_replicated_tensors_are_written_once_each_by_the_next_rank() -> None:
@@ -43,14 +43,14 @@ def test_experts_with_two_replicas_are_scattered_over_them() -> None:
         ([[held("a", 4, 2, 6)]], "beyond its shape"),
     ],
 )
-def test_what_does_not_make_up_a_tensor_is_refused(holdings: list[list[Held]], message: str) -> None:
+def test_what_does_not_make_up_a_tensor_is_refused(holdings: list[list[HeldShard]], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         assign(holdings)
 
 
 @given(st.data(), st.integers(1, 5))
 def test_each_shard_is_written_by_exactly_one_rank_that_holds_it(data: st.DataObject, world: int) -> None:
-    holdings: list[list[Held]] = [[] for _ in range(world)]
+    holdings: list[list[HeldShard]] = [[] for _ in range(world)]
     for name in "abcdef":
         cuts = sorted({0, 12, *data.draw(st.lists(st.integers(0, 12), max_size=3))})
         for begin, end in pairwise(cuts):
@@ -63,5 +63,5 @@ def test_each_shard_is_written_by_exactly_one_rank_that_holds_it(data: st.DataOb
 
 
 def test_scalars_and_empty_tensors() -> None:
-    step, empty = Held("step", "int64", (), whole(())), Held("empty", "int8", (0, 2), whole((0, 2)))
+    step, empty = HeldShard("step", "int64", (), whole(())), HeldShard("empty", "int8", (0, 2), whole((0, 2)))
     assert assign([[step, empty], [step]]) == [[step], []]

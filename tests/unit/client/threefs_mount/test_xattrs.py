@@ -1,4 +1,4 @@
-"""Which attributes are asked for, and of what; the kernel's side is in test_operations.py."""
+"""Which attributes are asked for, and of what; the kernel's side is in test_vfs.py."""
 
 import errno
 import os

@@ -138,7 +138,7 @@ def test_new_files_take_a_table_whose_chains_take_writes() -> None:
     [
         (pb.CreateTableRequest(), "the id of the call has 0 bytes, not 16"),
         (call(replicas=4), "4 replicas need 4 storage nodes"),
-        (call(targets_per_disk=98), "node 1 has 2 targets, and at most 99 fit on a disk: 98 more are too many"),
+        (call(targets_per_disk=98), "node 1 has 2 targets, and at most 99 fit on a disk: choose at most 97"),
         (call(targets_per_disk=1), "no multiple of 2 replicas"),
         (call(replicas=2, min_replicas=3), "must be 1 to 2"),
     ],

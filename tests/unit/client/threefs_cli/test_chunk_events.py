@@ -1,7 +1,7 @@
 """Events of several processes in one row."""
 
 from threefs_cli.chunk_copies import Copy
-from threefs_cli.chunk_story import describe, line, tell
+from threefs_cli.chunk_events import describe, line, merged
 
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import storage_pb2
@@ -20,7 +20,7 @@ def test_the_oldest_comes_first_and_each_says_who_and_what() -> None:
     member = pb.ChainMember(target_id=101, state=pb.SERVING)
     silent = Copy(pb.ChainMember(target_id=201), None, "no answer")
     chain = pb.Chain(version=4, members=[member, pb.ChainMember(target_id=201, state=pb.OFFLINE, leaving=True)])
-    told = tell([Copy(member, reply), silent], [pb.ChainEvent(chain=chain, ago_ms=2000)])
+    told = merged([Copy(member, reply), silent], [pb.ChainEvent(chain=chain, ago_ms=2000)])
     assert [line(one) for one in told] == [
         "     3.0 s ago  target 101 has version 7 on its disk",
         "     2.5 s ago  target 101 forwards version 7 to target 201",

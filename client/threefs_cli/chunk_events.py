@@ -20,7 +20,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Event:
     """One event. Times are those of its own process, so the order of events of different ones may be off a little."""
 
     ago_ms: int
@@ -29,33 +29,33 @@ class Told:
     text: str
 
 
-def tell(copies: Iterable[Copy], chain: Iterable[pb.ChainEvent]) -> list[Told]:
+def merged(copies: Iterable[Copy], chain: Iterable[pb.ChainEvent]) -> list[Event]:
     """Oldest first."""
-    told = [_of_chain(event) for event in chain]
+    events = [_of_chain(event) for event in chain]
     for copy in copies:
-        told += [
+        events += [
             _of_chunk(copy.member.target_id, event) for event in (copy.reply.events if copy.reply is not None else ())
         ]
-    return sorted(told, key=lambda one: -one.ago_ms)
+    return sorted(events, key=lambda event: -event.ago_ms)
 
 
-def _of_chain(event: pb.ChainEvent) -> Told:
+def _of_chain(event: pb.ChainEvent) -> Event:
     members = ", ".join(
         f"{member.target_id} {pb.PublicState.Name(member.state).lower()}" + (" (leaving)" if member.leaving else "")
         for member in event.chain.members
     )
-    return Told(event.ago_ms, 0, "chain", f"the chain became version {event.chain.version}: {members}")
+    return Event(event.ago_ms, 0, "chain", f"the chain became version {event.chain.version}: {members}")
 
 
-def _of_chunk(target_id: int, event: storage_pb2.ChunkEvent) -> Told:
+def _of_chunk(target_id: int, event: storage_pb2.ChunkEvent) -> Event:
     words = _WORDS.get(event.what, event.what + " version {version}" if event.version else event.what)
-    return Told(event.ago_ms, target_id, event.what, words.format(version=event.version, to=event.to_target))
+    return Event(event.ago_ms, target_id, event.what, words.format(version=event.version, to=event.to_target))
 
 
-def line(told: Told) -> str:
-    who = f"target {told.target_id} " if told.target_id else ""
-    return f"{told.ago_ms / 1000:>8.1f} s ago  {who}{told.text}"
+def line(event: Event) -> str:
+    subject = f"target {event.target_id} " if event.target_id else ""
+    return f"{event.ago_ms / 1000:>8.1f} s ago  {subject}{event.text}"
 
 
-def describe(told: Told) -> dict[str, Any]:
-    return {"ago_ms": told.ago_ms, "target_id": told.target_id or None, "what": told.what, "text": told.text}
+def describe(event: Event) -> dict[str, Any]:
+    return {"ago_ms": event.ago_ms, "target_id": event.target_id or None, "what": event.what, "text": event.text}
