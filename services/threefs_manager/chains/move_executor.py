@@ -73,14 +73,17 @@ class MoveExecutor:
     async def _apply(self, due: Sequence[Move]) -> set[ChainId]:
         done: list[Move] = []
         changed: set[ChainId] = set()
+        replaced: dict[ChainId, Move | None] = {}
 
         async def write(writer: Writer) -> None:
             done.clear()
             changed.clear()
+            replaced.clear()
             for move in due:
-                stored = await writer.move(move.chain_id)
-                if stored is None or moves.from_wire(stored) != move:
-                    done.append(move)  # an earlier attempt of unknown outcome has finished it
+                record = await writer.move(move.chain_id)
+                stored = None if record is None else moves.from_wire(record)
+                if stored != move:  # an attempt of unknown outcome has finished it, or it was taken back since
+                    replaced[move.chain_id] = stored
                     continue
                 chain = await writer.chain(move.chain_id)
                 match self._next_step(move, chain):
@@ -98,6 +101,7 @@ class MoveExecutor:
 
         _, routing = await self._store.change(write)
         self._publisher.publish(routing)
+        self.on_withdrawn(replaced)
         for move in done:
             self.moves.pop(move.chain_id, None)
             _LOG.info("a chain has moved", chain=move.chain_id, added=move.added, removed=move.removed)

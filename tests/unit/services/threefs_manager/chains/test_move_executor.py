@@ -1,5 +1,9 @@
 """Moves from the plan to the last record, with nodes that follow at once."""
 
+from threefs_manager.chains import moves
+from threefs_manager.chains.moves import Move
+from threefs_manager.store.cluster_store import Writer
+
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
 from threefs.wire import manager_pb2 as pb
 
@@ -95,6 +99,25 @@ def test_moves_to_a_node_that_drains_are_taken_back() -> None:
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=4, draining=True))
         await nodes.until(lambda: not nodes.held()[4] and idle(nodes))
         assert all(len(chain.members) == 2 for chain in nodes.routing.chains.values())
+
+    run_moving(body)
+
+
+def test_a_move_that_was_taken_back_while_its_step_was_stored_is_not_forgotten() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        controller = nodes.manager._controller
+        assert controller is not None
+        executor = controller.move_executor
+        move = next(move for move in executor.moves.values() if move.added)
+        back = Move(move.chain_id, removed=move.added)
+
+        async def take_back(writer: Writer) -> None:
+            writer.put_move(moves.to_wire(back))
+
+        await executor._store.change(take_back)
+        await executor._apply([move])
+        assert executor.moves[move.chain_id] == back
 
     run_moving(body)
 
