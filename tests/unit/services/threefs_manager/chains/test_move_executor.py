@@ -109,6 +109,7 @@ def test_a_move_that_was_taken_back_while_its_step_was_stored_is_not_forgotten()
         controller = nodes.manager._controller
         assert controller is not None
         executor = controller.move_executor
+        await nodes.until(lambda: any(move.added for move in executor.moves.values()))
         move = next(move for move in executor.moves.values() if move.added)
         back = Move(move.chain_id, removed=move.added)
 
