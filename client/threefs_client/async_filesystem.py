@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from itertools import accumulate
 from types import TracebackType
 from typing import Any
@@ -361,20 +362,24 @@ class AsyncFileSystem(NamespaceApi):
         """Write the rows. They are sent again if locks of other clients on one of the files were lost during the
         write."""
         deadline = self.context.deadline(timeout_s)
-        for handle in {id(file): file.handle for file, _, _ in rows}.values():
+        handles = list({id(file): file.handle for file, _, _ in rows}.values())
+        for handle in handles:
             await handle.await_table()
         while True:
             updates = [update for file, at, view in rows for update in file.handle.updates(at, view)]
             left_s = max(0.0, deadline - self.context.clock.monotonic())
             try:
-                await self.context.chunks.apply(updates, timeout_s=left_s)
+                with ExitStack() as changing:
+                    for handle in handles:
+                        changing.enter_context(handle.changing_chunks())
+                    await self.context.chunks.apply(updates, timeout_s=left_s)
                 return
             except StaleFence:
                 if not left_s:
                     raise
-            handles = list({id(file): file.handle for file, _, _ in rows}.values())
             sent = [handle.fence for handle in handles]
             for handle in handles:
+                handle.check_writable(0, 0)  # it may have been closed, and that is why the fence was raised
                 await handle.refresh_fence()
             if sent == [handle.fence for handle in handles]:
                 for handle in handles:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from threefs import layout as layouts
@@ -80,6 +81,7 @@ class Handle:
         self._unsynced_end = 0  # greatest end of acknowledged writes that were not reported yet
         self._unsynced_version: int | None = None  # oldest truncate version that was known before one of them was sent
         self._length_unknown = False  # a write has an unknown outcome: the meta service must ask the chains
+        self._changes = 0  # calls that change chunks now
 
     async def call(self, method: Method[Req, Rep], request: Req) -> Rep:
         timeout_s = self.context.options.timeout_s
@@ -183,7 +185,8 @@ class Handle:
             sent = self._fence
             try:
                 await self.await_table()
-                await self.context.chunks.apply(make(), timeout_s=self.context.options.timeout_s)
+                with self.changing_chunks():
+                    await self.context.chunks.apply(make(), timeout_s=self.context.options.timeout_s)
                 return
             except StaleFence:
                 await self.follow_fence(sent)
@@ -200,8 +203,19 @@ class Handle:
         context = self.context
         await await_table(context.cluster, self.layout.table_id, context.options.timeout_s, context.clock)
 
+    @contextmanager
+    def changing_chunks(self) -> Iterator[None]:
+        """Chunks are being changed. If the handle is closed before the end, the length follows from the chains, and
+        what they have not stored by then they never store."""
+        self._changes += 1
+        try:
+            yield
+        finally:
+            self._changes -= 1
+
     async def follow_fence(self, sent: int) -> None:
         """Take a fence that the chains accept, after they have refused `sent`. Raises SessionLost."""
+        self.check_writable(0, 0)  # it may have been closed, and that is why the fence was raised
         await self.refresh_fence()
         if self._fence <= sent:
             await self.raise_fence()
@@ -421,7 +435,8 @@ class Handle:
         """The request that ends the write session. The handle has no session from here on. The caller sends the
         request, and releases the lease."""
         session, self._session = self._session, b""
-        if self._reporting.locked():  # that report may come later, or fail: the chains know what it says
+        # A report on its way may come later, or fail, and so may a write: the chains know what they say.
+        if self._reporting.locked() or self._changes:
             self._needs_sync = self._length_unknown = True
         request = pb.CloseRequest(mutation=self.context.meta.mutation(), inode=self.inode, session=session)
         self._fill_report(request)

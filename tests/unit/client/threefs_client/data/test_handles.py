@@ -185,6 +185,37 @@ def test_a_close_during_a_report_asks_the_chains() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_close_during_a_write_asks_the_chains_and_ends_the_write(batch: bool) -> None:
+    """Else its bytes might be stored behind a length that is never reported."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "w+b")
+        writing = asyncio.ensure_future(
+            fs.write_batch([(file, 0, b"abc")]) if batch else file.handle.write(0, memoryview(b"abc"))
+        )
+        while not file.handle._changes:
+            await asyncio.sleep(0)
+        fenced(files)  # as the meta service does when a session is closed so
+        request = file.handle.close_request()
+        assert request.exact and request.written
+        with pytest.raises(SessionLost):
+            await writing
+
+    play(scene)
+
+
+def test_a_close_after_a_write_asks_nobody() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        file = await fs.open("/a", "w+b")
+        await file.handle.write(0, memoryview(b"abc"))
+        await fs.write_batch([(file, 3, b"d")])
+        request = file.handle.close_request()
+        assert not request.exact and request.length_hint == 4
+
+    play(scene)
+
+
 def test_a_sync_repeats_the_report_that_another_one_could_not_send() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         handle = await opened(fs)
