@@ -28,7 +28,7 @@ def test_the_minimum_of_replicas_is_changed_and_shown(threefs: CommandLine) -> N
     dry = threefs.json("chain", "min-replicas", "3", "--dry-run")
     assert dry["takes_writes"] == len(threefs.json("status")["chains"])
     assert threefs.json("status")["tables"][0]["min_replicas"] == 2
-    assert "too many" in threefs.run("chain", "min-replicas", "4", "--dry-run").output
+    assert "choose at most 3" in threefs.run("chain", "min-replicas", "4", "--dry-run").output
     try:
         assert threefs.json("chain", "min-replicas", "3") == {"table_id": 1, "min_replicas": 3}
         for chain in threefs.json("status")["chains"]:
