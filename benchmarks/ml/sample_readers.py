@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ _MAX_SHUFFLED_SAMPLES = 1000  # in the shuffle buffer of a reader that needs one
 _SHUFFLED_SHARE = 16
 _VISION_OPERATORS = ("nms", "qnms")
 
+Found = TypeVar("Found")
 Rows = NDArray[np.uint8]  # a batch: one sample in each row
 
 
@@ -186,19 +187,32 @@ def _check(numbers: NDArray[np.uint64], samples: int) -> None:
 
 def _cpu_s(plan: Plan) -> float:
     """Of this process, those that it has started, also of those that have ended, and of the services."""
-    return sum(map(_process_cpu_s, [*_family(os.getpid()), *plan.processes]))
+    return sum(map(process_cpu_s, [*family(os.getpid()), *plan.processes]))
 
 
-def _family(process: int) -> Iterator[int]:
+def family(process: int) -> Iterator[int]:
     yield process
-    for thread in Path(f"/proc/{process}/task").iterdir():
-        for child in (thread / "children").read_text(encoding="ascii").split():
-            yield from _family(int(child))
+    for thread in _unless_ended(os.listdir, f"/proc/{process}/task") or ():
+        for child in (_unless_ended(_read, f"/proc/{process}/task/{thread}/children") or "").split():
+            yield from family(int(child))
 
 
-def _process_cpu_s(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / _TICKS_PER_S
+def process_cpu_s(process: int) -> float:
+    """The time of a process that has ended is in that of its parent."""
+    stat = _unless_ended(_read, f"/proc/{process}/stat")
+    return sum(map(int, stat.rpartition(")")[2].split()[11:15])) / _TICKS_PER_S if stat else 0.0
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
+def _unless_ended(read: Callable[[str], Found], path: str) -> Found | None:
+    """Nothing, when the process or the thread of a file under /proc has ended since it was listed."""
+    try:
+        return read(path)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from benchmarks.ml import __main__ as bench
+from benchmarks.ml import sample_readers
 from benchmarks.ml.goals import GOALS
 from tests.harness.mounts import lacking
 
@@ -51,6 +53,14 @@ def expected() -> set[str]:
         able -= {"dataloader"}
     others = {*bench.OTHERS, "load_generator"} - able
     return {goal.key for goal in GOALS if not any(f"_over_{other}" in goal.key for other in others)}
+
+
+def test_the_time_of_a_process_that_has_ended_is_that_of_its_parent() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert sample_readers.process_cpu_s(ended.pid) == 0
+    assert list(sample_readers.family(ended.pid)) == [ended.pid]
+    assert sample_readers.process_cpu_s(os.getpid()) > 0
 
 
 def test_a_group_that_does_not_exist_is_named() -> None:
