@@ -1,4 +1,4 @@
-"""What each cache mechanism of the mount gains: mounts of one cluster, each with one mechanism replaced by none.
+"""The gain of each cache mechanism of the mount: mounts of one cluster, each with one mechanism replaced by none.
 
     python benchmarks/mount_ablation.py --rounds 3 --json ablation.json
 
@@ -133,7 +133,7 @@ def stat_at_random(place: Path, files: int) -> tuple[int, float]:
 
 
 def list_with_xattrs(place: Path, files: int) -> tuple[int, float]:
-    """What `ls -l` asks: names, attributes, and an ACL of each file."""
+    """The calls of `ls -l`: names, attributes, and an ACL of each file."""
     _make(place, _numbered(files))
 
     def work() -> int:

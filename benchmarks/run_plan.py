@@ -26,7 +26,7 @@ SIZES = {size.name: size for size in (SMALL, FULL)}
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a group of loads gets: where it may work, how much it shall do, and which round this is."""
+    """The task of a group of loads: where it may work, how much it shall do, and which round this is."""
 
     scratch: Path
     size: Size

@@ -21,7 +21,7 @@ WITH_US = f"{ROOT}[fsspec]"
 TRAINING = ("torch==2.13.0", "pandas", "pyarrow", "safetensors", "numpy>=1.26")
 #: Programs with narrow requirements, each at a version that these are known of.
 NEIGHBOURS = ("lmcache==0.5.6", "vllm==0.33.0")
-#: What generated code and arrays of all of them meet in.
+#: The libraries whose versions generated code and arrays of all of them must agree on.
 SHOWN = ("protobuf", "numpy", "grpcio", "torch", "pandas", "pyarrow", "fsspec")
 
 

@@ -87,7 +87,7 @@ class BackupSource:
         return reply
 
     async def read_log(self, request: pb.ReadLogRequest) -> pb.ReadLogReply:
-        """What was written behind a change. Raises TooOld: a new snapshot is needed. NotSupported."""
+        """The changes behind a given one. Raises TooOld: a new snapshot is needed. NotSupported."""
         table = self._embedded()
         assert self._worker is not None, "an embedded store has one"
         if request.lineage != self._known_lineage(table):

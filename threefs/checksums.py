@@ -20,7 +20,7 @@ CRC_BYTES = 4
 MIN_CHECKSUM_BLOCK_BYTES = 4 << 10
 MAX_CHECKSUM_BLOCK_BYTES = 256 << 10
 
-#: What holds bytes here (collections.abc.Buffer comes with Python 3.12).
+#: Objects that hold bytes (collections.abc.Buffer comes with Python 3.12).
 Buffer = bytes | bytearray | memoryview | mmap
 
 _POLYNOMIAL = 0x82F63B78

@@ -63,7 +63,7 @@ def make(path: Path, key: str = "") -> str:
 
 
 def of_settings(token: str, key_file: str) -> str:
-    """What a program's settings `token` and `key_file` say; empty: there is no key."""
+    """The key that the settings `token` and `key_file` of a program name; empty: there is no key."""
     if not key_file:
         return token
     if token:

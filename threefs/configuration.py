@@ -21,7 +21,7 @@ _DAY_S = 86_400.0
 
 
 class Kind(enum.Enum):
-    """What a value is, with its unit."""
+    """The kind of a value, with its unit."""
 
     SIZE = "bytes"
     RATE = "bytes per second"
@@ -246,7 +246,7 @@ def _warns_before_it_is_full(values: Mapping[str, Value]) -> str:
     return f"nearly_full_ratio ({nearly:g}) must be below full_ratio ({full:g}), or the warning comes too late"
 
 
-#: What must hold between values; each says what is wrong.
+#: Conditions between values; each returns an error in words.
 CONSTRAINTS: Sequence[Callable[[Mapping[str, Value]], str]] = (_warns_before_it_is_full,)
 
 
@@ -259,7 +259,7 @@ def check_together(values: Mapping[str, Value]) -> None:
 
 
 def changed(texts: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """What is set after these changes; None takes a key back to its default. Raises InvalidArgument."""
+    """The values after these changes; None takes a key back to its default. Raises InvalidArgument."""
     after = dict(texts)
     for name, text in changes.items():
         key = find(name)
@@ -273,7 +273,7 @@ def changed(texts: Mapping[str, str], changes: Mapping[str, str | None]) -> dict
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """What was set and is set now, by the keys that differ; None: the default."""
+    """The old and the new value of each key that differs; None: the default."""
     names = sorted(before.keys() | after.keys())
     return {name: (before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Retry(enum.Enum):
-    """What a caller may do about an error."""
+    """The class of an error: whether and how a caller may repeat the call."""
 
     NEVER = "never"  # the same call will fail again
     SAFE = "safe"  # it had no effect: send it again after a pause

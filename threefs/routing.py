@@ -11,7 +11,7 @@ from threefs.wire import manager_pb2 as pb
 
 
 class PublicState(enum.IntEnum):
-    """What the manager has decided about a target. Values are those of the wire."""
+    """The state of a target in its chain, as the manager decides it. Values are those of the wire."""
 
     SERVING = pb.SERVING
     SYNCING = pb.SYNCING
@@ -21,7 +21,7 @@ class PublicState(enum.IntEnum):
 
 
 class LocalState(enum.IntEnum):
-    """What a storage process says about its own target."""
+    """The state that a storage process reports for its own target."""
 
     UPTODATE = pb.LOCAL_UPTODATE
     ONLINE = pb.LOCAL_ONLINE
@@ -34,7 +34,7 @@ class NodeKind(enum.IntEnum):
 
 
 class Hold(enum.IntEnum):
-    """What an administrator wants of a target."""
+    """An administrator's hold on a target: none, out of service, or a rotation."""
 
     NONE = pb.HOLD_NONE
     OFFLINE = pb.HOLD_OFFLINE  # out of service, as long as the chain takes writes without it

@@ -160,7 +160,7 @@ class Model:
         )
 
     def limit_bytes_per_s(self) -> float:
-        """What the scarcest of disks, cores and links could do without any wait."""
+        """The rate of the scarcest of disks, cores and links without any wait."""
         scenario, costs = self._scenario, self._costs
         nodes = scenario.nodes - scenario.dead_nodes
         size, link = scenario.read_bytes, scenario.links.bytes_per_s

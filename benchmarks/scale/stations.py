@@ -1,4 +1,4 @@
-"""What a read passes at a host: a core, a disk, and the slots of request-to-send."""
+"""The stations of a read at a host: a core, a disk, and the slots of request-to-send."""
 
 import math
 from collections import deque

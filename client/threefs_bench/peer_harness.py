@@ -99,7 +99,7 @@ class Harness:
 
 
 def _run(command: Sequence[str], timeout_s: float, more: Mapping[str, str] = MappingProxyType({})) -> str:
-    """What it prints. `more` is for its environment."""
+    """The text that it prints. `more` is for its environment."""
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ} | dict(more)
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=environment)

@@ -24,8 +24,8 @@ class BatchSource(Protocol):
 
 
 class BatchReader:
-    """What is added is read, at the latest, by `flush`. Memory for what does not go straight to its place is at most
-    that of a batch."""
+    """Ranges that are added are read, at the latest, by `flush`. Memory for those that do not go straight to their
+    place is at most that of a batch."""
 
     def __init__(self, fs: BatchSource, batch_bytes: int) -> None:
         self.bytes_read = 0

@@ -39,7 +39,7 @@ class ChunkPacker:
             offset, content = offset + size, content[size:]
 
     def rest(self) -> Iterator[Piece]:
-        """What is left of the chunk that is being put together."""
+        """The part of a chunk that is not full yet, if there is one."""
         if self._shared:
             piece = self._shared_at, memoryview(self._shared)
             self._shared = bytearray()

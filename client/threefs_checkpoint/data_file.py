@@ -15,7 +15,7 @@ from threefs_checkpoint.slices import boxes, whole
 from threefs_checkpoint.staging import StagingArea
 from threefs_checkpoint.verification import verify_file
 
-#: What is sent at a time. Enough for every storage process to have some.
+#: Bytes that are sent at a time. Enough for every storage process to have some.
 BATCH_BYTES = 64 << 20
 
 #: The memory of each shard, as its carrier.

@@ -30,7 +30,7 @@ _NARROW = {
     **dict.fromkeys(("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"), "uint8"),
 }
 
-#: What a tensor may hold: numbers, never objects.
+#: The types that a tensor may hold: numbers, never objects.
 ELEMENT_TYPES = {
     name: ElementType(name, np.dtype(carrier).newbyteorder("<"))
     for name, carrier in ({name: name for name in _PLAIN} | _NARROW).items()

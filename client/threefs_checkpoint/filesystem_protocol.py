@@ -1,4 +1,4 @@
-"""What checkpoints need of a file system. `threefs_client.FileSystem` has it."""
+"""The part of a file system that checkpoints need. `threefs_client.FileSystem` has it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol

@@ -1,4 +1,4 @@
-"""What the ranks of a job need to agree: a small interface, and the group of one process."""
+"""The interface by which the ranks of a job agree: a small one, and the group of one process."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -21,7 +21,7 @@ from threefs_checkpoint.index import Index, data_name
 from threefs_checkpoint.load_plan import Piece, Wanted
 from threefs_checkpoint.slices import Slice, intersection, whole
 
-#: What the ranks together read, and hold beside the loaded tensors, at a time.
+#: Bytes that the ranks together read, and hold beside the loaded tensors, at a time.
 ROUND_BYTES = 256 << 20
 
 Arrays = dict[str, NDArray[Any]]
@@ -29,7 +29,7 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(slots=True)
 class LoadReport:
-    """What a rank did for a load."""
+    """The part of a rank in a load."""
 
     bytes_read: int = 0  # from storage
     bytes_received: int = 0  # from other ranks

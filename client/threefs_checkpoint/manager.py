@@ -44,7 +44,7 @@ class Loaded:
 
 
 class StepOutcome(NamedTuple):
-    """What `CheckpointManager.step` did. The same on all ranks."""
+    """The result of `CheckpointManager.step`. The same on all ranks."""
 
     saved: bool  # a save has begun; or it has ended, before an exit
     should_exit: bool  # the scheduler ends the job, and its state is saved

@@ -13,7 +13,7 @@ from threefs_checkpoint.loading import ROUND_BYTES, LoadReport, agree
 from threefs_checkpoint.safetensors_format import Header
 from threefs_checkpoint.tensor_file import KnownHeader, TensorFile
 
-#: What a rank reads and passes on in one piece, at most. Small tensors share pieces.
+#: The most bytes that a rank reads and passes on in one piece. Small tensors share pieces.
 PIECE_BYTES = 8 << 20
 
 _HEAD = struct.Struct("<QQ")  # inode, length of the header

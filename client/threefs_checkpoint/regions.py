@@ -39,7 +39,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What to read for a region, in numbers (not bytes) of the stored tensor."""
+    """The parts to read for a region, in numbers (not bytes) of the stored tensor."""
 
     starts: tuple[int, ...]  # the first number of each row
     span: int  # numbers from the first to the last of a row

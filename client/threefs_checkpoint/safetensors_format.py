@@ -60,7 +60,7 @@ DTYPE_BITS = {
 }
 _RANKS = {name: rank for rank, name in enumerate(reversed(DTYPE_BITS))}
 
-#: What numpy calls them. Those of the second group come from the library ml_dtypes.
+#: Their names in numpy. Those of the second group come from the library ml_dtypes.
 _PLAIN = {
     "BOOL": "bool",
     "U8": "uint8",
@@ -84,7 +84,7 @@ _OF_ML_DTYPES = {
     "F8_E4M3FNUZ": "float8_e4m3fnuz",
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
 }
-#: What the format calls each of these types.
+#: The format's names of these types.
 DTYPE_NAMES = {of_numpy: name for name, of_numpy in (_PLAIN | _OF_ML_DTYPES).items()}
 
 #: A text, or the begin or end of an object or a list. Possessive: no hostile text makes it search twice.
@@ -127,7 +127,7 @@ def numpy_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def dtype_name(name: str, dtype: np.dtype[Any]) -> str:
-    """What the format calls the type of the array `name`. Raises InvalidArgument."""
+    """The format's name for the type of the array `name`. Raises InvalidArgument."""
     if dtype.name not in DTYPE_NAMES or dtype.newbyteorder("<") != dtype:
         raise InvalidArgument(
             f"tensor {name!r} has the type {dtype}; a safetensors file holds little-endian {', '.join(DTYPE_NAMES)}"

@@ -52,7 +52,7 @@ class Destination(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SaveReport:
-    """What a save was for this rank."""
+    """The result of a save on this rank."""
 
     step: int
     path: str
@@ -64,7 +64,7 @@ class SaveReport:
 
 
 class _Plan(NamedTuple):
-    """What each rank writes. The same for every save while the ranks hold the same shards."""
+    """The part that each rank writes. The same for every save while the ranks hold the same shards."""
 
     tensors: dict[str, HeldShard]  # one of the shards of each
     files: list[DataFile]  # of each rank
@@ -219,7 +219,7 @@ class Saver:
         )
 
     def _phase(self, work: Callable[[], str]) -> list[str]:
-        """What each rank's work has returned. If it fails on one rank, it fails on all."""
+        """The results of the work of all ranks. If it fails on one rank, it fails on all."""
         failure: BaseException | None = None
         said: dict[str, str] = {}
         try:

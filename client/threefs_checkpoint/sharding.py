@@ -28,7 +28,7 @@ class HeldShard(NamedTuple):
 
 
 def assign(holdings: Sequence[Sequence[HeldShard]]) -> list[list[HeldShard]]:
-    """What each rank writes, of what each rank holds. Each shard is written once.
+    """The shards that each rank writes, of those that it holds. Each shard is written once.
 
     Of the shards that the same n ranks hold, shard m in the order of names and offsets is written by the (m mod n)-th
     of them. Raises InvalidArgument if ranks disagree about a tensor, or if the shards do not make it up.

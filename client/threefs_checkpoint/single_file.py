@@ -24,7 +24,7 @@ MAX_DIMENSIONS = 32
 MAX_FILE_BYTES = 1 << 50
 _PART_BYTES = 64 << 20  # read at a time
 
-#: What an array may hold: plain numbers, never objects.
+#: The types that an array may hold: plain numbers, never objects.
 DTYPES = {
     name: np.dtype(name).newbyteorder("<")
     for name in (
@@ -106,7 +106,7 @@ def _array(row: Any, end: int) -> ArrayInfo:
 
 
 def read_index(fs: FileSystem, path: str) -> dict[str, ArrayInfo]:
-    """What the file holds. Raises NotFound, Corrupt, NotSupported."""
+    """The arrays of the file. Raises NotFound, Corrupt, NotSupported."""
     (content,) = fs.read_batch([(path, 0, HEADER_BYTES)])
     header = decode_header(bytes(content), path)
     (content,) = fs.read_batch([(path, header.index_offset, header.index_bytes)])

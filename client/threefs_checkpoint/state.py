@@ -1,4 +1,4 @@
-"""What a rank gives to a save: its tensors, or the slices of them that it holds."""
+"""The state that a rank gives to a save: its tensors, or the slices of them that it holds."""
 
 import hashlib
 from collections.abc import Mapping

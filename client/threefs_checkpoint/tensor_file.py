@@ -22,7 +22,7 @@ from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.regions import Region
 from threefs_checkpoint.safetensors_format import LENGTH_BYTES, TensorInfo
 
-#: What is asked for at a time. Enough for every storage process to have some.
+#: Bytes that are asked for at a time. Enough for every storage process to have some.
 BATCH_BYTES = 256 << 20
 
 #: A tensor.
@@ -32,7 +32,7 @@ Key = int | slice | Any
 
 
 class KnownHeader(NamedTuple):
-    """What a rank tells the others about a file."""
+    """The report of a rank to the others about a file."""
 
     inode: int  # another file that takes the name has another one
     content: bytes  # the header, as it stands in the file

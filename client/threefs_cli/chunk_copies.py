@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What one member has; an error if it has not answered."""
+    """The copy of one member; an error if it has not answered."""
 
     member: pb.ChainMember
     reply: storage_pb2.InspectChunkReply | None
@@ -117,7 +117,7 @@ def describe_copy(copy: Copy) -> dict[str, Any]:
 
 
 def copy_text(copy: Copy) -> str:
-    """What a member holds, in one line."""
+    """The copy of a member, in one line."""
     if copy.reply is None:
         return f"no answer: {copy.error}"
     if copy.reply.unreadable:

@@ -1,4 +1,4 @@
-"""What the members of a chain and the manager remember of a chunk, in one row of events. Pure."""
+"""The events of a chunk that the members of its chain and the manager remember, in one row. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

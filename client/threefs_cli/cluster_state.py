@@ -1,4 +1,4 @@
-"""What the primary manager knows of a cluster, as commands about chains, moves and disks need it."""
+"""The primary manager's knowledge of a cluster, as commands about chains, moves and disks need it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +31,7 @@ class ClusterState:
 
     @cached_property
     def reports(self) -> dict[int, pb.TargetReport]:
-        """What was reported last of each target."""
+        """The last report of each target."""
         return {report.target_id: report for row in self.status.nodes for report in row.targets}
 
     @cached_property

@@ -75,7 +75,7 @@ def get_values(selector: ClusterSelector, key: str | None, node: int | None) -> 
 
 
 def _show_node(selector: ClusterSelector, url: str, keys: Sequence[Key], node_id: int) -> None:
-    """What one process runs with, by its last heartbeat."""
+    """The values that one process runs with, by its last heartbeat."""
     status = selector.run(lambda fs: _status(fs, url))
     found = next((one for one in processes(status) if one.node_id == node_id), None)
     if found is None:
@@ -183,7 +183,7 @@ def history(selector: ClusterSelector) -> None:
     rows = []
     for number, one in enumerate(versions):
         found = configuration.from_wire(one.configuration)
-        # What the oldest one that is kept has changed is not known any more.
+        # The change of the oldest one that is kept is not known any more.
         changed = configuration.differences(before, found.texts) if number or found.version == 1 else None
         rows.append(_version_json(one, found, changed))
         before = dict(found.texts)
@@ -262,7 +262,7 @@ def _change(
 
 
 def author() -> str:
-    """Who runs this command, for the history."""
+    """The user and host of this command, for the history."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # in a container, a user may have no name

@@ -1,4 +1,4 @@
-"""What the processes of a cluster have done with its configuration, by their last heartbeats. Pure."""
+"""The outcome of a configuration in the processes of a cluster, by their last heartbeats. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _MANAGER = 0  # as a node id
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What becomes of a change in one process: the changed keys that concern it, by what it does with them."""
+    """The outcome of a change in one process: the changed keys that concern it, by what it does with them."""
 
     name: str
     node_id: int

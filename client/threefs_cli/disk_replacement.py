@@ -93,7 +93,7 @@ def progress_text(disk: Disk, remaining_s: int | None) -> str:
 
 
 def plan_text(disk: Disk, chains: Iterable[pb.HeldChain], address: str) -> list[str]:
-    """What will be done, one step a line."""
+    """The steps that will be taken, one a line."""
     least = min(chains, key=lambda chain: chain.serving - chain.needed, default=None)
     copies = f"; chain {least.chain_id} has {least.serving} of {least.members} copies then" if least is not None else ""
     return [

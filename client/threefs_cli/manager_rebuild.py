@@ -1,4 +1,4 @@
-"""What a new store of the manager gets from the copies of the routing that storage services keep, and what it lacks.
+"""A new store of the manager from the copies of the routing that storage services keep, and what it lacks.
 
 The new store is like one from a backup of the moment of the newest copy: the manager serves nothing before every
 storage node has reported the newest version of its chains, so no chain goes on with outdated bytes.
@@ -49,7 +49,7 @@ class RebuildPlan:
         return self.newest.routing
 
     def losses(self) -> list[str]:
-        """What the new store lacks, a sentence each."""
+        """The gaps of the new store, a sentence each."""
         lost = []
         if self.unread_nodes:
             lost.append(

@@ -23,7 +23,7 @@ def node() -> None:
 
 @dataclass(frozen=True, slots=True)
 class NodeRow:
-    """What `threefs node ls` says of one storage node."""
+    """The row of one storage node in `threefs node ls`."""
 
     node_id: int
     domain: str

@@ -1,4 +1,4 @@
-"""What commands print: JSON for programs, text and tables for people."""
+"""The output of commands: JSON for programs, text and tables for people."""
 
 import json
 import stat

@@ -1,4 +1,4 @@
-"""What `threefs up` may change in the plan of a cluster that has data, and why not the rest."""
+"""Changes that `threefs up` may make to the plan of a cluster that has data, and why not the rest."""
 
 import dataclasses
 

@@ -127,7 +127,7 @@ def choose(state: ClusterState, targets: Sequence[int], nodes: Sequence[int]) ->
 
 
 def effect(chain: pb.HeldChain) -> str:
-    """What becomes of a chain, in one line."""
+    """The effect on a chain, in one line."""
     copies = f"chain {chain.chain_id} has {chain.serving} of {chain.members} copies then"
     if not chain.serving:
         return f"{copies}: its READS AND WRITES WAIT until a target is back"
@@ -157,7 +157,7 @@ async def _plan(
 async def hold(
     fs: AsyncFileSystem, url: str, targets: Sequence[int], wanted: "pb.Hold", *, dry_run: bool
 ) -> list[pb.HeldChain]:
-    """What becomes of the chains of these targets. Raises NotFound, InvalidArgument."""
+    """The effect on the chains of these targets. Raises NotFound, InvalidArgument."""
     request = pb.HoldTargetsRequest(targets=targets, hold=wanted, dry_run=dry_run)
     return list((await managers(fs, url).call(HOLD_TARGETS, request, timeout_s=CALL_TIMEOUT_S)).chains)
 

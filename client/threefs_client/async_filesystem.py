@@ -386,8 +386,8 @@ class AsyncFileSystem(NamespaceApi):
                     await handle.raise_fence()
 
     async def chunk_checksums(self, files: Sequence[Any]) -> list[list[ChunkChecksum]]:
-        """What storage has recorded of each chunk of these paths or open files: number, length, CRC32C. No content is
-        read. Chunks that are holes are missing."""
+        """The records that storage has of each chunk of these paths or open files: number, length, CRC32C. No content
+        is read. Chunks that are holes are missing."""
         found = await self._read_files(dict.fromkeys(files))
         asked = [found[key] for key in files]
         return await chunk_checksums.of_files(self.context.chunks, asked, timeout_s=self.context.options.timeout_s)

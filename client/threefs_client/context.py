@@ -142,7 +142,7 @@ async def connect(
 
 
 def chunks_of(options: Options) -> Callable[..., ChunkClient]:
-    """What makes the client of chunks: one that makes spans, if writes are to be traced. Raises InvalidArgument."""
+    """The factory of the client of chunks: one that makes spans, if writes are to be traced. Raises InvalidArgument."""
     endpoint = options.trace_endpoint or os.environ.get(TRACE_VARIABLE, "")
     if not endpoint:
         return ChunkClient

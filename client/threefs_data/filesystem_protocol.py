@@ -1,4 +1,4 @@
-"""What a dataset needs of a file system. `threefs_client.FileSystem` has it."""
+"""The part of a file system that a dataset needs. `threefs_client.FileSystem` has it."""
 
 from collections.abc import Sequence
 from types import TracebackType
@@ -40,7 +40,7 @@ class FileSystem(Protocol):
 
 
 class TreeFileSystem(FileSystem, Protocol):
-    """What preparing a dataset needs besides: input files are found in directories."""
+    """The methods that preparing a dataset needs besides: input files are found in directories."""
 
     def mkdir(self, path: str, *, parents: bool = False) -> Any: ...
 

@@ -1,4 +1,4 @@
-"""What the samples of a tokenized dataset contain: `tokens.json` in its directory says it. Pure, except `read`."""
+"""The content of the samples of a tokenized dataset, as `tokens.json` in its directory says. Pure, except `read`."""
 
 import json
 from dataclasses import asdict, dataclass

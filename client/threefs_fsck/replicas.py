@@ -18,7 +18,7 @@ GOOD, DAMAGED, LOST, REMOVED = range(4)
 
 
 class StorageCalls(Protocol):
-    """What is needed of threefs.rpc.connection_pool.ConnectionPool."""
+    """The part that is needed of threefs.rpc.connection_pool.ConnectionPool."""
 
     async def call(self, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep: ...
 

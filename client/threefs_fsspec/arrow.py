@@ -29,7 +29,7 @@ def connect(address: str | None = None, **options: Any) -> PyFileSystem:
 
 
 class ThreefsHandler(FileSystemHandler):
-    """What `pyarrow.fs.PyFileSystem` delegates to."""
+    """The handler that `pyarrow.fs.PyFileSystem` delegates to."""
 
     def __init__(self, fs: ThreefsFileSystem) -> None:
         self.fs = fs
@@ -60,7 +60,7 @@ class ThreefsHandler(FileSystemHandler):
         ]
 
     def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        """What is in a directory; with `recursive` also what is below."""
+        """The entries of a directory; with `recursive` also those below."""
         (top,) = self.fs.infos([selector.base_dir])
         if top is None:
             if selector.allow_not_found:

@@ -1,4 +1,4 @@
-"""What makes a cluster a file system of fsspec: its name, its connection, and the event loop.
+"""A cluster as a file system of fsspec: its name, its connection, and the event loop.
 
 All work runs on the loop thread of the client library, with one connection per process and cluster. So coroutines of
 this file system may be awaited on any event loop, and a forked child makes a loop and a connection of its own.
@@ -98,7 +98,8 @@ class ConnectedFileSystem(FsspecFileSystem):
         return {name: told[name] for name in ("cls", "protocol")} | {"args": []} | self._portable_options()
 
     def _portable_options(self) -> dict[str, Any]:
-        """What another process needs, for the same cluster. It finds the key by itself, as with pickled clients."""
+        """The arguments with which another process opens the same cluster. It finds the key by itself, as with pickled
+        clients."""
         given = {name: value for name, value in self.storage_options.items() if name not in ("token", "loop")}
         return {**given, "address": self.address}
 

@@ -56,7 +56,7 @@ class ThreefsFile(File):
         return str(self.fs.unstrip_protocol(self.path))
 
     def info(self) -> dict[str, Any]:
-        """What the file system tells of the path."""
+        """The file system's description of the path."""
         return dict(self.fs.info(self.path))
 
     @property

@@ -1,4 +1,4 @@
-"""What fsspec is told of files: dictionaries of attributes, listings and searches.
+"""Files as fsspec describes them: dictionaries of attributes, listings and searches.
 
 Symbolic links are shown as what they lead to. A search does not follow a link to a directory, so it ends.
 """

@@ -1,4 +1,4 @@
-"""What the kernel is sent, as bytes: replies to its requests, and notifications, which it did not ask for."""
+"""Messages to the kernel, as bytes: replies to its requests, and notifications, which it did not ask for."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence

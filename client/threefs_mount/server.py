@@ -29,8 +29,8 @@ from threefs_mount.metrics import mount_metrics
 from threefs_mount.options import MountOptions
 from threefs_mount.vfs import ThreefsVfs
 
-#: What the kernel is asked for. Not its write-back cache: with that the kernel believes its own lengths, and never sees
-#: those of other clients.
+#: The features that the kernel is asked for. Not its write-back cache: with that the kernel believes its own lengths,
+#: and never sees those of other clients.
 FEATURES = (
     Feature.ASYNC_READ
     | Feature.POSIX_LOCKS

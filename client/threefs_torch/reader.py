@@ -49,7 +49,7 @@ class ThreeFSReader(StorageReader):
         self._items, self._sizes = {}, {}
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """What the checkpoint holds; with `rank`, what that rank has saved without the others. Raises NotFound,
+        """The content of the checkpoint; with `rank`, what that rank has saved without the others. Raises NotFound,
         Corrupt, NotSupported."""
         metadata = self._directory.read_metadata(kwargs.get("rank"))
         metadata.storage_meta = metadata.storage_meta or StorageMeta()

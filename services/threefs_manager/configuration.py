@@ -68,7 +68,7 @@ class ConfigurationKeeper:
     ) -> None:
         """`primary_store` raises NotPrimary. `own` has the values of the settings file."""
         self.current: Configuration = NOTHING_SET
-        #: What this manager itself runs with. It takes values while it is primary.
+        #: The values that this manager itself runs with. It takes values while it is primary.
         self.applied = AppliedConfiguration(Role.MANAGER, own)
         self._primary_store = primary_store
         self._publisher = publisher
@@ -160,7 +160,7 @@ def _check_request(request: pb.SetConfigurationRequest) -> None:
 
 
 def _after(versions: list[pb.ConfigurationVersion], request: pb.SetConfigurationRequest) -> dict[str, str]:
-    """What is set after the change. Raises InvalidArgument, NotFound."""
+    """The values after the change. Raises InvalidArgument, NotFound."""
     before = _newest(versions)
     if request.known_version != before.version:
         last = versions[-1] if versions else pb.ConfigurationVersion()
@@ -178,7 +178,7 @@ def _after(versions: list[pb.ConfigurationVersion], request: pb.SetConfiguration
 
 
 def _texts_of(versions: list[pb.ConfigurationVersion], number: int) -> dict[str, str]:
-    """What was set in a version. Raises NotFound."""
+    """The values of a version. Raises NotFound."""
     if number == 0:
         return {}
     for one in versions:

@@ -1,4 +1,4 @@
-"""What the primary was told that only people need to know: how backups are, and which metadata stores were refused.
+"""Reports to the primary that only people need: how backups are, and which metadata stores were refused.
 
 It is kept in memory. Backups tell it again within seconds, and a meta service whose store is refused is started again
 and again by its service manager.

@@ -54,7 +54,7 @@ class RoutingPublisher:
         changed.set()
 
     async def answer(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
-        """What is newer than the caller knows, as soon as there is something; nothing after the wait.
+        """The routing that is newer than the caller's, as soon as there is one; nothing after the wait.
 
         A version above the current one is of another manager's term. The caller gets the current one, and decides.
         Raises NotPrimary.

@@ -458,7 +458,7 @@ class Manager:
         return pb.SetReplicasReply(moves=map(moves.to_wire, planned))
 
     async def chain_events(self, request: pb.ChainEventsRequest) -> pb.ChainEventsReply:
-        """What has happened to a chain in this term."""
+        """The events of a chain in this term."""
         _, controller = self._require_primary()
         return pb.ChainEventsReply(events=controller.history.of(ChainId(request.chain_id)))
 

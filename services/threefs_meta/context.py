@@ -26,7 +26,7 @@ CHUNKS_TIMEOUT_S = 20.0
 
 
 class FileChunks(Protocol):
-    """What the meta service needs of `threefs.cluster.chunk_client.ChunkClient`."""
+    """The part that the meta service needs of `threefs.cluster.chunk_client.ChunkClient`."""
 
     async def file_length(self, layout: FileLayout, inode: InodeId, *, chains: int = 0, timeout_s: float) -> int: ...
 

@@ -1,4 +1,4 @@
-"""What a target has of one chunk, for people who search for an error."""
+"""The state of one chunk at a target, for people who search for an error."""
 
 from collections.abc import Sequence
 

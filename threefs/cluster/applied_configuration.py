@@ -18,7 +18,7 @@ Apply = Callable[[], None]
 
 
 def own_values(settings: object) -> dict[str, Value]:
-    """What the settings file of a process says about keys of the configuration."""
+    """The keys of the configuration that the settings file of a process sets."""
     found = {name: getattr(settings, name, None) for name in KEYS}
     return {name: value for name, value in found.items() if value is not None}
 
@@ -42,7 +42,7 @@ class AppliedConfiguration:
             except InvalidArgument as error:
                 raise InvalidSettings(f"the settings file: {error.message}") from None
         self._values.update(self._wanted()[0])
-        #: What this process runs with, for the manager.
+        #: The values that this process runs with, for the manager.
         self.report = self._make_report()
 
     def integer(self, name: str) -> int:

@@ -40,7 +40,7 @@ def _ignore(newest: Configuration) -> None:
 
 
 class RoutingSource(Protocol):
-    """What callers that retry need of a `RoutingWatcher`."""
+    """The part of a `RoutingWatcher` that callers need to retry."""
 
     @property
     def routing(self) -> Routing: ...

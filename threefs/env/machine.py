@@ -1,4 +1,4 @@
-"""What a machine is like: its clock, its disks, its ports. Measured for a person who sets it up."""
+"""Measurements of a machine for a person who sets it up: its clock, its disks, its ports."""
 
 import contextlib
 import ctypes

@@ -1,4 +1,4 @@
-"""What a long-lived process sets for itself: its limit of open files, and the pauses of Python's garbage collector."""
+"""Settings of a long-lived process: its limit of open files, and the pauses of Python's garbage collector."""
 
 import gc
 import resource

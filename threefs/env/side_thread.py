@@ -26,5 +26,5 @@ class SideThread:
 
 
 def new_condition() -> threading.Condition:
-    """What threads of one program wait for each other with."""
+    """The primitive with which threads of one program wait for each other."""
     return threading.Condition()

@@ -1,4 +1,4 @@
-"""What the services of a cluster have answered, and how nodes and targets are named to people."""
+"""The answers of the services of a cluster, and how nodes and targets are named to people."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ _SHOWN = 8  # names in one reason; `threefs status` has the others
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the services of a cluster have answered."""
+    """The answers of the services of a cluster."""
 
     status: pb.GetStatusReply
     routing: pb.Routing

@@ -1,4 +1,4 @@
-"""What a check of a cluster or a machine comes to: its severity, and the reasons for it."""
+"""The result of a check of a cluster or a machine: its severity, and the reasons for it."""
 
 import enum
 from collections.abc import Iterable

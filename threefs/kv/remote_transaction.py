@@ -24,7 +24,7 @@ class Snapshot(Protocol):
 
 
 class Store(Protocol):
-    """What a transaction needs from its engine."""
+    """The part of an engine that a transaction needs."""
 
     async def commit(self, attempt: "RemoteTransaction") -> None: ...
 

@@ -32,7 +32,7 @@ class View(Protocol):
 
 
 class Committer(Protocol):
-    """What a transaction needs from its engine."""
+    """The part of an engine that a transaction needs."""
 
     @property
     def arrive(self) -> Callable[[], Awaitable[None]] | None:

@@ -24,7 +24,7 @@ class PreencodedReply(Generic[Rep]):
         return self._kind.FromString(self._body)
 
 
-#: What a handler may return.
+#: The types that a handler may return.
 Answer: TypeAlias = Rep | PreencodedReply[Rep]
 
 

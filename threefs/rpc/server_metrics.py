@@ -43,7 +43,7 @@ def server_metrics(server: Server) -> Iterable[Metric]:
 
 
 def _memory(server: Server) -> Iterable[Metric]:
-    """What the process holds for its peers, and the answers that wait for a grant."""
+    """The bytes that the process holds for its peers, and the answers that wait for a grant."""
     held = server.held
     for name, about, value in (
         ("held_answer_bytes", "Answers that wait for a GRANT, or are read for one.", held.bytes),

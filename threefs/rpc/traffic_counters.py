@@ -1,4 +1,4 @@
-"""What the connections of one traffic class carry, as their server counts it."""
+"""The traffic of one class of connections, as their server counts it."""
 
 from typing import Protocol
 

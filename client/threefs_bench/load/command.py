@@ -109,7 +109,7 @@ def _main(command: job_file.CommandLine) -> int:
 
 @contextmanager
 def _opened(path: str | None) -> Iterator[Callable[[str], None]]:
-    """What writes the report. A file is opened before the run, not only when there is something to lose."""
+    """The writer of the report. A file is opened before the run, not only when there is something to lose."""
     if path is None:
         yield lambda rendered: print(rendered)
         return

@@ -104,7 +104,7 @@ class Job:
 
     @property
     def pass_bytes(self) -> int:
-        """What one pass over the files transfers."""
+        """Bytes that one pass over the files transfers."""
         total = int(self["size"]) or self.file_bytes * self.files
         if len(self.block_sizes) > 1:
             return total

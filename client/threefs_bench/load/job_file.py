@@ -29,7 +29,7 @@ RUN_OPTIONS = {
 
 @dataclass
 class CommandLine:
-    """What a command line says: the jobs, and the options of the run."""
+    """The content of a command line: the jobs, and the options of the run."""
 
     jobs: list[Job] = field(default_factory=list)
     run: dict[str, str] = field(default_factory=dict)

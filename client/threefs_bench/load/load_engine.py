@@ -1,4 +1,4 @@
-"""What a process needs to know to do its part of a job, and what each engine can do."""
+"""The part of one process in a job, and the abilities of each engine."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping

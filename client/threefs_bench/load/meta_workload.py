@@ -1,4 +1,4 @@
-"""What a slot of the engine `meta` does, as a pure function of the job and its seed: operations on numbered names.
+"""Operations of a slot of the engine `meta` on numbered names, as a pure function of the job and its seed.
 
 The names of a slot are those from `low` to `high`. It creates the next one, removes the oldest one, renames the oldest
 one to the next one, and looks at any of them. Slots have names of their own, so no two calls in flight meet.

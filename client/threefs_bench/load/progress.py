@@ -60,7 +60,7 @@ def _sum(counts: dict[str, list[int]], kinds: frozenset[str] | set[str], at: int
 
 @contextmanager
 def shown(eta: str) -> Iterator[Callable[[Snapshot], None]]:
-    """What to call with each snapshot. Raises InvalidArgument."""
+    """The function to call with each snapshot. Raises InvalidArgument."""
     console = Console(stderr=True)
     if not wanted(eta, console):
         yield lambda snapshot: None

@@ -220,7 +220,7 @@ _UNITS = (("latency_ns", 1), ("latency_us", 1000), ("latency_ms", 10**6))
 
 
 def _own_json(entry: Entry) -> dict[str, Any]:
-    """What fio does not have: the error in words, the cost, and each kind of operation by itself."""
+    """The part that fio does not have: the error in words, the cost, and each kind of operation by itself."""
     result = entry.result
     return {
         "error": result.error,

@@ -1,4 +1,4 @@
-"""What a run costs the services of its cluster, as far as they run on this host: their CPU seconds."""
+"""The cost of a run for the services of its cluster, as far as they run on this host: their CPU seconds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the processes of a job have done: counts and latencies, which can be merged, and sent as JSON."""
+"""The work of the processes of a job: counts and latencies, which can be merged, and sent as JSON."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -146,7 +146,7 @@ class Kind:
 
 
 class Tally:
-    """What one slot does, counted as it goes: nothing that began before `begin_s`, which is the end of the ramp."""
+    """The work of one slot, counted as it goes: nothing that began before `begin_s`, which is the end of the ramp."""
 
     def __init__(self, begin_s: float = 0.0) -> None:
         self.begin_s = begin_s

@@ -6,7 +6,7 @@ from typing import Any
 
 from threefs.env.clock import CLOCK
 
-#: What is in flight when a run is stopped may still end; then it is cancelled.
+#: Calls that are in flight when a run is stopped may still end in this time; then they are cancelled.
 GRACE_S = 5.0
 _PAUSE_S = 0.25
 

@@ -9,7 +9,7 @@ from threefs_bench.load.values import Pair
 from threefs_bench.load.verify import Ledger
 from threefs_bench.load.workload import Group, Row
 
-#: What was not sent in time may be made up for, but no more than this.
+#: Calls that were not sent in time may be made up for, but no more than this.
 _BURST_S = 0.1
 
 

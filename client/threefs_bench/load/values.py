@@ -116,7 +116,7 @@ def pair(parse: Callable[[str], int]) -> Callable[[str], Pair]:
 
 
 def shares(given: str) -> tuple[Share, ...]:
-    """What stands before each slash, with the percentage behind it: "4k/60:64k/40". Entries without a percentage
+    """The value before each slash, with the percentage behind it: "4k/60:64k/40". Entries without a percentage
     share the rest evenly. Raises InvalidArgument unless the sum is 100."""
     parts = [part.partition("/") for part in given.split(":")]
     named = [_percent(percent) for _, _, percent in parts if percent]

@@ -47,7 +47,7 @@ class Worker:
         self._grants: dict[str, float] = {}  # before the run
 
     def commands(self, text: bytes) -> None:
-        """What the runner has sent; nothing: it has gone."""
+        """The message of the runner; nothing: it has gone."""
         if b"go" in text:
             self._go.set()
         if not text or b"stop" in text:

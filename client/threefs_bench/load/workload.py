@@ -1,4 +1,4 @@
-"""What a process reads and writes, as a pure function of the job and its seed: an endless row of groups of blocks."""
+"""The blocks that a process reads and writes: an endless row of groups, as a pure function of the job and its seed."""
 
 from collections.abc import Iterator
 from itertools import islice

@@ -17,7 +17,7 @@ from threefs_client.data.reads import ReadFile
 
 
 class ChunkChecksum(NamedTuple):
-    """What storage has recorded of one chunk of a file."""
+    """The record that storage has of one chunk of a file."""
 
     number: int  # the chunk begins at byte `number` * chunk size of the file
     length: int  # bytes

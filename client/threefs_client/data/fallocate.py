@@ -22,7 +22,7 @@ from threefs_client.data.handles import Handle
 
 
 class Allocation(enum.IntFlag):
-    """What is done to the range. The numbers are those of fallocate(2)."""
+    """The operation on the range. The numbers are those of fallocate(2)."""
 
     RESERVE = 0  # the file becomes as long as the end of the range, if it is shorter
     KEEP_LENGTH = 1  # the length stays

@@ -28,7 +28,7 @@ _OVERDRAFT_S = 1.0
 
 @dataclass(slots=True)
 class GrantCounters:
-    """What a process has received since it connected."""
+    """Counters of the grants of a process since it connected."""
 
     at_once: int = 0  # answers that were allowed with their request
     announced: int = 0  # answers that waited for a grant

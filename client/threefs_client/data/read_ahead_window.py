@@ -44,7 +44,7 @@ class ReadAheadWindow:
         return sequential
 
     def clear(self) -> None:
-        """What was read ahead was dropped. The reader may go on sequentially."""
+        """The bytes that were read ahead were dropped. The reader may go on sequentially."""
         self.size = self.end = 0
 
     def ask(self, offset: int, length: int, file_end: int) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ import io
 
 from threefs_client.data.read_ahead import ReadAhead, ReadAheadBudget, Source
 
-#: What a search for the end of a line reads, if nothing is read ahead.
+#: Bytes that a search for the end of a line reads, if nothing is read ahead.
 _LINE_BYTES = 8192
 #: So many bytes of lines are cut off at once at most, for a program that reads line after line.
 _MAX_LINES_BYTES = 256 << 10

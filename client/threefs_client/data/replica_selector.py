@@ -29,8 +29,8 @@ class ReplicaEndpoint:
 
 #: (endpoint, target, chain version)
 Replica = tuple[ReplicaEndpoint, int, int]
-#: What the planner needs of a file, flat for speed: (inode, bits of chunk size, chunk bytes, stripe, replicas of each
-#: place of the stripe)
+#: The numbers of a file that the planner needs, flat for speed: (inode, bits of chunk size, chunk bytes, stripe,
+#: replicas of each place of the stripe)
 Resolved = tuple[int, int, int, int, tuple[tuple[Replica, ...], ...]]
 
 

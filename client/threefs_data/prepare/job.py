@@ -48,7 +48,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was done."""
+    """The counts of a preparation that has ended."""
 
     path: str
     documents: int

@@ -13,7 +13,7 @@ MIN_SPLIT_BYTES, MAX_SPLIT_BYTES = 1, 16 << 30
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What begins in these bytes of a file: documents, lines, or row groups."""
+    """A part of a file: the documents, lines or row groups that begin in these bytes."""
 
     source: Source
     start: int

@@ -1,4 +1,4 @@
-"""What a program has of an open file of the mount: whether it may write, and which errors it need not report."""
+"""The handle of a program on an open file of the mount: whether it may write, and which errors it need not report."""
 
 import asyncio
 from dataclasses import dataclass

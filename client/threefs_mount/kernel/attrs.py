@@ -106,7 +106,8 @@ def statfs(reply: pb.StatFsReply) -> Space:
 
 
 def setattr_request(place: pb.Place, setting: Setting) -> pb.SetAttrRequest | None:
-    """What the metadata service is asked to set. None if there is at most a length to set, which is another request.
+    """The attributes that the metadata service is asked to set. None if there is at most a length to set, which is
+    another request.
 
     A setting without any attribute drops the privileges of the file (set-user-id, set-group-id). The kernel sends it
     for a chown(2) without a new owner, and before fallocate(2) of a file with set-user-id.

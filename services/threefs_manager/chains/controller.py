@@ -254,7 +254,7 @@ class ChainController:
             self._on_change(before, after)
 
     def _generations_to_save(self, before: Chain, after: Chain) -> list[pb.SeenStore]:
-        """What is to be stored with the change: how far the stores of new lastsrv targets are, because one of them may
+        """Records to store with the change: how far the stores of new lastsrv targets are, because one of them may
         serve alone, and of new syncing targets, because they are filled anew."""
         generations = self._failure_detector.generations
         found = []

@@ -30,7 +30,7 @@ def held_out(chain: Chain, routing: Routing) -> list[TargetId]:
 
 
 def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.HeldChain]:
-    """What becomes of the chains of these targets. Raises NotFound, and InvalidArgument for what takes a chain below
+    """The effect on the chains of these targets. Raises NotFound, and InvalidArgument for what takes a chain below
     its minimum, unless the hold is forced."""
     if not 1 <= len(targets) <= MAX_HELD:
         raise InvalidArgument(f"1 to {MAX_HELD} targets are taken out of service at once, not {len(targets)}")

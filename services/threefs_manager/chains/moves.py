@@ -36,7 +36,7 @@ class MoveBounds:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What happens to one chain. At most one of the two targets is 0."""
+    """A change of the members of one chain. At most one of the two targets is 0."""
 
     chain_id: ChainId
     added: TargetId = NO_TARGET
@@ -49,7 +49,7 @@ class Move:
 
 
 class MoveStep(enum.Enum):
-    """What a move needs next."""
+    """The next step of a move."""
 
     ADD = enum.auto()
     MARK_LEAVING = enum.auto()
@@ -123,7 +123,7 @@ def startable(moves: Mapping[ChainId, Move], routing: Routing, limits: MoveBound
 
 
 class _Work(enum.Enum):
-    """What a move does to a disk."""
+    """The kinds of work that a move makes for a disk."""
 
     FILLING = enum.auto()
     FEEDING = enum.auto()

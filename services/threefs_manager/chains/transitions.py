@@ -41,7 +41,7 @@ from threefs.routing import Chain, ChainMember, LocalState, PublicState
 SERVING, SYNCING, WAITING = PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING
 LASTSRV, OFFLINE = PublicState.LASTSRV, PublicState.OFFLINE
 
-#: What the manager knows of each target: OFFLINE means dead or broken, None that nothing is known yet.
+#: The word for each target: OFFLINE means dead or broken, None that nothing is known yet.
 Observed = Mapping[TargetId, LocalState | None]
 
 _ORDER = (SERVING, SYNCING, WAITING, LASTSRV, OFFLINE)

@@ -36,7 +36,7 @@ class _Node:
 
 
 class ClockRates:
-    """What the heartbeats of one term as primary say."""
+    """The clock rates of nodes, from the heartbeats of one term as primary."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -32,7 +32,7 @@ class _Node:
 
 
 class FailureDetector:
-    """What is known of the nodes in one term as primary."""
+    """The state of the nodes, as far as one term as primary knows it."""
 
     def __init__(self, clock: Clock, generations: StoreGenerations | None = None) -> None:
         self.generations = generations or StoreGenerations()
@@ -171,7 +171,7 @@ class FailureDetector:
         self._listening_since = self._clock.monotonic()
 
     def evaluate(self, chain: Chain, routing: Routing, lease_s: float) -> dict[TargetId, LocalState | None]:
-        """What is known of the members of a chain, for the table of transitions.
+        """The word for each member of a chain, for the table of transitions.
 
         A member that has to leave the write path is fenced here, before the table decides: no lease is granted to it
         from this step on.

@@ -185,7 +185,7 @@ class Store:
         await self._epoch.run(write, replayable=True)
 
     async def read(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
-        """What a transaction reads that changes nothing."""
+        """The result of a transaction that only reads."""
         return await function(self._engine.begin())
 
     async def run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:

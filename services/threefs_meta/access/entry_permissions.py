@@ -1,5 +1,5 @@
-"""Who may add, remove and move entries of a directory. Each check reads the directory within the transaction, so that
-its removal and a change of its permissions are conflicts."""
+"""The permission to add, remove and move entries of a directory. Each check reads the directory within the
+transaction, so that its removal and a change of its permissions are conflicts."""
 
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import permissions

@@ -1,4 +1,4 @@
-"""Who may do what to an inode: decisions without I/O.
+"""The permissions of an inode: decisions without I/O.
 
 As in POSIX there are two errors: AccessDenied where other permission bits would allow the access, PermissionDenied
 where only the owner or the super-user may do it.

@@ -1,4 +1,4 @@
-"""What earlier steps of one transaction have found and done, for the later steps. A step is one change of a batch.
+"""Results and changes of earlier steps of one transaction, for the later steps. A step is one change of a batch.
 
 The memo holds directories that the transaction has resolved, for one actor. They are forgotten when a step changes
 anything except files, so the memo always agrees with a new resolution. The times of directories are written once, after

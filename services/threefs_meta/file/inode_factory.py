@@ -20,7 +20,7 @@ _MAKER_ACCESS = 0o300  # the maker of directories must be able to write and sear
 
 @dataclass(frozen=True, slots=True)
 class InodeSpec:
-    """What the maker of a new inode chooses."""
+    """The attributes that the maker of a new inode chooses."""
 
     kind: pb.InodeType
     maker: Credentials

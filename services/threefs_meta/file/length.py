@@ -27,7 +27,7 @@ _MAX_APPENDS = 64
 
 @dataclass(frozen=True, slots=True)
 class LengthReport:
-    """What a writer reports about the length."""
+    """A writer's report about the length."""
 
     end: int
     truncate_version: int

@@ -31,7 +31,7 @@ async def page(tx: Transaction, after: bytes, limit: int) -> tuple[list[pb.FsckU
 
 
 async def difference(tx: Transaction, kept: pb.FsckUsage, counted: pb.FsckUsage) -> Cost:
-    """What has to be added to the sum; nothing if the sum has changed since `kept`."""
+    """The correction of the sum; nothing if the sum has changed since `kept`."""
     key = keys.usage(kept.account)
     value = await tx.get(key, snapshot=True)
     usage = Usage() if value is None else records.decode(value, Usage, key)

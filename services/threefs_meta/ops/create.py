@@ -247,5 +247,5 @@ async def _reply(
 
 @lru_cache(maxsize=256)
 def _reply_tail(created: bool, lease: int, over_quota: bool) -> bytes:
-    """What a reply has besides the inode: the same for all files that a client creates under one lease."""
+    """The part of a reply beside the inode: the same for all files that a client creates under one lease."""
     return pb.CreateReply(created=created, lease=lease, over_quota=over_quota).SerializeToString()

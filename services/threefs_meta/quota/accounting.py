@@ -1,4 +1,4 @@
-"""What an inode costs and which accounts pay for it: the arithmetic of quotas.
+"""The cost of an inode, and the accounts that pay for it: the arithmetic of quotas.
 
 An inode stores for which tree it counts, and whether it counts for its owner. It got both from its directory when it
 was made or moved there. So the usage of an account is by definition the sum over the inodes that name it, at any
@@ -49,7 +49,7 @@ def accounts_of(inode: pb.Inode) -> list[Account]:
 
 
 def charges_of(inode: pb.Inode) -> Charges:
-    """What an inode costs each account: nothing after it has lost its last name."""
+    """The cost of an inode for each account: nothing after it has lost its last name."""
     if not (inode.tree or inode.by_user) or not inode.nlink:
         return NOTHING
     cost = Cost(inode.length if inode.type == pb.FILE else 0, 1)

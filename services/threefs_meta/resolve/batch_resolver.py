@@ -133,7 +133,7 @@ class BatchResolver:
             return error
 
     async def _directory_prefix(self, base: int, path: bytes) -> bytes:
-        """What the keys of a directory's entries begin with; empty unless the actor may search it."""
+        """The prefix of the keys of a directory's entries; empty unless the actor may search it."""
         number = 0
         if len(path) > _MAX_DIRECTORY_BYTES:
             return b""

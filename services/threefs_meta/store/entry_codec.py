@@ -98,7 +98,7 @@ _ZEROS = crc32c_behind(FORMAT_CRC, bytes(_BODY_BYTES))
 
 
 def _contributions() -> "np.ndarray[tuple[int], np.dtype[np.uint32]]":
-    """What each value of each byte of a body adds to its checksum: 256 numbers for the first byte, and so on."""
+    """The summand of each value of each byte of a body in its checksum: 256 numbers for the first byte, and so on."""
     table = np.zeros((_BODY_BYTES, 256), np.uint32)
     for place in range(_BODY_BYTES):
         for value in range(256):

@@ -12,7 +12,7 @@ from threefs.ids import ChunkId, TargetId, WriteIdentity
 
 
 class Change(NamedTuple):
-    """What a predecessor sends to make a version. Two changes that are equal make the same version."""
+    """A change as its predecessor sends it to make a version. Two changes that are equal make the same version."""
 
     version: int
     identity: WriteIdentity | None
@@ -37,7 +37,7 @@ class EarlyVersions:
         self._by_chunk: dict[ChunkId, EarlyVersion] = {}  # in the order in which they came
 
     def mark(self, chunk: ChunkId, early: EarlyVersion) -> None:
-        """What is pending of this chunk is early from now on. Another early version of it has been dropped before."""
+        """The pending version of this chunk is early from now on. Another early one has been dropped before."""
         assert chunk not in self._by_chunk, "an early version is dropped before another one takes its place (P12)"
         self._by_chunk[chunk] = early
 

@@ -25,7 +25,7 @@ from threefs_storage.target import Target
 
 
 class TracedEvents(EventTrace):
-    """What happens to a chunk is an event of the present span, too."""
+    """Events of a chunk are events of the present span, too."""
 
     def __init__(self, *, clock: Clock, tracing: Tracing) -> None:
         super().__init__(clock=clock)
@@ -99,7 +99,7 @@ class TracedEarlyStaging(EarlyStaging):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What makes the parts of the write path."""
+    """The constructors of the parts of the write path."""
 
     events: Callable[..., EventTrace] = EventTrace
     peer_targets: Callable[..., PeerTargets] = PeerTargets

@@ -75,7 +75,7 @@ def identity_of(write: pb.ChunkWrite) -> WriteIdentity | None:
 
 
 def content_of(write: pb.ChunkWrite) -> tuple[int, int, int, bool]:
-    """What a whole chunk says of its content, as `Version.content`."""
+    """The content of a whole chunk by length and checksum, as `Version.content`."""
     return write.version, write.length, write.checksum, write.removed
 
 

@@ -64,7 +64,7 @@ class Extent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OverlayLimits:
-    """What is written into overlays."""
+    """Bounds on overlays: which content goes there, and when a chunk is rewritten."""
 
     deferred_bytes: int = 64 << 10  # the largest change that is deferred; 0: none, all content is written to blocks
     inline_bytes: int = 16 << 10  # the largest whole content that has no block

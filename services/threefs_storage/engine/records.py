@@ -99,7 +99,7 @@ class Version:
 
     @property
     def content(self) -> tuple[int, int, int, bool]:
-        """What is equal in all copies of a version."""
+        """The fields that are equal in all copies of a version."""
         return self.version, self.length, self.checksum, self.removed
 
 

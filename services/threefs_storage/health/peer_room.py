@@ -1,4 +1,4 @@
-"""What the other replicas of a chain say when a head refuses writes of clients.
+"""The room at the other replicas of a chain, asked when a head refuses writes of clients.
 
 A full head gives way to a replica that has room. Clients get "no space" only if no replica that could become the head
 has room: then the chain is full, and another head would not help. If too few replicas serve, the error says why the
