@@ -10,7 +10,7 @@ export PYTHONHASHSEED := 0
 export PYTHONPYCACHEPREFIX := $(CURDIR)/build/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-incast bench-ml bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs ml-venv mosaic-venv compatibility format clean
+.PHONY: help venv demo fast test coverage check proto proto-check bench bench-smoke bench-meta bench-incast bench-ml bench-grow bench-scale sim sim-many planted chaos machine mix fuzz bit-flips models docs ml-venv mosaic-venv compatibility format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -101,6 +101,9 @@ bench: $(READY) ## Measure threefs beside the machine's limits and other systems
 bench-ml: $(READY) ## Measure loader and checkpoints beside the load generator and others (JSON=file ROUNDS=3 ONLY=loader SIZE=small BESIDE=mosaic KILLS=200 MOSAIC=python)
 	$(BIN)/python -m benchmarks.ml $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	$(if $(BESIDE),--beside $(BESIDE)) $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(KILLS),--kills $(KILLS)) $(if $(MOSAIC),--mosaic-python $(MOSAIC)) $(if $(JSON),--json $(JSON))
+
+bench-grow: $(READY) ## Measure a cluster that grows, shrinks and is repaired, and a large plan (JSON=file SIZE=small ONLY=placement; docs/benchmarks.md)
+	$(BIN)/python -m benchmarks.grow $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
 
 bench-scale: $(READY) ## Simulate reads of 180 storage nodes and 400 to 1,000 clients (JSON=file PLOTS=dir SEED=1 CALIBRATE=1)
 	$(BIN)/python -m benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(CALIBRATE),--calibrate) \

@@ -38,6 +38,8 @@ def _goals(found: Measurements, judged: Sequence[Goal]) -> list[str]:
 
 
 def _rows(found: Measurements) -> list[str]:
+    if not found.rows:
+        return []
     lines = [
         "| load | what | rate | spread | CPU | rounds | how the data are checked |",
         "|---|---|---:|---:|---:|---:|---|",

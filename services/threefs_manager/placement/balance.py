@@ -29,7 +29,8 @@ def balance(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str])
     No disk is twice in a chain, and no more pairs of one domain share a chain than before.
     """
     search = _Search(groups, domain_of)
-    best, best_cost = search.groups(), search.cost
+    search.keep()
+    best_cost = search.cost
     scale = len(groups) * len(groups[0])
     steps = min(_MAX_EVALUATIONS // len(groups[0]), _STEPS_PER_TARGET * scale)
     draws = _draws()
@@ -38,8 +39,9 @@ def balance(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str])
             break
         temperature = _START_TEMPERATURE * (_END_TEMPERATURE / _START_TEMPERATURE) ** (step / steps)
         if search.exchange(draws, temperature) and search.cost < best_cost:
-            best, best_cost = search.groups(), search.cost
-    return best
+            search.keep()
+            best_cost = search.cost
+    return search.kept()
 
 
 def choose_evenly(groups: Sequence[Sequence[NodeId]]) -> list[NodeId]:
@@ -83,6 +85,8 @@ class _Search:
         self._nodes = sorted({node for group in groups for node in group})
         number = {node: index for index, node in enumerate(self._nodes)}
         self._groups = [[number[node] for node in group] for group in groups]
+        self._kept = [list(group) for group in self._groups]
+        self._changed: set[int] = set()  # groups that may differ from those kept
         self._domains = [domain_of[node] for node in self._nodes]
         self._shared: list[dict[int, int]] = [{} for _ in self._nodes]  # sparse: most pairs of many disks never meet
         self.cost = 0
@@ -91,8 +95,14 @@ class _Search:
                 self.cost += sum(self._meet(one, other) for other in group[:place])
         self.bound = self._least_cost()
 
-    def groups(self) -> Groups:
-        return [[self._nodes[number] for number in group] for group in self._groups]
+    def keep(self) -> None:
+        """Remember the groups as they are. Costs as much as has changed: of many groups few do from one best to the next."""
+        for place in self._changed:
+            self._kept[place] = list(self._groups[place])
+        self._changed.clear()
+
+    def kept(self) -> Groups:
+        return [[self._nodes[number] for number in group] for group in self._kept]
 
     def _least_cost(self) -> int:
         """A lower bound of the cost. At best the targets of a domain spread evenly over the groups, and all
@@ -111,10 +121,11 @@ class _Search:
     def exchange(self, draws: Iterator[int], temperature: float) -> bool:
         """Draw two disks of two groups, and exchange them if that costs little enough; returns whether it did."""
         drawn = next(draws)
-        mine = self._groups[drawn % len(self._groups)]
+        first = drawn % len(self._groups)
         drawn >>= 16
-        theirs = self._groups[drawn % len(self._groups)]
+        second = drawn % len(self._groups)
         drawn >>= 16
+        mine, theirs = self._groups[first], self._groups[second]
         here, there = drawn % len(mine), (drawn >> 8) % len(theirs)
         one, other = mine[here], theirs[there]
         if one in theirs or other in mine:
@@ -122,6 +133,7 @@ class _Search:
         extra_cost = self._move(mine, here, other) + self._move(theirs, there, one)
         if extra_cost <= 0 or (drawn >> 16 & 0xFFFF) < 0x10000 * math.exp(-extra_cost / temperature):
             self.cost += extra_cost
+            self._changed |= {first, second}
             return True
         self._move(mine, here, one)
         self._move(theirs, there, other)

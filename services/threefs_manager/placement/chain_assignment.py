@@ -37,6 +37,11 @@ def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[
 def group_disks(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
     """The disks of each chain, from head to tail. Raises what `check_plan` raises."""
     check_plan(disks, replicas, targets_per_disk)
+    return search_groups(disks, replicas, targets_per_disk)
+
+
+def search_groups(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
+    """The same for a plan that has been checked, or has more targets than one transaction stores."""
     domain_of = {disk.node_id: disk.domain for disk in disks}
     groups = order_members(balance(fill(disks, replicas, targets_per_disk), domain_of))
     assert all(len(set(group)) == replicas for group in groups), "a chain has its replicas on different disks"
