@@ -1,4 +1,4 @@
-"""`make bench-grow`: a cluster that is extended, drained and repaired under load, and what one of 180 machines would ask.
+"""`make bench-grow`: a cluster that is extended, drained and repaired under load, and what 180 machines would ask for.
 
 python -m benchmarks.grow --size small --only placement,dead_disk --json grow.json
 """

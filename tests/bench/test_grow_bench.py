@@ -1,4 +1,4 @@
-"""`make bench-grow` at its small size: every figure is there, and those that do not depend on the machine are reached."""
+"""`make bench-grow` at its small size: every figure is there, and what does not depend on the machine is reached."""
 
 import json
 import math

@@ -96,7 +96,7 @@ class _Search:
         self.bound = self._least_cost()
 
     def keep(self) -> None:
-        """Remember the groups as they are. Costs as much as has changed: of many groups few do from one best to the next."""
+        """Remember the groups as they are. Only those that have changed are copied: of many, few do."""
         for place in self._changed:
             self._kept[place] = list(self._groups[place])
         self._changed.clear()
