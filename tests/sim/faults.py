@@ -34,7 +34,6 @@ and those of `store_faults`, `dozes`, `intruders`, `visitors`, `moving_members`
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +41,8 @@ from typing import Any
 from tests.harness.seeded_random import SeededRandom
 from tests.sim import intruders, moving_members, store_faults, visitors
 from tests.sim.administrator import hear_again
-from tests.sim.disk import DISK_BYTES, Image
+from tests.sim.disk import DISK_BYTES
+from tests.sim.emptied_disks import OLDER_S, EmptiedDisks
 from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes
 from tests.sim.moving_members import MovingMembers
@@ -58,7 +58,6 @@ RIFT_S = (LEASE_S, 2.6 * LEASE_S)  # there may be another primary, and it may ha
 DIES_S = 0.5 * LEASE_S
 OUT_S = 1.25 * LEASE_S  # who reaches no manager for so long is out, of any chain that can do without it
 LATE_S = 2.2 * LEASE_S  # and is back
-OLDER_S = 3 * LEASE_S  # what a primary has heard since is kept by now, though that primary may be gone
 _LASTS = {"rift": RIFT_S, "lone": (1.2 * LEASE_S, 3 * LEASE_S), "late": (LATE_S, 1.5 * LATE_S)}
 _SHORT = (0.05, 1.8 * LEASE_S)
 ROT_S = 4.0  # until the scrubber has found it, and the repair has been made; if it is rare, maybe never
@@ -164,19 +163,19 @@ class Faults:
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._quiet_until = 0.0
         self._dice = SeededRandom(world.seed, "rot")
-        self._images: dict[str, tuple[float, Image]] = {}  # copies of disks, and when they were made
         self.stores = StoreFaults(world)
         self._dozes = Dozes(world)
         self.intruders = Intruders(world)
         self.visitors = Visitors(world)
         self._tight_disks = TightDisks(world)
         self.members = MovingMembers(world)
+        self._emptied_disks = EmptiedDisks(world, self.members)
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
         for step in steps:
             if step.what == "older":
-                self._world.loop.call_later(max(0.0, step.at - OLDER_S - 0.1), self._copy, step.hosts[0])
+                self._world.loop.call_later(max(0.0, step.at - OLDER_S - 0.1), self._emptied_disks.copy, step.hosts[0])
             elif step.what in store_faults.KINDS:
                 self._world.loop.call_later(step.at / 2, self.stores.copy, step.what, step.hosts[0])
         for step in sorted(steps, key=lambda step: step.at):
@@ -225,6 +224,8 @@ class Faults:
             return self._lone(*step.hosts, first_s=step.lasts * 2 / 3)
         if step.what in intruders.KINDS:
             return self.intruders.begin(step.what, *step.hosts)
+        if step.what in moving_members.HOLDS and not self._emptied_disks.filled():
+            return None  # the target may have the last copies
         if step.what in moving_members.KINDS:
             return self.members.begin(step.what, *step.hosts)
         if step.what == visitors.KIND:
@@ -390,38 +391,11 @@ class Faults:
         blocked.add(host)
         return lambda: blocked.discard(host)
 
-    def _spare(self, host: str) -> bool:
-        """Whether every chain of the host has another target that serves now."""
-        world = self._world
-        routing = world.routing()
-        if routing is None or not world.healthy():
-            return False
-        if any(disk.rotten for disk in world.disks.values()) and self._damaged():
-            return False  # its copies may be the last good ones
-        return all(len(chain.serving) > 1 for chain in routing.chains.values())
-
-    def _damaged(self) -> bool:
-        return not all(disk.is_good(*copy) for disk in self._world.disks.values() for copy in disk.copies())
-
     def _wipe(self, host: str) -> Callable[[], Any] | None:
-        if not self._runs(host) or not self._spare(host):
-            return None
-        self._world.kill(host)
-        self._world.disks[host].wipe()
-        return lambda: self._world.start(host) if host not in self._world.fabric.down else None
-
-    def _copy(self, host: str) -> None:
-        self._images[host] = self._world.loop.time(), self._world.disks[host].copied()
+        return self._emptied_disks.wipe(host)
 
     def _older(self, host: str) -> Callable[[], Any] | None:
-        taken_at, image = self._images.get(host, (math.inf, None))
-        if not self._runs(host) or not self._spare(host) or image is None:
-            return None
-        if self._world.loop.time() - taken_at < OLDER_S:
-            return None
-        self._world.kill(host)
-        self._world.disks[host].restore(image)
-        return lambda: self._world.start(host) if host not in self._world.fabric.down else None
+        return self._emptied_disks.older(host)
 
     def _stray(self, host: str) -> Callable[[], Any] | None:
         registered = self._world.registered.get(host)
@@ -493,8 +467,8 @@ class Faults:
         return lambda: [each() for each in undo if each is not None]
 
     def _surge(self, host: str) -> Callable[[], Any] | None:
-        if not self._spare(host):
+        if not self._emptied_disks.spare():
             return None
         power_back = self._blackout()
-        self._world.disks[host].wipe()
+        self._emptied_disks.empty(host)
         return power_back

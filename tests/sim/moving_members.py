@@ -4,6 +4,9 @@ AT join HOST             a storage process that was in no plan joins, and target
 AT drain HOST FOR        its targets move to others; after the time it may keep what it has
 AT level                 targets move until all processes have equally many
 AT copies x3             each chain gets three copies
+
+Targets that an administrator holds are drawn apart from those, and may be in any seed (`run_shape`):
+
 AT offline HOST FOR      its targets are taken out of service for that time
 AT rotate HOST           chains whose head it is get another one
 """
@@ -16,12 +19,14 @@ from tests.harness.seeded_random import SeededRandom
 from tests.sim.administrator import administer
 from tests.sim.world import World
 from threefs.errors import InvalidArgument, NotFound
-from threefs.routing import EMPTY, Routing
+from threefs.routing import EMPTY, Hold, Routing
 from threefs.rpc.methods import ADD_NODES, HOLD_TARGETS, REBALANCE, SET_DRAINING, SET_REPLICAS, Method, Rep, Req
 from threefs.wire import manager_pb2 as pb
 
-KINDS = ("join", "drain", "level", "copies", "offline", "rotate")
+HOLDS = ("offline", "rotate")
+KINDS = ("join", "drain", "level", "copies", *HOLDS)
 _LASTS_S = (2.0, 8.0)
+_OUT_S = (0.5, 6.0)
 _PAUSE_S = (0.5, 4.0)
 
 
@@ -33,6 +38,7 @@ class MovingMembers:
         self._world = world
         self._asked = 0
         self._calls: set[asyncio.Task[None]] = set()
+        self._holding: set[asyncio.Task[None]] = set()  # those of them that hold targets, or let them go
 
     def begin(self, kind: str, *hosts: str) -> Callable[[], Any]:
         """How to take it back."""
@@ -45,27 +51,47 @@ class MovingMembers:
             self._ask(self._level())
             return lambda: None
         if kind == "rotate":
-            self._ask(self._rotate(hosts[0]))
+            self._ask_to_hold(self._rotate(hosts[0]))
             return lambda: None
         if kind == "offline":
-            self._ask(self._hold(self._targets(hosts[0]), pb.HOLD_OFFLINE))
-            return lambda: self._ask(self._hold(self._targets(hosts[0]), pb.HOLD_NONE))
+            targets = self._targets(hosts[0])
+            asked = self._ask_to_hold(self._hold(targets, pb.HOLD_OFFLINE))
+            return lambda: self._ask_to_hold(self._release(targets, asked))
         self._ask(self._drain(hosts[0], True))
         return lambda: self._ask(self._undrain(hosts[0]))
 
     async def settle(self) -> None:
-        """Wait until the managers have taken all in."""
+        """Wait until the managers have taken all in, and no target is held. A hold may be left: a call that was given
+        up took effect late, or the managers' store was restored."""
         while self._calls:
             await asyncio.wait(self._calls)
+        while self._world.primary() is None:
+            await asyncio.sleep(0.1)
+        await self._hold(self._held(), pb.HOLD_NONE)
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether a target is held, or may be at any moment: its chain has one copy less then."""
+        return bool(self._holding or self._held())
+
+    def _held(self) -> list[int]:
+        return sorted(target.target_id for target in self._routing().targets.values() if target.hold is not Hold.NONE)
 
     async def _call(self, method: Method[Req, Rep], request: Req) -> None:
         self._asked += 1
         await administer(self._world, f"admin.{self._asked}", method, request)
 
-    def _ask(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
+    def _ask(self, work: Any) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.ensure_future(work)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
+        return task
+
+    def _ask_to_hold(self, work: Any) -> asyncio.Task[None]:
+        task = self._ask(work)
+        self._holding.add(task)
+        task.add_done_callback(self._holding.discard)
+        return task
 
     def _join(self, host: str) -> Callable[[], Any]:
         world = self._world
@@ -125,6 +151,10 @@ class MovingMembers:
                 self.refused += 1
                 self._world.tell(f"target {target} is not held: {error}")
 
+    async def _release(self, targets: list[int], asked: asyncio.Task[None]) -> None:
+        await asyncio.wait([asked])
+        await self._hold(targets, pb.HOLD_NONE)
+
     async def _undrain(self, host: str) -> None:
         await self._drain(host, False)
         await self._level()
@@ -146,5 +176,17 @@ def draw(dice: SeededRandom, world: World, length_s: float) -> list[tuple[float,
         else:
             host = world.storage_hosts[dice.below(len(world.storage_hosts))]
             steps.append((at, "drain", (host,), dice.uniform(*_LASTS_S)))
+        at += dice.uniform(*_PAUSE_S)
+    return steps
+
+
+def draw_holds(dice: SeededRandom, world: World, length_s: float) -> list[tuple[float, str, tuple[str, ...], float]]:
+    """Moment, kind, host and time of each target that is held."""
+    steps: list[tuple[float, str, tuple[str, ...], float]] = []
+    hosts = [*world.storage_hosts, *world.spare_hosts]
+    at = dice.uniform(0.0, 2.0)
+    while at < length_s:
+        kind, host = HOLDS[dice.below(len(HOLDS))], hosts[dice.below(len(hosts))]
+        steps.append((at, kind, (host,), dice.uniform(*_OUT_S) if kind == "offline" else 0.0))
         at += dice.uniform(*_PAUSE_S)
     return steps

@@ -186,6 +186,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if world.spare_hosts:
         for at, what, moved, lasts in moving_members.draw(SeededRandom(world.seed, "moves"), world, load.faults_s):
             steps.append(Step(at, what, moved, lasts))
+    if load.holds:
+        for at, what, held, lasts in moving_members.draw_holds(SeededRandom(world.seed, "holds"), world, load.faults_s):
+            steps.append(Step(at, what, held, lasts))
     for at, what, hosts, lasts in failed_links.draw(
         SeededRandom(world.seed, "links"), world.storage_hosts, load.faults_s
     ):
@@ -209,9 +212,9 @@ async def _moved(world: World) -> bool:
 async def _get_well(
     world: World, faults: Faults, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome
 ) -> None:
+    await faults.members.settle()
     begin = world.loop.time()
     if world.spare_hosts:
-        await faults.members.settle()
         if not await _moved(world):
             outcome.violations.append(f"I13: members still move {_MOVES_S:.0f} s after the last fault: {_state(world)}")
             return

@@ -37,6 +37,7 @@ _DOZES_S = 34.0
 _MORE_OF = 0.3
 _SCARCE = 0.12  # of all runs reach bounds of processes
 _MOVING = 0.2  # of all runs have members of chains that move
+_HELD = 0.2  # of all runs have targets that an administrator holds
 _OLD = 0.5  # of all runs have chains that are older than a run takes
 _MAX_AGE_MIN = 300
 
@@ -47,6 +48,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     size = replace(_deferring(SeededRandom(seed, "deferred"), size), age_min=_age_min(SeededRandom(seed, "age")))
     size, load = _scarce(SeededRandom(seed, "scarce"), size, load)
     size = _moving(SeededRandom(seed, "moving"), size)
+    load = replace(load, holds=SeededRandom(seed, "held").chance(_HELD))
     more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):
         return with_more(MORE[more.below(len(MORE))], size, load)
