@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,12 +14,13 @@ from threefs_fuse.protocol import OpenFlag
 
 from threefs.background import BackgroundTasks
 from threefs.bounded_dict import BoundedDict
-from threefs.errors import NotFound, Retry, SessionLost, ThreefsError, Unavailable
+from threefs.errors import NotFound, Retry, SessionLost, ThreefsError
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.kernel_attrs import KernelAttrCache
 from threefs_mount.cache.validity import Validity
+from threefs_mount.files.deferred_closes import DeferredCloses
 from threefs_mount.files.open_file import OpenFile
 from threefs_mount.files.open_handle import OpenHandle
 
@@ -27,12 +28,6 @@ from threefs_mount.files.open_handle import OpenHandle
 SYNC_AFTER_S = 1.0
 #: For this many files, also closed ones, the change counter of the kernel's pages is remembered.
 _MAX_PAGE_CHANGES = 65_536
-#: Sessions of closed files end in batches: after this time, or when there are this many.
-CLOSE_DELAY_S = 0.1
-_CLOSE_BATCH = 64
-#: With this many closed files, the next close waits for the end of its session.
-_MAX_DEFERRED = 256
-_MAX_CLOSE_BATCHES = 2  # in flight
 
 _LOG = structlog.get_logger()
 
@@ -55,9 +50,7 @@ class OpenFileTable:
         self.on_invalidated: Callable[[int], None] = lambda inode: None
         self._background = BackgroundTasks()
         self._syncing: set[OpenFile] = set()
-        self._deferred: dict[int, OpenFile] = {}  # inode -> file without writers whose session is still open
-        self._timer: asyncio.TimerHandle | None = None
-        self._closing = BackgroundTasks()
+        self._deferred_closes = DeferredCloses(context, self._remove)
 
     @property
     def unsent_bytes(self) -> int:
@@ -294,13 +287,13 @@ class OpenFileTable:
         """
         handle = self._handles.pop(number)
         file = handle.file
-        if file.session_lock.locked() or not file.is_clean or len(self._deferred) >= _MAX_DEFERRED:
+        if file.session_lock.locked() or not file.is_clean or self._deferred_closes.is_full:
             return self._release(handle)
         file.open_handles -= 1
         file.writable_handles -= handle.writable
         if file.has_session:
             if not file.writable_handles:
-                self._defer_close(file)
+                self._deferred_closes.add(file)
         elif not file.open_handles:
             file.release_now()
             self._remove(file)
@@ -328,64 +321,6 @@ class OpenFileTable:
         if self._files.get(file.inode.inode) is file:
             del self._files[file.inode.inode]
             self.on_invalidated(file.inode.inode)
-
-    # ---- deferred ends of sessions ----
-
-    def _defer_close(self, file: OpenFile) -> None:
-        self._deferred[file.inode.inode] = file
-        if len(self._deferred) >= _CLOSE_BATCH:
-            self._close_deferred()
-        else:
-            self._schedule_close()
-
-    def _schedule_close(self) -> None:
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(CLOSE_DELAY_S, self._close_deferred)
-
-    def _close_deferred(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._deferred and len(self._closing) < _MAX_CLOSE_BATCHES:
-            files, self._deferred = self._deferred, {}
-            task = self._closing.attempt("closing of files", self._close_sessions(list(files.values())))
-            task.add_done_callback(self._on_batch_closed)
-
-    def _on_batch_closed(self, _: object) -> None:
-        if self._timer is None:  # files whose timer ended during the batch
-            self._close_deferred()
-
-    async def _close_sessions(self, files: list[OpenFile]) -> None:
-        """End the sessions of the files, in one message and one commit."""
-        ready = [file for file in files if not file.session_lock.locked()]
-        for file in ready:
-            await file.session_lock.acquire()
-        try:
-            await self._close_batch([file for file in ready if file.has_session and not file.writable_handles])
-        finally:
-            for file in ready:
-                file.session_lock.release()
-        for file in files:
-            if file.has_session and not file.writable_handles:  # an open has its lock at present
-                self._deferred[file.inode.inode] = file
-                self._schedule_close()
-
-    async def _close_batch(self, files: list[OpenFile]) -> None:
-        """The caller holds the session locks. Everything is synced, so a failed end is only repeated, not reported."""
-        if not files:
-            return
-        requests = [file.close_request() for file in files]
-        outcomes: Sequence[Any] = [Unavailable("the call was cancelled")] * len(files)
-        try:
-            calls = [(methods.CLOSE, request) for request in requests]
-            outcomes = await self._context.meta.send_changes(calls, timeout_s=self._context.options.timeout_s)
-        except ThreefsError as error:
-            outcomes = [error] * len(files)
-        finally:
-            for file, request, outcome in zip(files, requests, outcomes, strict=True):
-                file.session_closed(request, outcome if isinstance(outcome, ThreefsError) else None)
-                if not file.open_handles:
-                    self._remove(file)
 
     async def _call(self, method: Method[Req, Rep], request: Req, caller: pb.Caller | None = None) -> Rep:
         return await self._context.meta.call(method, request, timeout_s=self._context.options.timeout_s, caller=caller)
@@ -421,11 +356,9 @@ class OpenFileTable:
     async def stop(self) -> None:
         """Sync everything and end all sessions, as far as services answer within the timeout of a call."""
         await self._background.stop()
-        if self._timer is not None:
-            self._timer.cancel()
         try:
             async with asyncio.timeout(self._context.options.timeout_s):
-                await self._closing.join()
+                await self._deferred_closes.stop()
                 await asyncio.gather(*(self._logging_errors(file.release) for file in list(self._files.values())))
         except TimeoutError:
             dirty = sum(file.dirty for file in self._files.values())

@@ -9,8 +9,8 @@ from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
 from threefs_client.metadata.locks import LockOwner
 from threefs_client.metadata.session_closer import SessionCloser
 from threefs_mount.cache.page_revalidator import PageRevalidator
+from threefs_mount.files.deferred_closes import DeferredCloses
 from threefs_mount.files.open_file import OpenFile
-from threefs_mount.files.open_file_table import OpenFileTable
 
 from tests.sim.planted.registry import plant_for, put
 from threefs.errors import ThreefsError
@@ -119,10 +119,10 @@ def quota_is_ignored() -> None:
     put(OpenFile, "set_over_quota", lambda self, over: None)
 
 
-@plant_for(f"{_FILES}::test_a_session_whose_end_failed_is_ended_later")
+@plant_for("unit/client/threefs_mount/files/test_deferred_closes.py::test_a_session_whose_end_failed_is_ended_later")
 def failed_close_leaks_its_session() -> None:
     """A session whose end was not confirmed lasts as long as the mount."""
-    put(OpenFileTable, "_schedule_close", lambda self: None)
+    put(DeferredCloses, "_schedule", lambda self: None)
 
 
 @plant_for(

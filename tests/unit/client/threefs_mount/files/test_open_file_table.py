@@ -1,46 +1,22 @@
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_mount.cache.validity import Validity
-from threefs_mount.files import open_file_table
-from threefs_mount.files.open_file_table import CLOSE_DELAY_S, SYNC_AFTER_S, OpenFileTable
+from threefs_mount.files.open_file_table import SYNC_AFTER_S, OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
-from tests.harness.virtual_time import run_virtual
+from tests.harness.open_files import ROOT, closed, play
 from threefs.errors import (
     ConnectionLost,
     LockLost,
     NotFound,
     OutcomeUnknown,
     QuotaExceeded,
-    SessionLost,
     Unavailable,
 )
 from threefs.wire import meta_pb2 as pb
-
-ROOT = pb.Caller()
-
-
-def play(scene: Callable[[MemoryFiles, OpenFileTable, int], Awaitable[None]]) -> None:
-    async def run() -> None:
-        files = MemoryFiles(64 << 10)
-        await AsyncFileSystem(files.context).write_file("/a", b"content")
-        files.meta.files[b"a"].nlink = 1
-        await scene(files, OpenFileTable(files.context, 1 << 20, Validity(1.0)), files.meta.files[b"a"].inode)
-
-    run_virtual(run())
-
-
-async def closed(files: OpenFileTable, number: int) -> None:
-    """And what nobody waits for has been done."""
-    ending = files.release(number)
-    if ending is not None:
-        await ending
-    await asyncio.sleep(2 * CLOSE_DELAY_S)
 
 
 def test_all_handles_of_a_file_share_one_session() -> None:
@@ -261,77 +237,6 @@ def test_a_stop_takes_no_longer_than_a_call_if_no_peer_answers() -> None:
     play(scene)
 
 
-def test_sessions_without_a_waiting_program_end_later_and_together() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        for number in range(10):
-            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.context.meta.mutation())
-            handle, _ = await files.create(request, os.O_WRONLY, ROOT)
-            assert files.release(handle) is None
-        assert len(memory.meta.sessions) == memory.context.lease._holders == 10
-        before = len(memory.meta.answered)
-        await asyncio.sleep(2 * CLOSE_DELAY_S)
-        assert len(memory.meta.answered) == before + 1  # one message, one commit
-        assert not memory.meta.sessions and not memory.context.lease._holders and files.get(inode) is None
-
-    play(scene)
-
-
-def test_a_new_open_goes_on_under_the_deferred_session() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        first, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        assert files.release(first) is None
-        (session,) = memory.meta.sessions
-        second, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        await asyncio.sleep(2 * CLOSE_DELAY_S)
-        assert set(memory.meta.sessions) == {session}
-        await files.write(second, 0, b"C")
-        await closed(files, second)
-        assert not memory.meta.sessions and not memory.context.lease._holders
-
-    play(scene)
-
-
-def test_an_open_for_reading_keeps_no_session() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        assert files.release(writer) is None
-        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
-        await asyncio.sleep(2 * CLOSE_DELAY_S)
-        assert not memory.meta.sessions and inode in memory.context.lease._read_opens
-        await closed(files, reader)
-        assert memory.context.lease._is_idle and files.get(inode) is None
-
-    play(scene)
-
-
-def test_an_open_under_way_keeps_the_session_and_delays_no_other() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        first, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        request = pb.CreateRequest(place=pb.Place(path=b"new"), mutation=memory.context.meta.mutation())
-        other, _ = await files.create(request, os.O_WRONLY, ROOT)
-        assert files.release(first) is None and files.release(other) is None
-        opened = files.get(inode)
-        assert opened is not None
-        async with opened.session_lock:
-            await asyncio.sleep(2 * CLOSE_DELAY_S)
-            assert len(memory.meta.sessions) == 1 and opened.session in memory.meta.sessions
-        await asyncio.sleep(2 * CLOSE_DELAY_S)
-        assert not memory.meta.sessions and not memory.context.lease._holders
-
-    play(scene)
-
-
-def test_a_session_that_cannot_be_ended_is_left_to_the_lease() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        assert files.release(number) is None
-        memory.peers.meta_faults.append((False, SessionLost("it has ended")))
-        await asyncio.sleep(2 * CLOSE_DELAY_S)
-        assert not memory.context.lease._holders and files.get(inode) is None
-
-    play(scene)
-
-
 def test_a_close_waits_for_an_unsynced_file() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
@@ -340,33 +245,6 @@ def test_a_close_waits_for_an_unsynced_file() -> None:
         assert ending is not None
         await ending
         assert memory.meta.files[b"a"].length == 18 and not memory.meta.sessions
-
-    play(scene)
-
-
-def test_with_too_many_deferred_sessions_a_close_waits() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        for _ in range(open_file_table._MAX_CLOSE_BATCHES):
-            files._closing.attempt("closing", asyncio.sleep(60))
-        ending = None
-        for number in range(open_file_table._MAX_DEFERRED + 1):
-            assert ending is None
-            request = pb.CreateRequest(place=pb.Place(path=b"new%d" % number), mutation=memory.context.meta.mutation())
-            handle, _ = await files.create(request, os.O_WRONLY, ROOT)
-            ending = files.release(handle)
-        assert ending is not None
-        await ending
-        assert len(memory.meta.sessions) == open_file_table._MAX_DEFERRED
-
-    play(scene)
-
-
-def test_at_the_end_deferred_sessions_are_closed() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        number, _ = await files.open(inode, os.O_WRONLY, ROOT)
-        assert files.release(number) is None and memory.meta.sessions
-        await files.stop()
-        assert not memory.meta.sessions and files.get(inode) is not None
 
     play(scene)
 
@@ -429,26 +307,6 @@ def test_a_program_that_has_the_file_open_when_a_lock_is_lost_begins_anew() -> N
         await closed(files, old)
         await closed(files, new)
         assert await AsyncFileSystem(memory.context).read_file("/a") == b"Content"
-
-    play(scene)
-
-
-def test_a_session_whose_end_failed_is_ended_later() -> None:
-    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
-        other, _ = await files.open(inode, os.O_RDONLY, ROOT)
-        numbers = []
-        for name in (b"one", b"two"):
-            request = pb.CreateRequest(place=pb.Place(path=name), mutation=memory.context.meta.mutation())
-            numbers.append((await files.create(request, os.O_WRONLY, ROOT))[0])
-        memory.peers.meta_faults += [(False, Unavailable("gone"))] * 10_000
-        for number in numbers:
-            assert files.release(number) is None, "nobody waits for it"
-        await asyncio.sleep(30)
-        memory.peers.meta_faults.clear()
-        assert len(memory.meta.sessions) == len(memory.context.session_closer) == 2
-        await asyncio.sleep(60)
-        assert not memory.meta.sessions and memory.context.lease._holders == 0
-        await closed(files, other)
 
     play(scene)
 

@@ -9,7 +9,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount.files.open_file_table import OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
-from tests.unit.client.threefs_mount.files.test_open_file_table import ROOT, closed, play
+from tests.harness.open_files import ROOT, closed, play
 from threefs.errors import ConnectionLost, LockLost, SessionLost, ThreefsError
 
 
