@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from threefs.cluster.chunk_client import Applied, ChunkUpdate, ListedChunk
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.ids import ChainId, InodeId
+from threefs.kv import retry
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.layout import FileLayout
 from threefs.routing import Routing
@@ -20,6 +21,8 @@ from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.statistics import Statistics
 from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace
+
+T = TypeVar("T")
 
 #: How long an operation may wait for chunks. The deadline of the caller may end it earlier.
 CHUNKS_TIMEOUT_S = 20.0
@@ -55,3 +58,13 @@ class Context:
     def namespace(self, tx: Transaction, memo: TxnMemo | None = None, creator: Creator | None = None) -> Namespace:
         """The namespace for a transaction that changes something, or for one step of it."""
         return Namespace(tx, self.logical_clock.stamp(), self.random, self.quotas, memo, creator)
+
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]], *, timeout_s: float = retry.TIMEOUT_S) -> T:
+        """Run `work` in a transaction until that commits (`threefs.kv.retry.run`). Returns what it returned.
+
+        `work` may run several times, also after a commit of unknown outcome: it must find out in its transaction
+        whether an earlier run was committed, or do the same again.
+        """
+        return await retry.run(
+            self.engine, work, clock=self.clock, random=self.random, timeout_s=timeout_s, replayable=True
+        )

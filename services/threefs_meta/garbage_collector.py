@@ -8,7 +8,6 @@ damaged, is put off for longer each time, so it delays no other.
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -17,7 +16,6 @@ from threefs.background import BackgroundTasks
 from threefs.bounded_dict import BoundedDict
 from threefs.errors import Corrupt, ThreefsError
 from threefs.ids import InodeId
-from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
 from threefs.layout import from_wire
 from threefs.leases import REPLAYS_KEPT_S
@@ -163,7 +161,7 @@ class GarbageCollector:
                     tx.set(keys.removal(self._context.logical_clock.stamp(), item.inode.inode), value)
             return len(waiting)
 
-        return await self._run_transaction(move)
+        return await self._context.transact(move)
 
     async def _defer_stuck(self, stuck: list[_Removal]) -> None:
         """Put each of them off to a later tick, for longer each time."""
@@ -182,7 +180,7 @@ class GarbageCollector:
                     tx.set(keys.removal(due, item.inode.inode), value)
             return len(stuck)
 
-        await self._run_transaction(move)
+        await self._context.transact(move)
         for item in stuck:
             ticks = self._backoff_ticks.get(item.inode.inode, _FIRST_BACKOFF_TICKS)
             self._backoff_ticks.put(item.inode.inode, min(2 * ticks, _MAX_BACKOFF_TICKS))
@@ -213,7 +211,7 @@ class GarbageCollector:
             return 0
 
         if inode.xattr_bytes:
-            await self._run_transaction(clear)
+            await self._context.transact(clear)
 
     async def _clear_files(self, files: list[_Removal]) -> int:
         async def clear(tx: Transaction) -> int:
@@ -224,7 +222,7 @@ class GarbageCollector:
             await _count_removed(tx, len(left))
             return len(files)  # also if an earlier attempt of unknown outcome had cleared them
 
-        return await self._run_transaction(clear) if files else 0
+        return await self._context.transact(clear) if files else 0
 
     async def _drain_directory(self, item: _Removal) -> int | None:
         """Remove some entries of a directory without a name, and the directory once it is empty. None: it is not empty,
@@ -258,10 +256,7 @@ class GarbageCollector:
             await _count_removed(tx, 1)
             return len(rows) + 1, b""
 
-        context = self._context
-        done, damaged = await retry.run(
-            context.engine, drain, clock=context.clock, random=context.random, replayable=True
-        )
+        done, damaged = await self._context.transact(drain)
         self._damaged_until.pop(directory, None)
         if damaged:
             self._damaged_until[directory] = damaged
@@ -283,10 +278,6 @@ class GarbageCollector:
         assert not item.inode.nlink, "only an inode without a name is freed (I10)"
         ns.clear_inode(item.inode)
         ns.tx.clear(item.key)
-
-    async def _run_transaction(self, function: Callable[[Transaction], Awaitable[int]]) -> int:
-        context = self._context
-        return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
 
     # ---- replays ----
 

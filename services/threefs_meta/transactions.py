@@ -13,7 +13,7 @@ from typing import TypeVar
 import structlog
 
 from threefs.errors import Conflict, Corrupt, InvalidArgument, MaybeCommitted, TooOld
-from threefs.kv import records, retry
+from threefs.kv import records
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -85,9 +85,7 @@ async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], A
     for _ in range(_MAX_ROUNDS):
         outcome: T | NeedsChunkIo
         try:
-            outcome = await retry.run(
-                context.engine, attempt, clock=context.clock, random=context.random, replayable=True
-            )
+            outcome = await context.transact(attempt)
         except DelegationHeld as conflict:
             outcome = NeedsChunkIo(partial(delegation_recall.wait_returned, context, conflict))
         if not isinstance(outcome, NeedsChunkIo):
@@ -99,10 +97,7 @@ async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], A
 
 async def run_readonly(context: Context, work: Callable[[Namespace], Awaitable[T]]) -> T:
     """Run a transaction that only reads. Its result is durable, also if it is an error."""
-
-    return await retry.run(
-        context.engine, lambda tx: work(Namespace(tx)), clock=context.clock, random=context.random, replayable=True
-    )
+    return await context.transact(lambda tx: work(Namespace(tx)))
 
 
 def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:

@@ -11,6 +11,8 @@ from threefs.kv.engine_api import Engine, Transaction
 
 T = TypeVar("T")
 
+#: How long a transaction is repeated, unless the caller says otherwise.
+TIMEOUT_S = 10.0
 #: Conflicting transactions often began together, so all of each pause is drawn.
 _BACKOFF = Backoff(0.002, 0.5, jitter=1.0)
 
@@ -21,7 +23,7 @@ async def run(
     *,
     clock: Clock = CLOCK,
     random: Random = RANDOM,
-    timeout_s: float = 10.0,
+    timeout_s: float = TIMEOUT_S,
     replayable: bool = False,
 ) -> T:
     """Call `function` with a fresh transaction, commit, and return what it returned.

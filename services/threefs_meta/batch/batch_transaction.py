@@ -23,7 +23,7 @@ from threefs.errors import (
     TooLarge,
     TooOld,
 )
-from threefs.kv import records, retry
+from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.rpc import methods
 from threefs.rpc.preencoded import PreencodedReply, head
@@ -113,13 +113,8 @@ class _Batch:
         context = self.context
         for _ in range(_MAX_RECALLS):
             try:
-                self._results[start:end] = await retry.run(
-                    context.engine,
-                    partial(self._attempt, start, end),
-                    clock=context.clock,
-                    random=context.random,
-                    timeout_s=timeout_s,
-                    replayable=True,
+                self._results[start:end] = await context.transact(
+                    partial(self._attempt, start, end), timeout_s=timeout_s
                 )
                 return
             except DelegationHeld as error:  # all changes wait, mostly for some milliseconds

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from threefs.cluster.chunk_client import ChunkUpdate, ListedChunk
 from threefs.errors import ChunkChanged
 from threefs.ids import ChainId, ChunkId, InodeId
-from threefs.kv import records, retry
+from threefs.kv import records
 from threefs.layout import FileLayout, from_wire
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
@@ -92,13 +92,7 @@ class Truncation:
 
     async def _mark(self, inode: int, record: bytes, marked: bytes) -> bool:
         context = self._context
-        return await retry.run(
-            context.engine,
-            lambda tx: _mark(context.namespace(tx), inode, record, marked),
-            clock=context.clock,
-            random=context.random,
-            replayable=True,
-        )
+        return await context.transact(lambda tx: _mark(context.namespace(tx), inode, record, marked))
 
     def _appends_cut(self, record: bytes) -> bytes:
         """The appends with a place behind the new length; empty if there are none."""

@@ -8,7 +8,6 @@ delegation. A holder that is dead or idle is waited for only for DELEGATION_RECA
 import itertools
 
 from threefs.backoff import Backoff
-from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
 from threefs_meta.context import Context
 from threefs_meta.lease import delegation
@@ -46,4 +45,4 @@ async def _recall_or_clear(context: Context, conflict: DelegationHeld, seen_s: f
             return False
         return True
 
-    return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+    return await context.transact(attempt)

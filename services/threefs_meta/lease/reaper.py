@@ -9,13 +9,12 @@ frequent, and need not maintain an index by client.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import structlog
 
 from threefs.background import BackgroundTasks
 from threefs.errors import Corrupt, NotServing, ThreefsError
-from threefs.kv import records, retry
+from threefs.kv import records
 from threefs.kv.engine_api import Pair, Transaction
 from threefs.layout import from_wire
 from threefs.wire import meta_pb2 as pb
@@ -37,8 +36,6 @@ _CONCURRENCY = 16
 _TRUNCATION_TICKS = 2
 #: The writer is not known: the mode loses the privileges that the write of any user takes away.
 _UNKNOWN_WRITER = Credentials(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
-
-T = TypeVar("T")
 
 _LOG = structlog.get_logger()
 
@@ -83,7 +80,7 @@ class LeaseReaper:
         if not numbers:
             return
         if all([await self._release(kind, numbers) for kind in LEASED_KINDS]):
-            await self._change(lambda tx: _clear(tx, [key for key, _ in ended]))
+            await self._context.transact(lambda tx: _clear(tx, [key for key, _ in ended]))
 
     async def _end_silent(self) -> None:
         tick = self._context.logical_clock.tick
@@ -102,7 +99,7 @@ class LeaseReaper:
             await leases.end(tx, client, await leases.current(tx, client))
             return True
 
-        if await self._change(end):
+        if await self._context.transact(end):
             _LOG.warning("a client is silent: what it held is released", client=keys.client_of(key).hex())
 
     async def _end_truncations(self) -> None:
@@ -111,7 +108,7 @@ class LeaseReaper:
         while page := await self._page(keys.TRUNCATION_MARKS, after):
             for key, value in page:
                 if _is_abandoned(key, value, self._context.logical_clock.tick):
-                    await self._change(lambda tx, key=key, value=value: self._end_truncation(tx, key, value))  # type: ignore[misc]
+                    await self._context.transact(lambda tx, key=key, value=value: self._end_truncation(tx, key, value))  # type: ignore[misc]
             after = page[-1][0] + b"\0"
 
     async def _end_truncation(self, tx: Transaction, key: bytes, seen: bytes) -> None:
@@ -151,10 +148,6 @@ class LeaseReaper:
         return await transactions.run_readonly(
             self._context, lambda ns: ns.tx.get_range(after or of[0], of[1], limit=_PAGE, snapshot=True)
         )
-
-    async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
-        context = self._context
-        return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
 
 
 def _is_silent(key: bytes, value: bytes, tick: int) -> bool:
@@ -229,7 +222,7 @@ async def _clear_if_ended(context: Context, key: bytes, ended: fencing.IsEnded) 
         if ended(await tx.get(key)):
             tx.clear(key)
 
-    await retry.run(context.engine, drop, clock=context.clock, random=context.random, replayable=True)
+    await context.transact(drop)
 
 
 #: Sessions come last: a chain that nobody serves delays their end, and nothing else.

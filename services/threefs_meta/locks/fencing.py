@@ -10,13 +10,12 @@ then is the record of the lock cleared, and another client can have the lock. A 
 fence again when a write is refused. While a chain does not answer, the lock stays.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
 
 from threefs.cluster.chunk_client import ChunkUpdate
 from threefs.errors import NotServing
 from threefs.ids import ChainId, ChunkId, InodeId
-from threefs.kv import records, retry
+from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.layout import FENCE_CHUNK, MAX_CHUNK_BYTES, FileLayout, from_wire
 from threefs.routing import Routing
@@ -27,8 +26,6 @@ from threefs_meta.context import CHUNKS_TIMEOUT_S, Context
 from threefs_meta.file import layout_policy
 from threefs_meta.store import keys
 
-T = TypeVar("T")
-
 #: Whether a stored value (None: there is none) was held under a lease that has ended.
 IsEnded = Callable[[bytes | None], bool]
 
@@ -38,10 +35,10 @@ async def fence_and_release(context: Context, key: bytes, is_ended: IsEnded) -> 
 
     Raises NotServing if no target serves a chain of the file, and the errors of the chains' heads.
     """
-    inode = await _change(context, lambda tx: _raise_fence(context, tx, key, is_ended))
+    inode = await context.transact(lambda tx: _raise_fence(context, tx, key, is_ended))
     if inode is not None:
         await raise_on_chains(context, inode)
-    await _change(context, lambda tx: _clear(tx, key, is_ended))
+    await context.transact(lambda tx: _clear(tx, key, is_ended))
 
 
 async def end_writes(context: Context, number: int, chains: int) -> None:
@@ -51,7 +48,7 @@ async def end_writes(context: Context, number: int, chains: int) -> None:
     asked for the length, does not know of it yet. Other writers are refused once, and read the fence. A chain with
     fewer targets than writes need is left out: it admits no write, and later ones must name a newer chain version.
     """
-    inode = await _change(context, lambda tx: _raise_in_inode(context, tx, number))
+    inode = await context.transact(lambda tx: _raise_in_inode(context, tx, number))
     if inode is None:
         return
     stripe = _chains(context, from_wire(inode.layout))[: chains or None]
@@ -69,7 +66,7 @@ async def _raise_on(context: Context, inode: pb.Inode, chains: Iterable[ChainId]
     raised = await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
     highest = max((chunk.length for chunk in raised), default=0)
     if highest > inode.fence:  # the metadata were restored from a backup that does not know it
-        await _change(context, lambda tx: _raise_in_inode(context, tx, inode.inode, at_least=highest))
+        await context.transact(lambda tx: _raise_in_inode(context, tx, inode.inode, at_least=highest))
 
 
 async def remove_fences(context: Context, inode: pb.Inode) -> None:
@@ -126,7 +123,3 @@ async def _raise_fence(context: Context, tx: Transaction, key: bytes, is_ended: 
 async def _clear(tx: Transaction, key: bytes, is_ended: IsEnded) -> None:
     if is_ended(await tx.get(key)):
         tx.clear(key)
-
-
-async def _change(context: Context, work: Callable[[Transaction], Awaitable[T]]) -> T:
-    return await retry.run(context.engine, work, clock=context.clock, random=context.random, replayable=True)

@@ -1,7 +1,6 @@
 """Grant a client the delegation of a directory, and take it back: in between only this client adds names there."""
 
 from threefs.errors import InvalidArgument
-from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
@@ -46,4 +45,4 @@ async def return_delegation(context: Context, request: pb.ReturnDelegationReques
                 ns.put_inode_unseen(inode)
         return pb.ReturnDelegationReply()
 
-    return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+    return await context.transact(attempt)

@@ -7,7 +7,7 @@ that has been opened again.
 """
 
 from threefs.errors import InvalidArgument
-from threefs.kv import records, retry
+from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ReadHold
@@ -43,4 +43,4 @@ async def renew_lease(context: Context, request: pb.RenewLeaseRequest) -> pb.Ren
             tx.clear(keys.hold(number, request.client))
         return pb.RenewLeaseReply(lease=lease, gone=gone)
 
-    return await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+    return await context.transact(attempt)

@@ -5,7 +5,6 @@ This takes no permission: the caller has read the files, and cannot choose a tim
 
 from threefs.access_time import due_ns
 from threefs.errors import InvalidArgument
-from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
@@ -30,5 +29,5 @@ async def report_atime(context: Context, request: pb.ReportAtimeRequest) -> pb.R
                 inode.atime_ns = max(inode.atime_ns, at_ns)
                 ns.put_inode_unseen(inode)
 
-    await retry.run(context.engine, attempt, clock=context.clock, random=context.random, replayable=True)
+    await context.transact(attempt)
     return pb.ReportAtimeReply()

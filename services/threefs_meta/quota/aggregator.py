@@ -10,14 +10,12 @@ turn. So the work goes on after a crash.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 import structlog
 
 from threefs.background import BackgroundTasks
 from threefs.errors import Corrupt, ThreefsError
-from threefs.kv import records, retry
+from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Retag, Usage, UsageDelta
@@ -32,7 +30,6 @@ ENTRIES_PER_TRANSACTION = 128
 _PAGES_PER_ROUND = 64
 _IDLE_S = 0.5
 
-T = TypeVar("T")
 _LOG = structlog.get_logger()
 
 
@@ -61,20 +58,20 @@ class UsageAggregator:
     async def run_once(self) -> bool:
         """One round. Returns whether there was anything to do."""
         if not self._has_dropped_limits:
-            await self._change(_drop_limits_of_removed)
+            await self._context.transact(_drop_limits_of_removed)
             self._has_dropped_limits = True
         added = charged = 0
         for _ in range(_PAGES_PER_ROUND):
-            page = await self._change(_fold_deltas)
+            page = await self._context.transact(_fold_deltas)
             added += page
             if page < DELTAS_PER_TRANSACTION:
                 break
         for _ in range(_PAGES_PER_ROUND):
-            step = await self._change(self._charge_entries)
+            step = await self._context.transact(self._charge_entries)
             charged += step
             if not step:
                 break
-        await self._change(self._context.quotas.load)
+        await self._context.transact(self._context.quotas.load)
         return bool(added or charged)
 
     async def _charge_entries(self, tx: Transaction) -> int:
@@ -103,10 +100,6 @@ class UsageAggregator:
         else:
             tx.set(key, records.encode(Retag(after=keys.entry_of(rows[-1][0])[1])))
         return 1
-
-    async def _change(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
-        context = self._context
-        return await retry.run(context.engine, function, clock=context.clock, random=context.random, replayable=True)
 
 
 def _cursor(key: bytes, value: bytes) -> bytes:

@@ -3,7 +3,7 @@
 import structlog
 
 from threefs.errors import Corrupt
-from threefs.kv import records, retry
+from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Trashed
@@ -28,17 +28,10 @@ class TrashReaper:
             self._next = b""
             page = await run_readonly(self._context, lambda ns: self._page(ns.tx))
         self._next = page[-1] + b"\0" if len(page) == PAGE else b""
-        context = self._context
         done = 0
         for key in page:
             try:
-                await retry.run(
-                    context.engine,
-                    lambda tx, key=key: self._remove(tx, key),  # type: ignore[misc]
-                    clock=context.clock,
-                    random=context.random,
-                    replayable=True,
-                )
+                await self._context.transact(lambda tx, key=key: self._remove(tx, key))  # type: ignore[misc]
                 done += 1
             except Corrupt as error:
                 _LOG.error(

@@ -224,21 +224,12 @@ def length_is_asked_while_a_write_is_pending() -> None:
 )
 def fences_of_chains_stay_unknown() -> None:
     """I18: restored metadata give out fences that the chains refuse, for ever."""
-    raise_on = fencing._raise_on
+    raise_in_inode = fencing._raise_in_inode
 
-    async def forgetful(context: Any, inode: pb.Inode, chains: Any) -> None:
-        change = fencing._change
-        fencing._change = _no_change  # type: ignore[assignment]
-        try:
-            await raise_on(context, inode, chains)
-        finally:
-            fencing._change = change
+    async def forgetful(context: Any, tx: Any, number: int, *, at_least: int = 0) -> Any:
+        return None if at_least else await raise_in_inode(context, tx, number)
 
-    put(fencing, "_raise_on", forgetful)
-
-
-async def _no_change(context: Any, work: Any) -> None:
-    pass
+    put(fencing, "_raise_in_inode", forgetful)
 
 
 @plant

@@ -6,8 +6,9 @@ import pytest
 from threefs_meta.context import FileChunks
 
 from tests.harness.meta_harness import MetaBench
-from threefs.errors import NotServing
+from threefs.errors import MaybeCommitted, NotServing
 from threefs.ids import InodeId, TableId
+from threefs.kv.engine_api import Transaction
 from threefs.layout import FileLayout
 from threefs.routing import EMPTY
 
@@ -30,3 +31,23 @@ async def test_the_chunk_client_is_what_is_needed_and_fails_with_one_error() -> 
     bench.cluster.routing = dataclasses.replace(routing, chains={})
     with pytest.raises(NotServing):  # not a group of them, though both chains were asked at once
         await chunks.file_length(LAYOUT, InodeId(2), timeout_s=1)
+
+
+@pytest.mark.parametrize("is_committed", [False, True])
+async def test_a_transaction_of_unknown_outcome_runs_again(is_committed: bool) -> None:
+    bench = await MetaBench().start()
+    runs = 0
+
+    async def work(tx: Transaction) -> int:
+        nonlocal runs
+        runs += 1
+        if await tx.get(b"\xfe/once") is None:
+            tx.set(b"\xfe/once", b"")
+        if runs == 1:
+            if is_committed:
+                await tx.commit()
+            raise MaybeCommitted("the answer was lost")
+        return runs
+
+    assert await bench.context.transact(work) == 2
+    assert await bench.context.transact(lambda tx: tx.get(b"\xfe/once")) == b""
