@@ -11,6 +11,16 @@ from numpy.typing import NDArray
 
 from threefs.errors import InvalidArgument, NotSupported
 
+#: What numpy does not know: the bits to look at, and what they are in an element that is not a finite number.
+_NOT_FINITE = {
+    "bfloat16": (0x7F80, 0x7F80),
+    "float8_e4m3fn": (0x7F, 0x7F),
+    "float8_e4m3fnuz": (0xFF, 0x80),
+    "float8_e5m2": (0x7C, 0x7C),
+    "float8_e5m2fnuz": (0xFF, 0x80),
+    "float8_e8m0fnu": (0xFF, 0xFF),
+}
+
 
 class ElementType(NamedTuple):
     name: str
@@ -63,6 +73,15 @@ def element_type(tensor: str, array: NDArray[Any], dtype: str = "") -> ElementTy
 def carried(array: NDArray[Any], kind: ElementType) -> NDArray[Any]:
     """The same memory as the carrier of its type."""
     return array if array.dtype == kind.carrier else array.view(kind.carrier)
+
+
+def is_finite(array: NDArray[Any], kind: ElementType) -> bool:
+    """Whether each element is a finite number."""
+    values = carried(array, kind)
+    if kind.name not in _NOT_FINITE:
+        return bool(np.isfinite(values).all())
+    mask, bits = _NOT_FINITE[kind.name]
+    return bool(((values & mask) != bits).all())
 
 
 def bytes_of(array: NDArray[Any]) -> memoryview:

@@ -9,6 +9,7 @@ code.
 """
 
 import json
+import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
@@ -98,6 +99,19 @@ def check_name(name: object) -> None:
         raise InvalidArgument(f"the name of a tensor must be text of 1 to {MAX_NAME_BYTES} bytes, not {name!r}")
 
 
+def check_shape(name: str, shape: Shape, itemsize: int) -> None:
+    """Raise InvalidArgument for a shape that a checkpoint does not hold, also if the tensor has no elements: no array
+    has such a shape either."""
+    if len(shape) > MAX_DIMENSIONS:
+        raise InvalidArgument(f"tensor {name!r} has {len(shape)} dimensions; {MAX_DIMENSIONS} are the most")
+    nbytes = math.prod(length for length in shape if length) * itemsize
+    if nbytes > MAX_FILE_BYTES:
+        raise InvalidArgument(
+            f"tensor {name!r} of the shape {list(shape)} is larger than the {MAX_FILE_BYTES} bytes that a checkpoint "
+            "holds of one"
+        )
+
+
 def check_chunk_bytes(chunk_bytes: int) -> None:
     if not MIN_CHUNK_BYTES <= chunk_bytes <= MAX_CHUNK_BYTES or chunk_bytes & (chunk_bytes - 1):
         raise InvalidArgument(
@@ -151,9 +165,9 @@ def crc_digits(crcs: Sequence[int]) -> str:
 
 def crcs_of(digits: str) -> tuple[int, ...]:
     """Raises ValueError, TypeError."""
-    if len(digits) % _CRC_DIGITS:
-        raise ValueError("checksums of a shard that are not 8 digits each")
     content = bytes.fromhex(digits)
+    if len(digits) != 2 * len(content) or len(digits) % _CRC_DIGITS:  # `fromhex` passes over white space
+        raise ValueError("checksums of a shard that are not 8 digits each")
     return struct.unpack(f">{len(content) // 4}I", content)
 
 
@@ -205,12 +219,11 @@ def _index(described: Any) -> Index:
 def _tensor(row: Any, chunk_bytes: int, files: list[int]) -> Tensor:
     name, dtype, shape, shards = row
     check_name(name)
-    if dtype not in ELEMENT_TYPES or len(shape) > MAX_DIMENSIONS:
-        raise ValueError(f"tensor {name!r} of the type {dtype!r} with {len(shape)} dimensions")
+    if dtype not in ELEMENT_TYPES:
+        raise ValueError(f"tensor {name!r} of the type {dtype!r}")
     _check_counts(*shape)
     tensor = Tensor(name, dtype, tuple(shape), tuple(_shard(shard) for shard in shards))
-    if tensor.nbytes > MAX_FILE_BYTES:
-        raise ValueError(f"tensor {name!r} of {tensor.nbytes} bytes")
+    check_shape(name, tensor.shape, tensor.kind.itemsize)
     for shard in tensor.shards:
         nbytes = shard.part.size * tensor.kind.itemsize
         if not shard.part.within(tensor.shape):

@@ -82,10 +82,14 @@ def load(
     agree(group, check)
     everyone = [_decoded(message) for message in group.all_gather(_encoded(stored))]
     given = dict(into or {})
-    arrays = {
-        key: given[key] if key in given and wanted.get(key) == part else np.empty(part.shape, _carrier(index, key))
-        for key, part in stored.items()
-    }
+    arrays: Arrays = {}
+
+    def allocate() -> None:
+        for key, part in stored.items():
+            fits = key in given and wanted.get(key) == part
+            arrays[key] = given[key] if fits else np.empty(part.shape, _carrier(index, key))
+
+    agree(group, allocate)
     loader = _Loader(fs, path, group, stored, arrays, report if report is not None else LoadReport())
     for portion in load_plan.rounds(load_plan.pieces(index, everyone), ROUND_BYTES):
         loader.load(portion)
@@ -141,17 +145,21 @@ def _decoded(message: bytes) -> dict[str, Slice]:
 
 def agree(group: Group, work: Callable[[], object]) -> None:
     """Do something on each rank. If it fails on one, it fails on all."""
-    failure: ThreefsError | None = None
+    failure: Exception | None = None
     try:
         work()
-    except ThreefsError as error:
+    except Exception as error:  # whatever it is: the other ranks wait to hear of it
         failure = error
-    messages = group.all_gather(b"" if failure is None else str(failure).encode())
+    messages = group.all_gather(b"" if failure is None else _said(failure).encode(errors="replace"))
     if failure is not None:
         raise failure
     for rank, message in enumerate(messages):
         if message:
             raise Unavailable(f"rank {rank} could not load its part: {message.decode(errors='replace')}")
+
+
+def _said(failure: Exception) -> str:
+    return str(failure) if isinstance(failure, ThreefsError) else f"{type(failure).__name__}: {failure}"
 
 
 class _Loader:

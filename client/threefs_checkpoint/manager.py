@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from threefs.env.clock import CLOCK, Clock
@@ -14,6 +13,7 @@ from threefs.errors import InvalidArgument, NotFound
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint import loading, schedule
 from threefs_checkpoint.directory import FULL, MODEL, CheckpointDirectory, Published, read_index
+from threefs_checkpoint.dtypes import element_type, is_finite
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Index
@@ -21,7 +21,7 @@ from threefs_checkpoint.loading import LoadReport
 from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, Saver, SaveReport
 from threefs_checkpoint.schedule import Every
 from threefs_checkpoint.slices import Slice
-from threefs_checkpoint.state import Masters, State
+from threefs_checkpoint.state import Masters, Shard, State
 
 #: One is valid while the other is being filled.
 SLOTS = 2
@@ -272,7 +272,12 @@ class CheckpointManager:
         path, _, encoded = content.partition(b"\0")
         where = path.decode()
         index = indexes.decode(encoded, where)
-        wanted = names(index) if callable(names) else loading.wanted_of(index, names)
+        wanted: dict[str, Slice] = {}
+
+        def choose() -> None:
+            wanted.update(names(index) if callable(names) else loading.wanted_of(index, names))
+
+        loading.agree(self._group, choose)
         report = LoadReport()
         tensors = loading.load(
             self._fs, where, index, wanted, group=self._group, read_once=read_once, into=into, report=report
@@ -288,9 +293,11 @@ def not_finite(**values: float | None) -> str:
     return ""
 
 
-def first_not_finite(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """The name of the first array with a value that is not finite, for a veto; empty if there is none."""
-    for name, array in arrays.items():
-        if not np.isfinite(array).all():
+def first_not_finite(state: State) -> str:
+    """The name of the first tensor with a value that is not finite, for a veto; empty if there is none. A type that the
+    array only carries counts."""
+    for name, value in state.items():
+        array, dtype = (value.array, value.dtype) if isinstance(value, Shard) else (value, "")
+        if not is_finite(array, element_type(name, array, dtype)):
             return name
     return ""

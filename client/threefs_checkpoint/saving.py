@@ -1,6 +1,7 @@
 """One save at a time, of all ranks: agree, copy, then write, verify and publish beside the training."""
 
 import json
+import operator
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -103,6 +104,7 @@ class Saver:
         self._clock = clock
         self._plans: dict[tuple[str, ...], _Plan] = {}
         self._pending: PendingCall[SaveReport] | None = None
+        self._closed = False
 
     @property
     def busy(self) -> bool:
@@ -120,12 +122,13 @@ class Saver:
             return None
         try:
             return pending.result()
-        except BaseException:
-            self._pending = None
-            raise
+        finally:
+            if pending.done() and pending.exception() is not None:  # else the wait was broken off, and the save goes on
+                self._pending = None
 
     def close(self) -> None:
         """Return when the last save has ended."""
+        self._closed = True
         self._thread.close()
         if self._beside is not self._group:
             self._beside.close()
@@ -145,15 +148,18 @@ class Saver:
         Every rank calls it, with the same step. The metadata are those of rank 0. With a `veto`, which says why, no
         rank saves: SaveVetoedError. Raises SaveFailedError if the ranks disagree, or the save before has failed.
         """
+        if self._closed:
+            raise InvalidArgument(f"step {step} is not saved: the manager was closed; make another one")
         began = self._clock.monotonic()
         self.wait()
         masters = masters or {}
         mine: HeldState | None = None
         try:
+            step = _checked_step(step)
             mine = described(state, masters)
             indexes.encode(Index(step, 1, 0, self._chunk_bytes, (), {}, {}, metadata))
-        except InvalidArgument as error:
-            self._agree(step, "", "", error)
+        except Exception as error:  # whatever it is: the other ranks wait to hear of it
+            self._agree(step if isinstance(step, int) else -1, "", "", error)
             raise
         plan = self._plan(mine, self._agree(step, mine.digest, veto, None))
         saving = _Save(step, plan, destination, masters, metadata, began, [])
@@ -166,9 +172,9 @@ class Saver:
         finally:
             self._area.end()
 
-    def _agree(self, step: int, digest: str, veto: str, error: InvalidArgument | None) -> list[str]:
+    def _agree(self, step: int, digest: str, veto: str, error: Exception | None) -> list[str]:
         """The digests of all ranks."""
-        said = {"step": step, "digest": digest, "veto": veto, "error": str(error or ""), "host": os.uname().nodename}
+        said = {"step": step, "digest": digest, "veto": veto, "error": _shown(error), "host": os.uname().nodename}
         everyone = [json.loads(message) for message in self._group.all_gather(json.dumps(said).encode())]
         for rank, other in enumerate(everyone):
             if other["veto"]:
@@ -248,6 +254,7 @@ class Saver:
         index = self._index(saving, written)
         content = indexes.encode(index)
         where = f"{path}/{INDEX_NAME}"
+        indexes.decode(content, where)  # what cannot be loaded is not published
         self._fs.write_file(where, content, exclusive=True)
         verify_content(self._fs, where, content)
         return saving.destination.publish(path)
@@ -278,3 +285,19 @@ class Saver:
             derived=derived,
             metadata=saving.metadata,
         )
+
+
+def _checked_step(step: object) -> int:
+    """Also a whole number of numpy. Raises InvalidArgument."""
+    try:
+        number = operator.index(step)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(f"the step of a checkpoint is a whole number, not {step!r}") from None
+    return int(number)
+
+
+def _shown(error: Exception | None) -> str:
+    """Empty if there is none."""
+    if error is None:
+        return ""
+    return str(error) if isinstance(error, ThreefsError) else f"{type(error).__name__}: {error}"

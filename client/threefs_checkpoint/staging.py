@@ -53,8 +53,9 @@ class StagingArea:
         """Memory for a chunk. Waits while the area is full."""
         with self._changed:
             if not self._free and self._made < self._most:
-                self._made += 1
-                return np.empty(self._chunk_bytes, np.uint8).data
+                made = np.empty(self._chunk_bytes, np.uint8).data
+                self._made += 1  # when there was memory for it
+                return made
             if not self._free:
                 self._draining = True
                 self._changed.notify_all()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from threefs.errors import InvalidArgument
 from threefs_checkpoint.data_file import Arrays
 from threefs_checkpoint.dtypes import carried, element_type
-from threefs_checkpoint.index import Derived, check_name
+from threefs_checkpoint.index import Derived, check_name, check_shape
 from threefs_checkpoint.sharding import HeldShard, encode
 from threefs_checkpoint.slices import Shape, Slice, whole
 
@@ -50,6 +50,7 @@ def described(state: State, masters: Masters) -> HeldState:
         shape = tuple(array.shape)
         part = whole(shape) if shard is None else Slice(tuple(map(int, shard.offset)), shape)
         total = shape if shard is None else tuple(map(int, shard.shape))
+        check_shape(name, total, kind.itemsize)
         if not part.within(total):
             raise InvalidArgument(
                 f"the slice of tensor {name!r} from {list(part.offset)} to {list(part.end)} is not within its shape "

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_checkpoint.dtypes import ELEMENT_TYPES, bytes_of, carried, element_type, rounded
+from threefs_checkpoint.dtypes import ELEMENT_TYPES, bytes_of, carried, element_type, is_finite, rounded
 
 from threefs.errors import InvalidArgument, NotSupported
 
@@ -60,3 +60,19 @@ def test_what_is_not_a_number_stays_so() -> None:
 def test_bytes_of_any_shape() -> None:
     assert bytes(bytes_of(np.array(7, np.uint16))) == b"\7\0"
     assert bytes(bytes_of(np.empty((0, 3)))) == b""
+
+
+def test_every_value_of_bfloat16_is_finite_or_not_as_a_float_is() -> None:
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    values = (bits.astype(np.uint32) << 16).view(np.float32)
+    found = [is_finite(bits[number : number + 1], ELEMENT_TYPES["bfloat16"]) for number in range(0, 1 << 16, 7)]
+    assert found == np.isfinite(values[::7]).tolist()
+    assert is_finite(np.array(3), ELEMENT_TYPES["int64"]) and not is_finite(np.array(np.inf), ELEMENT_TYPES["float64"])
+
+
+@pytest.mark.parametrize("name", [name for name in ELEMENT_TYPES if name.startswith("float8")])
+def test_every_value_of_8_bits_is_finite_or_not_as_its_library_says(name: str) -> None:
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    bits = np.arange(256, dtype=np.uint8)
+    found = [is_finite(bits[number : number + 1], ELEMENT_TYPES[name]) for number in range(256)]
+    assert found == np.isfinite(bits.view(getattr(ml_dtypes, name))).tolist()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from threefs_checkpoint.directory import FULL, MODEL, CheckpointDirectory
 from threefs_checkpoint.group import Group
-from threefs_checkpoint.index import Derived
+from threefs_checkpoint.index import Derived, Index
 from threefs_checkpoint.manager import CheckpointManager, Loaded, first_not_finite, not_finite
 from threefs_checkpoint.saving import SaveFailedError, SaveVetoedError
 from threefs_checkpoint.schedule import Every
@@ -177,6 +177,8 @@ def test_a_rank_that_sees_no_number_stops_the_save_and_names_itself(fs: Checkpoi
     assert steps_of(fs, FULL) == []
     assert not_finite(loss=1.0, gradient_norm=math.inf) == "gradient norm is inf"
     assert first_not_finite({"a": np.zeros(3), "b": np.array([1, np.nan])}) == "b" and not first_not_finite({})
+    carried = Shard(np.array([0x3F80, 0x7FC0], np.uint16), (2,), (0,), "bfloat16")
+    assert first_not_finite({"a": np.array([0x7FC0], np.uint16), "b": carried}) == "b"
 
 
 def test_a_signal_to_one_rank_saves_and_ends_all(fs: CheckpointFiles) -> None:
@@ -256,3 +258,22 @@ def test_a_step_that_is_older_than_the_newest_needs_a_rewind(fs: CheckpointFiles
     manager.save(12, state_of(12))
     manager.close()
     assert steps_of(fs, FULL) == [10, 12] and steps_of(fs, MODEL) == []
+
+
+def test_a_choice_of_tensors_that_fails_on_one_rank_fails_on_all(fs: CheckpointFiles) -> None:
+    def work(group: Group) -> Loaded | None:
+        manager = manager_of(fs, group)
+        manager.save(1, state_of(1))
+        manager.wait()
+
+        def choose(index: Index) -> dict[str, Slice]:
+            return {} if group.rank else {"x": index.tensors["x"].shards[0].part}
+
+        try:
+            return manager.resume(choose)
+        finally:
+            manager.close()
+
+    found = outcomes(2, work)
+    assert isinstance(found[0], KeyError)
+    assert isinstance(found[1], Unavailable) and "rank 0" in str(found[1]) and "KeyError" in str(found[1])

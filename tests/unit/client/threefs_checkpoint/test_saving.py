@@ -1,13 +1,18 @@
 """Saves of several ranks, each a thread, over a local directory."""
 
+import math
+import signal
+import threading
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 from threefs_checkpoint.directory import CheckpointDirectory, read_index
-from threefs_checkpoint.group import Group
+from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Derived
 from threefs_checkpoint.loading import load, wanted_of
 from threefs_checkpoint.saving import SaveFailedError, Saver, SaveReport, SaveVetoedError
@@ -179,3 +184,76 @@ def test_a_master_copy_that_nobody_has_is_named(fs: CheckpointFiles) -> None:
 def test_sizes_that_are_not_possible_are_refused(fs: CheckpointFiles, chunk_bytes: int) -> None:
     with pytest.raises(InvalidArgument, match="power of two"):
         Saver(fs, chunk_bytes=chunk_bytes)
+
+
+def test_a_step_of_numpy_is_a_step_and_others_are_refused(fs: CheckpointFiles) -> None:
+    step: Any = np.int64(7)
+    assert run(fs, SingleGroup(), {"a": np.zeros(3)}, step=step) is not None
+    assert type(read_index(fs, "/c/step-000000000007").step) is int
+    for step in (3.0, math.nan, "3", None):
+        with pytest.raises(InvalidArgument, match="whole number"):
+            run(fs, SingleGroup(), {"a": np.zeros(3)}, step=step)
+
+
+def test_what_could_not_be_loaded_is_never_published(fs: CheckpointFiles) -> None:
+    with pytest.raises(InvalidArgument, match="33 dimensions; 32 are the most"):
+        run(fs, SingleGroup(), {"a": np.zeros((1,) * 33)})
+    clash = {"p": Derived("bfloat16", "w")}  # rank 1 gives the tensor itself
+
+    def work(group: Group) -> SaveReport | None:
+        state = {"w": np.zeros(3, np.float32), "p": np.zeros(3, np.float32)}
+        return run(fs, group, state, masters=clash if group.rank == 0 else None)
+
+    for error in outcomes(2, work):
+        assert isinstance(error, SaveFailedError) and "'p' cannot be derived" in str(error)
+    assert fs.listing("/c") == []
+
+
+def test_a_state_that_is_none_is_told_to_the_other_ranks(fs: CheckpointFiles) -> None:
+    bad: Any = Shard(np.zeros(3), (3,), None)  # type: ignore[arg-type]
+    found = outcomes(2, lambda group: run(fs, group, {"a": bad} if group.rank else state_of(0, 2)))
+    assert isinstance(found[0], SaveFailedError) and "rank 1 on " in str(found[0]) and "TypeError" in str(found[0])
+    assert isinstance(found[1], TypeError)
+
+
+def test_a_wait_that_is_broken_off_leaves_the_save_to_its_end(fs: CheckpointFiles) -> None:
+    """As by Ctrl-C: the next save waits for it too, instead of sharing the staging area with it."""
+    may_begin, in_begin = threading.Event(), threading.Event()
+
+    class Slow(Slot):
+        def begin(self) -> str:
+            in_begin.set()
+            may_begin.wait()
+            return super().begin()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if any(each.f_code is Saver.wait.__code__ for each, _ in traceback.walk_stack(frame)):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise KeyboardInterrupt
+
+    saver = Saver(fs, chunk_bytes=CHUNK, staging_bytes=8 * CHUNK)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        saver.save(1, {"a": np.full(CHUNK, 1, np.uint8)}, Slow(fs))
+        in_begin.wait()
+        signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)  # again and again, until it comes in the wait
+        with pytest.raises(KeyboardInterrupt):
+            saver.wait()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert saver.busy
+    may_begin.set()
+    saver.save(2, {"a": np.full(CHUNK, 2, np.uint8)}, Slot(fs, 2))
+    saver.wait()
+    saver.close()
+    for step in (1, 2):
+        index = read_index(fs, f"/c/step-{step:012d}")
+        assert (load(fs, f"/c/step-{step:012d}", index, wanted_of(index, None))["a"] == step).all()
+
+
+def test_a_save_after_the_end_is_refused(fs: CheckpointFiles) -> None:
+    saver = Saver(fs, chunk_bytes=CHUNK, staging_bytes=2 * CHUNK)
+    saver.close()
+    with pytest.raises(InvalidArgument, match="was closed"):
+        saver.save(1, {}, Slot(fs))

@@ -60,3 +60,14 @@ def test_what_is_discarded_gives_its_memory_back() -> None:
 def test_an_area_of_one_chunk_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="two chunks of 64 bytes"):
         StagingArea(127, CHUNK)
+
+
+def test_a_chunk_that_there_is_no_memory_for_is_not_counted() -> None:
+    area = StagingArea(1 << 62, 1 << 60)
+    area.begin()
+    with pytest.raises(MemoryError):
+        area.buffer()
+    area.end()
+    area.discard()
+    area.begin()
+    assert not area.peak_bytes
