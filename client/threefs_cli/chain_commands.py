@@ -1,8 +1,6 @@
 """`threefs chain`: decisions of an administrator about the chains of a cluster."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import click
 from rich.table import Table
@@ -10,9 +8,9 @@ from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
 from threefs.errors import InvalidArgument, NotFound, Unavailable
-from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD, GET_ROUTING, GET_STATUS, HOLD_TARGETS, SET_MIN_REPLICAS
+from threefs.rpc.methods import HOLD_TARGETS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import chain_rows, output
+from threefs_cli import chain_rows, loss_commands, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 from threefs_cli.cluster_state import read_state
 
@@ -217,151 +215,7 @@ async def _would_take_writes(fs: AsyncFileSystem, url: str, count: int, table_id
     return sum(found >= count for found in serving), len(serving)
 
 
-@chain.command(
-    name="accept-unheard",
-    epilog="""
-\b
-Examples:
-  threefs chain accept-unheard 3          node 3 will never come back
-  threefs chain accept-unheard 3 4 --yes
-""",
-)
-@click.argument("nodes", type=click.IntRange(1), nargs=-1, required=True, metavar="NODE...")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@cluster_options
-def accept_unheard(selector: ClusterSelector, nodes: tuple[int, ...], yes: bool) -> None:
-    """Let a manager that was restored from a backup go on without the reports of these storage nodes.
-
-    Such a manager serves nothing before every storage node has reported which replicas served last; `threefs status`
-    shows the awaited ones. If their disks can be brought back, bring them back instead. Without them, a chain whose
-    only current copy was on such a disk serves an older copy.
-    """
-    url = selector.url()
-    if not yes:
-        click.confirm(
-            f"The chains go on without the report of node {', '.join(map(str, nodes))}. Bytes that were written since "
-            "the backup, and that only the disks of these nodes have, are lost for good. Go on?",
-            abort=True,
-            err=True,
-        )
-
-    async def work(fs: AsyncFileSystem) -> list[int]:
-        request = pb.AcceptUnheardRequest(nodes=nodes)
-        return list((await managers(fs, url).call(ACCEPT_UNHEARD, request, timeout_s=_CALL_TIMEOUT_S)).awaited_nodes)
-
-    awaited = selector.run(work)
-    if selector.as_json:
-        output.print_json({"given_up": list(nodes), "awaited": awaited})
-    elif awaited:
-        click.echo(f"still awaited: node {', '.join(map(str, awaited))}")
-    else:
-        click.echo("the chains go on; `threefs status` shows them, and `threefs fsck` shows damaged files")
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A target that could serve its chain alone."""
-
-    target_id: int
-    node_id: int
-    address: str
-    chunks: int
-    own_store: bool  # the store that the cluster knows, not an empty one that was made in its place
-
-
-@chain.command(
-    name="accept-loss",
-    epilog="""
-\b
-Examples:
-  threefs chain accept-loss 3             shows what other disks hold, and asks
-  threefs chain accept-loss 3 --yes
-  threefs chain accept-loss 3 --target 201
-""",
-)
-@click.argument("chain_id", type=click.IntRange(1), metavar="CHAIN")
-@click.option(
-    "--target",
-    "target_id",
-    type=click.IntRange(1),
-    help="Target whose copy is kept.  [default: the one with most chunks]",
-)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@cluster_options
-def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None, yes: bool) -> None:
-    """Let a chain go on without the disks that served it last. Bytes that only they had are lost.
-
-    Such a chain waits for these disks (`threefs status` shows them as lastsrv), and so do its reads and writes. If a
-    disk can be brought back, bring it back instead. After this command, a disk that returns is overwritten.
-    """
-    url = selector.url()
-    found, candidates = selector.run(lambda fs: _find_candidates(fs, url, chain_id))
-    chosen = choose(candidates, target_id)
-    if not yes:
-        for candidate in candidates:
-            click.echo(describe(candidate), err=True)
-        click.confirm(
-            f"Chain {chain_id} goes on with the {chosen.chunks} chunks of target {chosen.target_id}. Bytes that only "
-            "the missing disks have are lost for good: files have older bytes, or zeros, in places. Go on?",
-            abort=True,
-            err=True,
-        )
-
-    async def work(fs: AsyncFileSystem) -> pb.AcceptLossReply:
-        request = pb.AcceptLossRequest(chain_id=chain_id, chain_version=found.version, target_id=chosen.target_id)
-        return await managers(fs, url).call(ACCEPT_LOSS, request, timeout_s=_CALL_TIMEOUT_S)
-
-    version = selector.run(work).chain.version
-    if selector.as_json:
-        output.print_json({"chain_id": chain_id, "version": version, "target_id": chosen.target_id})
-    else:
-        click.echo(f"chain {chain_id} is served by target {chosen.target_id}; `threefs fsck` shows damaged files")
-
-
-def choose(candidates: Sequence[Candidate], target_id: int | None) -> Candidate:
-    """The target that the user named, else the one with most chunks, of those with their own store if there are any.
-
-    Raises NotFound.
-    """
-    if target_id is not None:
-        named = next((one for one in candidates if one.target_id == target_id), None)
-        if named is None:
-            raise NotFound(f"target {target_id} is not a target of this chain on a disk that is there now")
-        return named
-    if not candidates:
-        raise NotFound("no target of this chain is on a disk that is there now; start its storage services first")
-    return max(candidates, key=lambda one: (one.own_store, one.chunks))
-
-
-def describe(candidate: Candidate) -> str:
-    kind = "" if candidate.own_store else ", in a new store"
-    where = f"node {candidate.node_id} at {candidate.address}"
-    return f"target {candidate.target_id} on {where} has {candidate.chunks} chunks{kind}"
-
-
-async def _find_candidates(fs: AsyncFileSystem, url: str, chain_id: int) -> tuple[pb.Chain, list[Candidate]]:
-    """The chain, and its targets whose processes live. Raises NotFound, InvalidArgument."""
-    services = managers(fs, url)
-    status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
-    routing = (await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)).routing
-    found = next((one for one in status.chains if one.chain_id == chain_id), None)
-    if found is None:
-        raise NotFound(f"there is no chain {chain_id}; `threefs status --json` lists them")
-    if any(member.state == pb.SERVING for member in found.members):
-        raise InvalidArgument(f"chain {chain_id} is served: nothing of it is lost")
-    stores = {target.target_id: target.store_id for target in routing.targets}
-    members = {member.target_id for member in found.members}
-    candidates = [
-        Candidate(
-            report.target_id, node.node.node_id, node.node.address, report.chunks,
-            own_store=report.store_id == stores[report.target_id],
-        )
-        for node in status.nodes
-        if node.alive
-        for report in node.targets
-        if report.target_id in members and report.local_state != pb.LOCAL_OFFLINE
-    ]  # fmt: skip
-    return found, candidates
-
+for command in loss_commands.COMMANDS:
+    chain.add_command(command)
 
 COMMANDS = (chain,)

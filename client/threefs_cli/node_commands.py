@@ -132,14 +132,16 @@ def _move_json(move: pb.Move) -> dict[str, Any]:
     epilog="""
 \b
 Examples:
+  threefs node add 4 --domain rack-2 --dry-run
   threefs node add 4 --domain rack-2       then start threefs-storage with node_id = 4
   threefs node add 4 5 6
 """
 )
 @click.argument("nodes", type=click.IntRange(1), nargs=-1, required=True, metavar="NODE...")
 @click.option("--domain", default="", help="What fails together with it.  [default: each node its own]")
+@click.option("--dry-run", is_flag=True, help="Only say which nodes would be new.")
 @cluster_options
-def add(selector: ClusterSelector, nodes: tuple[int, ...], domain: str) -> None:
+def add(selector: ClusterSelector, nodes: tuple[int, ...], domain: str, dry_run: bool) -> None:
     """Let new storage nodes join the cluster.
 
     Start their processes, then run `threefs rebalance`: a new node has no targets until then. On a cluster of this
@@ -147,15 +149,18 @@ def add(selector: ClusterSelector, nodes: tuple[int, ...], domain: str) -> None:
     """
     url = selector.url()
 
-    async def work(fs: AsyncFileSystem) -> None:
-        request = pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=one, domain=domain) for one in nodes])
-        await managers(fs, url).call(ADD_NODES, request, timeout_s=_CALL_TIMEOUT_S)
+    async def work(fs: AsyncFileSystem) -> list[int]:
+        planned = [pb.PlannedNode(node_id=one, domain=domain) for one in nodes]
+        request = pb.AddNodesRequest(storage=planned, dry_run=dry_run)
+        return list((await managers(fs, url).call(ADD_NODES, request, timeout_s=_CALL_TIMEOUT_S)).new_nodes)
 
-    selector.run(work)
+    new = selector.run(work)
     if selector.as_json:
-        output.print_json({"added": list(nodes)})
-    else:
+        output.print_json({"added": list(nodes), "new": new, "dry_run": dry_run})
+    elif not dry_run:
         click.echo(f"node {', '.join(map(str, nodes))} may join; start its process, then run `threefs rebalance`")
+    else:
+        click.echo(f"node {', '.join(map(str, new))} would join" if new else "no node would be new")
 
 
 @node.command(
@@ -203,21 +208,31 @@ def _set_draining(selector: ClusterSelector, node_id: int, draining: bool, dry_r
         click.echo(f"node {node_id} {'would keep' if dry_run else 'keeps'} its targets")
 
 
-@node.command()
+@node.command(
+    epilog="""
+\b
+Examples:
+  threefs node remove 3 --dry-run
+  threefs node remove 3
+"""
+)
 @click.argument("node_id", type=click.IntRange(1), metavar="NODE")
+@click.option("--dry-run", is_flag=True, help="Only check that it has no targets.")
 @cluster_options
-def remove(selector: ClusterSelector, node_id: int) -> None:
+def remove(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
     """Take a node without targets out of the cluster. Drain it first. Then its process can be stopped for good."""
     url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> None:
-        await managers(fs, url).call(REMOVE_NODE, pb.RemoveNodeRequest(node_id=node_id), timeout_s=_CALL_TIMEOUT_S)
+        request = pb.RemoveNodeRequest(node_id=node_id, dry_run=dry_run)
+        await managers(fs, url).call(REMOVE_NODE, request, timeout_s=_CALL_TIMEOUT_S)
 
     selector.run(work)
     if selector.as_json:
-        output.print_json({"removed": node_id})
+        output.print_json({"removed": node_id, "dry_run": dry_run})
     else:
-        click.echo(f"node {node_id} is no longer part of the cluster")
+        leaves = "would leave the cluster: it has no targets" if dry_run else "is no longer part of the cluster"
+        click.echo(f"node {node_id} {leaves}")
 
 
 @click.command(

@@ -8,6 +8,7 @@ from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
 from threefs.env.random import RANDOM
+from threefs.errors import InvalidArgument
 from threefs.rpc.methods import CREATE_TABLE, GET_STATUS, SET_DEFAULT_TABLE, SET_REPLICAS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
@@ -160,32 +161,49 @@ def create(
     epilog="""
 \b
 Examples:
+  threefs table set-default 2 --dry-run
   threefs table set-default 2                  for all directories that name no table
   threefs table set-default 2 /scratch         for new files below /scratch
 """,
 )
 @click.argument("table_id", type=click.IntRange(1), metavar="TABLE")
 @click.argument("path", required=False, metavar="[DIRECTORY]")
+@click.option("--dry-run", is_flag=True, help="Only say which table new files would take instead of which.")
 @cluster_options
-def set_default(selector: ClusterSelector, table_id: int, path: str | None) -> None:
+def set_default(selector: ClusterSelector, table_id: int, path: str | None, dry_run: bool) -> None:
     """Let new files take a table: all of them, or those in one directory and in directories that are made in it.
 
     Files that exist stay where they are.
     """
     url = selector.url()
 
-    async def work(fs: AsyncFileSystem) -> None:
-        if path is not None:
+    async def work(fs: AsyncFileSystem) -> int | None:
+        if path is None:
+            request = pb.SetDefaultTableRequest(table_id=table_id, dry_run=dry_run)
+            return (await managers(fs, url).call(SET_DEFAULT_TABLE, request, timeout_s=_CALL_TIMEOUT_S)).table_before
+        if dry_run:
+            await _check_directory(fs, url, path, table_id)
+        else:
             await fs.set_layout(path, table_id=table_id)
-            return
-        request = pb.SetDefaultTableRequest(table_id=table_id)
-        await managers(fs, url).call(SET_DEFAULT_TABLE, request, timeout_s=_CALL_TIMEOUT_S)
+        return None
 
-    selector.run(work)
+    before = selector.run(work)
     if selector.as_json:
-        output.print_json({"table_id": table_id, "directory": path})
-    else:
-        click.echo(f"new files {f'in {path} ' if path else ''}take table {table_id}")
+        output.print_json({"table_id": table_id, "directory": path, "before": before, "dry_run": dry_run})
+        return
+    where = f"in {output.printable(path)} " if path else ""
+    now = f"; now they take table {before}" if dry_run and before else ""
+    click.echo(f"new files {where}{'would take' if dry_run else 'take'} table {table_id}{now}")
+
+
+async def _check_directory(fs: AsyncFileSystem, url: str, path: str, table_id: int) -> None:
+    """Raises NotFound, InvalidArgument if new files in it cannot take the table."""
+    found = await fs.stat(path)
+    if found.kind != "directory":
+        raise InvalidArgument(f"{path} is a {found.kind}: only a directory names a table for new files")
+    status = await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+    if all(one.table_id != table_id for one in status.tables):
+        raise InvalidArgument(f"chain table {table_id} does not exist; `threefs table ls` lists the tables")
 
 
 @table.command(

@@ -134,15 +134,19 @@ async def set_default_table(
             f"{len(unready)} of the {len(routing.tables[table_id])} chains of table {table_id} take no writes yet, for "
             f"example chain {unready[0]}: `threefs status` says what they lack"
         )
+    if request.dry_run:
+        return pb.SetDefaultTableReply(table_before=routing.default_table)
 
-    async def write(writer: Writer) -> None:
-        if (writer.cluster.default_table or TableId(1)) != table_id:
+    async def write(writer: Writer) -> int:
+        before = writer.cluster.default_table or TableId(1)
+        if before != table_id:
             writer.cluster.default_table = table_id
             writer.put_cluster()
+        return before
 
-    _, routing = await store.change(write)
+    before, routing = await store.change(write)
     publisher.publish(routing)
-    return pb.SetDefaultTableReply()
+    return pb.SetDefaultTableReply(table_before=before)
 
 
 async def set_replicas(

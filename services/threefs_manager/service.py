@@ -428,6 +428,8 @@ class Manager:
         self._require_primary()
         if self._inquiry is None:
             raise InvalidArgument("no node is awaited: the store was not restored, or all nodes have reported")
+        if request.dry_run:
+            return pb.AcceptUnheardReply(awaited_nodes=self._inquiry.awaited_without(request.nodes))
         self._inquiry.stop_awaiting(request.nodes)
         _LOG.warning(
             "an administrator goes on without the reports of these storage nodes",
@@ -470,10 +472,9 @@ class Manager:
         return pb.HoldTargetsReply(chains=found)
 
     async def add_nodes(self, request: pb.AddNodesRequest) -> pb.AddNodesReply:
-        """Storage nodes join the plan. Raises InvalidArgument, AlreadyExists."""
+        """Storage nodes join the plan. Raises InvalidArgument, AlreadyExists, Unavailable."""
         store, _ = self._require_primary()
-        await membership.add_nodes(store, self._publisher, request)
-        return pb.AddNodesReply()
+        return pb.AddNodesReply(new_nodes=await membership.add_nodes(store, self._publisher, request))
 
     async def set_draining(self, request: pb.SetDrainingRequest) -> pb.SetDrainingReply:
         """The targets of a node move to others, or no longer do. Raises NotFound, InvalidArgument."""
@@ -483,8 +484,8 @@ class Manager:
 
     async def remove_node(self, request: pb.RemoveNodeRequest) -> pb.RemoveNodeReply:
         """A node without targets leaves the plan. Raises NotFound, InvalidArgument."""
-        store, _ = self._require_primary()
-        await membership.remove_node(store, self._publisher, request)
+        store, controller = self._require_primary()
+        await membership.remove_node(store, self._publisher, controller.move_executor, request)
         return pb.RemoveNodeReply()
 
     async def rebalance(self, request: pb.RebalanceRequest) -> pb.RebalanceReply:

@@ -49,6 +49,10 @@ def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
         refused = threefs.run("chain", "accept-loss", "1")
         assert refused.exit_code == 1 and "has 0 chunks, in a new store" in refused.stderr
         wait_for(threefs, {"lastsrv"})
+        dry = threefs.ok("chain", "accept-loss", "1", "--dry-run")
+        assert "has 0 chunks, in a new store" in dry and "would be served by target" in dry
+        assert threefs.json("chain", "accept-loss", "1", "--dry-run")["dry_run"] is True
+        wait_for(threefs, {"lastsrv"})
         assert threefs.json("chain", "accept-loss", "1", "--yes")["target_id"] in (101, 201, 301)
         wait_for(threefs, {"serving"})
         with cluster.connect() as fs:

@@ -115,6 +115,12 @@ def test_it_goes_on_without_a_node_that_is_gone_for_good(tmp_path: Path) -> None
         assert status(threefs)["awaited_nodes"] == [1]
         refused = threefs.run("chain", "accept-unheard", "2", "--yes")
         assert refused.exit_code == 2 and "node 2 is not awaited; awaited nodes: 1" in refused.stderr
+        dry = threefs.json("chain", "accept-unheard", "1", "--dry-run")
+        assert dry["awaited"] == [] and dry["chains"] == [1] and dry["chains_without_another_copy"] == []
+        assert "1 chain has a copy on node 1, 0 of them no other one" in threefs.ok(
+            "chain", "accept-unheard", "1", "--dry-run"
+        )
+        assert status(threefs)["awaited_nodes"] == [1], "a dry run changes nothing"
         assert threefs.json("chain", "accept-unheard", "1", "--yes")["awaited"] == []
         for program in (cluster.meta, *cluster.storage.values()):
             program.wait_ready()

@@ -416,14 +416,16 @@ class GetRoutingReply(_message.Message):
     def __init__(self, routing: _Optional[_Union[Routing, _Mapping]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ...) -> None: ...
 
 class AcceptLossRequest(_message.Message):
-    __slots__ = ("chain_id", "chain_version", "target_id")
+    __slots__ = ("chain_id", "chain_version", "target_id", "dry_run")
     CHAIN_ID_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     TARGET_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     chain_id: int
     chain_version: int
     target_id: int
-    def __init__(self, chain_id: _Optional[int] = ..., chain_version: _Optional[int] = ..., target_id: _Optional[int] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, chain_id: _Optional[int] = ..., chain_version: _Optional[int] = ..., target_id: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
 
 class AcceptLossReply(_message.Message):
     __slots__ = ("chain",)
@@ -432,10 +434,12 @@ class AcceptLossReply(_message.Message):
     def __init__(self, chain: _Optional[_Union[Chain, _Mapping]] = ...) -> None: ...
 
 class AcceptUnheardRequest(_message.Message):
-    __slots__ = ("nodes",)
+    __slots__ = ("nodes", "dry_run")
     NODES_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     nodes: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, nodes: _Optional[_Iterable[int]] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, nodes: _Optional[_Iterable[int]] = ..., dry_run: bool = ...) -> None: ...
 
 class AcceptUnheardReply(_message.Message):
     __slots__ = ("awaited_nodes",)
@@ -456,14 +460,18 @@ class SetMinReplicasReply(_message.Message):
     def __init__(self) -> None: ...
 
 class AddNodesRequest(_message.Message):
-    __slots__ = ("storage",)
+    __slots__ = ("storage", "dry_run")
     STORAGE_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     storage: _containers.RepeatedCompositeFieldContainer[PlannedNode]
-    def __init__(self, storage: _Optional[_Iterable[_Union[PlannedNode, _Mapping]]] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, storage: _Optional[_Iterable[_Union[PlannedNode, _Mapping]]] = ..., dry_run: bool = ...) -> None: ...
 
 class AddNodesReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("new_nodes",)
+    NEW_NODES_FIELD_NUMBER: _ClassVar[int]
+    new_nodes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, new_nodes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class SetDrainingRequest(_message.Message):
     __slots__ = ("node_id", "draining", "dry_run")
@@ -482,10 +490,12 @@ class SetDrainingReply(_message.Message):
     def __init__(self, moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ...) -> None: ...
 
 class RemoveNodeRequest(_message.Message):
-    __slots__ = ("node_id",)
+    __slots__ = ("node_id", "dry_run")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     node_id: int
-    def __init__(self, node_id: _Optional[int] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, node_id: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
 
 class RemoveNodeReply(_message.Message):
     __slots__ = ()
@@ -526,14 +536,18 @@ class CreateTableReply(_message.Message):
     def __init__(self, table: _Optional[_Union[ChainTable, _Mapping]] = ..., targets: _Optional[int] = ...) -> None: ...
 
 class SetDefaultTableRequest(_message.Message):
-    __slots__ = ("table_id",)
+    __slots__ = ("table_id", "dry_run")
     TABLE_ID_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     table_id: int
-    def __init__(self, table_id: _Optional[int] = ...) -> None: ...
+    dry_run: bool
+    def __init__(self, table_id: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
 
 class SetDefaultTableReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("table_before",)
+    TABLE_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    table_before: int
+    def __init__(self, table_before: _Optional[int] = ...) -> None: ...
 
 class SetReplicasRequest(_message.Message):
     __slots__ = ("table_id", "replicas", "dry_run")

@@ -194,17 +194,12 @@ class ChainController:
         routing = self._publisher.routing
         if chain_id not in routing.chains:
             raise NotFound(f"chain {chain_id} does not exist; `threefs status` lists the chains")
+        if request.dry_run:
+            return self._without_lost(routing.chains[chain_id], routing, request)
 
         async def write(writer: Writer) -> tuple[Chain, Chain]:
             chain = await writer.chain(chain_id)
-            if chain.version != request.chain_version:
-                raise InvalidArgument(
-                    f"chain {chain_id} has changed: its version is {chain.version}, not {request.chain_version}; look "
-                    "at it again with `threefs status`"
-                )
-            known = self._failure_detector.evaluate(chain, routing, routing.lease_s)
-            alive = {t for t in known if self._failure_detector.could_serve(t, routing.lease_s)}
-            after = accept_loss(chain, chosen, known, alive)
+            after = self._without_lost(chain, routing, request)
             report = self._failure_detector.report(chosen)
             assert report is not None, "a target that could serve has reported"
             target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id, hold=Hold.NONE)
@@ -226,6 +221,17 @@ class ChainController:
         self.history.add(after)
         self._on_change(before, after)
         return after
+
+    def _without_lost(self, chain: Chain, routing: Routing, request: pb.AcceptLossRequest) -> Chain:
+        """The chain as the chosen target serves it. Raises InvalidArgument."""
+        if chain.version != request.chain_version:
+            raise InvalidArgument(
+                f"chain {chain.chain_id} has changed: its version is {chain.version}, not {request.chain_version}; "
+                "look at it again with `threefs status`"
+            )
+        known = self._failure_detector.evaluate(chain, routing, routing.lease_s)
+        alive = {t for t in known if self._failure_detector.could_serve(t, routing.lease_s)}
+        return accept_loss(chain, TargetId(request.target_id), known, alive)
 
     async def _apply(self, changes: list[tuple[Chain, Observed]]) -> None:
         applied: list[tuple[Chain, Chain]] = []

@@ -1,6 +1,6 @@
 """Storage nodes that join, drain and leave a cluster while it runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
@@ -16,32 +16,47 @@ from threefs_manager.store.cluster_store import Store, Writer
 MAX_ADDED_NODES = 4096  # in one call
 
 
-async def add_nodes(store: Store, publisher: RoutingPublisher, request: pb.AddNodesRequest) -> None:
+async def add_nodes(store: Store, publisher: RoutingPublisher, request: pb.AddNodesRequest) -> list[int]:
     """Store the nodes; those that the cluster has already, in the same domain, are left as they are.
 
-    Raises InvalidArgument, AlreadyExists.
+    Returns the new ones. Raises InvalidArgument, AlreadyExists, Unavailable.
     """
     _check_planned(request.storage)
+    if request.dry_run:
+        routing = publisher.routing
+        _require_plan(routing.cluster_id)
+        domains: dict[int, str] = {node.node_id: node.domain for node in routing.nodes.values()}
+        return [node.node_id for node in _new_nodes(domains, request.storage)]
 
-    async def write(writer: Writer) -> None:
-        _require_plan(writer)
-        known = {node.node_id: node for node in await writer.nodes()}
-        for planned in request.storage:
-            domain = planned.domain or f"node-{planned.node_id}"
-            node = known.get(planned.node_id)
-            if node is None:
-                writer.put_node(pb.Node(node_id=planned.node_id, kind=pb.STORAGE, domain=domain))
-            elif node.domain != domain:
-                raise AlreadyExists(f"node {node.node_id} is in failure domain {node.domain!r}, not {domain!r}")
+    async def write(writer: Writer) -> list[int]:
+        _require_plan(writer.cluster.cluster_id)
+        new = _new_nodes({node.node_id: node.domain for node in await writer.nodes()}, request.storage)
+        for node in new:
+            writer.put_node(node)
+        return [node.node_id for node in new]
 
-    _, routing = await store.change(write)
+    added, routing = await store.change(write)
     publisher.publish(routing)
+    return added
 
 
-def _require_plan(writer: Writer) -> None:
+def _new_nodes(domains: Mapping[int, str], planned: Iterable[pb.PlannedNode]) -> list[pb.Node]:
+    """Those that are not among the nodes of which these are the failure domains. Raises AlreadyExists."""
+    new = []
+    for node in planned:
+        domain = node.domain or f"node-{node.node_id}"
+        known = domains.get(node.node_id)
+        if known is None:
+            new.append(pb.Node(node_id=node.node_id, kind=pb.STORAGE, domain=domain))
+        elif known != domain:
+            raise AlreadyExists(f"node {node.node_id} is in failure domain {known!r}, not {domain!r}")
+    return new
+
+
+def _require_plan(cluster_id: str) -> None:
     """Raises Unavailable for a store without a cluster: a new one, or an empty one in the place of the right one. A
     routing of such a store would pass for that of a cluster."""
-    if not writer.cluster.cluster_id:
+    if not cluster_id:
         raise Unavailable("the cluster has no plan yet; make it with `threefs up`, or with the Init call")
 
 
@@ -81,7 +96,7 @@ async def set_draining(
         return not request.draining and removed is not None and removed.node_id == node
 
     async def write(writer: Writer) -> dict[ChainId, Move | None]:
-        _require_plan(writer)
+        _require_plan(writer.cluster.cluster_id)
         for known in await writer.nodes():
             if known.node_id == node and known.draining != request.draining:
                 known.draining = request.draining
@@ -107,27 +122,36 @@ def _check_room(routing: Routing, draining: set[NodeId]) -> None:
         )
 
 
-async def remove_node(store: Store, publisher: RoutingPublisher, request: pb.RemoveNodeRequest) -> None:
+async def remove_node(
+    store: Store, publisher: RoutingPublisher, executor: MoveExecutor, request: pb.RemoveNodeRequest
+) -> None:
     """Drop the record of a node that holds nothing any more. Raises NotFound, InvalidArgument."""
     node = _storage_node(request.node_id, publisher.routing)
+    if request.dry_run:
+        _check_empty(node, publisher.routing, [move.added_node for move in executor.moves.values()])
+        return
 
     async def write(writer: Writer) -> None:
-        _require_plan(writer)
+        _require_plan(writer.cluster.cluster_id)
         routing = await writer.routing()
-        held = [t.target_id for t in routing.targets.values() if t.node_id == node]
-        members = [t for t in held if not routing.is_removed(routing.targets[t])]
-        coming = [move for move in await writer.moves() if move.added_node == node]
-        if members or coming:
-            raise InvalidArgument(
-                f"node {node} has {len(members)} targets, and {len(coming)} are on their way to it: run "
-                f"`threefs node drain {node}` first, and wait until it is empty"
-            )
-        for target_id in held:
+        _check_empty(node, routing, [move.added_node for move in await writer.moves()])
+        for target_id in [t.target_id for t in routing.targets.values() if t.node_id == node]:
             writer.drop_target(target_id)
         writer.drop_node(node)
 
     _, routing = await store.change(write)
     publisher.publish(routing)
+
+
+def _check_empty(node: NodeId, routing: Routing, filled: Sequence[int]) -> None:
+    """Raises InvalidArgument if the node has a target of a chain, or is among those that get one."""
+    members = sum(t.node_id == node and not routing.is_removed(t) for t in routing.targets.values())
+    coming = filled.count(node)
+    if members or coming:
+        raise InvalidArgument(
+            f"node {node} has {members} targets, and {coming} are on their way to it: run "
+            f"`threefs node drain {node}` first, and wait until it is empty"
+        )
 
 
 async def rebalance(
@@ -141,7 +165,7 @@ async def rebalance(
         return planned
 
     async def write(writer: Writer) -> None:
-        _require_plan(writer)
+        _require_plan(writer.cluster.cluster_id)
         writer.cluster.balancing = True
         writer.put_cluster()
 

@@ -9,7 +9,7 @@ an administrator says that it is lost for good. Nodes give their leases up befor
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from threefs.env.clock import Clock
 from threefs.errors import InvalidArgument, NotFound, Unavailable
@@ -58,8 +58,14 @@ class Inquiry:
             self._awaited.discard(target.target_id)
         self._check_done()
 
-    def stop_awaiting(self, nodes: Iterable[int]) -> None:
+    def stop_awaiting(self, nodes: Sequence[int]) -> None:
         """Wait for these nodes no longer. Raises InvalidArgument, Unavailable."""
+        awaited = self.awaited_without(nodes)
+        self._awaited = {t for t in self._awaited if self._routing.targets[t].node_id in awaited}
+        self._check_done()
+
+    def awaited_without(self, nodes: Sequence[int]) -> list[NodeId]:
+        """The nodes that are awaited still if one waits for these no longer. Raises InvalidArgument, Unavailable."""
         abandoned = set(nodes)
         if unexpected := sorted(abandoned - set(self.awaited_nodes)):
             raise InvalidArgument(f"node {unexpected[0]} is not awaited; awaited nodes: {self.format_awaited()}")
@@ -69,8 +75,7 @@ class Inquiry:
                 f"try again in {remaining_s:.0f} s: until then a node that is only disconnected may still believe that "
                 "it serves"
             )
-        self._awaited = {t for t in self._awaited if self._routing.targets[t].node_id not in abandoned}
-        self._check_done()
+        return [node for node in self.awaited_nodes if node not in abandoned]
 
     def format_awaited(self) -> str:
         return ", ".join(map(str, self.awaited_nodes))

@@ -1,26 +1,6 @@
 """What an administrator decides about chains, by the command line."""
 
-import pytest
-from threefs_cli.chain_commands import Candidate, choose, describe
-
 from tests.harness.command_line import CommandLine
-from threefs.errors import NotFound
-
-
-def candidate(target_id: int, chunks: int, own_store: bool = True) -> Candidate:
-    return Candidate(target_id, target_id // 100, "h:1", chunks, own_store)
-
-
-def test_the_fullest_copy_that_is_no_new_store_goes_on() -> None:
-    empty, old, older = candidate(101, 900, own_store=False), candidate(201, 70), candidate(301, 50)
-    assert choose([empty, older, old], None) is old
-    assert choose([empty, older, old], 301) is older
-    assert choose([empty], None) is empty
-    for candidates, named in (([], None), ([old], 999)):
-        with pytest.raises(NotFound):
-            choose(candidates, named)
-    assert describe(empty) == "target 101 on node 1 at h:1 has 900 chunks, in a new store"
-    assert describe(old).endswith("has 70 chunks")
 
 
 def test_the_minimum_of_replicas_is_changed_and_shown(threefs: CommandLine) -> None:

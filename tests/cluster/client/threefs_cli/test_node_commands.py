@@ -107,6 +107,8 @@ def test_a_cluster_grows_and_a_node_leaves_while_it_serves(directory: Path) -> N
     finally:
         writer.stop()
     assert not writer.errors and writer.rounds > 40
+    assert "would leave" in run("node", "remove", "1", "--dry-run", "--dir", str(directory))
+    assert set(rows(directory)) == {1, 2, 3, 4}
     assert "is no longer part" in run("node", "remove", "1", "--dir", str(directory))
     assert set(rows(directory)) == {2, 3, 4}
     assert "clean" in run("fsck", "--dir", str(directory))
@@ -116,6 +118,13 @@ def test_a_node_that_is_needed_does_not_leave(directory: Path) -> None:
     for node in ("1", "2"):
         result = CliRunner().invoke(main, ["node", "remove", node, "--dir", str(directory)])
         assert result.exit_code != 0 and "drain" in result.output
+        dry = CliRunner().invoke(main, ["node", "remove", node, "--dry-run", "--dir", str(directory)])
+        assert (dry.exit_code, dry.output) == (result.exit_code, result.output)
+    assert "node 4, 5 would join" in run("node", "add", "4", "5", "--dry-run", "--dir", str(directory))
+    known = ("--domain", "storage-1", "--dry-run", "--json", "--dir", str(directory))
+    added = json.loads(run("node", "add", "1", *known))
+    assert added == {"added": [1], "new": [], "dry_run": True}
+    assert set(rows(directory)) == {1, 2, 3}
     run("node", "drain", "1", "--dir", str(directory))
     result = CliRunner().invoke(main, ["node", "drain", "2", "--dir", str(directory)])
     assert result.exit_code != 0 and "add nodes first" in result.output

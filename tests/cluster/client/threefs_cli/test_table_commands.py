@@ -50,6 +50,9 @@ def test_new_files_take_a_new_table_and_old_ones_stay(directory: Path) -> None:
         made = in_json(directory, "table", "create", "--replicas", "2", "--targets-per-disk", "2")
         assert made == {**dry, "dry_run": False} and made["targets"] == 6 and len(made["chains"]) == 3
         assert put(directory, fs, "/still-old") == 1
+        dry = run("table", "set-default", "2", "--dry-run", *place)
+        assert dry == "new files would take table 2; now they take table 1\n"
+        assert in_json(directory, "table", "ls")["default_table"] == 1
         assert "new files take table 2" in run("table", "set-default", "2", *place)
         listed = in_json(directory, "table", "ls")
         assert listed["default_table"] == 2
@@ -60,6 +63,10 @@ def test_new_files_take_a_new_table_and_old_ones_stay(directory: Path) -> None:
         run("mkdir", "--table", "1", "/first", *place)
         assert "new files in /first/below" not in run("mkdir", "/first/below", *place)
         assert put(directory, fs, "/first/below/file") == 1, "a directory inherits the table"
+        assert "new files in /first would take table 2" in run(
+            "table", "set-default", "2", "/first", "--dry-run", *place
+        )
+        assert put(directory, fs, "/first/still") == 1
         run("table", "set-default", "2", "/first", *place)
         assert put(directory, fs, "/first/file") == 2
         for path in ("/old", "/still-old", "/new", "/whole", "/first/below/file", "/first/file"):
@@ -71,7 +78,12 @@ def test_new_files_take_a_new_table_and_old_ones_stay(directory: Path) -> None:
 
 def test_a_table_that_is_not_there_is_refused(directory: Path) -> None:
     place = ("--dir", str(directory))
-    for arguments in (("set-default", "9"), ("set-default", "9", "/")):
+    for arguments in (
+        ("set-default", "9"),
+        ("set-default", "9", "/"),
+        ("set-default", "9", "--dry-run"),
+        ("set-default", "9", "/", "--dry-run"),
+    ):
         result = CliRunner().invoke(main, ["table", *arguments, *place])
         assert result.exit_code != 0 and "chain table 9 does not exist" in result.output
     result = CliRunner().invoke(main, ["table", "create", "--replicas", "4", *place])

@@ -122,6 +122,8 @@ def test_new_files_take_a_table_whose_chains_take_writes() -> None:
         with pytest.raises(Unavailable, match="3 of the 3 chains of table 2 take no writes yet"):
             await nodes.manager.set_default_table(pb.SetDefaultTableRequest(table_id=2))
         await nodes.until(lambda: is_whole(nodes.routing))
+        dry = await nodes.manager.set_default_table(pb.SetDefaultTableRequest(table_id=2, dry_run=True))
+        assert dry.table_before == nodes.routing.default_table == 1
         for _ in range(2):
             await nodes.manager.set_default_table(pb.SetDefaultTableRequest(table_id=2))
         version = nodes.routing.version

@@ -387,7 +387,15 @@ async def check_accepted_loss(bench: Bench) -> None:
             await bench.manager.accept_loss(
                 pb.AcceptLossRequest(chain_id=chain_id, chain_version=seen, target_id=target)
             )
+    for seen, target in ((version - 1, 301), (version, 999)):
+        with pytest.raises(InvalidArgument):
+            await bench.manager.accept_loss(
+                pb.AcceptLossRequest(chain_id=1, chain_version=seen, target_id=target, dry_run=True)
+            )
     request = pb.AcceptLossRequest(chain_id=1, chain_version=version, target_id=301)
+    dry = pb.AcceptLossRequest(chain_id=1, chain_version=version, target_id=301, dry_run=True)
+    assert (await bench.manager.accept_loss(dry)).chain.members[0].target_id == 301
+    assert bench.chain().version == version and set(bench.states().values()) == {LASTSRV}
     reply = await bench.manager.accept_loss(request)
     assert reply.chain.version == version + 1 and reply.chain.members[0].target_id == 301
     for node in (1, 2):

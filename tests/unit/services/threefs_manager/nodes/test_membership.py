@@ -32,6 +32,21 @@ def test_a_node_joins_once_and_keeps_its_domain() -> None:
     run_moving(body)
 
 
+def test_a_dry_run_says_which_nodes_are_new_and_adds_none() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        request = pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=n) for n in (1, 4, 5)], dry_run=True)
+        version = nodes.routing.version
+        assert list((await nodes.manager.add_nodes(request)).new_nodes) == [4, 5]
+        with pytest.raises(AlreadyExists):
+            await nodes.manager.add_nodes(pb.AddNodesRequest(storage=planned(1, "rack").storage, dry_run=True))
+        assert nodes.routing.version == version and 4 not in nodes.routing.nodes
+        request.dry_run = False
+        assert list((await nodes.manager.add_nodes(request)).new_nodes) == [4, 5]
+        assert not (await nodes.manager.add_nodes(request)).new_nodes, "a repeat"
+
+    run_moving(body)
+
+
 def test_a_node_is_not_drained_if_too_few_would_stay() -> None:
     async def body(nodes: MovingNodes) -> None:
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
@@ -45,11 +60,14 @@ def test_a_node_is_not_drained_if_too_few_would_stay() -> None:
 
 def test_only_an_empty_node_leaves() -> None:
     async def body(nodes: MovingNodes) -> None:
-        with pytest.raises(InvalidArgument, match="node 1 has 2 targets, and 0 are on their way"):
-            await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=1))
+        for dry_run in (True, False):
+            with pytest.raises(InvalidArgument, match="node 1 has 2 targets, and 0 are on their way"):
+                await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=1, dry_run=dry_run))
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
         await nodes.until(lambda: not nodes.held()[1])
         nodes.living.discard(1)
+        await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=1, dry_run=True))
+        assert 1 in nodes.routing.nodes
         await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=1))
         assert 1 not in nodes.routing.nodes
         assert all(target.node_id != 1 for target in nodes.routing.targets.values())
@@ -77,6 +95,7 @@ def test_a_manager_without_a_cluster_takes_no_nodes() -> None:
         await nodes.manager.leading.wait()
         for call in (
             nodes.manager.add_nodes(planned(4)),
+            nodes.manager.add_nodes(pb.AddNodesRequest(storage=planned(4).storage, dry_run=True)),
             nodes.manager.rebalance(pb.RebalanceRequest()),
         ):
             with pytest.raises(Unavailable, match="no plan yet"):

@@ -78,6 +78,7 @@ def test_what_is_lost_for_good_is_given_up_when_no_lease_can_be_held_any_more() 
     with pytest.raises(Unavailable, match="try again in 10 s"):
         inquiry.stop_awaiting([1])
     clock.advance(10.0)
+    assert inquiry.awaited_without([1]) == [] and inquiry.awaited_nodes == [1]
     inquiry.stop_awaiting([1])
     assert inquiry.done.is_set() and inquiry.awaited_nodes == []
 
