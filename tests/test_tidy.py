@@ -1,9 +1,10 @@
 """The rules of the tree, executed. Each test collects every breach, so that one run shows all of them."""
 
 import ast
+import graphlib
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -57,6 +58,14 @@ LAYERS = (
 )
 #: ... and these two do not know each other.
 STRANGERS = {"rpc", "kv"}
+
+#: Modules that import each other, each pair with the reason. A type checker's imports count too.
+CIRCLES = {
+    (
+        "threefs.rpc.server_connection",
+        "threefs.rpc.server",
+    ): "a connection needs most of its server, for its types alone",
+}
 
 #: Only threefs/env may touch these: a simulation has to own them.
 OUTSIDE_MODULES = {"time", "random", "socket", "socketserver", "select", "selectors", "threading", "concurrent"}
@@ -128,6 +137,23 @@ def imports(name: str) -> Iterator[tuple[str, int]]:
                 yield node.module, node.lineno
 
 
+def module_name(name: str) -> str:
+    parts = name.removesuffix(".py").removesuffix("/__init__").split("/")
+    return ".".join(parts[1:] if parts[0] in ("services", "client") else parts)
+
+
+def imported_modules(name: str, modules: Container[str]) -> set[str]:
+    """Those of `modules` that it imports. `from a import b` imports a.b if that is a module, and a if not."""
+    found = set()
+    for node in ast.walk(tree(name)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            parts = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {part if part in modules else node.module for part in parts}
+    return {module for module in found if module in modules}
+
+
 def packages(top: str) -> set[str]:
     return {name.split("/")[1] for name in sources(top)}
 
@@ -163,6 +189,18 @@ def test_the_library_imports_only_downwards() -> None:
             if below > rank or {part, imported} == STRANGERS:
                 breaches.append(f"{name}:{line}: {part} must not import {module}")
     report(breaches)
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    modules = {module_name(name): name for name in production()}
+    needs = {module: imported_modules(name, modules) - {module} for module, name in modules.items()}
+    for module, imported in CIRCLES:
+        assert imported in needs[module], f"{module} imports {imported} no longer: remove it from CIRCLES"
+        needs[module].discard(imported)
+    try:
+        graphlib.TopologicalSorter(needs).prepare()
+    except graphlib.CycleError as error:
+        report([" is imported by ".join(error.args[1]) + ": give one of them a protocol of what it needs"])
 
 
 def test_services_and_clients_meet_only_on_the_wire() -> None:

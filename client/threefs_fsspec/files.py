@@ -2,15 +2,13 @@
 
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from fsspec import AbstractFileSystem
 from threefs_client import AsyncFile, File, FileSystem
 
 from threefs.env import loop_thread
 from threefs_fsspec.replacement import Replacement
-
-if TYPE_CHECKING:
-    from threefs_fsspec.filesystem import ThreefsFileSystem
 
 T = TypeVar("T")
 
@@ -21,7 +19,7 @@ class ThreefsFile(File):
 
     def __init__(
         self,
-        fs: "ThreefsFileSystem",
+        fs: AbstractFileSystem,
         client: FileSystem,
         file: AsyncFile,
         path: str,
@@ -102,7 +100,7 @@ class ThreefsFile(File):
         return _reopen, (self.fs, self.path, self.tell())
 
 
-def _reopen(fs: "ThreefsFileSystem", path: str, position: int) -> Any:
+def _reopen(fs: AbstractFileSystem, path: str, position: int) -> Any:
     file = fs.open(path, "rb")
     file.seek(position)
     return file

@@ -2,18 +2,35 @@
 
 import contextlib
 import io
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
 from threefs.env import loop_thread
 from threefs_client.async_file import AsyncFile
 from threefs_client.blocking.wrappers import blocking, documented_by
 from threefs_client.byte_view import byte_view
-
-if TYPE_CHECKING:
-    from threefs_client.blocking.filesystem import FileSystem
+from threefs_client.context import ClientContext
 
 T = TypeVar("T")
+
+
+class Connection(Protocol):
+    """The file system object that opened a file: its connection, and the loop thread."""
+
+    def _context(self) -> ClientContext:
+        """Connects if necessary."""
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run on the loop thread, and wait for the result."""
+
+    def _submit(self, work: Coroutine[Any, Any, object]) -> None:
+        """Start on the loop thread."""
+
+    def _call_soon(self, work: Callable[[], None]) -> None:
+        """Call on the loop thread."""
+
+    def _inside_loop(self) -> bool:
+        """Whether this is the loop thread."""
 
 
 class File(io.RawIOBase):
@@ -24,7 +41,7 @@ class File(io.RawIOBase):
     SessionLost.
     """
 
-    def __init__(self, filesystem: "FileSystem", file: AsyncFile) -> None:
+    def __init__(self, filesystem: Connection, file: AsyncFile) -> None:
         self._filesystem = filesystem
         self._file = file
         self._lock = loop_thread.new_lock()

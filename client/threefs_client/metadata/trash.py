@@ -2,18 +2,17 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound
 from threefs.paging import next_place
 from threefs.rpc import methods
+from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs_client import paths
-from threefs_client.attributes import Attributes
+from threefs_client.attributes import Attributes, Entry
+from threefs_client.context import ClientContext
 from threefs_client.paths import Path
-
-if TYPE_CHECKING:
-    from threefs_client.metadata.namespace import NamespaceApi
 
 TOP = "/.trash"
 
@@ -31,8 +30,25 @@ class Trashed:
     attributes: Attributes
 
 
+class _Namespace(Protocol):
+    context: ClientContext
+    caller: pb.Caller
+
+    async def _call(self, method: Method[Req, Rep], request: Req) -> Rep: ...
+
+    async def stat(self, path: Path, *, follow: bool) -> Attributes: ...
+
+    def list(self, path: Path) -> AsyncIterator[Entry]: ...
+
+    async def mkdir(self, path: Path, *, parents: bool) -> Attributes: ...
+
+    async def rename(self, source: Path, destination: Path, *, replace: bool) -> Attributes: ...
+
+    async def remove(self, path: Path, *, recursive: bool) -> object: ...
+
+
 class Trash:
-    def __init__(self, namespace: "NamespaceApi") -> None:
+    def __init__(self, namespace: _Namespace) -> None:
         self._namespace = namespace
 
     async def set(self, directory: Path, seconds: int | None) -> Attributes:
