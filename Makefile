@@ -102,8 +102,8 @@ bench-ml: $(READY) ## Measure loader and checkpoints beside the load generator a
 	$(BIN)/python -m benchmarks.ml $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	$(if $(BESIDE),--beside $(BESIDE)) $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(KILLS),--kills $(KILLS)) $(if $(MOSAIC),--mosaic-python $(MOSAIC)) $(if $(JSON),--json $(JSON))
 
-bench-grow: $(READY) ## Measure a cluster that grows, shrinks and is repaired, and a large plan (JSON=file SIZE=small ONLY=placement; docs/benchmarks.md)
-	$(BIN)/python -m benchmarks.grow $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(JSON),--json $(JSON))
+bench-grow: $(READY) ## Measure a cluster that grows, shrinks and is repaired, and a large plan (JSON=file SIZE=small ONLY=placement PROCESSES=500)
+	$(BIN)/python -m benchmarks.grow $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(JSON),--json $(JSON))
 
 bench-scale: $(READY) ## Simulate reads of 180 storage nodes and 400 to 1,000 clients (JSON=file PLOTS=dir SEED=1 CALIBRATE=1)
 	$(BIN)/python -m benchmarks.scale $(if $(SEED),--seed $(SEED)) $(if $(CALIBRATE),--calibrate) \

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from benchmarks import report
-from benchmarks.grow import placement_rows
+from benchmarks.grow import manager_rows, placement_rows
 from benchmarks.grow.goals import GOALS
 from benchmarks.grow.run_plan import SIZES, Run
 from benchmarks.measurements import Measurements
@@ -22,6 +22,7 @@ from benchmarks.measurements import Measurements
 GROUPS: dict[str, Callable[[Run, Measurements], None]] = {
     "placement": placement_rows.measure_placement,
     "dead_disk": placement_rows.measure_dead_disk,
+    "manager": manager_rows.measure,
 }
 
 
@@ -39,8 +40,9 @@ def _chosen(text: str) -> list[str]:
 @click.command()
 @click.option("--only", default=",".join(GROUPS), show_default=True, help="Groups, with commas between.")
 @click.option("--size", type=click.Choice(list(SIZES)), default="full", show_default=True, help="small: a minute.")
+@click.option("--processes", type=click.IntRange(3), help="Storage processes that the manager hears.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
-def main(only: str, size: str, file: Path | None) -> None:
+def main(only: str, size: str, processes: int | None, file: Path | None) -> None:
     """Measure what a cluster costs that changes while it runs. Prints Markdown."""
     found = Measurements()
     loads = {"load_before": os.getloadavg()[0]}
@@ -48,7 +50,7 @@ def main(only: str, size: str, file: Path | None) -> None:
     with tempfile.TemporaryDirectory(prefix="threefs-bench-") as name:
         for group in groups:
             _tell(f"== {group}")
-            GROUPS[group](Run(Path(name), SIZES[size], _tell), found)
+            GROUPS[group](Run(Path(name), SIZES[size], processes or SIZES[size].processes, _tell), found)
             if file is not None:
                 figures = report.as_json(found, size=size, loads=loads, judged=GOALS)
                 file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

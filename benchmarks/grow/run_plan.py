@@ -11,6 +11,8 @@ class Size:
     machines: int  # of the plan that is placed: each is a failure domain
     disks: int  # of a machine
     targets_per_disk: int
+    manager_s: float  # that the manager is measured
+    routing_changes: int  # in that time
 
     @property
     def processes(self) -> int:
@@ -18,8 +20,8 @@ class Size:
         return self.machines * self.disks
 
 
-SMALL = Size("small", 12, 4, 6)
-FULL = Size("full", 180, 16, 12)
+SMALL = Size("small", 12, 4, 6, 6.0, 2)
+FULL = Size("full", 180, 16, 12, 60.0, 2)
 SIZES = {size.name: size for size in (SMALL, FULL)}
 
 
@@ -29,4 +31,5 @@ class Run:
 
     scratch: Path
     size: Size
+    processes: int  # that a manager is measured with
     tell: Callable[[str], None]

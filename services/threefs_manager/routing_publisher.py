@@ -7,6 +7,7 @@ from threefs import routing as routing_module
 from threefs.configuration import NOTHING_SET, Configuration
 from threefs.errors import NotPrimary
 from threefs.routing import EMPTY, Routing
+from threefs.rpc.preencoded import PreencodedReply
 from threefs.wire import manager_pb2 as pb
 
 MAX_WAIT_MS = 60_000
@@ -21,6 +22,7 @@ class RoutingPublisher:
         self._changed = asyncio.Event()
         self._ended = False
         self._message = pb.Routing()
+        self._encoded: tuple[int, bytes] = (0, b"")  # the version, and that snapshot as a field of the reply
 
     def start_term(self, routing: Routing) -> None:
         """A term as primary begins."""
@@ -44,6 +46,13 @@ class RoutingPublisher:
             self._message = routing_module.to_wire(routing)
         return self._message
 
+    def _field(self) -> bytes:
+        """The snapshot as it stands in the reply, serialized once: thousands of processes wait for each new one."""
+        version = self.routing.version
+        if self._encoded[0] != version:
+            self._encoded = version, pb.GetRoutingReply(routing=self.message(self.routing)).SerializeToString()
+        return self._encoded[1]
+
     def end_term(self) -> None:
         """The term has ended: all who wait get NotPrimary, and ask another manager."""
         self._ended = True
@@ -53,7 +62,7 @@ class RoutingPublisher:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def answer(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
+    async def answer(self, request: pb.GetRoutingRequest) -> PreencodedReply[pb.GetRoutingReply]:
         """The routing that is newer than the caller's, as soon as there is one; nothing after the wait.
 
         A version above the current one is of another manager's term. The caller gets the current one, and decides.
@@ -64,15 +73,16 @@ class RoutingPublisher:
                 async with asyncio.timeout(min(request.wait_ms, MAX_WAIT_MS) / 1000):
                     await self._changed.wait()
             except TimeoutError:
-                return pb.GetRoutingReply()
+                return PreencodedReply(pb.GetRoutingReply, ())
         if self._ended:
             raise NotPrimary("this manager is no longer the primary")
-        reply = pb.GetRoutingReply()
+        fields = []
         if self.routing.version != request.known_version:
-            reply.routing.CopyFrom(self.message(self.routing))
+            fields.append(self._field())
         if self._has_newer_configuration(request):
-            reply.configuration.CopyFrom(configuration.to_wire(self.configuration))
-        return reply
+            newest = pb.GetRoutingReply(configuration=configuration.to_wire(self.configuration))
+            fields.append(newest.SerializeToString())
+        return PreencodedReply(pb.GetRoutingReply, fields)
 
     def _is_newer(self, request: pb.GetRoutingRequest) -> bool:
         return self.routing.version != request.known_version or self._has_newer_configuration(request)

@@ -47,6 +47,7 @@ from threefs.rpc.methods import (
     SET_MIN_REPLICAS,
     SET_REPLICAS,
 )
+from threefs.rpc.preencoded import PreencodedReply
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
 from threefs.wire import manager_pb2 as pb
@@ -208,7 +209,7 @@ class Manager:
         server.serve(INIT, shielded(self.init))
         server.serve(REGISTER, shielded(self.register))
         server.serve(HEARTBEAT, self.heartbeat)
-        server.serve(GET_ROUTING, self.get_routing)
+        server.serve(GET_ROUTING, self.answer_routing)
         server.serve(GET_STATUS, self.get_status)
         server.serve(ACCEPT_LOSS, shielded(self.accept_loss))
         server.serve(ACCEPT_UNHEARD, self.accept_unheard)
@@ -383,6 +384,9 @@ class Manager:
             controller.on_process_death(node.node_id)
 
     async def get_routing(self, request: pb.GetRoutingRequest) -> pb.GetRoutingReply:
+        return (await self.answer_routing(request)).parsed()
+
+    async def answer_routing(self, request: pb.GetRoutingRequest) -> PreencodedReply[pb.GetRoutingReply]:
         self._require_primary()
         reply = await self._publisher.answer(request)
         self._require_primary()

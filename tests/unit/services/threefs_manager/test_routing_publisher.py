@@ -32,10 +32,10 @@ def published(version: int) -> RoutingPublisher:
 
 async def test_a_call_that_knows_another_version_is_answered_at_once() -> None:
     publisher = published(5)
-    assert await publisher.answer(asks(4)) == answer(5)
-    assert await publisher.answer(asks(9)) == answer(5)
-    assert await publisher.answer(asks(5, 0)) == pb.GetRoutingReply()
-    assert await publisher.answer(asks(5, 1)) == pb.GetRoutingReply()
+    assert (await publisher.answer(asks(4))).parsed() == answer(5)
+    assert (await publisher.answer(asks(9))).parsed() == answer(5)
+    assert (await publisher.answer(asks(5, 0))).parsed() == pb.GetRoutingReply()
+    assert (await publisher.answer(asks(5, 1))).parsed() == pb.GetRoutingReply()
 
 
 async def test_all_waiting_calls_get_the_next_snapshot() -> None:
@@ -43,7 +43,7 @@ async def test_all_waiting_calls_get_the_next_snapshot() -> None:
     waiting = [asyncio.create_task(publisher.answer(asks(5))) for _ in range(3)]
     await asyncio.sleep(0)
     publisher.publish(snapshot(6))
-    assert await asyncio.gather(*waiting) == [answer(6)] * 3
+    assert [found.parsed() for found in await asyncio.gather(*waiting)] == [answer(6)] * 3
 
 
 def test_a_snapshot_that_is_overtaken_is_not_published() -> None:
@@ -79,10 +79,10 @@ async def test_a_configuration_goes_to_those_who_follow_it_and_do_not_know_it() 
     await asyncio.sleep(0)
     newest = Configuration(1, 77, {"log_level": "debug"})
     publisher.publish_configuration(newest)
-    reply = await waiting
+    reply = (await waiting).parsed()
     assert not reply.HasField("routing") and configuration.from_wire(reply.configuration) == newest
-    assert await older == pb.GetRoutingReply(), "it asks again"
-    assert await publisher.answer(asks(5, 0, 77)) == pb.GetRoutingReply()
-    both = await publisher.answer(asks(0, 0, 88))  # of a version that was lost with a store
+    assert (await older).parsed() == pb.GetRoutingReply(), "it asks again"
+    assert (await publisher.answer(asks(5, 0, 77))).parsed() == pb.GetRoutingReply()
+    both = (await publisher.answer(asks(0, 0, 88))).parsed()  # of a version that was lost with a store
     assert both.routing.version == 5 and both.configuration.version == 1
-    assert await publisher.answer(asks(0, 0)) == answer(5)
+    assert (await publisher.answer(asks(0, 0))).parsed() == answer(5)

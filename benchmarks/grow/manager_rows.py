@@ -1,0 +1,149 @@
+"""What a manager costs that thousands of storage processes send heartbeats to, and ask for the routing."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from threefs_bench.cost_meter import process_cpu_s, resident_bytes
+from threefs_cli import processes
+from threefs_manager.placement.chain_assignment import target_id
+from threefs_manager.placement.plan import Disk
+
+from benchmarks.grow import manager_store
+from benchmarks.grow.beating_processes import BeatingProcess, Counts
+from benchmarks.grow.run_plan import Run
+from benchmarks.measurements import MIB, Measurements
+from threefs.env.clock import CLOCK
+from threefs.env.net import RealNet
+from threefs.env.random import RANDOM
+from threefs.ids import NodeId
+from threefs.routing import FIRST_TABLE
+from threefs.rpc.connection_pool import ConnectionPool
+from threefs.rpc.handshake import Identity
+from threefs.rpc.methods import SET_MIN_REPLICAS
+from threefs.wire import manager_pb2 as pb
+
+LEASE_S = 10.0  # as a manager has it by default
+_START_S = 120.0
+_POLL_S = 0.05
+_CALL_S = 60.0
+_OPENED_AT_ONCE = 64  # connections
+
+
+@dataclass(frozen=True, slots=True)
+class _Manager:
+    address: str
+    pid: int
+
+
+def measure(run: Run, found: Measurements) -> None:
+    asyncio.run(_measure(run, found))
+
+
+async def _measure(run: Run, found: Measurements) -> None:
+    size, cluster_id = run.size, RANDOM.token(16).hex()
+    disks = [Disk(NodeId(number + 1), f"machine-{number // size.disks}") for number in range(run.processes)]
+    place = run.scratch / "manager"
+    place.mkdir()
+    await manager_store.make(place / "data", disks, size.targets_per_disk, cluster_id, LEASE_S)
+    counts = Counts()
+    async with _manager(place) as manager:
+        beating = [
+            BeatingProcess(
+                manager.address,
+                cluster_id,
+                disk.node_id,
+                [target_id(disk.node_id, number + 1) for number in range(size.targets_per_disk)],
+                LEASE_S,
+                counts,
+            )
+            for disk in disks
+        ]
+        try:
+            await _start(beating)
+            await _settle(counts, run)
+            await _load(run, found, manager, cluster_id, counts)
+        finally:
+            await asyncio.gather(*(one.stop() for one in beating))
+
+
+async def _start(beating: Sequence[BeatingProcess]) -> None:
+    opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+
+    async def open_one(one: BeatingProcess) -> None:
+        async with opening:
+            await one.connect()
+
+    await asyncio.gather(*map(open_one, beating))
+    for one in beating:
+        one.start(RANDOM.uniform(0.0, LEASE_S))
+
+
+async def _settle(counts: Counts, run: Run) -> None:
+    """Until each process has the routing, and has been heard of twice on average."""
+    while counts.routings < run.processes or counts.heartbeats < 2 * run.processes:
+        if counts.failures:
+            raise OSError(f"the manager does not keep up: {counts.failures[0]}")
+        await CLOCK.sleep(_POLL_S)
+    run.tell(f"{run.processes} processes beat, and have {counts.routing_bytes / counts.routings:,.0f} bytes of routing")
+
+
+async def _load(run: Run, found: Measurements, manager: _Manager, cluster_id: str, counts: Counts) -> None:
+    heard, sent, failed = counts.heartbeats, counts.routings, len(counts.failures)
+    cpu_s, begin_s = process_cpu_s(manager.pid), time.monotonic()
+    pool = ConnectionPool(RealNet(), Identity(cluster_id, RANDOM.token(16).hex()))
+    for change in range(run.size.routing_changes):
+        await CLOCK.sleep(run.size.manager_s / (run.size.routing_changes + 1))
+        request = pb.SetMinReplicasRequest(table_id=FIRST_TABLE, min_replicas=1 + change % 2)
+        await pool.call(manager.address, SET_MIN_REPLICAS, request, timeout_s=_CALL_S)
+    await pool.close()
+    await CLOCK.sleep(max(0.0, begin_s + run.size.manager_s - time.monotonic()))
+    while counts.routings - sent < run.processes * run.size.routing_changes:
+        if len(counts.failures) > failed:
+            break
+        await CLOCK.sleep(_POLL_S)
+    seconds = time.monotonic() - begin_s
+    for name, value in {
+        "manager_core_share": (process_cpu_s(manager.pid) - cpu_s) / seconds,
+        "manager_processes": run.processes,
+        "manager_targets": run.processes * run.size.targets_per_disk,
+        "manager_s": seconds,
+        "manager_heartbeats_per_s": (counts.heartbeats - heard) / seconds,
+        "manager_routing_changes": run.size.routing_changes,
+        "manager_routing_bytes": counts.routing_bytes / counts.routings,
+        "manager_resident_mib": resident_bytes(manager.pid) / MIB,
+        "manager_refused_answers": counts.refused,
+        "manager_failures": len(counts.failures) - failed,
+    }.items():
+        found.add_number(name, value)
+    for failure in counts.failures[failed : failed + 3]:
+        run.tell(failure)
+
+
+@asynccontextmanager
+async def _manager(place: Path) -> AsyncIterator[_Manager]:
+    settings, output, log = place / "settings.toml", place / "ready", place / "log"
+    settings.write_text(f'data_dir = "{place / "data"}"\nport = 0\ncontrol_port = 0\nlease_s = {LEASE_S}\n')
+    command = [sys.executable, "-m", "threefs_manager", "--settings", str(settings)]
+    process = processes.start(command, output=output, log=log, environment=os.environ)
+    try:
+        yield _Manager(await _address(process, output, log), process.pid)
+    finally:
+        processes.send(process, signal.SIGKILL)
+        while processes.alive(process):
+            await CLOCK.sleep(_POLL_S)
+
+
+async def _address(process: processes.Process, output: Path, log: Path) -> str:
+    deadline_s = time.monotonic() + _START_S
+    while not (line := output.read_text().split()) or line[0] != "ready":
+        if not processes.alive(process) or time.monotonic() > deadline_s:
+            raise OSError(processes.failure("the manager", log))
+        await CLOCK.sleep(_POLL_S)
+    return line[1]
