@@ -123,7 +123,7 @@ def test_a_wait_for_all_tasks_includes_those_that_start_during_it() -> None:
     assert run(body) == [] and ended == ["second"]
 
 
-def test_what_is_cancelled_has_ended_when_the_wait_for_it_ends() -> None:
+async def test_what_is_cancelled_has_ended_when_the_wait_for_it_ends() -> None:
     ended: list[int] = []
 
     async def tidies(number: int) -> None:
@@ -133,11 +133,8 @@ def test_what_is_cancelled_has_ended_when_the_wait_for_it_ends() -> None:
             await asyncio.sleep(0.01)
             ended.append(number)
 
-    async def main() -> None:
-        tasks = [asyncio.create_task(tidies(number)) for number in range(3)]
-        broken = asyncio.create_task(fails())
-        await asyncio.sleep(0.01)
-        await background.cancel_and_wait(*tasks, broken)
-
-    asyncio.run(main())
+    tasks = [asyncio.create_task(tidies(number)) for number in range(3)]
+    broken = asyncio.create_task(fails())
+    await asyncio.sleep(0.01)
+    await background.cancel_and_wait(*tasks, broken)
     assert ended == [0, 1, 2]

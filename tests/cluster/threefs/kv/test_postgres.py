@@ -1,8 +1,9 @@
 """What the contract suite does not ask: versions, PostgreSQL's own limits, transactions that it cannot order."""
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
@@ -15,15 +16,13 @@ from threefs.kv.engine_api import Transaction
 from threefs.kv.postgres import PostgresEngine
 
 
-def run(url: str, body: Callable[[PostgresEngine], Awaitable[None]]) -> None:
-    async def main() -> None:
-        engine = await PostgresEngine.open(url)
-        try:
-            await body(engine)
-        finally:
-            await engine.close()
-
-    asyncio.run(main())
+@contextlib.asynccontextmanager
+async def opened(url: str) -> AsyncIterator[PostgresEngine]:
+    engine = await PostgresEngine.open(url)
+    try:
+        yield engine
+    finally:
+        await engine.close()
 
 
 @pytest.fixture
@@ -38,18 +37,15 @@ async def put(engine: PostgresEngine, *keys: bytes) -> None:
     await tx.commit()
 
 
-def test_two_programs_may_make_the_table_at_once(url: str) -> None:
-    async def main() -> None:
-        engines = await asyncio.gather(*(PostgresEngine.open(url) for _ in range(4)))
-        await put(engines[0], b"a")
-        assert await engines[1].begin().get(b"a") == b"v"
-        await asyncio.gather(*(engine.close() for engine in engines))
-
-    asyncio.run(main())
+async def test_two_programs_may_make_the_table_at_once(url: str) -> None:
+    engines = await asyncio.gather(*(PostgresEngine.open(url) for _ in range(4)))
+    await put(engines[0], b"a")
+    assert await engines[1].begin().get(b"a") == b"v"
+    await asyncio.gather(*(engine.close() for engine in engines))
 
 
-def test_a_range_whose_rows_were_replaced_by_as_many_others_has_changed(url: str) -> None:
-    async def body(engine: PostgresEngine) -> None:
+async def test_a_range_whose_rows_were_replaced_by_as_many_others_has_changed(url: str) -> None:
+    async with opened(url) as engine:
         await put(engine, b"a", b"b")
         tx = engine.begin()
         assert len(await tx.get_range(b"a", b"z")) == 2
@@ -63,13 +59,12 @@ def test_a_range_whose_rows_were_replaced_by_as_many_others_has_changed(url: str
         with pytest.raises(Conflict):
             await tx.commit()
 
-    run(url, body)
 
-
-def test_changes_of_neighbouring_keys_are_all_made_in_the_end(url: str) -> None:
+async def test_changes_of_neighbouring_keys_are_all_made_in_the_end(url: str) -> None:
     """PostgreSQL sees conflicts between them where there are none; nobody else hears of it."""
 
-    async def body(engine: PostgresEngine) -> None:
+    async with opened(url) as engine:
+
         async def add(number: int) -> None:
             async def step(tx: Transaction) -> None:
                 assert await tx.get(b"key%d" % number) is None
@@ -81,21 +76,17 @@ def test_changes_of_neighbouring_keys_are_all_made_in_the_end(url: str) -> None:
         await asyncio.gather(*(add(number) for number in range(60)))
         assert len(await engine.begin().get_range(b"key", b"kez")) == 60
 
-    run(url, body)
 
-
-def test_a_key_that_cannot_be_indexed_says_so(url: str) -> None:
-    async def body(engine: PostgresEngine) -> None:
+async def test_a_key_that_cannot_be_indexed_says_so(url: str) -> None:
+    async with opened(url) as engine:
         tx = engine.begin()
         tx.set(os.urandom(9000), b"v")
         with pytest.raises(TooLarge, match=r"2,700 bytes"):
             await tx.commit()
 
-    run(url, body)
 
-
-def test_values_and_long_ranges_come_back_as_they_were(url: str) -> None:
-    async def body(engine: PostgresEngine) -> None:
+async def test_values_and_long_ranges_come_back_as_they_were(url: str) -> None:
+    async with opened(url) as engine:
         tx = engine.begin()
         value = os.urandom(100_000)
         tx.set(b"large", value)
@@ -107,11 +98,9 @@ def test_values_and_long_ranges_come_back_as_they_were(url: str) -> None:
         assert len(await tx.get_range(b"n", b"o")) == 2500
         assert [key for key, _ in await tx.get_range(b"n", b"o", limit=1500, reverse=True)][-1] == b"n1000"
 
-    run(url, body)
 
-
-def test_a_reader_may_take_its_time(url: str) -> None:
-    async def body(engine: PostgresEngine) -> None:
+async def test_a_reader_may_take_its_time(url: str) -> None:
+    async with opened(url) as engine:
         await put(engine, b"a")
         tx = engine.begin(lifetime_s=3600.0)
         assert await tx.get_range(b"", b"z", snapshot=True) == [(b"a", b"v")]
@@ -119,20 +108,15 @@ def test_a_reader_may_take_its_time(url: str) -> None:
         assert await tx.get_range(b"", b"z", snapshot=True) == [(b"a", b"v")]
         await tx.confirm()
 
-    run(url, body)
 
-
-def test_a_user_without_rights_gets_an_error(url: str, postgres: PostgresServer) -> None:
+async def test_a_user_without_rights_gets_an_error(url: str, postgres: PostgresServer) -> None:
     with psycopg.connect(postgres.url, autocommit=True) as connection:
         connection.execute("CREATE ROLE stranger LOGIN")
         schema = url.rpartition("%3D")[2]
 
-    async def main() -> None:
-        with pytest.raises(InvalidSettings, match="no schema"):
-            await PostgresEngine.open(url.replace("//threefs@", "//stranger@"))
-        async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as connection:
-            await connection.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO stranger'.encode())
-        with pytest.raises(NotAuthorised, match="permission denied"):
-            await PostgresEngine.open(url.replace("//threefs@", "//stranger@"))
-
-    asyncio.run(main())
+    with pytest.raises(InvalidSettings, match="no schema"):
+        await PostgresEngine.open(url.replace("//threefs@", "//stranger@"))
+    async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as connection:
+        await connection.execute(f'GRANT USAGE ON SCHEMA "{schema}" TO stranger'.encode())
+    with pytest.raises(NotAuthorised, match="permission denied"):
+        await PostgresEngine.open(url.replace("//threefs@", "//stranger@"))

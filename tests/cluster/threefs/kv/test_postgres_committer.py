@@ -61,57 +61,48 @@ async def has_read(engine: PostgresEngine, *keys: bytes) -> RemoteTransaction:
     return tx
 
 
-def test_of_those_that_go_together_each_has_its_own_end(url: str) -> None:
-    async def main() -> None:
-        engine = await PostgresEngine.open(url)
-        before = engine.begin()
-        before.set(b"read", b"1")
-        await before.commit()
-        stale, fresh, last = await has_read(engine, b"read"), await has_read(engine), await has_read(engine)
-        change = engine.begin()
-        change.set(b"read", b"2")
-        await change.commit()
-        fresh.set(b"both", b"fresh")
-        fresh.set(b"gone", b"fresh")
-        last.set(b"both", b"last")
-        last.clear(b"gone")
-        stale.set(b"both", b"stale")
-        ends = await asyncio.gather(fresh.commit(), last.commit(), stale.commit(), return_exceptions=True)
-        assert [type(end) for end in ends] == [type(None), type(None), Conflict]
-        assert await engine.begin().get_many([b"both", b"gone", b"read"]) == [b"last", None, b"2"]
-        await engine.close()
-
-    asyncio.run(main())
+async def test_of_those_that_go_together_each_has_its_own_end(url: str) -> None:
+    engine = await PostgresEngine.open(url)
+    before = engine.begin()
+    before.set(b"read", b"1")
+    await before.commit()
+    stale, fresh, last = await has_read(engine, b"read"), await has_read(engine), await has_read(engine)
+    change = engine.begin()
+    change.set(b"read", b"2")
+    await change.commit()
+    fresh.set(b"both", b"fresh")
+    fresh.set(b"gone", b"fresh")
+    last.set(b"both", b"last")
+    last.clear(b"gone")
+    stale.set(b"both", b"stale")
+    ends = await asyncio.gather(fresh.commit(), last.commit(), stale.commit(), return_exceptions=True)
+    assert [type(end) for end in ends] == [type(None), type(None), Conflict]
+    assert await engine.begin().get_many([b"both", b"gone", b"read"]) == [b"last", None, b"2"]
+    await engine.close()
 
 
-def test_one_that_is_too_large_does_not_take_the_others_with_it(url: str) -> None:
-    async def main() -> None:
-        engine = await PostgresEngine.open(url)
-        transactions = [engine.begin() for _ in range(3)]
-        for number, tx in enumerate(transactions):
-            tx.set(os.urandom(9000) if number == 1 else b"%d" % number, b"v")
-        ends = await asyncio.gather(*(tx.commit() for tx in transactions), return_exceptions=True)
-        assert [type(end) for end in ends] == [type(None), TooLarge, type(None)]
-        assert await engine.begin().get_many([b"0", b"2"]) == [b"v", b"v"]
-        await engine.close()
-
-    asyncio.run(main())
+async def test_one_that_is_too_large_does_not_take_the_others_with_it(url: str) -> None:
+    engine = await PostgresEngine.open(url)
+    transactions = [engine.begin() for _ in range(3)]
+    for number, tx in enumerate(transactions):
+        tx.set(os.urandom(9000) if number == 1 else b"%d" % number, b"v")
+    ends = await asyncio.gather(*(tx.commit() for tx in transactions), return_exceptions=True)
+    assert [type(end) for end in ends] == [type(None), TooLarge, type(None)]
+    assert await engine.begin().get_many([b"0", b"2"]) == [b"v", b"v"]
+    await engine.close()
 
 
-def test_a_cancelled_call_does_not_stop_the_others(url: str) -> None:
-    async def main() -> None:
-        engine = await PostgresEngine.open(url)
-        transactions = [engine.begin() for _ in range(10)]
-        for number, tx in enumerate(transactions):
-            tx.set(b"%d" % number, b"v")
-        tasks = [asyncio.ensure_future(tx.commit()) for tx in transactions]
-        await asyncio.sleep(0)
-        tasks[0].cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-        assert isinstance(ends[0], asyncio.CancelledError) and ends[1:] == [None] * 9
-        await engine.close()
-
-    asyncio.run(main())
+async def test_a_cancelled_call_does_not_stop_the_others(url: str) -> None:
+    engine = await PostgresEngine.open(url)
+    transactions = [engine.begin() for _ in range(10)]
+    for number, tx in enumerate(transactions):
+        tx.set(b"%d" % number, b"v")
+    tasks = [asyncio.ensure_future(tx.commit()) for tx in transactions]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(ends[0], asyncio.CancelledError) and ends[1:] == [None] * 9
+    await engine.close()
 
 
 def test_a_service_that_falls_silent_within_a_commit_delays_no_other(url: str, tmp_path: Path) -> None:
@@ -136,16 +127,13 @@ def test_a_service_that_falls_silent_within_a_commit_delays_no_other(url: str, t
     assert sent[sent.index("Execute") + 1] == "Sync"
 
 
-def test_without_the_settings_of_the_session_nothing_is_written(url: str) -> None:
-    async def main() -> None:
-        engine = await PostgresEngine.open(url)
-        (idle,) = engine._connections._idle
-        await idle.execute("RESET default_transaction_isolation")
-        tx = engine.begin()
-        tx.set(b"a", b"1")
-        with pytest.raises(InvalidSettings):
-            await tx.commit()
-        assert await engine.begin().get(b"a") is None
-        await engine.close()
-
-    asyncio.run(main())
+async def test_without_the_settings_of_the_session_nothing_is_written(url: str) -> None:
+    engine = await PostgresEngine.open(url)
+    (idle,) = engine._connections._idle
+    await idle.execute("RESET default_transaction_isolation")
+    tx = engine.begin()
+    tx.set(b"a", b"1")
+    with pytest.raises(InvalidSettings):
+        await tx.commit()
+    assert await engine.begin().get(b"a") is None
+    await engine.close()

@@ -50,53 +50,44 @@ def test_each_answer_has_its_error(error: psycopg.Error | TimeoutError, kind: ty
     assert "PostgreSQL" in str(found) and str(error) in str(found)
 
 
-def test_connections_are_bounded_and_used_again(postgres: PostgresServer) -> None:
-    async def main() -> None:
-        connections = Connections(postgres.url, most=2)
-        first, second = await connections.take(), await connections.take()
-        waiting = asyncio.ensure_future(connections.take())
-        await asyncio.sleep(0.01)
-        assert not waiting.done()
-        await first.execute("BEGIN")
-        connections.release(first)
-        third = await waiting
-        assert third is first
-        assert third.info.transaction_status is TransactionStatus.IDLE, "nothing of the one before is left"
-        connections.release(second)
-        connections.release(third)
-        await connections.close()
-
-    asyncio.run(main())
+async def test_connections_are_bounded_and_used_again(postgres: PostgresServer) -> None:
+    connections = Connections(postgres.url, most=2)
+    first, second = await connections.take(), await connections.take()
+    waiting = asyncio.ensure_future(connections.take())
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await first.execute("BEGIN")
+    connections.release(first)
+    third = await waiting
+    assert third is first
+    assert third.info.transaction_status is TransactionStatus.IDLE, "nothing of the one before is left"
+    connections.release(second)
+    connections.release(third)
+    await connections.close()
 
 
-def test_a_connection_that_was_given_up_makes_room(postgres: PostgresServer) -> None:
-    async def main() -> None:
-        connections = Connections(postgres.url, most=1)
-        first = await connections.take()
-        await connections.discard(first)
-        second = await connections.take()
-        assert first.closed and not second.closed
-        connections.release(second)
-        await connections.close()
-        assert second.closed
-
-    asyncio.run(main())
+async def test_a_connection_that_was_given_up_makes_room(postgres: PostgresServer) -> None:
+    connections = Connections(postgres.url, most=1)
+    first = await connections.take()
+    await connections.discard(first)
+    second = await connections.take()
+    assert first.closed and not second.closed
+    connections.release(second)
+    await connections.close()
+    assert second.closed
 
 
-def test_a_missing_server_and_a_missing_database_are_reported(postgres: PostgresServer) -> None:
-    async def main() -> None:
-        nobody = Connections(f"postgresql://u:secret@127.0.0.1:{free_port()}/x", clock=SteppedClock())
-        with pytest.raises(Unavailable) as caught:
-            await nobody.take()
-        assert "secret" not in str(caught.value)
-        with pytest.raises(InvalidSettings, match="nosuch"):
-            await Connections(postgres.url.replace("/postgres", "/nosuch")).take()
-
-    asyncio.run(main())
+async def test_a_missing_server_and_a_missing_database_are_reported(postgres: PostgresServer) -> None:
+    nobody = Connections(f"postgresql://u:secret@127.0.0.1:{free_port()}/x", clock=SteppedClock())
+    with pytest.raises(Unavailable) as caught:
+        await nobody.take()
+    assert "secret" not in str(caught.value)
+    with pytest.raises(InvalidSettings, match="nosuch"):
+        await Connections(postgres.url.replace("/postgres", "/nosuch")).take()
 
 
 @pytest.mark.parametrize("how", ["cancelled", "out of time"])
-def test_a_connection_whose_session_does_not_begin_is_ended(
+async def test_a_connection_whose_session_does_not_begin_is_ended(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Each stayed open at the server as long as the program lived, beside the bound."""
@@ -106,21 +97,18 @@ def test_a_connection_whose_session_does_not_begin_is_ended(
         monkeypatch.setattr(postgres_connections, "CALL_S", 0.3)
         monkeypatch.setattr(postgres_connections, "MAX_CONNECT_S", 0.5)
 
-    async def main() -> None:
-        connections = Connections(postgres.url, most=2)
-        for _ in range(4):
-            taking = asyncio.ensure_future(connections.take())
-            while not connections._all and not taking.done():
-                await asyncio.sleep(0.01)
-            if how == "cancelled":
-                taking.cancel()
-            with pytest.raises((asyncio.CancelledError, Unavailable)):
-                await taking
-            assert not connections._all
-        monkeypatch.setattr(postgres_connections, "_SESSION", session)
-        monkeypatch.setattr(postgres_connections, "CALL_S", 10.0)
-        for taken in [await connections.take(), await connections.take()]:
-            connections.release(taken)
-        await connections.close()
-
-    asyncio.run(main())
+    connections = Connections(postgres.url, most=2)
+    for _ in range(4):
+        taking = asyncio.ensure_future(connections.take())
+        while not connections._all and not taking.done():
+            await asyncio.sleep(0.01)
+        if how == "cancelled":
+            taking.cancel()
+        with pytest.raises((asyncio.CancelledError, Unavailable)):
+            await taking
+        assert not connections._all
+    monkeypatch.setattr(postgres_connections, "_SESSION", session)
+    monkeypatch.setattr(postgres_connections, "CALL_S", 10.0)
+    for taken in [await connections.take(), await connections.take()]:
+        connections.release(taken)
+    await connections.close()

@@ -1,4 +1,3 @@
-import asyncio
 import dataclasses
 import os
 from pathlib import Path
@@ -84,12 +83,9 @@ class OneManagerGone:
         return pb.ReadLogReply()
 
 
-def test_the_next_manager_is_asked_when_one_does_not_answer() -> None:
+async def test_the_next_manager_is_asked_when_one_does_not_answer() -> None:
     peers = OneManagerGone()
     fs = cast(AsyncFileSystem, SimpleNamespace(context=SimpleNamespace(peers=peers)))
 
-    async def main() -> None:
-        await managers(fs, "threefs://m:1,n:1").call(READ_LOG, pb.ReadLogRequest(), timeout_s=1)
-
-    asyncio.run(main())
+    await managers(fs, "threefs://m:1,n:1").call(READ_LOG, pb.ReadLogRequest(), timeout_s=1)
     assert peers.asked == ["m:1", "n:1"]

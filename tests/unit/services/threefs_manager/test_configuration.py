@@ -168,20 +168,17 @@ def test_a_dry_run_stores_nothing_and_says_what_would_be() -> None:
     run(body)
 
 
-def test_a_repeat_of_a_call_makes_no_second_version() -> None:
-    async def main() -> None:
-        bench = Bench(conflict_rate=0.2, unknown_rate=0.5, seed=7)
-        manager = await bench.start()
-        keeper = await started(manager)
-        for version in range(20):
-            reply = await keeper.set(change(version, deferred_changes=str(version + 1)))
-            assert (reply.before.version, reply.configuration.version) == (version, version + 1)
-        assert await keeper.set(change(19, deferred_changes="20")) == reply, "its answer was lost"
-        versions = (await keeper.get(pb.GetConfigurationRequest())).versions
-        assert [one.configuration.version for one in versions] == list(range(1, 21))
-        await bench.stop()
-
-    asyncio.run(main())
+async def test_a_repeat_of_a_call_makes_no_second_version() -> None:
+    bench = Bench(conflict_rate=0.2, unknown_rate=0.5, seed=7)
+    manager = await bench.start()
+    keeper = await started(manager)
+    for version in range(20):
+        reply = await keeper.set(change(version, deferred_changes=str(version + 1)))
+        assert (reply.before.version, reply.configuration.version) == (version, version + 1)
+    assert await keeper.set(change(19, deferred_changes="20")) == reply, "its answer was lost"
+    versions = (await keeper.get(pb.GetConfigurationRequest())).versions
+    assert [one.configuration.version for one in versions] == list(range(1, 21))
+    await bench.stop()
 
 
 def test_old_versions_are_dropped() -> None:

@@ -53,8 +53,8 @@ def recovers(engine: RecoveringEngine) -> Callable[[], bool]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fails", ["write", "flush_wal", "get", "iter"])
-def test_after_an_error_of_the_system_it_works_again(fails: str, tmp_path: Path) -> None:
-    async def main() -> None:
+async def test_after_an_error_of_the_system_it_works_again(fails: str, tmp_path: Path) -> None:
+    with capture_logs():
         engine = await RecoveringEngine.open(tmp_path / "store")
         await put(engine, b"a")
         old = engine.begin()
@@ -76,13 +76,12 @@ def test_after_an_error_of_the_system_it_works_again(fails: str, tmp_path: Path)
         assert b"late" not in await keys(engine)
         await engine.close()
 
-    with capture_logs():
-        asyncio.run(main())
-
 
 @pytest.mark.slow
-def test_a_store_that_cannot_be_opened_again_ends_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
+async def test_a_store_that_cannot_be_opened_again_ends_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with capture_logs():
         deaths: list[BaseException | None] = []
         background.on_death(lambda name, error: deaths.append(error))
         engine = await RecoveringEngine.open(tmp_path / "store")
@@ -101,9 +100,6 @@ def test_a_store_that_cannot_be_opened_again_ends_the_process(tmp_path: Path, mo
             engine.begin()
         await engine.close()
 
-    with capture_logs():
-        asyncio.run(main())
-
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
@@ -112,8 +108,8 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_a_full_disk_can_be_read_and_takes_writes_when_there_is_room(small_disk: Path) -> None:
-    async def main() -> None:
+async def test_a_full_disk_can_be_read_and_takes_writes_when_there_is_room(small_disk: Path) -> None:
+    with capture_logs():
         engine = await RecoveringEngine.open(small_disk / "store")
         number = 0
         with pytest.raises((NoSpace, MaybeCommitted)):
@@ -132,6 +128,3 @@ def test_a_full_disk_can_be_read_and_takes_writes_when_there_is_room(small_disk:
         await put(engine, b"z")
         assert len(await keys(engine)) in (number + 1, number + 2)
         await engine.close()
-
-    with capture_logs():
-        asyncio.run(main())

@@ -1,4 +1,3 @@
-import asyncio
 import itertools
 
 import pytest
@@ -16,7 +15,7 @@ class Highest(RealRandom):
         return high
 
 
-def test_conflicts_are_retried_with_pauses_that_double_up_to_a_limit() -> None:
+async def test_conflicts_are_retried_with_pauses_that_double_up_to_a_limit() -> None:
     clock = SteppedClock()
     moments: list[float] = []
 
@@ -26,33 +25,27 @@ def test_conflicts_are_retried_with_pauses_that_double_up_to_a_limit() -> None:
             raise [Conflict, Throttled][len(moments) % 2]
         return "done"
 
-    async def main() -> None:
-        engine = MemoryEngine(clock=clock)
-        assert await retry.run(engine, body, clock=clock, random=Highest(), timeout_s=60.0) == "done"
-
-    asyncio.run(main())
+    engine = MemoryEngine(clock=clock)
+    assert await retry.run(engine, body, clock=clock, random=Highest(), timeout_s=60.0) == "done"
     pauses = [later - sooner for sooner, later in itertools.pairwise(moments)]
     assert pauses[:3] == pytest.approx([0.002, 0.004, 0.008])
     assert pauses[-2:] == pytest.approx([0.5, 0.5])
 
 
-def test_the_deadline_ends_the_attempts_with_the_last_error() -> None:
+async def test_the_deadline_ends_the_attempts_with_the_last_error() -> None:
     clock = SteppedClock()
 
     async def body(tx: Transaction) -> None:
         raise Conflict
 
-    async def main() -> None:
-        with pytest.raises(Conflict):
-            await retry.run(MemoryEngine(clock=clock), body, clock=clock, random=Highest(), timeout_s=3.0)
-
     start = clock.monotonic()
-    asyncio.run(main())
+    with pytest.raises(Conflict):
+        await retry.run(MemoryEngine(clock=clock), body, clock=clock, random=Highest(), timeout_s=3.0)
     assert 2.0 < clock.monotonic() - start <= 3.0
 
 
 @pytest.mark.parametrize("error", [NotFound, TooLarge, KeyError])
-def test_other_errors_end_it_at_once_and_nothing_is_written(error: type[Exception]) -> None:
+async def test_other_errors_end_it_at_once_and_nothing_is_written(error: type[Exception]) -> None:
     calls = 0
 
     async def body(tx: Transaction) -> None:
@@ -61,13 +54,10 @@ def test_other_errors_end_it_at_once_and_nothing_is_written(error: type[Exceptio
         tx.set(b"a", b"1")
         raise error("no")
 
-    async def main() -> None:
-        engine = MemoryEngine()
-        with pytest.raises(error):
-            await retry.run(engine, body)
-        assert await engine.begin().get(b"a") is None
-
-    asyncio.run(main())
+    engine = MemoryEngine()
+    with pytest.raises(error):
+        await retry.run(engine, body)
+    assert await engine.begin().get(b"a") is None
     assert calls == 1
 
 

@@ -10,7 +10,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
-from tests.harness.rpc import run
 from threefs.env.net import parse_address
 from threefs.errors import DeadlineExceeded, Fenced, Internal, NotAuthorised, ThreefsError, Unavailable
 from threefs.rpc.grpc_binding import ControlClient, ControlServer
@@ -21,22 +20,20 @@ from threefs.wire import manager_pb2 as pb
 KEY = "0123456789abcdef" * 4
 
 
-def serve(
+@contextlib.asynccontextmanager
+async def serving(
     handler: Callable[[pb.GetStatusRequest], Awaitable[pb.GetStatusReply]],
-    body: Callable[[str], Awaitable[None]],
     token: str = "",
     limits: Limits | None = None,
-) -> None:
-    async def test() -> None:
-        server = ControlServer(token, limits or Limits())
-        server.serve(GET_STATUS, handler)
-        address = await server.start("127.0.0.1", 0)
-        try:
-            await body(address)
-        finally:
-            await server.stop(0.5)
-
-    run(test)
+) -> AsyncIterator[str]:
+    """The address of a server with this handler."""
+    server = ControlServer(token, limits or Limits())
+    server.serve(GET_STATUS, handler)
+    address = await server.start("127.0.0.1", 0)
+    try:
+        yield address
+    finally:
+        await server.stop(0.5)
 
 
 async def ask(address: str, token: str = "", timeout_s: float = 5) -> pb.GetStatusReply:
@@ -51,109 +48,93 @@ async def status(request: pb.GetStatusRequest) -> pb.GetStatusReply:
     return pb.GetStatusReply(cluster_id="c", manager_epoch=3)
 
 
-def test_a_call() -> None:
-    async def body(address: str) -> None:
+async def test_a_call() -> None:
+    async with serving(status) as address:
         assert (await ask(address)).manager_epoch == 3
-
-    serve(status, body)
 
 
 @pytest.mark.parametrize("error", [Fenced("epoch 4 is held by another"), Unavailable("later")])
-def test_an_error_keeps_its_class_and_words(error: ThreefsError) -> None:
+async def test_an_error_keeps_its_class_and_words(error: ThreefsError) -> None:
     async def fail(request: pb.GetStatusRequest) -> pb.GetStatusReply:
         raise error
 
-    async def body(address: str) -> None:
+    async with serving(fail) as address:
         with pytest.raises(type(error), match=str(error)):
             await ask(address)
 
-    serve(fail, body)
 
-
-def test_a_handler_that_breaks_is_internal_and_logged() -> None:
+async def test_a_handler_that_breaks_is_internal_and_logged() -> None:
     async def fail(request: pb.GetStatusRequest) -> pb.GetStatusReply:
         raise KeyError("secret detail")
 
-    async def body(address: str) -> None:
+    async with serving(fail) as address:
         with capture_logs() as logs, pytest.raises(Internal) as caught:
             await ask(address)
         assert "secret detail" not in str(caught.value)
         assert any(entry["log_level"] == "error" for entry in logs)
 
-    serve(fail, body)
 
-
-def test_a_token_is_needed_where_there_is_one() -> None:
-    async def body(address: str) -> None:
+async def test_a_token_is_needed_where_there_is_one() -> None:
+    async with serving(status, token="right") as address:
         assert (await ask(address, "right")).cluster_id == "c"
         for token in ("", "wrong"):
             with pytest.raises(NotAuthorised):
                 await ask(address, token)
 
-    serve(status, body, token="right")
 
-
-def test_a_port_without_a_listener_and_one_without_an_answer() -> None:
+async def test_a_port_without_a_listener_and_one_without_an_answer() -> None:
     async def slow(request: pb.GetStatusRequest) -> pb.GetStatusReply:
         await asyncio.sleep(30)
         return pb.GetStatusReply()
 
-    async def body(address: str) -> None:
+    async with serving(slow) as address:
         with pytest.raises(DeadlineExceeded):
             await ask(address, timeout_s=0.1)
         with pytest.raises((Unavailable, DeadlineExceeded)):
             await ask("127.0.0.1:1", timeout_s=1)
 
-    serve(slow, body)
 
-
-def test_without_a_key_health_and_reflection_speak_to_anybody() -> None:
-    async def body(address: str) -> None:
-        async with grpc.aio.insecure_channel(address) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
-            for service in ("", "threefs.wire.Manager"):
-                answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
-                assert answer.status == health_pb2.HealthCheckResponse.SERVING
-            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-            call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
-            names = [s.name for reply in [r async for r in call] for s in reply.list_services_response.service]
-            assert "threefs.wire.Manager" in names
-
-    serve(status, body)
-
-
-def test_with_a_key_health_and_reflection_need_it_too() -> None:
-    async def body(address: str) -> None:
-        async with grpc.aio.insecure_channel(address) as channel:
-            health = health_pb2_grpc.HealthStub(channel)
-            stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await health.Check(health_pb2.HealthCheckRequest())
-            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            with pytest.raises(grpc.aio.AioRpcError, match="has a key"):
-                await anext(aiter(health.Watch(health_pb2.HealthCheckRequest())))
-            question = reflection_pb2.ServerReflectionRequest(list_services="")
-            with pytest.raises(grpc.aio.AioRpcError, match="has a key"):
-                await anext(aiter(stub.ServerReflectionInfo(iter([question]))))
-            client = ControlClient(address, KEY)
-            await client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)  # it knows the challenge now
-            _, proof = client.metadata("/grpc.health.v1.Health/Check")
-            answer = await health.Check(health_pb2.HealthCheckRequest(), metadata=proof)
+async def test_without_a_key_health_and_reflection_speak_to_anybody() -> None:
+    async with serving(status) as address, grpc.aio.insecure_channel(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "threefs.wire.Manager"):
+            answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
             assert answer.status == health_pb2.HealthCheckResponse.SERVING
-            with pytest.raises(grpc.aio.AioRpcError, match="copy"):
-                await health.Check(health_pb2.HealthCheckRequest(), metadata=proof)
-            _, proof = client.metadata("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
-            replies = [each async for each in stub.ServerReflectionInfo(iter([question]), metadata=proof)]
-            assert len(replies) == 1
-            await client.close()
-
-    serve(status, body, token=KEY)
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        names = [s.name for reply in [r async for r in call] for s in reply.list_services_response.service]
+        assert "threefs.wire.Manager" in names
 
 
-def test_a_proof_is_of_one_request() -> None:
+async def test_with_a_key_health_and_reflection_need_it_too() -> None:
+    async with serving(status, token=KEY) as address, grpc.aio.insecure_channel(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await health.Check(health_pb2.HealthCheckRequest())
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        with pytest.raises(grpc.aio.AioRpcError, match="has a key"):
+            await anext(aiter(health.Watch(health_pb2.HealthCheckRequest())))
+        question = reflection_pb2.ServerReflectionRequest(list_services="")
+        with pytest.raises(grpc.aio.AioRpcError, match="has a key"):
+            await anext(aiter(stub.ServerReflectionInfo(iter([question]))))
+        client = ControlClient(address, KEY)
+        await client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)  # it knows the challenge now
+        _, proof = client.metadata("/grpc.health.v1.Health/Check")
+        answer = await health.Check(health_pb2.HealthCheckRequest(), metadata=proof)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.aio.AioRpcError, match="copy"):
+            await health.Check(health_pb2.HealthCheckRequest(), metadata=proof)
+        _, proof = client.metadata("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+        replies = [each async for each in stub.ServerReflectionInfo(iter([question]), metadata=proof)]
+        assert len(replies) == 1
+        await client.close()
+
+
+async def test_a_proof_is_of_one_request() -> None:
     """Somebody between takes the proof of a call, and puts it on another one."""
 
-    async def body(address: str) -> None:
+    async with serving(status, token=KEY) as address:
         client = ControlClient(address, KEY)
         await client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=5)
         path = f"/{GET_STATUS.service}/{GET_STATUS.name}"
@@ -163,22 +144,18 @@ def test_a_proof_is_of_one_request() -> None:
                 await channel.unary_unary(path, None, None)(b"", metadata=proof)
         await client.close()
 
-    serve(status, body, token=KEY)
 
-
-def test_an_answer_of_a_process_without_the_key_does_not_count() -> None:
+async def test_an_answer_of_a_process_without_the_key_does_not_count() -> None:
     async def lie(request: pb.GetStatusRequest) -> pb.GetStatusReply:
         return pb.GetStatusReply(cluster_id="forged")
 
     async def fail(request: pb.GetStatusRequest) -> pb.GetStatusReply:
         raise Fenced("forged")
 
-    async def body(address: str) -> None:
-        with pytest.raises(Unavailable, match="key"):
-            await ask(address, KEY)
-
-    serve(lie, body)
-    serve(fail, body)
+    for handler in (lie, fail):
+        async with serving(handler) as address:
+            with pytest.raises(Unavailable, match="key"):
+                await ask(address, KEY)
 
 
 async def test_an_address_that_is_taken_is_named() -> None:
@@ -201,10 +178,11 @@ async def test_an_address_of_ipv6_stands_in_brackets() -> None:
         await server.stop(0.5)
 
 
-def test_a_call_without_a_proof_is_refused_before_the_request_is_read() -> None:
+async def test_a_call_without_a_proof_is_refused_before_the_request_is_read() -> None:
     """60 requests of 15 MiB of somebody without the key made a manager hold 900 MiB."""
 
-    async def body(address: str) -> None:
+    async with serving(status, token=KEY) as address:
+
         async def nothing() -> AsyncIterator[bytes]:
             await asyncio.Event().wait()
             yield b""
@@ -219,8 +197,6 @@ def test_a_call_without_a_proof_is_refused_before_the_request_is_read() -> None:
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert (await ask(address, KEY)).manager_epoch == 3
 
-    serve(status, body, KEY)
-
 
 #: What a connection says before it falls silent: nothing, a part of what HTTP/2 begins with, all of it.
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -228,8 +204,8 @@ _SETTINGS = bytes(3) + b"\x04" + bytes(5)
 
 
 @pytest.mark.parametrize("said", [b"", _PREFACE[:7], _PREFACE + _SETTINGS])
-def test_connections_without_calls_are_bounded_and_end(said: bytes) -> None:
-    async def body(address: str) -> None:
+async def test_connections_without_calls_are_bounded_and_end(said: bytes) -> None:
+    async with serving(status, limits=Limits(connections=20, hello_s=0.5, idle_s=1.0)) as address:
         host, port = parse_address(address)
         silent = [await asyncio.open_connection(host, port) for _ in range(50)]
         for _, writer in silent:
@@ -241,5 +217,3 @@ def test_connections_without_calls_are_bounded_and_end(said: bytes) -> None:
                         pass
                 writer.close()
         assert (await ask(address)).manager_epoch == 3
-
-    serve(status, body, limits=Limits(connections=20, hello_s=0.5, idle_s=1.0))

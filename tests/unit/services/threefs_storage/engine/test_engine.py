@@ -286,38 +286,35 @@ def test_a_failed_disk_ends_all_changes_but_not_reading() -> None:
     simulate(main())
 
 
-def test_a_closed_engine_touches_no_file(tmp_path: Path) -> None:
+async def test_a_closed_engine_touches_no_file(tmp_path: Path) -> None:
     """Its descriptors may be those of other files by then. With a full disk it stays until its store can be opened."""
     others = tmp_path / "others"
     others.write_bytes(b"o" * (8 << 20))
 
-    async def main() -> None:
-        disk = RealDisk(threads=2)
-        settings = EngineSettings(overlay=NO_OVERLAYS, ballast_bytes=1 << 60)  # there is no room for it
-        engine = await ChunkEngine.open(tmp_path / "engine", disk, settings)
-        for content in (b"a" * 70_000, b"b" * 70_000):  # the block of the first one is free then
-            wanted = dataclasses.replace(update(engine, CHUNK, Kind.WRITE, content), admitted=True)
-            await engine.stage(CHUNK, wanted, payload=content)
-            engine.commit(CHUNK, wanted.version, 1)
-        version = (engine.record(CHUNK) or Record()).committed
+    disk = RealDisk(threads=2)
+    settings = EngineSettings(overlay=NO_OVERLAYS, ballast_bytes=1 << 60)  # there is no room for it
+    engine = await ChunkEngine.open(tmp_path / "engine", disk, settings)
+    for content in (b"a" * 70_000, b"b" * 70_000):  # the block of the first one is free then
+        wanted = dataclasses.replace(update(engine, CHUNK, Kind.WRITE, content), admitted=True)
+        await engine.stage(CHUNK, wanted, payload=content)
+        engine.commit(CHUNK, wanted.version, 1)
+    version = (engine.record(CHUNK) or Record()).committed
+    await engine.close()
+    taken = [os.open(others, os.O_RDWR) for _ in range(64)]
+    try:
+        await engine.recover()
+        with pytest.raises(Unavailable):
+            await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, b"c" * 70_000), payload=b"c" * 70_000)
+        with pytest.raises(Unavailable):
+            await engine.fold(CHUNK)
+        with pytest.raises(ThreefsError):
+            engine.stored_record(CHUNK)
+        assert version is not None and engine.failure is None, "it can be opened again"
         await engine.close()
-        taken = [os.open(others, os.O_RDWR) for _ in range(64)]
-        try:
-            await engine.recover()
-            with pytest.raises(Unavailable):
-                await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, b"c" * 70_000), payload=b"c" * 70_000)
-            with pytest.raises(Unavailable):
-                await engine.fold(CHUNK)
-            with pytest.raises(ThreefsError):
-                engine.stored_record(CHUNK)
-            assert version is not None and engine.failure is None, "it can be opened again"
-            await engine.close()
-        finally:
-            for descriptor in taken:
-                os.close(descriptor)
-        await disk.close()
-
-    asyncio.run(main())
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+    await disk.close()
     assert others.read_bytes() == b"o" * (8 << 20)
 
 
