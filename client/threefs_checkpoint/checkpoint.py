@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from threefs.env.random import RANDOM, Random
-from threefs.errors import NotADirectory, NotFound
+from threefs.errors import AlreadyExists, Corrupt, NotADirectory, NotFound, NotSupported
 from threefs_checkpoint import loading, single_file
 from threefs_checkpoint.directory import publish, read_index
 from threefs_checkpoint.filesystem_protocol import FileSystem
@@ -27,8 +27,13 @@ class _Path:
     random: Random
 
     def begin(self) -> str:
+        _refuse_other_content(self.fs, self.path)
         unfinished = f"{self.path}.unfinished-{self.random.token(_TOKEN_BYTES).hex()}"
-        self.fs.mkdir(unfinished)
+        try:
+            self.fs.mkdir(unfinished)
+        except NotFound:
+            directory = self.path.rpartition("/")[0]
+            raise NotFound(f"there is no directory {directory} for the checkpoint {self.path}; make it first") from None
         return unfinished
 
     def publish(self, path: str) -> str:
@@ -37,6 +42,41 @@ class _Path:
 
     def abandon(self, path: str) -> None:
         self.fs.remove(path, recursive=True)
+
+
+def _refuse_other_content(fs: FileSystem, path: str) -> None:
+    """A checkpoint takes the place of another one, but not of a data set whose path was given by mistake."""
+    if not _may_be_replaced(fs, path):
+        raise AlreadyExists(f"{path} is there and is no checkpoint; remove it, or choose another path")
+
+
+def _may_be_replaced(fs: FileSystem, path: str) -> bool:
+    try:
+        read_index(fs, path)
+    except NotFound:
+        return _is_empty(fs, path)
+    except NotADirectory:
+        return _is_single_file(fs, path)
+    except (Corrupt, NotSupported):
+        return True  # a damaged checkpoint is one too
+    return True
+
+
+def _is_empty(fs: FileSystem, path: str) -> bool:
+    try:
+        return next(iter(fs.list(path)), None) is None
+    except NotFound:
+        return True
+
+
+def _is_single_file(fs: FileSystem, path: str) -> bool:
+    try:
+        single_file.read_index(fs, path)
+    except NotSupported:
+        return True
+    except Corrupt:
+        return False
+    return True
 
 
 def save(
@@ -50,7 +90,7 @@ def save(
     random: Random = RANDOM,
 ) -> None:
     """Write `tensors` to the directory `path`, which appears whole and verified or, if this fails, not at all. An older
-    checkpoint there is replaced in the same step.
+    checkpoint there is replaced in the same step; other content is refused.
 
     `metadata` are plain JSON values of yours. Raises InvalidArgument for what is not plain numbers, SaveFailedError.
     """
@@ -75,6 +115,6 @@ def load(
         index = read_index(fs, path)
     except (NotADirectory, NotFound):
         if fs.stat(path).is_directory:
-            raise NotFound(f"{path} has no file `index`, so it is no checkpoint") from None
+            raise
         return single_file.load(fs, path, None if names is None else list(names))
     return loading.load(fs, path, index, loading.wanted_of(index, names))

@@ -48,7 +48,10 @@ def name_of(kind: str, step: int) -> str:
 def read_index(fs: FileSystem, path: str) -> Index:
     """The index of the checkpoint `path`. Raises NotFound, Corrupt, NotSupported."""
     where = f"{path}/{INDEX_NAME}"
-    length = fs.stat(where).length
+    try:
+        length = fs.stat(where).length
+    except NotFound:
+        raise NotFound(f"{path} is no checkpoint: there is no file {where}") from None
     if length > indexes.MAX_INDEX_BYTES + indexes.HEAD_BYTES:
         raise Corrupt(f"{where} has {length} bytes, more than an index may have ({indexes.MAX_INDEX_BYTES})")
     (content,) = fs.read_batch([(where, 0, length)])

@@ -189,7 +189,10 @@ def header_bytes(start: bytes, file_bytes: int, where: str) -> int:
         raise Corrupt(f"{where} has {len(start)} bytes, so it is not a safetensors file or was cut short")
     (length,) = _LENGTH.unpack_from(start)
     if length > MAX_HEADER_BYTES:
-        raise Corrupt(f"{where}: a header of {length} bytes; it has at most {MAX_HEADER_BYTES}")
+        raise Corrupt(
+            f"{where} is no safetensors file: by its first {LENGTH_BYTES} bytes, its header has {length} bytes; "
+            f"it has at most {MAX_HEADER_BYTES}"
+        )
     if LENGTH_BYTES + length > file_bytes:
         raise Corrupt(f"{where}: a header of {length} bytes in a file of {file_bytes}; the file was cut short")
     return int(length)

@@ -13,6 +13,7 @@ from threefs_checkpoint import comparison, safetensors_copy
 from threefs_checkpoint.directory import CheckpointDirectory, read_index
 from threefs_checkpoint.index import Index
 from threefs_checkpoint.loading import load, wanted_of
+from threefs_checkpoint.saving import SaveFailedError
 from threefs_checkpoint.verification import verify as verify_records
 from threefs_client import FileSystem
 
@@ -62,6 +63,8 @@ def list_checkpoints(selector: ClusterSelector, root: str) -> None:
         table.add_row(str(row["step"]), row["kind"], saved, str(row["world"]), str(row["tensors"]), size, name)
     if rows:
         output.print_table(table)
+    else:
+        click.echo(f"{root} has no checkpoints of a job; their names are step-NUMBER and model-NUMBER")
 
 
 def _row(fs: FileSystem, path: str, kind: str) -> dict[str, Any]:
@@ -82,7 +85,13 @@ def _summary(index: Index) -> dict[str, Any]:
     }
 
 
-@ckpt.command()
+@ckpt.command(
+    epilog="""
+\b
+Examples:
+  threefs ckpt show /checkpoints/run-7/step-000000001200
+"""
+)
 @click.argument("path")
 @cluster_options
 def show(selector: ClusterSelector, path: str) -> None:
@@ -120,7 +129,14 @@ def show(selector: ClusterSelector, path: str) -> None:
     output.print_table(table)
 
 
-@ckpt.command()
+@ckpt.command(
+    epilog="""
+\b
+Examples:
+  threefs ckpt verify /checkpoints/run-7/step-000000001200
+  threefs ckpt verify --read /models/base /models/tuned
+"""
+)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--read", is_flag=True, help="Read every byte too. Without it, what storage has recorded is compared.")
 @cluster_options
@@ -150,7 +166,13 @@ def _problem(fs: FileSystem, path: str, read: bool) -> str:
     return ""
 
 
-@ckpt.command()
+@ckpt.command(
+    epilog="""
+\b
+Examples:
+  threefs ckpt diff /checkpoints/run-7/step-000000001200 /checkpoints/run-7/step-000000001100
+"""
+)
 @click.argument("first")
 @click.argument("second")
 @cluster_options
@@ -175,7 +197,13 @@ def diff(selector: ClusterSelector, first: str, second: str) -> None:
     click.get_current_context().exit(0 if found.equal else 1)
 
 
-@ckpt.command()
+@ckpt.command(
+    epilog="""
+\b
+Examples:
+  threefs ckpt rm /checkpoints/run-7/step-000000001100
+"""
+)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @cluster_options
 def rm(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
@@ -202,7 +230,10 @@ Examples:
 @click.option("--tensor", "tensors", multiple=True, metavar="NAME", help="Only this tensor; may be repeated.")
 @cluster_options
 def export_checkpoint(selector: ClusterSelector, path: str, file: Path, tensors: tuple[str, ...]) -> None:
-    """Write a checkpoint to the local safetensors file FILE, which appears when it is whole."""
+    """Write a checkpoint to the local safetensors file FILE, which appears when it is whole.
+
+    It takes the place of an older file of that name.
+    """
     writer = SafeWriter(os.path.dirname(file))
     with (
         _connected(selector) as fs,
@@ -214,14 +245,27 @@ def export_checkpoint(selector: ClusterSelector, path: str, file: Path, tensors:
         output.print_json({"path": path, "file": str(file), "length_bytes": length})
 
 
-@ckpt.command(name="import")
+@ckpt.command(
+    name="import",
+    epilog="""
+\b
+Examples:
+  threefs ckpt import model.safetensors /models/base
+""",
+)
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.argument("path")
 @cluster_options
 def import_checkpoint(selector: ClusterSelector, file: Path, path: str) -> None:
-    """Save the local safetensors file FILE as the checkpoint PATH, which appears when it is whole."""
+    """Save the local safetensors file FILE as the checkpoint PATH, which appears when it is whole.
+
+    It takes the place of an older checkpoint at PATH. What is no checkpoint is not replaced.
+    """
     with _connected(selector) as fs:
-        safetensors_copy.import_file(fs, file, path)
+        try:
+            safetensors_copy.import_file(fs, file, path)
+        except SaveFailedError as error:
+            raise click.ClickException(str(error)) from None
         index = read_index(fs, path)
     if selector.as_json:
         output.print_json({"file": str(file), "path": path, **_summary(index)})

@@ -121,6 +121,18 @@ def test_an_older_checkpoint_is_replaced_whole(fs: CheckpointFiles) -> None:
     assert list(load(fs, "/ckpt")) == ["b"]
 
 
+def test_what_is_no_checkpoint_is_not_replaced(fs: CheckpointFiles) -> None:
+    fs.mkdir("/data")
+    save(fs, "/data", model())  # it was empty
+    fs.mkdir("/other")
+    fs.write_file("/other/shard", b"mine")
+    fs.write_file("/file", b"mine")
+    for path in ("/other", "/file"):
+        with pytest.raises(SaveFailedError, match=f"{path} is there and is no checkpoint; remove it"):
+            save(fs, path, model())
+    assert sorted(entry.name for entry in fs.list("/")) == ["data", "file", "other"]
+
+
 def test_a_failed_save_leaves_the_older_one_and_nothing_else(tmp_path: Path) -> None:
     class Full(CheckpointFiles):
         def write_batch(self, rows: object) -> None:
@@ -153,7 +165,7 @@ def test_a_file_of_the_first_format_is_loaded_and_replaced(fs: CheckpointFiles) 
 
 def test_other_directories_are_named(fs: CheckpointFiles) -> None:
     fs.mkdir("/empty")
-    with pytest.raises(NotFound, match="/empty has no file `index`"):
+    with pytest.raises(NotFound, match="/empty is no checkpoint: there is no file /empty/index"):
         load(fs, "/empty")
     with pytest.raises(NotFound):
         load(fs, "/nothing")

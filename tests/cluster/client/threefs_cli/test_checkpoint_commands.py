@@ -80,3 +80,21 @@ def test_export_import_and_removal(threefs: CommandLine, root: str, fs: FileSyst
     fs.mkdir(f"{root}/other")
     found = threefs.run("ckpt", "rm", f"{root}/other")
     assert found.exit_code == 1 and fs.exists(f"{root}/other")
+
+
+def test_errors_say_what_the_path_lacks(threefs: CommandLine, root: str, fs: FileSystem, tmp_path: Path) -> None:
+    fs.mkdir(f"{root}/imports")
+    assert f"{root}/imports has no checkpoints of a job" in threefs.ok("ckpt", "ls", f"{root}/imports")
+    for command in ("show", "verify", "rm"):
+        found = threefs.run("ckpt", command, root)
+        assert found.exit_code == 1
+        assert f"{root} is no checkpoint: there is no file {root}/index" in found.output + found.stderr
+    file = tmp_path / "w.safetensors"
+    threefs.ok("ckpt", "export", MODEL, str(file))
+    found = threefs.run("ckpt", "import", str(file), f"{root}/absent/model")
+    assert found.exit_code == 1 and "Traceback" not in found.stderr
+    assert f"there is no directory {root}/absent for the checkpoint {root}/absent/model; make it first" in found.stderr
+    fs.write_file(f"{root}/imports/notes.txt", b"mine")
+    found = threefs.run("ckpt", "import", str(file), f"{root}/imports")
+    assert found.exit_code == 1 and f"{root}/imports is there and is no checkpoint" in found.stderr
+    assert bytes(fs.read_file(f"{root}/imports/notes.txt")) == b"mine"
