@@ -43,6 +43,7 @@ class Dataset:
         where = f"{self.path}/{format.INDEX_NAME}"
         with fs.open(where, "rb") as file:
             content = file.read(format.MAX_INDEX_BYTES + 1)
+            self._inode = file.inode
         self.index = format.decode_index(content, where)
         #: Identifies the samples and their order.
         self.fingerprint = self.index.fingerprint
@@ -55,7 +56,7 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process opens the dataset anew."""
-        return _reopen, (self.fs, self.path, self._tables_bytes)
+        return reopen, (self.fs, self.path, self._tables_bytes, self.fingerprint)
 
     def __enter__(self) -> Self:
         return self
@@ -142,10 +143,22 @@ class Dataset:
                 if found is None:
                     raise NotFound(f"there is no file {name!r}")
                 self._open[number] = _OpenShard(self.fs.open(name, "rb"), found.layout.chunk_bytes)
+            self._check_in_place()
         for number in needed:
             self._open.move_to_end(number)
         while len(self._open) > max(len(needed), _MAX_OPEN_SHARDS):
             self._open.popitem(last=False)[1].file.close()
+
+    def _check_in_place(self) -> None:
+        """After shards were opened: they are of this dataset if it still has its path."""
+        try:
+            with self.fs.open(f"{self.path}/{format.INDEX_NAME}", "rb") as file:
+                is_ours = file.inode == self._inode
+        except NotFound:
+            is_ours = False
+        if not is_ours:
+            self.close()
+            raise _replaced(self.path)
 
 
 def read_into(fs: FileSystem, location: Location, buffer: memoryview) -> list[memoryview]:
@@ -162,5 +175,15 @@ def read_into(fs: FileSystem, location: Location, buffer: memoryview) -> list[me
     return location.check(buffer)
 
 
-def _reopen(fs: FileSystem, path: str, tables_bytes: int) -> Dataset:
-    return Dataset(fs, path, tables_bytes=tables_bytes)
+def reopen(fs: FileSystem, path: str, tables_bytes: int, fingerprint: str) -> Dataset:
+    """The dataset that had this fingerprint. Raises InvalidArgument if another one has its path."""
+    dataset = Dataset(fs, path, tables_bytes=tables_bytes)
+    if dataset.fingerprint != fingerprint:
+        raise _replaced(path)
+    return dataset
+
+
+def _replaced(path: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{path} was removed or replaced while it was in use: what is there now is another dataset; open it anew"
+    )

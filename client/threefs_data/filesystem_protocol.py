@@ -8,6 +8,11 @@ from threefs.checksums import Buffer
 
 
 class File(Protocol):
+    @property
+    def inode(self) -> int:
+        """Another file that takes its name has another one."""
+        ...
+
     def read(self, size: int = -1, /) -> bytes: ...
 
     def write(self, data: Buffer, /) -> int: ...

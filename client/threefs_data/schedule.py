@@ -34,6 +34,8 @@ class Position:
     @classmethod
     def from_state(cls, state: Mapping[str, Any], fingerprint: str) -> Self:
         """Raises InvalidArgument if the state is not one, or is that of another dataset or order."""
+        if not isinstance(state, Mapping):
+            raise InvalidArgument(f"{state!r} is not the state of a loader; give what `state_dict` has returned")
         names = ("seed", "epoch", "consumed", "sequences")
         if state.get("format") != _FORMAT or not all(_is_count(state.get(name)) for name in names):
             raise InvalidArgument(f"{dict(state)!r} is not the state of a loader of this version")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from threefs.errors import InvalidArgument
-from threefs_data.dataset import Dataset, read_into
+from threefs_data.dataset import Dataset, read_into, reopen
 from threefs_data.location import Location
 
 
@@ -106,4 +106,4 @@ class Datasets:
 
 
 def _reopen(*datasets: tuple[Any, ...]) -> Datasets:
-    return Datasets(*(Dataset(fs, path, tables_bytes=tables_bytes) for fs, path, tables_bytes in datasets))
+    return Datasets(*(reopen(*arguments) for arguments in datasets))

@@ -30,6 +30,8 @@ class Directory:
         """For reading. Raises NotFound; Corrupt for a name that leads out of the directory."""
         if name.startswith("/") or not {"", ".", ".."}.isdisjoint(name.split("/")):
             raise Corrupt(f"{self._path}: the name {name!r} leads elsewhere")
+        if "\0" in name or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise Corrupt(f"{self._path}: {name!r} is no name of a file")
         return self._open(name, "rb")
 
     def create(self, name: str) -> BinaryIO:

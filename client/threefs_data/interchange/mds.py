@@ -126,9 +126,17 @@ def read_column(directory: Directory, name: str) -> Column:
 
 def read(directory: Directory, name: str) -> Iterator[bytes]:
     """A column of all samples; of an array its values. Raises NotFound, Corrupt, NotSupported, InvalidArgument."""
+    index = directory.place(INDEX_NAME)
+    dtypes, basenames = set[str](), set[str]()
     for shard in _read_index(directory):
         where = directory.place(shard.basename)
-        column = _column(shard, name, directory.place(INDEX_NAME))
+        column = _column(shard, name, index)
+        dtypes.add(column.dtype)
+        if len(dtypes) > 1:
+            raise NotSupported(f"{index}: the column {name!r} is of another type in {shard.basename} than before it")
+        if shard.basename in basenames:  # else a short index is a dataset of any size
+            raise Corrupt(f"{index} names {shard.basename} twice")
+        basenames.add(shard.basename)
         with directory.open(shard.basename) as file:
             for sample in _samples(file, shard, where):
                 content = _cell(sample, shard, name, where)
@@ -181,7 +189,10 @@ def _column(shard: _Shard, name: str, where: str) -> Column:
             f"{where}: the column {name!r} is stored as {encoding!r}; bytes, str, json and arrays of "
             "one type of whole numbers are read"
         )
-    return Column(name, dtype, size // np.dtype(dtype).itemsize if size else 0)
+    itemsize = np.dtype(dtype).itemsize
+    if size and size % itemsize:
+        raise Corrupt(f"{where}: the column {name!r} has {size} bytes, which are no whole numbers of {itemsize}")
+    return Column(name, dtype, size // itemsize if size else 0)
 
 
 def _samples(file: BinaryIO, shard: _Shard, where: str) -> Iterator[bytes]:

@@ -91,12 +91,16 @@ def read(directory: Directory, name: str) -> Iterator[NDArray[Any]]:
     dtype = np.dtype(header.dtype).newbyteorder("<")
     with directory.open(f"{name}.idx") as index, directory.open(f"{name}.bin") as data:
         end = data.seek(0, os.SEEK_END)
+        total = 0
         for lengths, places in _pages(index, header, where):
             for length, place in zip(lengths.tolist(), places.tolist(), strict=True):
                 if not 0 <= length * dtype.itemsize <= MAX_SEQUENCE_BYTES or place < 0:
                     raise Corrupt(f"{where} has a sequence of {length} tokens at byte {place}")
                 if place + length * dtype.itemsize > end:
                     raise Corrupt(f"{directory.place(name)}.bin ends before {length} tokens at byte {place} do")
+                total += length * dtype.itemsize
+                if total > end:  # else a short index is a dataset of any size
+                    raise Corrupt(f"{where} has sequences that overlap: {total} bytes of {end}")
                 if data.tell() != place:
                     data.seek(place)
                 content = data.read(length * dtype.itemsize)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from threefs.checksums import Buffer
-from threefs.errors import Corrupt, FileTooLarge, InvalidArgument
+from threefs.errors import Corrupt, FileTooLarge, InvalidArgument, NotSupported
 from threefs_data import format
 from threefs_data.interchange.directory import Directory
 
@@ -62,7 +62,7 @@ def _end(file: BinaryIO) -> None:
 
 
 def read(directory: Directory, field: str) -> Iterator[bytes]:
-    """The file `field` of each sample, tar file by tar file. Raises Corrupt for a sample without one."""
+    """The file `field` of each sample, tar file by tar file. Raises Corrupt for a sample without one, NotSupported."""
     names = [name for name in directory.names() if name.endswith(".tar")]
     if not names:
         raise Corrupt(f"{directory.place('')} has no tar files")
@@ -117,6 +117,8 @@ def _members(file: BinaryIO, where: str) -> Iterator[tuple[str, int]]:
             long_name = _read_extended(file, member.size, where).rstrip(b"\0").decode("utf-8", "surrogateescape")
         elif member.type == tarfile.XHDTYPE:
             extended = _decode_pax(_read_extended(file, member.size, where), where)
+        elif member.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse.") for key in extended):
+            raise NotSupported(f"{where}: {member.name[:100]!r} is stored with holes; make the tar file without -S")
         elif member.isreg():
             name = extended.get("path") or long_name or member.name
             yield name, size

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -74,6 +75,12 @@ def test_a_position_comes_back_from_json() -> None:
 def test_other_states_are_refused(changed: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         Position.from_state({**Position(fingerprint="abc").state_dict(), **changed}, "abc")
+
+
+@pytest.mark.parametrize("state", [None, [], "state", b""])
+def test_what_is_no_mapping_is_refused(state: Any) -> None:
+    with pytest.raises(InvalidArgument, match="`state_dict`"):
+        Position.from_state(state, "abc")
 
 
 def test_impossible_values_are_refused() -> None:

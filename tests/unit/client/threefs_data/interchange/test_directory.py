@@ -48,6 +48,12 @@ def test_names_do_not_lead_out_of_it(fs: LocalFiles, top: str, name: str) -> Non
         Directory(fs, f"{top}/deep").open(name)
 
 
+@pytest.mark.parametrize("name", ["a\0b", "a\ud800b"])
+def test_what_no_file_can_be_called(fs: LocalFiles, top: str, name: str) -> None:
+    with pytest.raises(Corrupt, match="is no name of a file"):
+        Directory(fs, f"{top}/deep").open(name)
+
+
 def test_what_is_not_there(fs: LocalFiles, top: str) -> None:
     with pytest.raises(NotFound):
         Directory(fs, f"{top}/nowhere").open("a")

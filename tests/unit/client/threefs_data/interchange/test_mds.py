@@ -172,3 +172,22 @@ def test_what_mds_cannot_hold_is_refused(directory: Directory) -> None:
         mds.write(directory, [np.array([], np.uint8)], Column("x", "uint8"), 100)
     with pytest.raises(InvalidArgument, match="shards of 0 bytes"):
         mds.write(directory, [], Column("x"), 0)
+
+
+def test_shards_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    for name, dtype in (("a", "int32"), ("b", "int64")):
+        (tmp_path / name).mkdir()
+        mds.write(directory_of(tmp_path / name), [np.arange(5, dtype=dtype)], Column("x", dtype, 5), 100)
+    rows = []
+    for name in "ab":
+        (row,) = json.loads((tmp_path / name / "index.json").read_bytes())["shards"]
+        row["raw_data"]["basename"] = f"{name}/{row['raw_data']['basename']}"
+        rows.append(row)
+    for shards, error, message in [
+        (rows, NotSupported, "another type in b/shard.00000.mds"),
+        (rows[:1] * 2, Corrupt, "names a/shard.00000.mds twice"),
+        ([{**rows[0], "column_sizes": [19]}], Corrupt, "no whole numbers of 4"),
+    ]:
+        (tmp_path / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
+        with pytest.raises(error, match=message):
+            list(mds.read(directory_of(tmp_path), "x"))

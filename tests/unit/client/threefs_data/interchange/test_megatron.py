@@ -87,3 +87,17 @@ def test_more_than_a_page(directory: Directory) -> None:
 def test_a_directory_without_them(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list(megatron.read(Directory(LocalFiles("/nonexistent"), str(tmp_path)), "tokens"))
+
+
+def test_sequences_in_another_order_are_read_and_those_that_overlap_refused(directory: Directory) -> None:
+    header = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 2, 0)
+    with directory.create("tokens.bin") as data:
+        data.write(struct.pack("<3H", 7, 8, 9))
+    for lengths, places, expected in [((1, 2), (4, 0), [[9], [7, 8]]), ((3, 1), (0, 0), None)]:
+        with directory.create("tokens.idx") as index:
+            index.write(header + struct.pack("<2i2q", *lengths, *places))
+        if expected is None:
+            with pytest.raises(Corrupt, match="overlap: 8 bytes of 6"):
+                list(megatron.read(directory, "tokens"))
+        else:
+            assert [sequence.tolist() for sequence in megatron.read(directory, "tokens")] == expected

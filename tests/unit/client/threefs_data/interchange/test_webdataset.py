@@ -12,7 +12,7 @@ from threefs_data.interchange import webdataset
 from threefs_data.interchange.directory import Directory
 
 from tests.harness.local_files import LocalFiles
-from threefs.errors import Corrupt, FileTooLarge, InvalidArgument, ThreefsError
+from threefs.errors import Corrupt, FileTooLarge, InvalidArgument, NotSupported, ThreefsError
 
 SAMPLES = [bytes([number]) * (number * 37 % 1500) for number in range(50)]
 
@@ -124,3 +124,18 @@ def test_no_tar_files_and_impossible_extensions(tmp_path: Path) -> None:
         list(webdataset.read(directory_of(tmp_path), "bin"))
     with pytest.raises(InvalidArgument, match="extension"):
         webdataset.write(directory_of(tmp_path), [], "a/b", 1000)
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_files_with_holes_are_refused(tmp_path: Path, kind: int) -> None:
+    """GNU tar -S stores the parts between the holes, and where they lie."""
+    member = tarfile.TarInfo("a.bin")
+    member.size = 512
+    if kind == tarfile.GNU_FORMAT:
+        member.type = tarfile.GNUTYPE_SPARSE
+    else:
+        member.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}
+    header = member.tobuf(kind)  # type: ignore[arg-type]
+    (tmp_path / "a.tar").write_bytes(header + bytes(512))
+    with pytest.raises(NotSupported, match=r"'a\.bin' is stored with holes"):
+        list(webdataset.read(directory_of(tmp_path), "bin"))
