@@ -10,6 +10,7 @@ its name by one rename. So what has the name of a checkpoint is whole, whenever 
 """
 
 import re
+from contextlib import suppress
 from typing import NamedTuple
 
 from threefs.env.random import RANDOM, Random
@@ -140,4 +141,5 @@ class CheckpointDirectory:
         names = [entry.name for entry in self._fs.list(self.root)]
         doomed += [self._at(name) for name in names if name.startswith((_SAVING, _REMOVING))]
         for path in doomed:
-            self.remove(path)
+            with suppress(NotFound):  # `threefs ckpt rm`, or a job that ends, removes it too
+                self.remove(path)

@@ -87,7 +87,7 @@ def load(
     def allocate() -> None:
         for key, part in stored.items():
             fits = key in given and wanted.get(key) == part
-            arrays[key] = given[key] if fits else np.empty(part.shape, _carrier(index, key))
+            arrays[key] = given[key] if fits else _new_array(key, part, _carrier(index, key))
 
     agree(group, allocate)
     loader = _Loader(fs, path, group, stored, arrays, report if report is not None else LoadReport())
@@ -117,6 +117,16 @@ def _check_into(index: Index, wanted: Wanted, into: Mapping[str, NDArray[Any]] |
 
 def _carrier(index: Index, name: str) -> np.dtype[Any]:
     return index.tensors[name].kind.carrier
+
+
+def _new_array(name: str, part: Slice, carrier: np.dtype[Any]) -> NDArray[Any]:
+    try:
+        return np.empty(part.shape, carrier)
+    except MemoryError:
+        raise InvalidArgument(
+            f"there is no memory for the {part.size * carrier.itemsize} bytes of tensor {name!r}: load a slice of it, "
+            "or fewer tensors"
+        ) from None
 
 
 def _hull(left: Slice, right: Slice) -> Slice:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.errors import InvalidArgument, NotFound
+from threefs.errors import InvalidArgument, NotFound, ThreefsError
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint import loading, schedule
 from threefs_checkpoint.directory import FULL, MODEL, CheckpointDirectory, Published, read_index
@@ -210,12 +210,21 @@ class CheckpointManager:
         read_once: bool = True,
         into: Mapping[str, NDArray[Any]] | None = None,
     ) -> Loaded | None:
-        """Load the newest valid checkpoint; None if there is none. Each rank names what it needs, as in `load`."""
+        """Load the newest valid checkpoint; None if there is none. Each rank names what it needs, as in `load`.
+
+        Another job may save here: if it removes a checkpoint while that is loaded, the newest one is loaded then.
+        """
         kind = MODEL if model_only else FULL
-        content = self._told_by_rank_0(lambda: self._directory.newest_valid(kind))
-        if not content:
-            return None
-        loaded = self._load(content, names, read_once, into)
+        loaded: Loaded | None = None
+        while loaded is None:
+            content = self._told_by_rank_0(lambda: self._directory.newest_valid(kind))
+            if not content:
+                return None
+            try:
+                loaded = self._load(content, names, read_once, into)
+            except Exception:  # it has failed on all ranks, each with its own error
+                if not self._is_gone(content):
+                    raise
         self._last = {each: (max(loaded.step, last), at) for each, (last, at) in self._last.items()}
         return loaded
 
@@ -267,6 +276,18 @@ class CheckpointManager:
 
         loading.agree(self._group, work)
         return self._group.all_gather(content)[0]
+
+    def _is_gone(self, content: bytes) -> bool:
+        """Whether what rank 0 has told of was removed since."""
+        gone = False
+        if self._group.rank == 0:
+            try:
+                self._fs.stat(content.partition(b"\0")[0].decode())
+            except NotFound:
+                gone = True
+            except ThreefsError:
+                gone = False  # the first error is the one to show
+        return bool(self._group.all_gather(b"gone" if gone else b"")[0])
 
     def _load(self, content: bytes, names: Any, read_once: bool, into: Mapping[str, NDArray[Any]] | None) -> Loaded:
         path, _, encoded = content.partition(b"\0")

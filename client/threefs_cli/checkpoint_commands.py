@@ -118,7 +118,7 @@ def show(selector: ClusterSelector, path: str) -> None:
         return
     saved = output.timestamp(index.saved_ns)
     ranks = output.count_of(index.world, "rank", "ranks")
-    click.echo(f"step {index.step}, saved {saved} by {ranks}, metadata {index.metadata}")
+    click.echo(f"step {index.step}, saved {saved} by {ranks}, metadata {output.printable(str(index.metadata))}")
     table = Table("tensor", "type", "shape", "size", "slices", box=None)
     for row in rows:
         name, size = output.printable(row["name"]), output.size(row["length_bytes"])

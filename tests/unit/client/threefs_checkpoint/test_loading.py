@@ -14,7 +14,7 @@ from threefs_checkpoint.checkpoint import save
 from threefs_checkpoint.directory import read_index
 from threefs_checkpoint.dtypes import ELEMENT_TYPES
 from threefs_checkpoint.group import Group
-from threefs_checkpoint.index import Derived, Index
+from threefs_checkpoint.index import Derived, Index, Tensor
 from threefs_checkpoint.loading import LoadReport, load, wanted_of
 from threefs_checkpoint.saving import Saver
 from threefs_checkpoint.slices import Slice, whole
@@ -187,3 +187,9 @@ def test_tensors_are_loaded_into_memory_that_is_there(fs: CheckpointFiles) -> No
     for other in (np.zeros(999, np.float32), np.zeros(1000), np.zeros(2000, np.float32)[::2]):
         with pytest.raises(InvalidArgument, match="'a' is loaded into a contiguous, writable array of float32"):
             load(fs, "/ckpt", index, wanted, into={"a": other})
+
+
+def test_a_tensor_that_no_memory_has_is_named(fs: CheckpointFiles) -> None:
+    index = Index(1, 1, 1, CHUNK, (), {"w": Tensor("w", "int8", (1 << 50,), ())})
+    with pytest.raises(InvalidArgument, match="no memory for the 1125899906842624 bytes of tensor 'w'"):
+        load(fs, "/c", index, wanted_of(index, None))

@@ -277,3 +277,43 @@ def test_a_choice_of_tensors_that_fails_on_one_rank_fails_on_all(fs: CheckpointF
     found = outcomes(2, work)
     assert isinstance(found[0], KeyError)
     assert isinstance(found[1], Unavailable) and "rank 0" in str(found[1]) and "KeyError" in str(found[1])
+
+
+def test_a_checkpoint_that_goes_while_it_is_loaded_gives_way_to_the_newest(fs: CheckpointFiles) -> None:
+    """As where one job evaluates what another one saves."""
+    saving = manager_of(fs)
+    saving.save(1, state_of(1))
+    saving.wait()
+
+    class Late(CheckpointFiles):
+        late = True
+
+        def read_batch(self, rows: Any, into: Any = None) -> list[memoryview]:
+            if self.late and "/data-" in str(rows[0][0]):
+                self.late = False
+                for step in (2, 3):
+                    saving.save(step, state_of(step))
+                    saving.wait()
+            return super().read_batch(rows, into)
+
+    def work(group: Group) -> Loaded | None:
+        return manager_of(Late(fs.root) if group.rank == 0 else fs, group).resume()
+
+    for found in each_rank(2, work):
+        assert found is not None and found.step == 3 and (found.tensors["optim.m"] == 3).all()
+    saving.close()
+
+
+def test_what_somebody_else_removes_does_not_fail_a_save(fs: CheckpointFiles) -> None:
+    left = CheckpointDirectory(fs, "/c").begin(FULL, 1)
+
+    class Beside(CheckpointFiles):
+        def rename(self, source: str, destination: str, *, replace: bool = True) -> None:
+            if source == left:
+                CheckpointDirectory(fs, "/c").remove(left)
+            super().rename(source, destination, replace=replace)
+
+    manager = manager_of(Beside(fs.root))
+    manager.save(2, state_of(2))
+    manager.close()
+    assert steps_of(fs, FULL) == [2]
