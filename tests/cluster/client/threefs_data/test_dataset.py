@@ -42,14 +42,14 @@ def test_another_process_gets_a_dataset_of_its_own(fs: LocalFiles) -> None:
 
 
 def test_another_dataset_under_its_path_is_never_taken_for_it(fs: LocalFiles) -> None:
-    dataset = Dataset(fs, "/ds")
-    assert dataset[0] == SAMPLES[0]
-    pickled = pickle.dumps(dataset)
-    fs.rename("/ds", "/old")
-    pack(fs, [b"x" + each for each in SAMPLES], "/ds", shard_bytes=5000)
-    assert dataset[0] == SAMPLES[0]  # what is open stays open
-    with pytest.raises((InvalidArgument, Corrupt), match=r"/ds was removed or replaced|has format version 2"):
-        dataset.read([0, len(SAMPLES) - 1])
+    with Dataset(fs, "/ds") as dataset:
+        assert dataset[0] == SAMPLES[0]
+        pickled = pickle.dumps(dataset)
+        fs.rename("/ds", "/old")
+        pack(fs, [b"x" + each for each in SAMPLES], "/ds", shard_bytes=5000)
+        assert dataset[0] == SAMPLES[0]  # what is open stays open
+        with pytest.raises((InvalidArgument, Corrupt), match=r"/ds was removed or replaced|has format version 2"):
+            dataset.read([0, len(SAMPLES) - 1])
     with pytest.raises(InvalidArgument, match="/ds was removed or replaced"):
         pickle.loads(pickled)  # noqa: S301
 
