@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from benchmarks import report
-from benchmarks.grow import manager_rows, placement_rows
+from benchmarks.grow import cluster_rows, manager_rows, placement_rows
 from benchmarks.grow.goals import GOALS
 from benchmarks.grow.run_plan import SIZES, Run
 from benchmarks.measurements import Measurements
@@ -23,6 +23,7 @@ GROUPS: dict[str, Callable[[Run, Measurements], None]] = {
     "placement": placement_rows.measure_placement,
     "dead_disk": placement_rows.measure_dead_disk,
     "manager": manager_rows.measure,
+    "grow": cluster_rows.measure,
 }
 
 

@@ -13,6 +13,9 @@ class Size:
     targets_per_disk: int
     manager_s: float  # that the manager is measured
     routing_changes: int  # in that time
+    file_bytes: int  # that the growing cluster keeps, one copy counted
+    idle_s: float  # for which its reads are measured before it changes
+    kills_in_each_change: bool  # else only the process whose disk is replaced is killed
 
     @property
     def processes(self) -> int:
@@ -20,8 +23,8 @@ class Size:
         return self.machines * self.disks
 
 
-SMALL = Size("small", 12, 4, 6, 6.0, 2)
-FULL = Size("full", 180, 16, 12, 60.0, 2)
+SMALL = Size("small", 12, 4, 6, 6.0, 2, 16 << 20, 3.0, kills_in_each_change=False)
+FULL = Size("full", 180, 16, 12, 60.0, 2, 512 << 20, 20.0, kills_in_each_change=True)
 SIZES = {size.name: size for size in (SMALL, FULL)}
 
 
