@@ -1,12 +1,16 @@
 """`threefs chain accept-loss|accept-unheard`: a chain goes on without disks that are lost for good."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import click
 from threefs_client import AsyncFileSystem
+from threefs_fsck import lost_files
+from threefs_fsck.lost_files import LostFiles
 
-from threefs.errors import InvalidArgument, NotFound
+from threefs.errors import InvalidArgument, NotFound, ThreefsError
+from threefs.ids import ChainId, TableId, TargetId
 from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
@@ -118,22 +122,26 @@ Examples:
     help="Target whose copy is kept.  [default: the one with most chunks]",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Only say which copy would be kept.")
+@click.option("--dry-run", is_flag=True, help="Only say which copy would be kept, and which files lose bytes.")
 @cluster_options
 def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None, yes: bool, dry_run: bool) -> None:
     """Let a chain go on without the disks that served it last. Bytes that only they had are lost.
 
     Such a chain waits for these disks (`threefs status` shows them as lastsrv), and so do its reads and writes. If a
-    disk can be brought back, bring it back instead. After this command, a disk that returns is overwritten.
+    disk can be brought back, bring it back instead. After this command, a disk that returns is overwritten. The
+    command names files of which the kept copy lacks chunks: the first 20, and how many more there are.
     """
     url = selector.url()
     state = selector.run(lambda fs: read_state(fs, url))
     found = state.chain(chain_id)
     candidates = candidates_of(state, found)
     chosen = choose(candidates, target_id)
+    lost, unknown = selector.run(lambda fs: _find_lost_files(fs, state, found, chosen))
     if not (selector.as_json and (yes or dry_run)):
         for candidate in candidates:
             click.echo(describe(candidate), err=not dry_run)
+        for line in lost_lines(lost, unknown, chosen):
+            click.echo(line, err=not dry_run)
     if not (yes or dry_run):
         click.confirm(
             f"Chain {chain_id} goes on with the {chosen.chunks} chunks of target {chosen.target_id}. Bytes that only "
@@ -150,7 +158,8 @@ def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None,
 
     version = selector.run(work).chain.version
     if selector.as_json:
-        output.print_json({"chain_id": chain_id, "version": version, "target_id": chosen.target_id, "dry_run": dry_run})
+        done = {"chain_id": chain_id, "version": version, "target_id": chosen.target_id, "dry_run": dry_run}
+        output.print_json(done | lost_json(lost, unknown))
     elif dry_run:
         click.echo(f"chain {chain_id} would be served by target {chosen.target_id}, with what it has")
     else:
@@ -176,6 +185,44 @@ def describe(candidate: Candidate) -> str:
     kind = "" if candidate.own_store else ", in a new store"
     where = f"node {candidate.node_id} at {candidate.address}"
     return f"target {candidate.target_id} on {where} has {candidate.chunks} chunks{kind}"
+
+
+async def _find_lost_files(
+    fs: AsyncFileSystem, state: ClusterState, found: pb.Chain, chosen: Candidate
+) -> tuple[LostFiles, str]:
+    """The files that lose bytes, and why they cannot be told, if so: that must not hold up an emergency."""
+    tables = {TableId(one.table_id): [ChainId(chain) for chain in one.chains] for one in state.status.tables}
+    chain, target = ChainId(found.chain_id), TargetId(chosen.target_id)
+    try:
+        link = fs.context
+        return await lost_files.find(link.meta, link.peers, tables, chain, target, chosen.address), ""
+    except ThreefsError as error:
+        return LostFiles(), str(error)
+
+
+def lost_lines(lost: LostFiles, unknown: str, chosen: Candidate) -> Iterator[str]:
+    """What is lost, a sentence each."""
+    if unknown:
+        yield f"which files lose bytes cannot be told now: {unknown}"
+        return
+    for file in lost.named:
+        chunks = output.count_of(file.chunks, "chunk", "chunks")
+        yield f"{output.printable(file.path)} loses {file.lacking} of its {chunks} on the chain, or has holes there"
+    if lost.more:
+        yield f"and {output.count_of(lost.more, 'more file', 'more files')}"
+    if not lost.named:
+        yield f"target {chosen.target_id} has each chunk that files have on the chain"
+    if lost.others:
+        yield f"{output.count_of(lost.others, 'other file', 'other files')} may get older bytes in chunks that it has"
+
+
+def lost_json(lost: LostFiles, unknown: str) -> dict[str, Any]:
+    return {
+        "files": None if unknown else [asdict(file) for file in lost.named],
+        "more_files": None if unknown else lost.more,
+        "other_files": None if unknown else lost.others,
+        "files_unknown": unknown or None,
+    }
 
 
 def candidates_of(state: ClusterState, found: pb.Chain) -> list[Candidate]:

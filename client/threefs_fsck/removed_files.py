@@ -8,24 +8,19 @@ restore. Punching holes into all of a file leaves the same behind; the finding s
 
 from collections.abc import AsyncIterator, Sequence
 
-from threefs_client import paths
-
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.routing_watcher import RoutingSource
 from threefs.errors import ChainChanged, NotServing, Unavailable
-from threefs.ids import ROOT, ChunkId, InodeId
+from threefs.ids import ChunkId, InodeId
 from threefs.layout import from_wire
 from threefs.paging import next_place
-from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
-from threefs_fsck import replicas
+from threefs_fsck import file_names, replicas
 from threefs_fsck.findings import Finding, Report
 from threefs_fsck.metadata import CALL_S, PAGE_ROWS, MetaService, Progress
 
 #: Inodes of which the names are asked for in one scan.
 _PART = 1024
-#: Directories on one path, at most: a damaged store may have a loop.
-_MAX_DEPTH = 4096
 
 
 class RemovedFileCheck:
@@ -52,7 +47,7 @@ class RemovedFileCheck:
             return
         found: set[int] = set()
         async for numbers in self._with_tombstones():
-            for inode in await self._inodes(numbers):
+            for inode in await file_names.readable_inodes(self._meta, numbers):
                 if _is_unchanged(inode, restored_ns) and not await self._has_bytes(inode):
                     found.add(inode.inode)
         removed = sorted(found)
@@ -83,47 +78,18 @@ class RemovedFileCheck:
                 removed = zip(reply.inode, reply.health, strict=True)
                 yield sorted({inode for inode, health in removed if health == replicas.REMOVED})
 
-    async def _inodes(self, numbers: Sequence[int]) -> list[pb.Inode]:
-        """Those that exist and can be read."""
-        if not numbers:
-            return []
-        request = pb.BatchStatRequest(places=[pb.Place(base=number) for number in numbers])
-        reply = await self._meta.call(methods.BATCH_STAT, request, timeout_s=CALL_S)
-        return [result.inode for result in reply.results if not result.code]
-
     async def _has_bytes(self, inode: pb.Inode) -> bool:
         layout = from_wire(inode.layout)
         return bool(await self._chunks.file_length(layout, InodeId(inode.inode), timeout_s=CALL_S))
 
     async def _report_files(self, numbers: Sequence[int]) -> None:
-        async for name in self._names(numbers):
-            path = "/".join([*await self._above(name.parent), paths.decode(name.name)])
+        async for name in file_names.names(self._meta, numbers):
+            path = await file_names.path_of(self._meta, name)
             detail = (
-                f"/{path} was removed after the backup, or shortly before it a program punched holes into all of it: "
+                f"{path} was removed after the backup, or shortly before it a program punched holes into all of it: "
                 "it reads as zeros; remove it, or restore its content"
             )
             self._report.findings.append(Finding("removed_file", detail, name.inode, name.parent, name.name))
-
-    async def _names(self, numbers: Sequence[int]) -> AsyncIterator[pb.FsckName]:
-        after, more = b"", True
-        while more:
-            request = pb.FsckScanRequest(table=pb.FSCK_ENTRIES, after=after, limit=PAGE_ROWS, wanted=numbers)
-            page = await self._meta.call(methods.FSCK_SCAN, request, timeout_s=CALL_S)
-            if more := page.more:
-                after = next_place("names", after, page.after)
-            for name in page.names:
-                yield name
-
-    async def _above(self, directory: int) -> list[str]:
-        """The names of the directories above an entry, from the root on."""
-        names: list[str] = []
-        while directory != ROOT and len(names) < _MAX_DEPTH:
-            inodes = await self._inodes([directory])
-            if not inodes:
-                return [f"(directory {directory})", *names]
-            names.insert(0, paths.decode(inodes[0].name))
-            directory = inodes[0].parent
-        return names
 
 
 def _is_unchanged(inode: pb.Inode, restored_ns: int) -> bool:

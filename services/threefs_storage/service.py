@@ -395,7 +395,8 @@ class Storage:
 
     async def _scan_chunks(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
         target = self._targets.get(request.target)
-        admission.check(target, request.chain_version)
+        if not request.any_state:
+            admission.check(target, request.chain_version)
         after = ChunkId(request.inode, request.index) if request.behind else None
         return scan_chunks(target, after, request.limit, removed=request.removed)
 

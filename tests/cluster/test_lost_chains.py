@@ -51,7 +51,10 @@ def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
         wait_for(threefs, {"lastsrv"})
         dry = threefs.ok("chain", "accept-loss", "1", "--dry-run")
         assert "has 0 chunks, in a new store" in dry and "would be served by target" in dry
-        assert threefs.json("chain", "accept-loss", "1", "--dry-run")["dry_run"] is True
+        assert "/before loses 1 of its 1 chunk on the chain" in dry
+        found = threefs.json("chain", "accept-loss", "1", "--dry-run")
+        assert found["dry_run"] is True and found["more_files"] == found["other_files"] == 0
+        assert found["files"] == [{"path": "/before", "chunks": 1, "lacking": 1}]
         wait_for(threefs, {"lastsrv"})
         assert threefs.json("chain", "accept-loss", "1", "--yes")["target_id"] in (101, 201, 301)
         wait_for(threefs, {"serving"})

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from threefs_backup.follower import read_snapshot
 from threefs_client.async_filesystem import AsyncFileSystem
-from threefs_fsck import replicas
+from threefs_fsck import file_names, lost_files, replicas
 from threefs_fsck.findings import Report
 from threefs_fsck.metadata import MetadataCheck
 from threefs_fsck.removed_files import RemovedFileCheck
@@ -105,6 +105,10 @@ async def _page(endless: Endless) -> AsyncIterator[Any]:
         yield first
 
 
+async def _chunks_of_a_target(endless: Endless) -> AsyncIterator[Any]:
+    yield await lost_files._held(cast(Any, endless), TargetId(101), "h:1")
+
+
 async def _quotas(endless: Endless) -> AsyncIterator[Any]:
     yield await endless.fs.quotas.list()
 
@@ -126,7 +130,9 @@ _READERS: dict[str, Callable[[Endless], AsyncIterator[Any]]] = {
     "chunks of a file, of all chains": _page,
     "replicas of a chain": _chunks_of_a_chain,
     "tombstones": lambda it: _checks_removed_files(it)._with_tombstones(),
-    "names of removed files": lambda it: _checks_removed_files(it)._names([7]),
+    "names of files": lambda it: file_names.names(cast(Any, it), [7]),
+    "files": lambda it: lost_files._files(cast(Any, it)),
+    "chunks of a target": _chunks_of_a_target,
     "the check of the metadata": lambda it: MetadataCheck(
         cast(Any, it), Report(), repair=False, progress=lambda *_: None
     )._pages(meta_pb2.FSCK_INODES),

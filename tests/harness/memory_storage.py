@@ -132,7 +132,10 @@ class MemoryStorage:
         raise AssertionError(method.name)
 
     def _scan(self, request: pb.ScanChunksRequest) -> pb.ScanChunksReply:
-        chain = self._check(request.target, request.chain_version)
+        if request.any_state:
+            chain = self.cluster.routing.targets[TargetId(request.target)].chain_id
+        else:
+            chain = self._check(request.target, request.chain_version)
         behind = ChunkId(request.inode, request.index) if request.behind else ChunkId(-1, 0)
         known = self.chain_of if request.removed else self.data
         mine = sorted(chunk for chunk in known if self.chain_of[chunk] == chain and chunk > behind)

@@ -336,7 +336,7 @@ class FetchChunkReply(_message.Message):
     def __init__(self, found: bool = ..., chunk: _Optional[_Union[ChunkWrite, _Mapping]] = ...) -> None: ...
 
 class ScanChunksRequest(_message.Message):
-    __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit", "removed")
+    __slots__ = ("target", "chain_version", "behind", "inode", "index", "limit", "removed", "any_state")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
@@ -344,6 +344,7 @@ class ScanChunksRequest(_message.Message):
     INDEX_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    ANY_STATE_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     behind: bool
@@ -351,7 +352,8 @@ class ScanChunksRequest(_message.Message):
     index: int
     limit: int
     removed: bool
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: bool = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ..., removed: bool = ...) -> None: ...
+    any_state: bool
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., behind: bool = ..., inode: _Optional[int] = ..., index: _Optional[int] = ..., limit: _Optional[int] = ..., removed: bool = ..., any_state: bool = ...) -> None: ...
 
 class ScanChunksReply(_message.Message):
     __slots__ = ("inode", "index", "version", "length", "checksum", "pending", "more", "last_inode", "last_index", "health")

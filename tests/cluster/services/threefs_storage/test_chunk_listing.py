@@ -46,3 +46,6 @@ async def test_only_the_serving_process_answers(tmp_path: Path) -> None:
         chain.change((1, SERVING), (2, OFFLINE))
         with pytest.raises(NotServing):
             await ask(chain, 2)
+        await chain.peers.call(
+            chain[2].address, SCAN_CHUNKS, pb.ScanChunksRequest(target=target_of(2), any_state=True), timeout_s=20
+        )

@@ -2,7 +2,8 @@
 
 import pytest
 from threefs_cli.cluster_state import ClusterState
-from threefs_cli.loss_commands import Candidate, candidates_of, chains_on, choose, describe
+from threefs_cli.loss_commands import Candidate, candidates_of, chains_on, choose, describe, lost_json, lost_lines
+from threefs_fsck.lost_files import LosingFile, LostFiles
 
 from threefs.errors import InvalidArgument, NotFound
 from threefs.wire import manager_pb2 as pb
@@ -56,3 +57,17 @@ def test_a_target_can_go_on_if_its_process_lives() -> None:
     served = state(serving=True)
     with pytest.raises(InvalidArgument, match="nothing of it is lost"):
         candidates_of(served, served.chain(1))
+
+
+def test_what_is_lost_is_said_in_sentences() -> None:
+    kept = candidate(201, 70)
+    lost = LostFiles([LosingFile("/a\n", 3, 1)], more=2, others=1)
+    assert list(lost_lines(lost, "", kept)) == [
+        "/a\\n loses 1 of its 3 chunks on the chain, or has holes there",
+        "and 2 more files",
+        "1 other file may get older bytes in chunks that it has",
+    ]
+    assert list(lost_lines(LostFiles(), "", kept)) == ["target 201 has each chunk that files have on the chain"]
+    assert list(lost_lines(LostFiles(), "no answer", kept)) == ["which files lose bytes cannot be told now: no answer"]
+    assert lost_json(lost, "")["files"] == [{"path": "/a\n", "chunks": 3, "lacking": 1}]
+    assert lost_json(LostFiles(), "no answer")["files"] is None
