@@ -96,7 +96,8 @@ def plan(copies: Sequence[Copy]) -> RebuildPlan:
     if len(clusters) > 1:
         shown = "; ".join(f"{copy.file} of cluster {cluster}" for cluster, copy in sorted(clusters.items()))
         raise InvalidArgument(f"the copies belong to several clusters: {shown}; name those of one")
-    newest = max(copies, key=lambda copy: copy.routing.version)
+    # A restored manager may have given an older routing a higher version; but no table is ever removed.
+    newest = max(copies, key=lambda copy: (len(copy.routing.tables), copy.routing.version))
     read = {copy.node_id for copy in copies}
     storage = {node.node_id for node in newest.routing.nodes if node.kind == pb.STORAGE}
     return RebuildPlan(newest, tuple(sorted(read)), tuple(sorted(storage - read)), _unsettled(newest.routing))

@@ -129,6 +129,7 @@ class StorageNode:
         await self._cluster.start(_MANAGER_S)
         self._configuration.begin(self._cluster.configuration)
         self._cluster.on_configuration = self._configuration.adopt
+        self._kept_routing.check(self._cluster.routing)
         await self.targets.open(self._cluster.routing)
         await self._registration.start(self.address)
         # Only now: a new store keeps nothing until its node is registered.

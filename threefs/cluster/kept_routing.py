@@ -3,6 +3,10 @@
 If the store of the manager is lost with all its backups, these copies say which nodes, targets, chains and tables the
 cluster has. A copy is replaced when one of these changes, not with every version of a chain: each target keeps the
 newest version of its own chain, durably before it acts in it.
+
+Tables of chains are never removed. So a routing that lacks a table of the copy is that of a manager whose store was
+restored from a backup of before the table was made. It is refused: its manager would give the numbers of the lost
+chains and targets to new ones, over the chunks of the old ones, and the copy that knows better would be replaced.
 """
 
 import os
@@ -11,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from threefs import routing as routing_module
-from threefs.errors import Corrupt, NotFound
+from threefs.errors import Corrupt, NotFound, StrangeStore
 from threefs.kv import records
 from threefs.routing import Routing
 from threefs.wire import manager_pb2 as pb
@@ -28,11 +32,25 @@ class KeptRouting:
         self._node_id = node_id
         self._kept: Routing | None = None
 
+    def check(self, routing: Routing) -> None:
+        """Raises StrangeStore if the routing lacks a table that the copy has."""
+        known = self._kept or self._stored()
+        if known is None or known.cluster_id != routing.cluster_id:
+            return
+        lacking = sorted(table for table, chains in known.tables.items() if routing.tables.get(table) != chains)
+        if lacking:
+            raise StrangeStore(
+                f"the manager's store lacks chain table {lacking[0]}, which {self._file} has: it was restored from a "
+                "backup of before the table was made. Stop the manager, move its store away, and make one from the "
+                "copies of the storage services: `threefs manager rebuild` (docs/backup.md)"
+            )
+
     def keep(self, routing: Routing) -> None:
         """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not
-        take it is tried again with the next routing."""
+        take it is tried again with the next routing. Raises StrangeStore."""
         if self._kept is not None and _same_shape(self._kept, routing):
             return
+        self.check(routing)
         fresh = pb.KeptRouting(node_id=self._node_id, routing=routing_module.to_wire(routing))
         try:
             _replace(self._file, records.encode(fresh))
@@ -40,6 +58,16 @@ class KeptRouting:
             _LOG.warning("the copy of the routing cannot be stored", file=str(self._file), error=str(error))
             return
         self._kept = routing
+
+    def _stored(self) -> Routing | None:
+        """The copy on the disk; None if there is none that can be read."""
+        try:
+            return routing_module.from_wire(load(self._file).routing)
+        except NotFound:
+            return None
+        except Corrupt as error:
+            _LOG.warning("the copy of the routing is damaged and is replaced", error=str(error))
+            return None
 
 
 def load(file: Path) -> pb.KeptRouting:

@@ -13,7 +13,7 @@ from threefs_cli.local_cluster import LocalCluster
 from threefs_cli.main import main
 
 import threefs
-from tests.cluster.test_restored_manager import SINCE, keep_ports, read, wait_for_states
+from tests.cluster.test_restored_manager import SINCE, keep_ports, read, restore_manager, wait_for_states
 from tests.harness.cluster import LocalCluster as HandmadeCluster
 from tests.harness.command_line import CommandLine
 from threefs.errors import StrangeStore
@@ -99,6 +99,47 @@ def test_a_replica_with_old_bytes_does_not_serve_after_a_rebuild(tmp_path: Path)
             program.wait_ready()
         assert read(cluster) == SINCE
         wait_for_states(command, {101: "serving", 201: "serving"})
+
+
+@pytest.mark.parametrize("outlive", [True, False])
+def test_a_backup_of_before_a_table_was_made_is_refused_and_rebuilt(tmp_path: Path, outlive: bool) -> None:
+    """Its manager would make other chains of the same numbers. `outlive`: the storage processes were not stopped."""
+    with HandmadeCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1, lease_s=1.0) as cluster:
+        keep_ports(cluster)
+        command = CommandLine(cluster.address)
+        wait_for_states(command, {101: "serving", 201: "serving"})
+        command.ok("backup", "--once", str(tmp_path / "backup"))
+        command.ok("table", "create")
+        command.ok("table", "set-default", "2")
+        with cluster.connect() as fs:
+            fs.write_file("/file", SINCE)
+        assert command.json("stat", "/file")[0]["table_id"] == 2
+        cluster.manager.kill()
+        if not outlive:
+            for program in cluster.storage.values():
+                program.kill()
+        restore_manager(cluster, tmp_path)
+        for program in cluster.storage.values():
+            if not outlive:
+                program.launch()
+            assert program.process.wait(120) != 0
+            if outlive:  # what it has said: the restored manager does not know its target; its next start says why
+                program.launch()
+                assert program.process.wait(120) != 0
+            assert "lacks chain table 2" in program.log() and "threefs manager rebuild" in program.log()
+        for program in (cluster.manager, cluster.meta):
+            program.kill()
+        data = tmp_path / "manager" / "data"
+        shutil.rmtree(data)
+        copies = [tmp_path / f"storage-{node}" / "data" for node in cluster.storage]
+        done = run("manager", "rebuild", "--data-dir", data, *copies, "--yes", "--json")
+        assert done.exit_code == 0 and json.loads(done.stdout)["tables"] == 2, done.output
+        cluster.manager.start()
+        for program in (cluster.meta, *cluster.storage.values()):
+            program.launch()
+        for program in (cluster.meta, *cluster.storage.values()):
+            program.wait_ready()
+        assert read(cluster) == SINCE
 
 
 def test_what_cannot_be_rebuilt_says_why(tmp_path: Path) -> None:

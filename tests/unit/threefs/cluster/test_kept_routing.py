@@ -5,7 +5,7 @@ import pytest
 
 from threefs.cluster import kept_routing
 from threefs.cluster.kept_routing import KeptRouting
-from threefs.errors import Corrupt, NotFound
+from threefs.errors import Corrupt, NotFound, StrangeStore
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import EMPTY, Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
 
@@ -33,11 +33,31 @@ def test_a_copy_is_replaced_when_the_cluster_changes_and_not_with_every_version(
     assert (found.node_id, found.routing.version, found.routing.cluster_id) == (1, 3, "c")
     kept.keep(routing(4, chain_version=2))
     assert kept_routing.load(file).routing.version == 3, "the target keeps the version of its chain itself"
-    kept.keep(routing(5, tables={TableId(1): (ChainId(1),), TableId(2): (ChainId(1),)}))
+    two = {TableId(1): (ChainId(1),), TableId(2): (ChainId(1),)}
+    kept.keep(routing(5, tables=two))
     assert kept_routing.load(file).routing.version == 5
-    kept.keep(routing(6, default_table=TableId(2)))
+    kept.keep(routing(6, tables=two, default_table=TableId(2)))
     assert kept_routing.load(file).routing.version == 6
     assert [path.name for path in tmp_path.iterdir()] == [kept_routing.NAME]
+
+
+def test_a_routing_that_lacks_a_table_of_the_copy_is_refused(tmp_path: Path) -> None:
+    """Whoever made it gives the numbers of the lost chains away again."""
+    two = {TableId(1): (ChainId(1),), TableId(2): (ChainId(1),)}
+    KeptRouting(tmp_path, 1).keep(routing(3, tables=two))
+    running = KeptRouting(tmp_path, 1)
+    running.keep(routing(4, tables=two))
+    for kept in (KeptRouting(tmp_path, 1), running):
+        for act in (kept.check, kept.keep):
+            with pytest.raises(StrangeStore, match="lacks chain table 2"):
+                act(routing(9 << 32))
+            with pytest.raises(StrangeStore, match="lacks chain table 2"):
+                act(routing(9 << 32, tables=two | {TableId(2): (ChainId(7),)}))
+        kept.check(routing(9, tables=two | {TableId(3): (ChainId(1),)}))
+        kept.check(routing(1, cluster_id="another", tables={}))
+    assert kept_routing.load(tmp_path / kept_routing.NAME).routing.version == 4
+    (tmp_path / kept_routing.NAME).write_bytes(b"damaged")
+    KeptRouting(tmp_path, 1).keep(routing(9))
 
 
 def test_a_disk_that_takes_no_copy_is_tried_again(tmp_path: Path) -> None:
