@@ -25,7 +25,7 @@ async def init(
     """
     plan = plans.normalized(request)
     disks = [Disk(NodeId(node.node_id), node.domain) for node in plan.storage]
-    plans.check_plan(disks, plan.replicas, plan.targets_per_disk)
+    plans.check_plan(disks, plan.replicas, plan.targets_per_disk, new_nodes=len(disks))
     min_replicas = request.min_replicas or write_minimum.default_minimum(plan.replicas)
     write_minimum.check_minimum(min_replicas, plan.replicas)
     fresh_id = random.token(16).hex()

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.errors import AlreadyExists, InvalidArgument
 from threefs.ids import NodeId
+from threefs.kv.engine_api import MAX_TRANSACTION_KEYS
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.store.cluster_store import Writer
 
 MAX_REPLICAS = 16
 MAX_TARGETS_PER_DISK = 99
-MAX_TARGETS = 10_000  # one transaction stores the whole plan
+_OTHER_RECORDS = 2  # that the transaction writes which stores a plan: of the table and of the cluster
 MAX_NAME_CHARS = 255  # of a failure domain, and of an address
 _FORMATTED_NODES = 5
 
@@ -28,8 +29,8 @@ class Disk:
     domain: str
 
 
-def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> None:
-    """Raises InvalidArgument if the plan cannot be placed."""
+def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int, *, new_nodes: int = 0) -> None:
+    """Raises InvalidArgument if the plan cannot be placed, or not be stored with so many new nodes at once."""
     if not 1 <= replicas <= MAX_REPLICAS:
         raise InvalidArgument(f"replicas must be 1 to {MAX_REPLICAS}, not {replicas}")
     if not 1 <= targets_per_disk <= MAX_TARGETS_PER_DISK:
@@ -42,9 +43,12 @@ def check_plan(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> N
     if len(disks) < replicas:
         raise InvalidArgument(f"{replicas} replicas need {replicas} storage nodes; the plan has {len(disks)}")
     targets = len(disks) * targets_per_disk
-    if targets > MAX_TARGETS:
+    written = new_nodes + targets + targets // replicas + _OTHER_RECORDS
+    if written > MAX_TRANSACTION_KEYS:
         raise InvalidArgument(
-            f"the plan has {targets} targets, and at most {MAX_TARGETS} can be made; plan fewer targets per disk"
+            f"the plan has {targets} targets, and with nodes and chains it makes {written} records; at most "
+            f"{MAX_TRANSACTION_KEYS} can be stored at once: plan fewer targets per disk, and make more of them with "
+            "`threefs table create`"
         )
     if targets % replicas:
         step = replicas // math.gcd(len(disks), replicas)

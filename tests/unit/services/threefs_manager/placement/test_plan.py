@@ -1,6 +1,5 @@
 import pytest
 from threefs_manager.placement.plan import (
-    MAX_TARGETS,
     Disk,
     check_plan,
     digest,
@@ -23,12 +22,25 @@ from threefs.wire import manager_pb2 as pb
         ("abc", 17, 1, "replicas must be 1 to 16, not 17"),
         ("abc", 3, 0, "targets per disk must be 1 to 99, not 0"),
         ("abc", 3, 100, "targets per disk must be 1 to 99, not 100"),
-        ("a" * 300, 3, 99, f"29700 targets, and at most {MAX_TARGETS}"),
+        (
+            "a" * 300,
+            3,
+            99,
+            "29700 targets, and with nodes and chains it makes 39602 records; at most 8000 can be stored at once",
+        ),
     ],
 )
 def test_a_bad_plan_is_explained(domains: str, replicas: int, per_disk: int, text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         check_plan([Disk(NodeId(n), domain) for n, domain in enumerate(domains, start=1)], replicas, per_disk)
+
+
+def test_nodes_that_are_stored_with_the_plan_count() -> None:
+    disks = [Disk(NodeId(number), "a") for number in range(1, 2881)]
+    check_plan(disks, 3, 2)
+    check_plan(disks, 3, 1, new_nodes=2880)
+    with pytest.raises(InvalidArgument, match="10562 records; at most 8000"):
+        check_plan(disks, 3, 2, new_nodes=2880)
 
 
 @pytest.mark.parametrize(
