@@ -21,12 +21,13 @@ class RoutingPublisher:
         self.configuration: Configuration = NOTHING_SET
         self._changed = asyncio.Event()
         self._ended = False
-        self._message = pb.Routing()
-        self._encoded: tuple[int, bytes] = (0, b"")  # the version, and that snapshot as a field of the reply
+        self._message: pb.Routing | None = None
+        self._encoded: tuple[Routing | None, bytes] = (None, b"")  # a snapshot, and the same as a field of the reply
 
     def start_term(self, routing: Routing) -> None:
         """A term as primary begins."""
         self._ended = False
+        self._message = None  # a restored store may give a version another content
         self.routing = routing
         self._wake()
 
@@ -42,15 +43,14 @@ class RoutingPublisher:
 
     def message(self, routing: Routing) -> pb.Routing:
         """The snapshot as a message, which callers must not change: it is made once for thousands of requests."""
-        if self._message.version != routing.version:
+        if self._message is None or self._message.version != routing.version:
             self._message = routing_module.to_wire(routing)
         return self._message
 
     def _field(self) -> bytes:
         """The snapshot as it stands in the reply, serialized once: thousands of processes wait for each new one."""
-        version = self.routing.version
-        if self._encoded[0] != version:
-            self._encoded = version, pb.GetRoutingReply(routing=self.message(self.routing)).SerializeToString()
+        if self._encoded[0] is not self.routing:
+            self._encoded = self.routing, pb.GetRoutingReply(routing=self.message(self.routing)).SerializeToString()
         return self._encoded[1]
 
     def end_term(self) -> None:

@@ -72,6 +72,20 @@ def test_the_message_is_made_once_and_is_that_of_the_snapshot_asked_for() -> Non
     assert publisher.message(publisher.routing) == routing_module.to_wire(snapshot(6))
 
 
+async def test_a_snapshot_with_the_number_of_one_before_it_is_sent_as_it_is() -> None:
+    """Also the empty one of a manager without a cluster, to a caller that comes from one."""
+    publisher = RoutingPublisher()
+    assert (await publisher.answer(asks(5))).parsed() == pb.GetRoutingReply(routing=routing_module.to_wire(EMPTY))
+    publisher.publish(snapshot(5))
+    assert (await publisher.answer(asks(4))).parsed() == answer(5)
+    publisher.end_term()
+    restored = dataclasses.replace(snapshot(5), cluster_id="d")
+    publisher.start_term(restored)
+    expected = pb.GetRoutingReply(routing=routing_module.to_wire(restored))
+    assert (await publisher.answer(asks(4))).parsed() == expected
+    assert publisher.message(restored) == expected.routing
+
+
 async def test_a_configuration_goes_to_those_who_follow_it_and_do_not_know_it() -> None:
     publisher = published(5)
     waiting = asyncio.create_task(publisher.answer(asks(5, known_configuration=0)))
