@@ -11,7 +11,8 @@ from threefs_data.prepare.sources import JSONL, PARQUET, TEXT, Source, check_unc
 from threefs_data.prepare.splits import Piece
 
 LINES, FILES = "lines", "files"
-#: A column of a row group is decoded in one piece by some encodings.
+#: A column of a row group is decoded in one piece by some encodings. Values that stand in a dictionary once, and are
+#: named by many rows, take no more either.
 MAX_COLUMN_BYTES = 2 << 30
 
 _SKIP_BYTES = 1 << 20
@@ -126,7 +127,8 @@ class DocumentReader:
                 f"{source.path}: the column has {size} bytes in row group {group}, more than {MAX_COLUMN_BYTES}; "
                 "write it with smaller row groups"
             )
-        for batch in table.iter_batches(_ROWS_AT_ONCE, row_groups=[group], columns=[self.field]):
+        rows = max(1, min(_ROWS_AT_ONCE, MAX_COLUMN_BYTES // max(1, size)))  # each may be as large as the column
+        for batch in table.iter_batches(rows, row_groups=[group], columns=[self.field]):
             for value in batch.column(0):
                 text = value.as_py()
                 if text is None:

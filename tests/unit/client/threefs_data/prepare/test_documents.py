@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_data.prepare import sources
+from threefs_data.prepare import documents, sources
 from threefs_data.prepare.documents import DocumentReader
 from threefs_data.prepare.splits import cut
 
@@ -116,6 +116,27 @@ class TestParquet:
             read(path, DocumentReader(field="gaps"))
         with pytest.raises(FileTooLarge, match=r"a\.parquet, row 11: "):
             read(path, DocumentReader(max_bytes=5))
+
+    def test_a_text_that_many_rows_name_takes_no_more_memory(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A file of some KiB may stand for any number of bytes."""
+        pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed (make ml-venv)")
+        from pyarrow import parquet
+
+        path, text = tmp_path / "a.parquet", "x" * (1 << 20)
+        table = pyarrow.table({"text": [text] * 256})
+        parquet.write_table(table, path, compression="zstd", dictionary_pagesize_limit=1 << 30)
+        del table
+        assert path.stat().st_size < 10_000
+        monkeypatch.setattr(documents, "MAX_COLUMN_BYTES", 8 << 20)
+        (source,) = sources.find(NOWHERE, [str(path)])
+        before, most, count = pyarrow.total_allocated_bytes(), 0, 0
+        for piece in next(iter(cut([source], 1 << 30, DocumentReader().is_whole))).pieces:
+            for document in DocumentReader().read(NOWHERE, piece):
+                assert len(document.data) == len(text)
+                most, count = max(most, pyarrow.total_allocated_bytes() - before), count + 1
+        assert count == 256 and most < 64 << 20
 
     @pytest.mark.parametrize("place", ["start", "middle", "end"])
     def test_damage_is_an_error_in_words(self, path: Path, place: str) -> None:
