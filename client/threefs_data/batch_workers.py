@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
-from threefs.env.executor import Future, thread_pool
+from threefs.env.executor import SPAWN_HINT, Future, thread_pool
 from threefs.errors import Internal, ThreefsError, Unavailable, error_of
 from threefs_data import batch_slots
 from threefs_data.batch import Batch
@@ -153,7 +153,7 @@ class BatchWorkers:
 
 def _ended(worker: _Worker) -> Unavailable:
     worker.process.join()
-    return Unavailable(f"a loader process ended early with exit code {worker.process.exitcode}")
+    return Unavailable(f"a loader process ended early with exit code {worker.process.exitcode}; {SPAWN_HINT}")
 
 
 def _work(source: _Opener, pipe: Connection, inherited: list[Connection]) -> None:

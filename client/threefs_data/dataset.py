@@ -41,9 +41,12 @@ class Dataset:
         self.path = path.rstrip("/")
         self.fs = fs
         where = f"{self.path}/{format.INDEX_NAME}"
-        with fs.open(where, "rb") as file:
-            content = file.read(format.MAX_INDEX_BYTES + 1)
-            self._inode = file.inode
+        try:
+            with fs.open(where, "rb") as file:
+                content = file.read(format.MAX_INDEX_BYTES + 1)
+                self._inode = file.inode
+        except NotFound:
+            raise NotFound(f"{self.path} is no dataset: there is no file {where}") from None
         self.index = format.decode_index(content, where)
         #: Identifies the samples and their order.
         self.fingerprint = self.index.fingerprint

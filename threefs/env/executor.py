@@ -19,9 +19,12 @@ from typing import TypeVar
 
 from threefs.errors import Unavailable
 
-__all__ = ["Executor", "Future", "process_pool", "results", "thread_pool"]
+__all__ = ["SPAWN_HINT", "Executor", "Future", "process_pool", "results", "thread_pool"]
 
 T = TypeVar("T")
+
+#: What ends spawned processes most often, at their beginning.
+SPAWN_HINT = 'in a script, put the code that starts it below `if __name__ == "__main__":`'
 
 
 def process_pool(workers: int) -> Executor:
@@ -69,7 +72,7 @@ def results(
             for future in done:
                 yield future.result()
     except BrokenExecutor as error:
-        raise Unavailable(f"a worker process has died ({error})") from error
+        raise Unavailable(f"a worker process has died ({error}); {SPAWN_HINT}") from error
     finally:
         for future in running:
             future.cancel()

@@ -17,6 +17,7 @@ MAX_COLUMN_BYTES = 2 << 30
 
 _SKIP_BYTES = 1 << 20
 _ROWS_AT_ONCE = 256
+_FIELDS_SHOWN = 5  # of an object that lacks the one asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,9 @@ class DocumentReader:
         except (ValueError, RecursionError) as error:
             raise Corrupt(f"{self.place(fs, line)} is not JSON: {error}") from None
         if not isinstance(found, dict) or self.field not in found:
-            raise Corrupt(f"{self.place(fs, line)} is not an object with the field {self.field!r}")
+            fields = ", ".join(map(repr, list(found)[:_FIELDS_SHOWN])) if isinstance(found, dict) else ""
+            others = f"; it has {fields}: choose one by --field" if fields else ""
+            raise Corrupt(f"{self.place(fs, line)} is not an object with the field {self.field!r}{others}")
         text = found[self.field]
         if not isinstance(text, str):
             raise Corrupt(f"{self.place(fs, line)}: the field {self.field!r} is not a text")

@@ -219,7 +219,8 @@ class Job:
     def _shard_tasks(self, spills: Sequence[Spill]) -> list[ShardTask]:
         tokens, samples = self._count(spills)
         if not samples:
-            raise InvalidArgument(f"the input has {tokens} tokens, not enough for one sample")
+            needed = f" of --sequence-length {self._format.sequence_length}" if self._format.sequence_length else ""
+            raise InvalidArgument(f"the input has {tokens} tokens, not enough for one sample{needed}")
         size = self._format.sample_bytes or max(1, tokens * self._format.token_bytes // samples)
         per_shard = min(MAX_SHARD_SAMPLES, max(1, self._output.shard_bytes // size))
         shards = -(-samples // per_shard)

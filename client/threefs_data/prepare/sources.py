@@ -126,5 +126,7 @@ def _kind_of(path: str) -> str:
     if suffix in (".gz", ".zst", ".bz2", ".xz"):
         raise NotSupported(f"{path} is compressed, so it cannot be read in parallel parts; decompress it first")
     if suffix not in _SUFFIXES:
-        raise InvalidArgument(f"the name of {path} does not say what it contains; give the input format")
+        raise InvalidArgument(
+            f"the name of {path} does not say what it contains; give --input-format text, jsonl or parquet"
+        )
     return _SUFFIXES[suffix]

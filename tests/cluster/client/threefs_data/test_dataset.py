@@ -98,7 +98,7 @@ def test_numbers_out_of_range_are_refused(fs: LocalFiles) -> None:
 
 
 def test_a_missing_dataset_is_not_found(fs: LocalFiles) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=r"/other is no dataset: there is no file /other/dataset.index"):
         Dataset(fs, "/other")
 
 

@@ -51,7 +51,9 @@ def test_a_field_of_json_lines(tmp_path: Path) -> None:
     expected = ["é one".encode(), b"", b"two\nlines"]
     for split_bytes in (1, 5, 1000):
         assert read(tmp_path / "a.jsonl", split_bytes=split_bytes) == expected
-    with pytest.raises(Corrupt, match=r"a\.jsonl, line 1 is not an object with the field 'body'"):
+    with pytest.raises(
+        Corrupt, match=r"a\.jsonl, line 1 is not an object with the field 'body'; it has 'text': choose one by --field"
+    ):
         read(tmp_path / "a.jsonl", DocumentReader(field="body"))
 
 

@@ -181,7 +181,7 @@ def test_other_settings_use_nothing_of_an_earlier_job(fs: LocalFiles) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sequence_length": 10_000}, "not enough for one sample"),
+        ({"sequence_length": 10_000}, "not enough for one sample of --sequence-length 10000"),
         ({"output": Output(shard_bytes=0)}, "shards of 0 bytes"),
         ({"output": Output(split_bytes=0)}, "splits of 0 bytes"),
         ({"end_of_document": 5000, "dtype": "uint8"}, "end-of-document token 5000"),

@@ -41,7 +41,7 @@ def test_inputs_keep_their_order(fs: LocalFiles) -> None:
         ("/nowhere/a.txt", NotFound, "there is no file /nowhere/a.txt on this machine"),
         ("threefs:///nowhere", NotFound, "nowhere"),
         ("threefs://host:1/in", InvalidArgument, "names a cluster"),
-        ("threefs:///in/_SUCCESS", InvalidArgument, "give the input format"),
+        ("threefs:///in/_SUCCESS", InvalidArgument, "give --input-format text, jsonl or parquet"),
     ],
 )
 def test_other_names_are_refused(fs: LocalFiles, name: str, kind: type[Exception], message: str) -> None:
