@@ -20,6 +20,7 @@ from threefs.errors import ConnectionRefused, Unavailable
 _WINDOW_BYTES = 1 << 20
 _GIVE_UP_S = 15.0
 _RETRY_S = 0.2
+_WINDOW_PROBE_S = 0.5
 _FIRST_FREE_PORT = 40_000
 
 
@@ -166,6 +167,7 @@ class SimStream:
         self._unread_bytes = 0  # sent and not yet read over there
         self._arrives_at = 0.0
         self._gives_up: Handle | None = None
+        self._probe: Handle | None = None
         fabric.streams[self] = None
         process.on_kill[self.close] = None
 
@@ -211,6 +213,7 @@ class SimStream:
             raise OSError(errno.EMSGSIZE, "message too long")
         room = _WINDOW_BYTES - self._unread_bytes
         if room <= 0:
+            self._probe_later()
             raise BlockingIOError
         data = memoryview(b"".join(pieces))[:room]
         if data:
@@ -306,6 +309,21 @@ class SimStream:
         self._gives_up = None
         if not self._fabric.reaches(self.host, self.other_host) and self._on_the_way:
             self._break()
+
+    def _probe_later(self) -> None:
+        """Ask the other end for room from time to time, as TCP does while a window is closed: if that end is gone without
+        a word, the machine answers with a reset when it has power again."""
+        if self._probe is None:
+            self._probe = self._fabric.loop.call_later(_WINDOW_PROBE_S, self._probe_window, context=KERNEL)
+
+    def _probe_window(self) -> None:
+        self._probe = None
+        if self._closed or self._broken or self._unread_bytes < _WINDOW_BYTES:
+            return
+        if self.other._closed and not self._on_the_way and self._fabric.reaches(self.host, self.other_host):
+            self.break_off(quietly=True)
+        else:
+            self._probe_later()
 
     def break_off(self, *, quietly: bool = False) -> None:
         """This end sees an error now, the other one with its next attempt (quietly) or at once."""

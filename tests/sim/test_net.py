@@ -349,6 +349,22 @@ async def test_what_was_sent_into_a_power_cut_is_answered_with_a_reset_when_the_
 
 
 @simulated
+async def test_a_sender_whose_window_was_full_before_a_power_cut_is_answered_with_a_reset_too(hosts: Hosts) -> None:
+    one, _, _ = await hosts.connected()
+    hosts.b.pause()
+    with pytest.raises(BlockingIOError):
+        while True:
+            one.send([bytes(1 << 18)])
+    await asyncio.sleep(1)  # all of it has arrived
+    hosts.b.kill()
+    hosts.fabric.power_off("b")
+    await asyncio.sleep(3)
+    hosts.fabric.power_on("b")
+    with pytest.raises(ConnectionResetError):
+        await receive(one, 1)
+
+
+@simulated
 async def test_a_sender_into_a_power_cut_gives_up_in_the_end(hosts: Hosts) -> None:
     one, _, _ = await hosts.connected()
     hosts.b.kill()
