@@ -6,9 +6,9 @@ still takes connections, so it counts as reached; so does one that waits for a p
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -39,10 +39,16 @@ class PeerReachability:
     """One per storage process."""
 
     def __init__(
-        self, probe: Callable[[str], Awaitable[None]], routing: Callable[[], Routing], *, clock: Clock
+        self,
+        probe: Callable[[str], Awaitable[None]],
+        check: Callable[[str, float], Coroutine[Any, Any, None]],
+        routing: Callable[[], Routing],
+        *,
+        clock: Clock,
     ) -> None:
-        """`probe` is that of `ConnectionPool`."""
+        """`probe` and `check` are those of `ConnectionPool`."""
         self._probe_address = probe
+        self._check_connections = check
         self._routing = routing
         self._clock = clock
         #: Called when a peer is reached again: a target may be kept out of its chain until the manager hears of it.
@@ -84,10 +90,13 @@ class PeerReachability:
 
     async def _run(self) -> None:
         while True:
-            interval_s = max(_MIN_INTERVAL_S, self._routing().lease_s / HEARTBEATS_PER_T)
+            interval_s = self._interval_s()
             await self._clock.sleep(interval_s)
             due = [node_id for node_id, peer in self._peers.items() if self._is_suspect(peer, interval_s)]
             await asyncio.gather(*(self._probe(node_id, interval_s) for node_id in due))
+
+    def _interval_s(self) -> float:
+        return max(_MIN_INTERVAL_S, self._routing().lease_s / HEARTBEATS_PER_T)
 
     def _is_suspect(self, peer: _Peer, interval_s: float) -> bool:
         if peer.suspected or peer.unreachable_since is not None:
@@ -120,4 +129,6 @@ class PeerReachability:
         peer.unreachable_since = None
         if was_unreachable:
             _LOG.info("a peer is reached again", node=node_id)
+            check = self._check_connections(self._routing().nodes[node_id].address, self._interval_s())
+            self._background.attempt(f"check of the connections to node {node_id}", check)
             self.on_reached()

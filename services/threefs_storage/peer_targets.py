@@ -19,7 +19,7 @@ class PeerTargets:
     """The connections of this process, with the routing that says where each target is served."""
 
     def __init__(self, connections: ConnectionPool, routing: Callable[[], Routing], *, clock: Clock = CLOCK) -> None:
-        self.reachability = PeerReachability(connections.probe, routing, clock=clock)
+        self.reachability = PeerReachability(connections.probe, connections.check, routing, clock=clock)
         self._connections = connections
         self._routing = routing
 

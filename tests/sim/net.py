@@ -1,8 +1,9 @@
 """The network of a simulation: byte streams between processes, with all that can happen to them.
 
 Bytes of one connection keep their order. A blocked direction holds them back, as TCP does when its packets are lost;
-after a while the sender gives the connection up. When the way is free again it begins slowly: one message, a round trip
-later two, then four. Who loses its process closes its sockets; who loses its power says nothing more.
+after a while the sender gives the connection up. When the way is free again they travel with the next retransmission,
+which comes about as late as the way was blocked for. Then the sender begins slowly: one message, a round trip later
+two, then four. Who loses its process closes its sockets; who loses its power says nothing more.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from threefs.errors import ConnectionRefused, Unavailable
 _WINDOW_BYTES = 1 << 20
 _GIVE_UP_S = 15.0
 _RETRY_S = 0.2
+_FIRST_RETRANSMISSION_S = 0.2
 _WINDOW_PROBE_S = 0.5
 _FIRST_FREE_PORT = 40_000
 
@@ -167,6 +169,8 @@ class SimStream:
         self._unread_bytes = 0  # sent and not yet read over there
         self._arrives_at = 0.0
         self._gives_up: Handle | None = None
+        self._held_back_since = 0.0  # while `_gives_up` is not None
+        self._retransmission: Handle | None = None
         self._probe: Handle | None = None
         fabric.streams[self] = None
         process.on_kill[self.close] = None
@@ -258,12 +262,26 @@ class SimStream:
         fabric, loop = self._fabric, self._fabric.loop
         if not fabric.reaches(self.host, self.other_host):
             if self._gives_up is None:
+                self._held_back_since = loop.time()
                 self._gives_up = loop.call_later(_GIVE_UP_S, self._give_up, context=KERNEL)
             return
-        held_back = self._gives_up is not None
         if self._gives_up is not None:
-            self._gives_up.cancel()
-            self._gives_up = None
+            if self._retransmission is None:
+                wait_s = _until_retransmission(loop.time() - self._held_back_since)
+                self._retransmission = loop.call_later(wait_s, self._retransmit, context=KERNEL)
+            return
+        self._let_travel(held_back=False)
+
+    def _retransmit(self) -> None:
+        self._retransmission = None
+        if self._gives_up is None or not self._fabric.reaches(self.host, self.other_host):
+            return  # the connection is broken, or the way is blocked again
+        self._gives_up.cancel()
+        self._gives_up = None
+        self._let_travel(held_back=True)
+
+    def _let_travel(self, *, held_back: bool) -> None:
+        fabric, loop = self._fabric, self._fabric.loop
         number = 0
         while self._travelling < len(self._on_the_way):
             self._travelling += 1
@@ -307,12 +325,12 @@ class SimStream:
 
     def _give_up(self) -> None:
         self._gives_up = None
-        if not self._fabric.reaches(self.host, self.other_host) and self._on_the_way:
+        if self._on_the_way:
             self._break()
 
     def _probe_later(self) -> None:
-        """Ask the other end for room from time to time, as TCP does while a window is closed: if that end is gone without
-        a word, the machine answers with a reset when it has power again."""
+        """Ask the other end for room from time to time, as TCP does while a window is closed: if that end is gone
+        without a word, the machine answers with a reset when it has power again."""
         if self._probe is None:
             self._probe = self._fabric.loop.call_later(_WINDOW_PROBE_S, self._probe_window, context=KERNEL)
 
@@ -374,3 +392,12 @@ class SimStream:
             assert registered is not None
             registered[0]()
             self._wake(which)
+
+
+def _until_retransmission(held_back_s: float) -> float:
+    """The time until the next attempt for what has been held back for that time: each wait is twice the one before."""
+    wait_s, at = _FIRST_RETRANSMISSION_S, _FIRST_RETRANSMISSION_S
+    while at <= held_back_s:
+        wait_s *= 2
+        at += wait_s
+    return at - held_back_s

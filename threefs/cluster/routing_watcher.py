@@ -183,6 +183,7 @@ class RoutingWatcher:
             raise Unavailable(f"the manager at {address} knows routing {routing.version}, older than {known.version}")
         await self.keep(routing)
         self.routing = routing
+        self._check_connections(known)
         if not self._peers.identity.cluster_id:
             self._peers.identity = dataclasses.replace(self._peers.identity, cluster_id=routing.cluster_id)
         changed, self._changed = self._changed, asyncio.Event()
@@ -192,3 +193,14 @@ class RoutingWatcher:
                 callback(routing)
             except Exception:  # it is the callback's fault; the others still want to know
                 _LOG.exception("a callback failed on new routing", version=routing.version)
+
+    def _check_connections(self, known: Routing) -> None:
+        """A process that was started anew may have lost its connections without a word, with the power of its
+        machine."""
+        timeout_s = max(_ANSWER_S, self.routing.lease_s / _POLLS_PER_T)
+        for node_id, node in self.routing.nodes.items():
+            before = known.nodes.get(node_id)
+            if before is not None and before.address and before.incarnation != node.incarnation:
+                self._background.attempt(
+                    f"check of the connections to node {node_id}", self._peers.check(before.address, timeout_s)
+                )

@@ -2,6 +2,7 @@
 loss."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -141,6 +142,16 @@ class ConnectionPool:
         connection = await self._open(address, TrafficClass.DATA)
         connection.close()
 
+    async def check(self, address: str, timeout_s: float) -> None:
+        """End the connections to `address` that are dead: those on which no ping is answered.
+
+        To be called when the service there was started anew, or is reached again after a while. The kernel notices by
+        itself that an old connection is dead, or that the way is free, but it may wait for as long again before its
+        next attempt, and all calls wait with it.
+        """
+        connections = [live[address] for live in self._live if address in live and not live[address].closing]
+        await asyncio.gather(*(_ended_unless_answered(connection, timeout_s) for connection in connections))
+
     async def call(
         self,
         address: str,
@@ -226,3 +237,8 @@ class ConnectionPool:
             for connection in list(live.values()):
                 connection.close(error)
             live.clear()
+
+
+async def _ended_unless_answered(connection: ClientConnection, timeout_s: float) -> None:
+    with contextlib.suppress(ThreefsError):  # the reason of the end
+        await connection.ping(timeout_s)

@@ -8,6 +8,8 @@ from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_storage.peer_reachability import PeerReachability
 
 from tests.sim.planted.registry import plant, plant_for, put
+from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.rpc.connection_pool import ConnectionPool
 
 _CONTROLLER = "unit/services/threefs_manager/chains/test_controller.py"
 _DECISION = "unit/services/threefs_manager/chains/test_link_failures.py"
@@ -72,3 +74,21 @@ def slow_peer_is_a_failed_link() -> None:
             peer.unreachable_since = self._clock.monotonic()
 
     put(PeerReachability, "_probe", fails)
+
+
+@plant_for("unit/threefs/rpc/test_connection_pool.py::test_a_check_ends_connections_that_do_not_answer_and_no_others")
+def dead_connections_are_kept() -> None:
+    """A machine lost power and is back, but calls to it wait in an old connection until the kernel tries again."""
+
+    async def trust(self: ConnectionPool, address: str, timeout_s: float) -> None:
+        pass
+
+    put(ConnectionPool, "check", trust)
+
+
+@plant_for(
+    "unit/threefs/cluster/test_routing_watcher.py::test_the_connections_to_a_process_that_was_started_anew_are_checked"
+)
+def restart_of_a_process_says_nothing_of_its_connections() -> None:
+    """Nobody looks at the connections to a process that was started anew."""
+    put(RoutingWatcher, "_check_connections", lambda self, known: None)

@@ -14,7 +14,8 @@ from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.net import RealNet
 from threefs.errors import NotAuthorised, ThreefsError, Unavailable, WrongCluster
-from threefs.routing import EMPTY, Routing
+from threefs.ids import NodeId
+from threefs.routing import EMPTY, Node, NodeKind, Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.wire import manager_pb2 as pb
@@ -32,7 +33,11 @@ class FakeManagers(ConnectionPool):
         self.known = known
         self.calls: list[tuple[str, int]] = []
         self.configuration: Configuration | None = None  # of all managers; None: they are of an older release
+        self.checked: list[str] = []
         self._changed = asyncio.Event()
+
+    async def check(self, address: str, timeout_s: float) -> None:
+        self.checked.append(address)
 
     def now(self, **known: Routing | ThreefsError) -> None:
         self.known.update(known)
@@ -225,3 +230,23 @@ def test_it_follows_the_configuration_of_a_manager_that_has_one() -> None:
         assert cluster.configuration == newest and seen == [newest], "it comes once"
 
     run({"a": snapshot(3)}, body)
+
+
+def test_the_connections_to_a_process_that_was_started_anew_are_checked() -> None:
+    def with_node(version: int, incarnation: int, address: str) -> Routing:
+        node = Node(NodeId(3), NodeKind.STORAGE, "", address, incarnation)
+        return dataclasses.replace(snapshot(version), nodes={NodeId(3): node})
+
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        await cluster.start(5)
+        peers.now(a=with_node(3, 1, "old:1"))
+        await turns()
+        assert not peers.checked, "nobody has had a connection to it before"
+        peers.now(a=with_node(4, 1, "old:1"))
+        await turns()
+        assert not peers.checked, "it is the same process"
+        peers.now(a=with_node(5, 2, "new:1"))
+        await turns()
+        assert cluster.routing.version == 5 and peers.checked == ["old:1"]
+
+    run({"a": with_node(2, 0, "")}, body)

@@ -5,11 +5,21 @@ import pytest
 
 from tests.harness.rpc import NETS, Served, identity
 from threefs.env.net import RealNet
-from threefs.errors import Internal, NotAuthorised, NotFound, ProtocolError, StrangeStore, ThreefsError, Unavailable
+from threefs.errors import (
+    ConnectionLost,
+    Internal,
+    NotAuthorised,
+    NotFound,
+    ProtocolError,
+    StrangeStore,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.rpc import frames, handshake
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import SPACE_INFO
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import common_pb2
 from threefs.wire.storage_pb2 import SpaceInfoReply, SpaceInfoRequest
 
@@ -39,6 +49,24 @@ async def test_a_probe_has_a_connection_of_its_own(net: str) -> None:
         await server.stop(1)
         with pytest.raises(Unavailable):
             await peers.probe(address)
+
+
+async def test_a_check_ends_connections_that_do_not_answer_and_no_others() -> None:
+    async with Served() as (server, peers, address):
+        server.serve(SPACE_INFO, space)
+        working = await peers.connect(address, 5)
+        dead = await peers.connect(address, 5, TrafficClass.REPLICATION)
+        of_dead = next(one for one in server._connections if one.traffic is TrafficClass.REPLICATION)
+        of_dead._socket.on_readable(None)  # the service reads nothing from it any more
+        waiting = asyncio.create_task(
+            peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=60, traffic=TrafficClass.REPLICATION)
+        )
+        await asyncio.sleep(0)
+        await peers.check(address, 0.2)
+        with pytest.raises(ConnectionLost, match="has not answered a ping"):
+            await waiting
+        assert peers.live(address) is working and peers.live(address, TrafficClass.REPLICATION) is not dead
+        await peers.call(address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5, traffic=TrafficClass.REPLICATION)
 
 
 async def test_an_optional_call_is_left_out_where_it_would_wait_or_not_be_understood() -> None:
