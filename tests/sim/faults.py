@@ -278,12 +278,13 @@ class Faults:
         process.pause()
         return process.resume
 
-    def _part(self, source: str, destination: str) -> Callable[[], Any]:
+    def _part(self, source: str, destination: str, *, deliver: bool = False) -> Callable[[], Any]:
         self._world.fabric.block(source, destination)
-        return lambda: self._world.fabric.unblock(source, destination)
+        return lambda: self._world.fabric.unblock(source, destination, deliver=deliver)
 
-    def _split(self, one: str, other: str) -> Callable[[], Any]:
-        first, second = self._part(one, other), self._part(other, one)
+    def _split(self, one: str, other: str, *, deliver: bool = False) -> Callable[[], Any]:
+        first = self._part(one, other, deliver=deliver)
+        second = self._part(other, one, deliver=deliver)
         return lambda: (first(), second())
 
     _link, _half = _split, _part
@@ -321,7 +322,8 @@ class Faults:
             return None
         head, successor = pair
         self._world.tell(f"-- what {head} sends to {successor} will be late")
-        splits = [self._split(head, other) for other in self._world.hosts if other not in (head, client)]
+        others = [other for other in self._world.hosts if other not in (head, client)]
+        splits = [self._split(head, other, deliver=True) for other in others]
 
         def joined() -> None:
             for each in splits:

@@ -55,11 +55,12 @@ class Fabric:
         """Nothing gets from one host to the other any more, until `unblock`."""
         self.blocked.add((source, destination))
 
-    def unblock(self, source: str, destination: str) -> None:
+    def unblock(self, source: str, destination: str, *, deliver: bool = False) -> None:
+        """With `deliver`, packets were held up on their way, not lost: they arrive now, without a retransmission."""
         self.blocked.discard((source, destination))
         for stream in self.streams:
             if (stream.host, stream.other_host) == (source, destination):
-                stream.go_on()
+                stream.go_on(deliver=deliver)
 
     def cut(self, one: str, other: str) -> None:
         """Break all connections between two hosts: what is on its way is lost."""
@@ -257,8 +258,9 @@ class SimStream:
         self._on_the_way.append(data)
         self.go_on()
 
-    def go_on(self) -> None:
-        """Let travel what waits, unless the way is blocked."""
+    def go_on(self, *, deliver: bool = False) -> None:
+        """Let travel what waits, unless the way is blocked. After a block it travels with the next retransmission, or
+        at once with `deliver`."""
         fabric, loop = self._fabric, self._fabric.loop
         if not fabric.reaches(self.host, self.other_host):
             if self._gives_up is None:
@@ -267,7 +269,7 @@ class SimStream:
             return
         if self._gives_up is not None:
             if self._retransmission is None:
-                wait_s = _until_retransmission(loop.time() - self._held_back_since)
+                wait_s = 0.0 if deliver else _until_retransmission(loop.time() - self._held_back_since)
                 self._retransmission = loop.call_later(wait_s, self._retransmit, context=KERNEL)
             return
         self._let_travel(held_back=False)

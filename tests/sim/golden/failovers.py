@@ -278,7 +278,7 @@ _FAILOVERS = {
         until middle shipped
         write c2 new!
         until tail committed
-        wait 0.17
+        wait 0.3
         sees c1 tail new!
         looks c2 middle new!
         well

@@ -31,7 +31,7 @@ REPLICAS = {
         until middle shipped
         write c2 newer!
         until tail committed
-        wait 0.17
+        wait 0.3
         sees c1 tail newer!
         lists c2 middle 6
         well
