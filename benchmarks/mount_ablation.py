@@ -27,7 +27,7 @@ import uvloop
 from threefs_bench import mount as bench
 from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
-from threefs_mount import mountpoints, server
+from threefs_mount import mount_process, mountpoints
 from threefs_mount.cache import statahead
 from threefs_mount.cache.delegation import DirectoryDelegations
 from threefs_mount.cache.directory_attrs import DirectoryAttrCache
@@ -228,7 +228,7 @@ def serve(without: str, address: str, point: str) -> None:
     if without != ALL:
         MECHANISMS[without].take_away()
     options = MountOptions(allow_other=os.geteuid() == 0)
-    uvloop.run(server.serve(address, point, options, lambda: print("ready", flush=True)))
+    uvloop.run(mount_process.serve(address, point, options, lambda: print("ready", flush=True)))
 
 
 @contextlib.contextmanager

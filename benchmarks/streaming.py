@@ -30,7 +30,7 @@ import uvloop
 from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
 from threefs_client import AsyncFileSystem, FileSystem
-from threefs_mount import mountpoints, server
+from threefs_mount import mount_process, mountpoints
 from threefs_mount.options import MountOptions
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -152,7 +152,7 @@ def measure(address: str, length: int, mount: bool) -> Rates:
 def serve(address: str, point: str) -> None:
     """In a process of its own."""
     options = MountOptions(allow_other=os.geteuid() == 0)
-    uvloop.run(server.serve(address, point, options, lambda: print("ready", flush=True)))
+    uvloop.run(mount_process.serve(address, point, options, lambda: print("ready", flush=True)))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.env.worker import ThreadWorker
+from threefs.env.worker_threads import ThreadWorker
 from threefs.errors import NotFound, NotSupported, Overloaded, TooOld
 from threefs.kv.dump import KEYS_END
 from threefs.kv.recovering_engine import RecoveringEngine

@@ -10,7 +10,7 @@ import numpy as np
 import threefs_client
 import threefs_data
 from threefs_data.interchange import mds, webdataset
-from threefs_data.interchange.directory import new_directory
+from threefs_data.interchange.exchange_directory import new_directory
 from threefs_data.interchange.mds import Column
 
 from benchmarks.measurements import MIB

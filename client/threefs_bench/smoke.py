@@ -10,7 +10,7 @@ from pathlib import Path
 import threefs_client
 
 from threefs.env.loopback import raw_rate
-from threefs.env.worker import ThreadWorker
+from threefs.env.worker_threads import ThreadWorker
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_bench.cost_meter import Series

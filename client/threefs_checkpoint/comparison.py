@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from threefs_checkpoint.directory import read_index
+from threefs_checkpoint.checkpoint_directory import read_index
 from threefs_checkpoint.dtypes import bytes_of
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import Index, Tensor

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import InvalidArgument, NotFound, ThreefsError
 from threefs_checkpoint import index as indexes
-from threefs_checkpoint import loading, schedule
-from threefs_checkpoint.directory import FULL, MODEL, CheckpointDirectory, Published, read_index
+from threefs_checkpoint import loading, save_interval
+from threefs_checkpoint.checkpoint_directory import FULL, MODEL, CheckpointDirectory, Published, read_index
 from threefs_checkpoint.dtypes import element_type, is_finite
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Index
 from threefs_checkpoint.loading import LoadReport
+from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, Saver, SaveReport
-from threefs_checkpoint.schedule import Every
 from threefs_checkpoint.slices import Slice
 from threefs_checkpoint.state import Masters, Shard, State
 
@@ -93,7 +93,7 @@ class CheckpointManager:
         root: str,
         *,
         group: Group | None = None,
-        every: Every = schedule.DEFAULT,
+        every: Every = save_interval.DEFAULT,
         model_every: Every | None = None,
         slots: int = SLOTS,
         model_slots: int = 0,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.worker import StopFlag
+from threefs.env.worker_threads import StopFlag
 from threefs.errors import Unavailable
 from threefs_checkpoint.group import TIMEOUT_S, Buffers, Group
 

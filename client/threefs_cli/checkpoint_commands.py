@@ -10,7 +10,7 @@ import click
 import threefs_client
 from rich.table import Table
 from threefs_checkpoint import comparison, safetensors_copy
-from threefs_checkpoint.directory import CheckpointDirectory, read_index
+from threefs_checkpoint.checkpoint_directory import CheckpointDirectory, read_index
 from threefs_checkpoint.index import Index
 from threefs_checkpoint.loading import load, wanted_of
 from threefs_checkpoint.saving import SaveFailedError

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn
 from threefs_client import FileSystem, connect
 from threefs_data import interchange
 from threefs_data import prepare as preparing
-from threefs_data.prepare import documents, job, sources, tokenizers
+from threefs_data.prepare import documents, preparation, sources, tokenizers
 from threefs_data.token_format import DTYPES
 
 from threefs.env.clock import CLOCK
@@ -223,12 +223,12 @@ def _resumable(path: str) -> Iterator[None]:
 
 
 def _with_hint(error: ThreefsError, path: str) -> ThreefsError:
-    work = f"{path.rstrip('/')}{job.SUFFIX}"
+    work = f"{path.rstrip('/')}{preparation.SUFFIX}"
     return type(error)(f"{error.message}\nMend it and start again: what is done stays in {work} until then.")
 
 
 @contextmanager
-def _progress(*, quiet: bool) -> Iterator[job.Progress]:
+def _progress(*, quiet: bool) -> Iterator[preparation.Progress]:
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda phase, done, total: None

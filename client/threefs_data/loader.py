@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from threefs.errors import InvalidArgument
 from threefs_data.batch import Batch
+from threefs_data.batch_prefetch import ReadAhead
 from threefs_data.order import Order, Shuffled
-from threefs_data.read_ahead import ReadAhead
 from threefs_data.schedule import Position, Schedule
 from threefs_data.source import Source
 

@@ -10,10 +10,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from threefs.errors import InvalidArgument
 from threefs_data.batch import Batch
+from threefs_data.batch_prefetch import ReadAhead
 from threefs_data.loader import fingerprint
 from threefs_data.order import Numbers, Order, Shuffled
 from threefs_data.packing import PackedSchedule, Packing, Piece
-from threefs_data.read_ahead import ReadAhead
 from threefs_data.schedule import Position
 from threefs_data.source import Source, reopened
 

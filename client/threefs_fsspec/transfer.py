@@ -8,7 +8,7 @@ from typing import Any
 import aiofiles
 from threefs_client import AsyncFileSystem
 
-from threefs.env.worker import run_in_thread
+from threefs.env.worker_threads import run_in_thread
 from threefs_fsspec import replacement
 
 PIECE_BYTES = 4 << 20

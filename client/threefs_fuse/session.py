@@ -17,11 +17,11 @@ import structlog
 
 from threefs.env.clock import CLOCK
 from threefs.env.eager import StartedCoroutine
-from threefs.env.worker import ThreadWorker
+from threefs.env.worker_threads import ThreadWorker
 from threefs.telemetry.histogram import Histogram
 from threefs_fuse import dispatch, init_handshake, protocol, replies, requests, signals
 from threefs_fuse.dispatch import Arguments, Operation
-from threefs_fuse.filesystem import FuseFileSystem
+from threefs_fuse.fuse_filesystem import FuseFileSystem
 from threefs_fuse.init_handshake import SessionOptions
 from threefs_fuse.protocol import Feature, Op
 from threefs_fuse.replies import Parts

@@ -8,7 +8,7 @@ import uvloop
 from threefs.background import TaskDied
 from threefs.errors import ThreefsError
 from threefs.telemetry import logs
-from threefs_mount import server, supervisor
+from threefs_mount import mount_process, supervisor
 from threefs_mount.options import MountOptions
 
 
@@ -50,6 +50,6 @@ def main(
         metrics_port=metrics_port,
     )
     try:
-        uvloop.run(server.serve(address, point, options, ready))
+        uvloop.run(mount_process.serve(address, point, options, ready))
     except (ThreefsError, TaskDied, OSError) as error:
         sys.exit(str(error))

@@ -4,7 +4,7 @@ import stat
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
-from threefs_fuse.filesystem import Answer
+from threefs_fuse.fuse_filesystem import Answer
 from threefs_fuse.replies import PackedEntries, Page
 
 from threefs_mount.cache.cached_listing import FIRST_POSITION, SMALL_DIRECTORY, CachedListing

@@ -12,7 +12,7 @@ import structlog
 from threefs_client import paths
 from threefs_client.context import ClientContext
 from threefs_fuse import protocol, replies
-from threefs_fuse.filesystem import Answer, FuseFileSystem
+from threefs_fuse.fuse_filesystem import Answer, FuseFileSystem
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Caller, Lock, Setting
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from threefs_client.context import ClientContext
-from threefs_fuse.filesystem import Answer
+from threefs_fuse.fuse_filesystem import Answer
 from threefs_fuse.requests import Caller
 
 from threefs.rpc import methods

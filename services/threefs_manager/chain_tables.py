@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import structlog
 
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET
-from threefs.env.worker import run_in_thread
+from threefs.env.worker_threads import run_in_thread
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import NodeKind, PublicState, Routing

@@ -54,7 +54,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager import chain_tables, new_cluster
 from threefs_manager.chains import holds, moves
 from threefs_manager.chains.controller import ChainController
-from threefs_manager.configuration import ConfigurationKeeper, Serves
+from threefs_manager.configuration_versions import ConfigurationKeeper, Serves
 from threefs_manager.election import Election, Epoch
 from threefs_manager.nodes import membership, registry
 from threefs_manager.nodes.failure_detector import FailureDetector
@@ -65,7 +65,7 @@ from threefs_manager.shielded import shielded
 from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
-from threefs_manager.store import restore
+from threefs_manager.store import restored_versions
 from threefs_manager.store.cluster_store import Store, Writer
 from threefs_manager.store.read_retry import retry_forever
 from threefs_manager.store.restore_inquiry import Inquiry
@@ -143,12 +143,13 @@ class Manager:
         wall_ns = self._clock.wall_ns()
         try:
             was_restored, routing = await retry_forever(
-                lambda: store.change(lambda writer: restore.raise_routing_version(writer, wall_ns)), self._clock
+                lambda: store.change(lambda writer: restored_versions.raise_routing_version(writer, wall_ns)),
+                self._clock,
             )
         except Fenced:
             return  # another manager has taken over already
         if self._expected_cluster_id not in ("", routing.cluster_id):
-            raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
+            raise StrangeStore(restored_versions.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
         seen = await retry_forever(store.load_generations, self._clock)
         self._failure_detector = FailureDetector(
             self._clock, StoreGenerations(seen)
@@ -181,7 +182,7 @@ class Manager:
         await inquiry.done.wait()
         wall_ns = self._clock.wall_ns()
         _, routing = await retry_forever(
-            lambda: store.change(lambda writer: restore.adopt_chains(writer, inquiry.newest_chains, wall_ns)),
+            lambda: store.change(lambda writer: restored_versions.adopt_chains(writer, inquiry.newest_chains, wall_ns)),
             self._clock,
         )
         self._publisher.publish(routing)
@@ -241,7 +242,7 @@ class Manager:
         """Make the cluster. The same plan again succeeds, another one is AlreadyExists."""
         store, _ = self._require_primary()
         if self._expected_cluster_id and not self._publisher.routing.cluster_id:
-            raise StrangeStore(restore.wrong_store_message(self._expected_cluster_id, ""))
+            raise StrangeStore(restored_versions.wrong_store_message(self._expected_cluster_id, ""))
         cluster_id = await new_cluster.init(store, self._publisher, self._random, round(self._lease_s * 1000), request)
         self._on_cluster(cluster_id)
         return pb.InitReply(cluster_id=cluster_id)

@@ -31,7 +31,7 @@ from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.counters import increase
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
-from threefs_meta.trash.reaper import TrashReaper
+from threefs_meta.trash.trash_reaper import TrashReaper
 
 PAGE = 64  # removals per round
 ENTRIES_PER_TRANSACTION = 128

@@ -32,8 +32,8 @@ from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
 from threefs_meta.garbage_collector import GarbageCollector
+from threefs_meta.lease.lease_reaper import LeaseReaper
 from threefs_meta.lease.logical_clock import LogicalClock
-from threefs_meta.lease.reaper import LeaseReaper
 from threefs_meta.listing_cache import ListingCache
 from threefs_meta.metrics import metrics
 from threefs_meta.ops.statistics import statistics

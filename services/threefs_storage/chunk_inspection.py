@@ -6,7 +6,7 @@ from threefs.errors import Corrupt
 from threefs.ids import ChunkId
 from threefs.telemetry.event_trace import Event
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.engine.records import Record, Version
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.target import Target
 
 

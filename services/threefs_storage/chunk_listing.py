@@ -3,7 +3,7 @@
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.engine.records import Record
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.target import Target
 
 MAX_ROWS = 2048

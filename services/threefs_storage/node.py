@@ -31,7 +31,7 @@ from threefs.rpc.server_metrics import server_metrics
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs.telemetry.tracing import Tracing, tracing_to
 from threefs.wire import manager_pb2
-from threefs_storage.configuration import engine_settings, follow
+from threefs_storage.configuration_follower import engine_settings, follow
 from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.metrics import background_metrics, target_metrics
 from threefs_storage.scheduling.background_scheduler import foreground_of

@@ -66,11 +66,11 @@ from threefs_storage.chain.traced import parts_of
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.chunk_inspection import inspect_chunk
 from threefs_storage.chunk_listing import scan_chunks
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.exactly_once import MAX_ENTRIES
-from threefs_storage.engine.records import Record
-from threefs_storage.health.comparison import Comparison
+from threefs_storage.health.chunk_repair import Repair
 from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal, too_few
-from threefs_storage.health.repair import Repair
+from threefs_storage.health.replica_comparison import Comparison
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.scheduling.background_pace import Foreground, PaceLimits

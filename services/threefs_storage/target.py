@@ -14,8 +14,8 @@ from threefs.routing import Chain, LocalState, PublicState
 from threefs_storage.chain.chunk_locks import ChunkLocks
 from threefs_storage.chain.early_versions import EarlyVersions
 from threefs_storage.chain.logical_time import LogicalTime
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.records import Record
 
 T = TypeVar("T")
 _LOG = structlog.get_logger()

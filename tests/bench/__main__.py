@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 import uvloop
-from threefs_bench import directory, metadata_rates, mount_comparison
+from threefs_bench import growing_directory, metadata_rates, mount_comparison
 from threefs_bench.peer_harness import NAMES, Harness
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
@@ -90,26 +90,28 @@ class Run:
         return found
 
     def directory(self) -> Any:
-        sizes = directory.QUICK_SIZES if self.quick else directory.SIZES
+        sizes = growing_directory.QUICK_SIZES if self.quick else growing_directory.SIZES
         cluster = LocalCluster(self.scratch / "directory")
         started = asyncio.run(cluster.up(Plan(storage=3, replicas=3)))
         try:
             found = _grow(started, sizes, self.scratch / "directory-mnt", self.tell)
         finally:
             asyncio.run(cluster.down())
-        self.tables.append(f"## One directory\n\n{directory.table(found)}")
+        self.tables.append(f"## One directory\n\n{growing_directory.table(found)}")
         return [asdict(size) for size in found]
 
 
-def _grow(started: ClusterFile, sizes: Sequence[int], point: Path, tell: Callable[[str], None]) -> list[directory.Size]:
+def _grow(
+    started: ClusterFile, sizes: Sequence[int], point: Path, tell: Callable[[str], None]
+) -> list[growing_directory.Size]:
     """With a mount at `point`, if there can be one."""
     process = started.program("meta").process
     assert process is not None
-    measure = partial(directory.measure, started.address, process.pid, sizes, tell)
+    measure = partial(growing_directory.measure, started.address, process.pid, sizes, tell)
     if lacking():
         return uvloop.run(measure())
     with mount_comparison.mounted(started.address, point) as mount:
-        return uvloop.run(measure(directory.Mount(point, mount)))
+        return uvloop.run(measure(growing_directory.Mount(point, mount)))
 
 
 def _machine() -> dict[str, Any]:

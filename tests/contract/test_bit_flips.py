@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.records import decode, encode
+from threefs_storage.engine.chunk_record import decode, encode
 
 from tests.harness.bit_flips import Sample, build, flip, table_after_flip
 from tests.harness.chunk_engine import opened

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
-from threefs_storage.engine.records import Record
 
 from tests.harness import chunk_writer
 from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, read_all, read_range

@@ -13,7 +13,7 @@ from threefs_fsck.metadata import MetadataCheck
 from threefs_fsck.removed_files import RemovedFileCheck
 from threefs_mount.cache import listing_rpc
 from threefs_storage.chain.resync import Resync
-from threefs_storage.health.comparison import Comparison
+from threefs_storage.health.replica_comparison import Comparison
 from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import chain_of, target_of

@@ -9,7 +9,7 @@ import random
 
 import pytest
 from threefs_manager.chains.transitions import next_chain
-from threefs_manager.store import restore
+from threefs_manager.store import restored_versions
 
 from threefs.ids import ChainId, TargetId
 from threefs.routing import Chain, ChainMember, LocalState, PublicState
@@ -113,8 +113,8 @@ class World:
         told = [replica.kept for replica in self.replicas.values()] if self._asks else []
         newest = max([self._backup, *told], key=lambda chain: chain.version)
         self.minutes += 1
-        wall_ns = restore._EPOCH_S * 10**9 + self.minutes * 60 * 10**9
-        self.chain = restore.with_raised_version(restore.without_serving(newest), wall_ns)
+        wall_ns = restored_versions._EPOCH_S * 10**9 + self.minutes * 60 * 10**9
+        self.chain = restored_versions.with_raised_version(restored_versions.without_serving(newest), wall_ns)
 
 
 def play(count: int, *, keeps: bool = True, asks: bool = True) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.records import Record
+from threefs_storage.engine.chunk_record import Record
 
 from tests.harness.chain_harness import CLIENT, OFFLINE, SERVING, SYNCING, Gate, TestChain, chain_of, until
 from threefs.errors import (

@@ -22,15 +22,15 @@ from threefs_checkpoint.slices import whole
 from threefs_data import format as data_format
 from threefs_data.format import Shard
 from threefs_data.interchange import mds, megatron, webdataset
-from threefs_data.interchange.directory import Directory
+from threefs_data.interchange.exchange_directory import Directory
 from threefs_data.token_format import TokenFormat
 from threefs_fuse import dispatch, protocol
 from threefs_fuse.requests import Malformed
 from threefs_manager.settings import Settings
 from threefs_meta.resolve import paths
 from threefs_meta.store import entry_codec
+from threefs_storage.engine import chunk_record as chunk_records
 from threefs_storage.engine import exactly_once as chunk_once
-from threefs_storage.engine import records as chunk_records
 from threefs_storage.engine.overlay import Overlay
 
 from tests.harness import single_file_checkpoint

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.exactly_once import OnceEntry
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import live_version
-from threefs_storage.engine.records import Version
 
 from threefs.checksums import crc32c
 from threefs.env.disk import RealDisk

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.overlay import BlobKey, OverlayLimits, range_of_blobs
-from threefs_storage.engine.records import Record, Version
 
 from tests.harness.chunk_engine import NO_OVERLAYS, read_range
 from tests.harness.seeded_random import SeededRandom

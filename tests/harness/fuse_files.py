@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from threefs_fuse.filesystem import Answer, FuseFileSystem
+from threefs_fuse.fuse_filesystem import Answer, FuseFileSystem
 from threefs_fuse.protocol import ROOT
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Caller, Setting

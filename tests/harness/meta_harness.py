@@ -8,8 +8,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from threefs_meta.context import Context
 from threefs_meta.garbage_collector import GarbageCollector
+from threefs_meta.lease.lease_reaper import LeaseReaper
 from threefs_meta.lease.logical_clock import LogicalClock
-from threefs_meta.lease.reaper import LeaseReaper
 from threefs_meta.ops.close import close
 from threefs_meta.ops.create import create
 from threefs_meta.ops.link import link

@@ -7,7 +7,7 @@ import numpy as np
 import threefs_client
 from threefs_checkpoint.group import Group
 from threefs_checkpoint.manager import CheckpointManager
-from threefs_checkpoint.schedule import Every
+from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.state import Shard, State
 
 from tests.harness.ranks import each_rank

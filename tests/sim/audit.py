@@ -1,8 +1,8 @@
 """What must be true of a cluster once it is at rest, looked at from outside."""
 
 from threefs_storage.chain.resync import row_of
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.overlay import BlobKey
-from threefs_storage.engine.records import Version
 from threefs_storage.target import Target
 
 from tests.sim.content import Content

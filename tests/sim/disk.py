@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from threefs_storage.engine.chunk_record import Block, Record, Version, decode
 from threefs_storage.engine.overlay import BlobKey
-from threefs_storage.engine.records import Block, Record, Version, decode
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.content import Content

@@ -7,9 +7,9 @@ from typing import Any
 
 from threefs_client.context import ClientContext
 from threefs_client.data.grants import Grants
+from threefs_storage.engine.chunk_record import Block
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.overlay import BlobKey, range_of_blobs
-from threefs_storage.engine.records import Block
 from threefs_storage.node import StorageNode
 
 from tests.sim.world import World

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.overlay import Extent
-from threefs_storage.engine.records import Version
 
 
 class Shown(NamedTuple):

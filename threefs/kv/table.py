@@ -19,7 +19,7 @@ from rocksdict import Rdict, RdictIter, WriteBatch
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.sync_policy import SyncPolicy
-from threefs.env.worker import ThreadWorker, Worker
+from threefs.env.worker_threads import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv import scans
 from threefs.kv.engine_api import Pair

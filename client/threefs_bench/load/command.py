@@ -20,9 +20,9 @@ from threefs import __version__
 from threefs.env.clock import CLOCK
 from threefs.env.net import parse_address
 from threefs.errors import InvalidArgument, ThreefsError
-from threefs_bench.load import job_file, options, progress, remote, report, text
+from threefs_bench.load import fio_report, job_file, options, progress, remote, text
+from threefs_bench.load.fio_report import Entry
 from threefs_bench.load.job import Job
-from threefs_bench.load.report import Entry
 from threefs_bench.load.runner import Runner
 
 FORMATS = ("normal", "json", "json+")
@@ -137,7 +137,7 @@ async def _measure(jobs: Sequence[Job], run: dict[str, str]) -> tuple[list[Entry
         runner = Runner(jobs, show, key_file=run.get("key-file", ""))
         with _interruptible(runner.stop) as was_interrupted:
             done = await runner.run()
-        return report.entries(jobs, done), done.services, was_interrupted()
+        return fio_report.entries(jobs, done), done.services, was_interrupted()
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def _interruptible(stop: Callable[[], None]) -> Iterator[Callable[[], bool]]:
 def _rendered(entries: Sequence[Entry], services: list[dict[str, float]], form: str, *, remote: bool) -> str:
     if form == "normal":
         return "\n".join(text.lines(entries, services))
-    document = report.document(entries, services, CLOCK.wall_ns(), bins=form == "json+", remote=remote)
+    document = fio_report.document(entries, services, CLOCK.wall_ns(), bins=form == "json+", remote=remote)
     return json.dumps(document, indent=2)
 
 

@@ -11,7 +11,7 @@ import os
 from threefs.env.clock import CLOCK
 from threefs.env.loop_thread import new_lock
 from threefs.env.process_tuning import raise_descriptor_limit
-from threefs.env.worker import StopFlag, ThreadWorker
+from threefs.env.worker_threads import StopFlag, ThreadWorker
 from threefs.errors import InvalidArgument
 from threefs_bench.load import verify
 from threefs_bench.load.load_engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows

@@ -27,9 +27,9 @@ from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method
 from threefs.rpc.server import Server
 from threefs.telemetry.library_logging import LibraryLogger
-from threefs_bench.load import job_file, report
+from threefs_bench.load import fio_report, job_file
+from threefs_bench.load.fio_report import Entry
 from threefs_bench.load.job import Job
-from threefs_bench.load.report import Entry
 from threefs_bench.load.runner import Run, Runner, Snapshot
 
 _LOG = LibraryLogger(__name__)
@@ -137,7 +137,7 @@ class LoadServer:
     async def _run(self, runner: Runner) -> None:
         try:
             run = await runner.run()
-            self._outcome = report.entries(self._jobs, run), run
+            self._outcome = fio_report.entries(self._jobs, run), run
         except (ThreefsError, OSError) as error:
             self._failure = str(error)
         except Exception as error:  # a client waits for figures or a failure

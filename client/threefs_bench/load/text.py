@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from threefs_bench.load.report import Entry, direction_json, job_json, services_json
+from threefs_bench.load.fio_report import Entry, direction_json, job_json, services_json
 from threefs_bench.load.values import shown_size
 
 _PER_LINE = 4

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, TypeVar, overload
 
 from threefs.env import loop_thread
-from threefs.env.worker import run_in_thread
+from threefs.env.worker_threads import run_in_thread
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, context, modes, options, paths

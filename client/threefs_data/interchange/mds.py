@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from threefs.checksums import Buffer
 from threefs.errors import Corrupt, InvalidArgument, NotSupported
 from threefs_data import format
-from threefs_data.interchange.directory import Directory
+from threefs_data.interchange.exchange_directory import Directory
 
 INDEX_NAME = "index.json"
 MAX_INDEX_BYTES = 256 << 20

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from threefs.errors import Corrupt, InvalidArgument, NotSupported
-from threefs_data.interchange.directory import Directory
+from threefs_data.interchange.exchange_directory import Directory
 
 NAME = "tokens"
 MAX_SEQUENCE_BYTES = 1 << 30

@@ -9,7 +9,7 @@ from typing import BinaryIO
 from threefs.checksums import Buffer
 from threefs.errors import Corrupt, FileTooLarge, InvalidArgument, NotSupported
 from threefs_data import format
-from threefs_data.interchange.directory import Directory
+from threefs_data.interchange.exchange_directory import Directory
 
 #: Names and sizes that do not fit a header are in headers of their own, which a file may make as large as it likes.
 MAX_EXTENDED_BYTES = 64 << 10

@@ -19,7 +19,7 @@ from threefs.routing import LocalState, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.placement.plan import MAX_NAME_CHARS, MAX_TARGETS_PER_DISK
-from threefs_manager.store import restore
+from threefs_manager.store import restored_versions
 from threefs_manager.store.cluster_store import Writer
 
 MAX_FAILURE_CHARS = 1024  # kept of a target's report of a failure
@@ -34,7 +34,7 @@ async def register_node(
     """Store the registration of a process; returns its node id. Raises what `Manager.register` raises."""
     cluster = writer.cluster
     if request.cluster_id and not cluster.cluster_id:
-        raise Unavailable(restore.wrong_store_message(request.cluster_id, ""))
+        raise Unavailable(restored_versions.wrong_store_message(request.cluster_id, ""))
     if not cluster.cluster_id:
         raise Unavailable("the cluster has no plan yet; make it with `threefs up`, or with the Init call")
     if request.cluster_id and request.cluster_id != cluster.cluster_id:

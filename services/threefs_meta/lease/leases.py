@@ -2,8 +2,8 @@
 
 A lease begins with the first session, lock or open file of its client, and the client renews it (`ops/renew_lease.py`).
 It ends when the client asks for that, or has not renewed it for the length of a lease, counted in ticks. Then its
-record is cleared, so nothing more can be held under it, and the lease reaper (`lease/reaper.py`) releases what was
-held.
+record is cleared, so nothing more can be held under it, and the lease reaper (`lease/lease_reaper.py`) releases what
+was held.
 """
 
 from threefs.errors import Corrupt, InvalidArgument

@@ -4,7 +4,7 @@ The tick is a number in the store. A service that has seen the same number for t
 monotonic clock, may raise it by one. So a tick never lasts shorter than that, however many services count. It lasts
 longer while no service runs: then no lease of a client ends because services were silent.
 
-The service that raised the tick does the work of that tick (`lease/reaper.py`). So the work is done once, and by
+The service that raised the tick does the work of that tick (`lease/lease_reaper.py`). So the work is done once, and by
 another service when one dies.
 """
 

@@ -1,7 +1,7 @@
 """Write sessions: the records that a client has a file open for writing, each under the lease of its client.
 
 A file whose last name is gone exists until its last write session ends. A write session ends when its client closes the
-file, or with the lease of the client (`lease/reaper.py`).
+file, or with the lease of the client (`lease/lease_reaper.py`).
 """
 
 from threefs.errors import InvalidArgument, SessionLost

@@ -5,7 +5,7 @@ from threefs.errors import ChecksumMismatch, VersionGap
 from threefs.ids import ChunkId
 from threefs.routing import ChainMember, PublicState
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.target import Target
 
 

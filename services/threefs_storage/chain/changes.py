@@ -5,9 +5,9 @@ from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.write_messages import change_of, content_of, entries_of, identity_of
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.content_plan import Update, keeps_content
 from threefs_storage.engine.exactly_once import Forgotten
-from threefs_storage.engine.records import Record, Version
 from threefs_storage.target import Target
 
 #: Room for so many whole chunks is left on the disk of a head that lets payloads go ahead.

@@ -17,8 +17,8 @@ from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
 from threefs_storage.chain.write_messages import WholeChunk
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
-from threefs_storage.engine.records import Record, Version
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 

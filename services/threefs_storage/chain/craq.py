@@ -56,9 +56,9 @@ from threefs_storage.chain.changes import (
 )
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.write_messages import WholeChunk, identity_of
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.content_plan import Update
 from threefs_storage.engine.exactly_once import may_be_forgotten
-from threefs_storage.engine.records import Record, Version
 from threefs_storage.target import Target
 
 _BACKOFF = Backoff(0.02, 0.5)

@@ -17,7 +17,7 @@ from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.early_versions import Change, EarlyVersion
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.write_messages import change_of, is_named_by
-from threefs_storage.engine.records import Record
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.target import Target
 
 _NO_RECORD = Record()

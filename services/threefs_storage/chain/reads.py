@@ -32,7 +32,7 @@ from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.version_query import VersionQuery
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 

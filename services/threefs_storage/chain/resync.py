@@ -24,8 +24,8 @@ from threefs.routing import PublicState
 from threefs.rpc.methods import INVENTORY, SYNC_DONE
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.craq import Craq
-from threefs_storage.engine.records import Record, digest
-from threefs_storage.health.repair import Outcome, Repair
+from threefs_storage.engine.chunk_record import Record, digest
+from threefs_storage.health.chunk_repair import Outcome, Repair
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target

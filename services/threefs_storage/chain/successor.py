@@ -17,7 +17,7 @@ from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.write_messages import WholeChunk, chunk_id, staged_version
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 

@@ -13,9 +13,9 @@ from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.exactly_once import WRITE_LIFETIME_MINUTES
 from threefs_storage.engine.record_store import LOGICAL_TIME
-from threefs_storage.engine.records import Record
 from threefs_storage.target import Target
 
 _INTERVAL_S = 5.0

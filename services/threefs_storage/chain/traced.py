@@ -18,8 +18,8 @@ from threefs.telemetry.tracing import Attributes, Tracing
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.early_staging import EarlyStaging
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.content_plan import Update
-from threefs_storage.engine.records import Version
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
 

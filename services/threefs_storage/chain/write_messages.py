@@ -7,9 +7,9 @@ from threefs.ids import ChunkId, WriteIdentity
 from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.early_versions import Change
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.exactly_once import Forgotten, OnceEntry
-from threefs_storage.engine.records import Version
 
 CLIENT_BYTES = 16
 _KINDS = frozenset(int(kind) for kind in Kind)

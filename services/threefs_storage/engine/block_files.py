@@ -7,7 +7,7 @@ from pathlib import Path
 from threefs.env.disk import Disk, DiskSpace, File
 from threefs.errors import NoSpace
 from threefs_storage.engine.block_allocator import BlockAllocator
-from threefs_storage.engine.records import Block
+from threefs_storage.engine.chunk_record import Block
 
 MIN_BLOCK_BITS = 16
 MAX_BLOCK_BITS = 26

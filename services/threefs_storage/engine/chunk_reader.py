@@ -14,10 +14,10 @@ from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, is_aligned
 from threefs.errors import ChunkLost, Corrupt, CorruptChunk, DiskFailed, InvalidArgument
 from threefs_storage.engine.block_files import BlockFiles
+from threefs_storage.engine.chunk_record import Block, Version
 from threefs_storage.engine.content_plan import covering, expected_checksum
 from threefs_storage.engine.ghost_cache import GhostCache
 from threefs_storage.engine.overlay import BlobKey
-from threefs_storage.engine.records import Block, Version
 from threefs_storage.engine.scratch import Scratch
 
 #: Transfers of at least this many bytes go past the page cache.

@@ -9,6 +9,7 @@ from threefs.env.disk import DIRECT_BYTES, File, Write, is_aligned
 from threefs.errors import ChecksumMismatch, CorruptChunk, DiskFailed, NoSpace
 from threefs_storage.engine.block_files import BlockFiles, block_bits
 from threefs_storage.engine.chunk_reader import DIRECT_FROM_BYTES, ChunkReader
+from threefs_storage.engine.chunk_record import Block, Version
 from threefs_storage.engine.content_plan import (
     ContentPlan,
     Kind,
@@ -18,7 +19,6 @@ from threefs_storage.engine.content_plan import (
 )
 from threefs_storage.engine.overlay import BlobKey, Extent, Overlay
 from threefs_storage.engine.record_store import RecordStore
-from threefs_storage.engine.records import Block, Version
 from threefs_storage.engine.scratch import Scratch
 
 #: The next block of a chunk that grows by appends has room for this many times its content.

@@ -9,8 +9,8 @@ from threefs.checksums import CRC_BYTES, Buffer, append, combine, crc32c
 from threefs.errors import InvalidArgument, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import MAX_CHUNK_BYTES
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN, Forgotten, OnceEntry
-from threefs_storage.engine.records import Record, Version
 
 
 class Kind(enum.IntEnum):

@@ -28,13 +28,13 @@ from threefs.layout import FENCE_CHUNK
 from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.block_files import BlockFiles, Space
 from threefs_storage.engine.chunk_reader import ChunkReader
+from threefs_storage.engine.chunk_record import Block, Record, Version, decode
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written, lost_version
 from threefs_storage.engine.content_plan import Kind, Update, check_order, plan, replacement, with_pending
 from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import AFTER_ALL_CHUNKS, LOGICAL_TIME, RecordStore, RecordTable, live_version
-from threefs_storage.engine.records import Block, Record, Version, decode
 
 _KEPT_BUFFER_BYTES = 64 << 20
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.

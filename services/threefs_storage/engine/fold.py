@@ -11,11 +11,11 @@ from dataclasses import replace
 from threefs.env.disk import Write
 from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_reader import DIRECT_FROM_BYTES
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written
 from threefs_storage.engine.content_plan import ContentPlan, Kind, Update, replacement
 from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.record_store import RecordStore
-from threefs_storage.engine.records import Version
 
 
 class ChunkFolder:

@@ -4,7 +4,7 @@ A read that must not wait (RWF_NOWAIT) could find that out, but for large ranges
 follows: where nothing is cached, it starts to fill the page cache.
 """
 
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.chunk_record import Version
 
 _REGION_BYTES = 128 << 10
 

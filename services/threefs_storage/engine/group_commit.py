@@ -13,9 +13,9 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import File, Write
 from threefs.ids import ChunkId
 from threefs.telemetry.histogram import Histogram
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.record_store import RecordStore
-from threefs_storage.engine.records import Record
 
 _NO_BLOBS: Mapping[BlobKey, bytes] = {}
 

@@ -13,8 +13,8 @@ from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.ids import ChunkId
 from threefs.kv.engine_api import Pair
 from threefs.layout import FENCE_CHUNK
+from threefs_storage.engine.chunk_record import Record, Version, corrected, decode, encode
 from threefs_storage.engine.overlay import BlobKey, OverlayLimits, range_of_blobs
-from threefs_storage.engine.records import Record, Version, corrected, decode, encode
 
 _PAGE = 512
 _LAST_PAGE = 8

@@ -7,8 +7,8 @@ a member that left before the change still has them. The checksums of the versio
 from collections.abc import Sequence
 
 from threefs.checksums import Buffer, crc32c
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.content_plan import expected_checksum
-from threefs_storage.engine.records import Version
 
 
 def salvage(version: Version, raw: Buffer, from_block: Sequence[tuple[int, int]], older: Buffer) -> bytearray | None:

@@ -11,9 +11,9 @@ from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable
 from threefs.ids import ChunkId
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.records import Record
-from threefs_storage.health.comparison import Comparison
+from threefs_storage.health.replica_comparison import Comparison
 from threefs_storage.scheduling.adjustable_pause import pause
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target

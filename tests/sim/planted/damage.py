@@ -18,8 +18,8 @@ from threefs_storage.engine.chunk_writer import Written, lost_version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
 from threefs_storage.engine.record_store import RecordStore
-from threefs_storage.health import repair
-from threefs_storage.health.comparison import Comparison
+from threefs_storage.health import chunk_repair
+from threefs_storage.health.replica_comparison import Comparison
 from threefs_storage.target import Target
 
 from tests.sim.planted.registry import plant_for, put
@@ -31,7 +31,7 @@ from threefs.routing import PublicState
 _COLLECTOR = "cluster/services/threefs_storage/chain/test_tombstone_collector.py"
 _ONCE = "contract/test_exactly_once.py"
 _RESYNC = "cluster/services/threefs_storage/chain/test_resync.py"
-_REPAIR = "cluster/services/threefs_storage/health/test_repair.py"
+_REPAIR = "cluster/services/threefs_storage/health/test_chunk_repair.py"
 _SCRUBBER = "cluster/services/threefs_storage/health/test_scrubber.py"
 
 
@@ -115,15 +115,15 @@ def repair_asks_one_neighbour() -> None:
         near = serving[place + 1] if place + 1 < len(serving) else serving[place - 1]
         return await has(self, target, member, *rest) if member == near else False
 
-    others = repair._others
-    put(repair, "_others", lambda target: others(target)[:1])
+    others = chunk_repair._others
+    put(chunk_repair, "_others", lambda target: others(target)[:1])
     put(copies.Copies, "_has", next_one)
 
 
 @plant_for(f"{_REPAIR}::test_an_older_copy_has_the_bytes_that_a_change_has_kept")
 def older_versions_do_not_help() -> None:
     """A small change to a chunk with a damaged copy loses all that the change has kept."""
-    put(repair, "salvage", lambda *_: None)
+    put(chunk_repair, "salvage", lambda *_: None)
 
 
 @plant_for(

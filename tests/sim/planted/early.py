@@ -8,8 +8,8 @@ from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.early_staging import EarlyStaging
 from threefs_storage.chain.early_versions import Change, EarlyVersion, EarlyVersions
 from threefs_storage.chain.successor import AheadCall, Successor
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.records import Version
 from threefs_storage.target import Target
 
 from tests.sim.planted.registry import plant, plant_for, put

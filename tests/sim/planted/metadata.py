@@ -14,7 +14,7 @@ from threefs_meta.access.entry_permissions import writable_parent
 from threefs_meta.file import truncation
 from threefs_meta.file.length import LengthUpdate
 from threefs_meta.garbage_collector import GarbageCollector
-from threefs_meta.lease import leases, reaper, write_sessions
+from threefs_meta.lease import lease_reaper, leases, write_sessions
 from threefs_meta.locks import fencing, file_locks
 from threefs_meta.ops import lock as lock_module
 from threefs_meta.ops import publish as publish_module
@@ -158,7 +158,7 @@ def directory_is_checked_before_the_name() -> None:
 )
 def precreated_files_outlive_their_client() -> None:
     """I10: what a client that has died made ahead stays, with the chunks that it has written."""
-    put(reaper, "LEASED_KINDS", reaper.LEASED_KINDS[:-1])
+    put(lease_reaper, "LEASED_KINDS", lease_reaper.LEASED_KINDS[:-1])
 
 
 @plant_for("unit/client/threefs_client/metadata/test_precreated.py::test_they_are_made_twice_as_many_each_time")

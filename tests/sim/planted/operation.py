@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from threefs_backup.follower import Follower
-from threefs_manager.store import restore
+from threefs_manager.store import restored_versions
 from threefs_mount import supervisor
 
 from tests.sim.planted.registry import plant_for, put
@@ -19,7 +19,7 @@ from threefs.routing import Chain
 from threefs.rpc.grpc_binding import _ProofInterceptor
 
 _BACKUP = "unit/client/threefs_backup"
-_RESTORE = "unit/services/threefs_manager/store/test_restore.py"
+_RESTORE = "unit/services/threefs_manager/store/test_restored_versions.py"
 
 
 @plant_for(f"{_BACKUP}/test_follower.py::test_a_backup_follows_over_logs_starts_and_lost_connections")
@@ -45,7 +45,7 @@ def restored_chains_serve_at_once() -> None:
     def unchanged(chain: Chain) -> Chain:
         return chain
 
-    put(restore, "without_serving", unchanged)
+    put(restored_versions, "without_serving", unchanged)
 
 
 @plant_for(f"{_RESTORE}::test_versions_rise_beyond_what_counting_reaches_and_never_fall")
@@ -55,7 +55,7 @@ def restored_chains_count_on() -> None:
     def next_version(version: int, wall_ns: int) -> int:
         return version + 1
 
-    put(restore, "raised_routing_version", next_version)
+    put(restored_versions, "raised_routing_version", next_version)
 
 
 @plant_for(

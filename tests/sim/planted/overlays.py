@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from threefs_storage.engine.block_files import BlockFiles
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.chunk_writer import ChunkWriter
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.overlay import BlobKey, Overlay
-from threefs_storage.engine.records import Record
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.ids import ChunkId

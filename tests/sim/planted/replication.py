@@ -14,8 +14,8 @@ from threefs_storage.chain.resync import Resync
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.chain.write_messages import WholeChunk
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.engine.records import Record
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 

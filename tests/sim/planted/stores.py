@@ -10,7 +10,7 @@ from threefs_meta.file import layout_policy, length, truncation
 from threefs_meta.file.length import LengthReport
 from threefs_meta.file.truncation import Truncation
 from threefs_meta.garbage_collector import GarbageCollector
-from threefs_meta.lease import leases, reaper
+from threefs_meta.lease import lease_reaper, leases
 from threefs_meta.locks import fencing
 from threefs_meta.ops import reserve_append as reserve_module
 from threefs_meta.ops import sync as sync_module
@@ -25,7 +25,7 @@ from threefs.kv.recovering_engine import RecoveringEngine
 from threefs.wire.records_pb2 import RestoreMark
 
 _IDENTITY = "unit/services/threefs_meta/store/test_identity.py"
-_LEASE_REAPER = "unit/services/threefs_meta/lease/test_reaper.py"
+_LEASE_REAPER = "unit/services/threefs_meta/lease/test_lease_reaper.py"
 _FENCING = "unit/services/threefs_meta/locks/test_fencing.py"
 _FENCES = "contract/test_fences.py"
 _COLLECTOR = "unit/services/threefs_meta/test_garbage_collector.py"
@@ -141,7 +141,7 @@ def forced_end_is_no_change() -> None:
     def report(**more: Any) -> LengthReport:
         return LengthReport(**(more | {"written": False}))
 
-    put(reaper, "LengthReport", report)
+    put(lease_reaper, "LengthReport", report)
 
 
 @plant_for(
@@ -162,8 +162,8 @@ def lease_reaper_does_not_look_again() -> None:
 
         return anything
 
-    kinds = tuple(dataclasses.replace(kind, release=blind(kind.release)) for kind in reaper.LEASED_KINDS)
-    put(reaper, "LEASED_KINDS", kinds)
+    kinds = tuple(dataclasses.replace(kind, release=blind(kind.release)) for kind in lease_reaper.LEASED_KINDS)
+    put(lease_reaper, "LEASED_KINDS", kinds)
 
 
 @plant_for(f"{_LEASE_REAPER}::test_a_damaged_record_does_not_delay_other_clients")
@@ -173,7 +173,7 @@ def damaged_record_stops_the_lease_reaper() -> None:
     class Never(Exception):
         pass
 
-    put(reaper, "Corrupt", Never)
+    put(lease_reaper, "Corrupt", Never)
 
 
 @plant_for(f"{_COLLECTOR}::test_damaged_entries_of_a_removed_directory_hold_up_nothing[False]")

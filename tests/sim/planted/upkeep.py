@@ -9,7 +9,7 @@ from threefs_storage.chain.reads import Reads
 from threefs_storage.chain.resync import Resync
 from threefs_storage.engine import engine as engine_module
 from threefs_storage.engine.engine import ChunkEngine
-from threefs_storage.health.repair import Repair
+from threefs_storage.health.chunk_repair import Repair
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.service import Storage, _split_payload

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threefs_checkpoint import loading
 from threefs_checkpoint.checkpoint import save
-from threefs_checkpoint.directory import read_index
+from threefs_checkpoint.checkpoint_directory import read_index
 from threefs_checkpoint.dtypes import ELEMENT_TYPES
 from threefs_checkpoint.group import Group
 from threefs_checkpoint.index import Derived, Index, Tensor

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threefs_checkpoint.directory import FULL, MODEL, CheckpointDirectory
+from threefs_checkpoint.checkpoint_directory import FULL, MODEL, CheckpointDirectory
 from threefs_checkpoint.group import Group
 from threefs_checkpoint.index import Derived, Index
 from threefs_checkpoint.manager import CheckpointManager, Loaded, first_not_finite, not_finite
+from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.saving import SaveFailedError, SaveVetoedError
-from threefs_checkpoint.schedule import Every
 from threefs_checkpoint.slices import Slice
 from threefs_checkpoint.state import Shard, State
 

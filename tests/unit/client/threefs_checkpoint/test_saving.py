@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threefs_checkpoint.directory import CheckpointDirectory, read_index
+from threefs_checkpoint.checkpoint_directory import CheckpointDirectory, read_index
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Derived
 from threefs_checkpoint.loading import load, wanted_of

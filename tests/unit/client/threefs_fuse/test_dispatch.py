@@ -4,7 +4,7 @@ import os
 
 import pytest
 from threefs_fuse import dispatch, replies
-from threefs_fuse.filesystem import FuseFileSystem
+from threefs_fuse.fuse_filesystem import FuseFileSystem
 from threefs_fuse.protocol import Feature, Op
 from threefs_fuse.requests import Lock
 

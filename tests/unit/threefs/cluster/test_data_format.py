@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine import records as chunk_records
+from threefs_storage.engine import chunk_record as chunk_records
 
 from threefs.cluster import data_format
 from threefs.cluster.data_format import DATA_FORMAT, FILE_NAME, claim

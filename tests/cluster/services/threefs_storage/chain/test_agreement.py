@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.chain.agreement import check_answer, check_follows, check_made
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.chunk_record import Version
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, chain_of, target_of
 from threefs.errors import ChecksumMismatch, VersionGap

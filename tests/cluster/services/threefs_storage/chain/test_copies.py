@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from threefs_storage.chain.copies import Copies
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.chunk_record import Version
 
-from tests.cluster.services.threefs_storage.health.test_repair import CONTENT, flip_content
+from tests.cluster.services.threefs_storage.health.test_chunk_repair import CONTENT, flip_content
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, WAITING, TestChain, chain_of, flip_record, refuse
 from threefs.errors import Corrupt, NotServing, Unavailable
 

@@ -5,7 +5,7 @@ import contextlib
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.records import Record
+from threefs_storage.engine.chunk_record import Record
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, Gate, cancelled, chain_of, flip_record, until
 from threefs.errors import (

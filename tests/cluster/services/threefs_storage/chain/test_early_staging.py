@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.overlay import OverlayLimits
-from threefs_storage.engine.records import Record
 
 from tests.harness.chain_harness import (
     CHUNK,

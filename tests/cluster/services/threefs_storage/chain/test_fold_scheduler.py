@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.chain import fold_scheduler
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.overlay import BlobKey, OverlayLimits
-from threefs_storage.engine.records import Version
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, Replica, TestChain, chain_of
 from threefs.errors import NoSpace

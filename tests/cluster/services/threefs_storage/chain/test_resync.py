@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from threefs_storage.chain import resync
 
-from tests.cluster.services.threefs_storage.health.test_repair import flip_content, flip_pending, garble_record
+from tests.cluster.services.threefs_storage.health.test_chunk_repair import flip_content, flip_pending, garble_record
 from tests.harness.chain_harness import (
     CHUNK_BYTES,
     CLIENT,

@@ -5,8 +5,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from threefs_storage.engine.records import Version
-from threefs_storage.health.comparison import Comparison
+from threefs_storage.engine.chunk_record import Version
+from threefs_storage.health.replica_comparison import Comparison
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 

@@ -3,7 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_bench.load import job_file, remote, report
+from threefs_bench.load import fio_report, job_file, remote
 from threefs_bench.load.job import Job
 from threefs_bench.load.remote import LoadServer, RemoteRun, address_of, decode, encode, together
 from threefs_bench.load.runner import Snapshot
@@ -103,7 +103,7 @@ async def test_a_run_that_breaks_off_says_so(tmp_path: Path, monkeypatch: pytest
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(report, "entries", broken)
+    monkeypatch.setattr(fio_report, "entries", broken)
     server = LoadServer(KEY, directory=tmp_path)
     address = await server.start("127.0.0.1", 0)
     with pytest.raises(InvalidArgument, match="broken off: ZeroDivisionError"):

@@ -1,11 +1,11 @@
-from threefs_bench.load import job_file, report, text
+from threefs_bench.load import fio_report, job_file, text
 from threefs_bench.load.runner import Run
 from threefs_bench.load.tally import Result, Spread, Tally
 
 
 def shown(options: str, result: Result) -> str:
     jobs = job_file.parse_text(f"[a]\n{options}", "x")
-    return "\n".join(text.lines(report.entries(jobs, Run([[result]])), [{"storage": 2.0}]))
+    return "\n".join(text.lines(fio_report.entries(jobs, Run([[result]])), [{"storage": 2.0}]))
 
 
 def test_the_lines_are_those_of_fio() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_data.interchange import mds
-from threefs_data.interchange.directory import Directory
+from threefs_data.interchange.exchange_directory import Directory
 from threefs_data.interchange.mds import Column
 
 from tests.harness.local_files import LocalFiles

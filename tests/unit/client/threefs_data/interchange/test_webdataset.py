@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from threefs_data.interchange import webdataset
-from threefs_data.interchange.directory import Directory
+from threefs_data.interchange.exchange_directory import Directory
 
 from tests.harness.local_files import LocalFiles
 from threefs.errors import Corrupt, FileTooLarge, InvalidArgument, NotSupported, ThreefsError

@@ -13,7 +13,7 @@ from threefs_meta.ops.link import link
 from threefs_meta.ops.report_atime import report_atime
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
-from threefs_meta.trash.reaper import TrashReaper
+from threefs_meta.trash.trash_reaper import TrashReaper
 
 from tests.harness.meta_harness import SESSION, MetaBench, at
 from tests.harness.namespace_model import Model

@@ -1,5 +1,5 @@
 from threefs_storage.chain.changes import outcome_unknown
-from threefs_storage.engine.records import Version
+from threefs_storage.engine.chunk_record import Version
 
 from threefs.errors import DeadlineExceeded, NoSpace, OutcomeUnknown
 from threefs.ids import ChunkId, TargetId

@@ -2,8 +2,8 @@
 
 import pytest
 from threefs_storage.chain.write_messages import WholeChunk, entries_of, identity_of
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.exactly_once import Forgotten, OnceEntry
-from threefs_storage.engine.records import Version
 
 from threefs.errors import InvalidArgument
 from threefs.ids import ChunkId, WriteIdentity

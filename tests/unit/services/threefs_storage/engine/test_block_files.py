@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.engine.block_files import MAX_BLOCK_BITS, BlockFiles, block_bits
-from threefs_storage.engine.records import Block
+from threefs_storage.engine.chunk_record import Block
 
 from tests.harness.simulated_disk import new_disk, simulate
 from tests.sim.disk import SimDisk

@@ -3,8 +3,8 @@ import os
 from pathlib import Path
 
 import pytest
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
-from threefs_storage.engine.records import Version
 
 from tests.harness.chunk_engine import NO_OVERLAYS, opened, put
 from tests.harness.simulated_disk import engine_on, new_disk, simulate

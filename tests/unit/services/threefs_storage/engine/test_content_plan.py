@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.content_plan import (
     ContentPlan,
     Kind,
@@ -11,7 +12,6 @@ from threefs_storage.engine.content_plan import (
     partly_kept_blocks,
     plan,
 )
-from threefs_storage.engine.records import Version
 
 from tests.harness.chunk_machine import expected
 from threefs.checksums import block_crcs, combine, crc32c

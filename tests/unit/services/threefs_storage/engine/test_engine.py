@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.exactly_once import OnceEntry
-from threefs_storage.engine.records import Record
 
 from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, read_all, update
 from tests.harness.chunk_machine import expected

@@ -2,10 +2,10 @@ import asyncio
 import os
 from pathlib import Path
 
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
-from threefs_storage.engine.records import Record
 
 from tests.harness.chunk_engine import opened, put, read_all, read_range, update
 from threefs.ids import ChunkId

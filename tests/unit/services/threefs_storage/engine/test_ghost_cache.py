@@ -1,5 +1,5 @@
+from threefs_storage.engine.chunk_record import Block, Version
 from threefs_storage.engine.ghost_cache import GhostCache
-from threefs_storage.engine.records import Block, Version
 
 
 def version(slot: int, number: int = 1) -> Version:

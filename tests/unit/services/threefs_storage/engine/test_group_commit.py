@@ -3,9 +3,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.record_store import RecordStore
-from threefs_storage.engine.records import Record, Version
 
 from tests.harness.simulated_disk import new_disk, simulate
 from tests.sim.content import Content

@@ -2,8 +2,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.record_store import RecordStore, live_version
-from threefs_storage.engine.records import Record, Version
 
 from tests.harness.simulated_disk import new_disk, new_table, simulate
 from tests.sim.record_table import SimTable, open_table

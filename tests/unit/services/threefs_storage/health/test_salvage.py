@@ -2,7 +2,7 @@ import dataclasses
 
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_storage.engine.records import Block, Version
+from threefs_storage.engine.chunk_record import Block, Version
 from threefs_storage.health.salvage import salvage
 
 from threefs.checksums import CRC_BYTES, crc32c

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threefs_data import Dataset, pack, token_format
 from threefs_data.interchange import FORMATS, export_dataset, import_dataset, megatron
-from threefs_data.interchange.directory import Directory
+from threefs_data.interchange.exchange_directory import Directory
 from threefs_data.prepare import prepare
 
 from tests.harness.local_files import LocalFiles

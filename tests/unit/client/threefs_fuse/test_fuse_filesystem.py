@@ -1,7 +1,7 @@
 import errno
 
 import pytest
-from threefs_fuse.filesystem import FuseFileSystem
+from threefs_fuse.fuse_filesystem import FuseFileSystem
 from threefs_fuse.requests import Caller
 
 NOBODY = Caller(1, 1, 1)

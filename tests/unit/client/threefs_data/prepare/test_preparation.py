@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from threefs_data import Dataset, token_format
 from threefs_data.permutation import Permutation
 from threefs_data.prepare import DocumentReader, Output, Prepared, prepare
-from threefs_data.prepare.job import SUFFIX, TOKENIZING
+from threefs_data.prepare.preparation import SUFFIX, TOKENIZING
 
 from tests.harness.local_files import LocalFiles
 from threefs.errors import AlreadyExists, Corrupt, InvalidArgument

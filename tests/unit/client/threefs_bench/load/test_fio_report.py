@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_bench.load import job_file, report
-from threefs_bench.load.report import Entry
+from threefs_bench.load import fio_report, job_file
+from threefs_bench.load.fio_report import Entry
 from threefs_bench.load.runner import Run
 from threefs_bench.load.tally import Result, Spread, Tally
 
@@ -45,7 +45,7 @@ def result(operations: int = 1000, kind: str = "read") -> Result:
 
 def entries() -> list[Entry]:
     jobs = job_file.parse_text(TEXT, "x", {"ioengine": "posix"})
-    return report.entries(jobs, Run([[result(), result()], [result()], [result()]]))
+    return fio_report.entries(jobs, Run([[result(), result()], [result()], [result()]]))
 
 
 def test_a_group_has_one_entry() -> None:
@@ -56,12 +56,12 @@ def test_a_group_has_one_entry() -> None:
 
 def test_without_group_reporting_each_process_has_one() -> None:
     jobs = job_file.parse_text(TEXT.replace("group_reporting", ""), "x", {"ioengine": "posix"})
-    found = report.entries(jobs, Run([[result(), result()], [result()], []]))
+    found = fio_report.entries(jobs, Run([[result(), result()], [result()], []]))
     assert [entry.job.name for entry in found] == ["a", "a", "b"], "the last one never ran"
 
 
 def test_units_are_those_of_fio() -> None:
-    job = report.job_json(entries()[1], bins=False)
+    job = fio_report.job_json(entries()[1], bins=False)
     read = job["read"]
     assert (read["io_bytes"], read["io_kbytes"], read["total_ios"], read["runtime"]) == (4096000, 4000, 1000, 2000)
     assert (read["bw_bytes"], read["bw"], read["iops"]) == (2048000, 2000, 500.0)
@@ -77,21 +77,21 @@ def test_units_are_those_of_fio() -> None:
 
 
 def test_depths_are_in_fio_s_steps() -> None:
-    job = report.job_json(entries()[0], bins=False)
+    job = fio_report.job_json(entries()[0], bins=False)
     assert job["iodepth_level"]["32"] == 100.0 and sum(job["iodepth_level"].values()) == 100.0
     assert job["iodepth_submit"]["4"] == 100.0 and job["latency_depth"] == 32
-    assert report._level(64, (1, 2, 4, 8, 16, 32), ">=64")[">=64"] == 100.0
-    assert report._level(256, (0, 4, 8, 16, 32, 64), ">=64")[">=64"] == 100.0
+    assert fio_report._level(64, (1, 2, 4, 8, 16, 32), ">=64")[">=64"] == 100.0
+    assert fio_report._level(256, (0, 4, 8, 16, 32, 64), ">=64")[">=64"] == 100.0
 
 
 def test_the_cost_of_client_and_services() -> None:
-    found = report.document(entries(), [{"meta": 1.0, "storage": 2.0}, {"storage": 1.0}], 0, bins=False)
+    found = fio_report.document(entries(), [{"meta": 1.0, "storage": 2.0}, {"storage": 1.0}], 0, bins=False)
     transferred, operations = 4 * (1000 * 4096 + 8192), 4 * 1001
     assert found["services"]["all"]["cpu_s"] == 4.0 and found["services"]["storage"]["cpu_s"] == 3.0
     assert found["services"]["all"]["cpu_s_per_gib"] == pytest.approx(4.0 * (1 << 30) / transferred)
     assert found["services"]["all"]["cpu_s_per_1000"] == pytest.approx(4000 / operations)
     assert found["jobs"][1]["threefs"]["cpu_s"] == 0.75 and found["disk_util"] == []
-    assert report.document(entries(), [{}], 0, bins=False)["services"] == {}
+    assert fio_report.document(entries(), [{}], 0, bins=False)["services"] == {}
 
 
 def test_names_are_in_the_directions_of_fio() -> None:
@@ -101,14 +101,14 @@ def test_names_are_in_the_directions_of_fio() -> None:
         for _ in range(times):
             tally.add(kind, 1.0, 1.001, 1, 0)
     found.add_tally(tally)
-    assert report.direction_json(found, "read", bins=False)["total_ios"] == 5
-    assert report.direction_json(found, "write", bins=False)["iops"] == 6.0
+    assert fio_report.direction_json(found, "read", bins=False)["total_ios"] == 5
+    assert fio_report.direction_json(found, "write", bins=False)["iops"] == 6.0
 
 
 def test_reads_that_only_check_have_a_time_of_their_own() -> None:
     found = result(100, "verify")
     found.verify_ms = 500.0
-    read = report.direction_json(found, "read", bins=False)
+    read = fio_report.direction_json(found, "read", bins=False)
     assert (read["total_ios"], read["runtime"], read["iops"]) == (100, 500, 200.0)
     assert found.operations == 1 and found.bytes == 8192
 
@@ -117,7 +117,7 @@ def test_an_entry_comes_back_from_json() -> None:
     made = entries()[0]
     same = Entry.from_json(json.loads(json.dumps(made.as_json())), "h:1")
     assert same.host == "h:1" and same.as_json() == made.as_json()
-    job = report.job_json(same, bins=False)
+    job = fio_report.job_json(same, bins=False)
     assert (job["hostname"], job["port"]) == ("h", 1)
     with pytest.raises(InvalidArgument):
         Entry.from_json({"job": 3}, "h")
@@ -172,14 +172,14 @@ FIO_DIRECTION = [
 
 
 def test_keys_are_those_of_fio() -> None:
-    found = report.document(entries(), [], 1_795_439_062_414_000_000, bins=True)
+    found = fio_report.document(entries(), [], 1_795_439_062_414_000_000, bins=True)
     assert {"fio version", "timestamp", "timestamp_ms", "time", "jobs", "disk_util"} <= set(found)
     assert (found["timestamp_ms"], found["time"]) == (1795439062414, "Mon Nov 23 13:04:22 2026")
     assert found["global options"] == {"ioengine": "posix", "size": "1m", "group_reporting": "1"}
     job = found["jobs"][0]
     assert set(job) == {*FIO_JOB, "threefs"} and set(job["trim"]) == set(job["read"]) == set(FIO_DIRECTION)
     assert list(job["read"]["clat_ns"]) == ["min", "max", "mean", "stddev", "N", "percentile", "bins"]
-    assert "client_stats" in report.document(entries(), [], 0, bins=False, remote=True)
+    assert "client_stats" in fio_report.document(entries(), [], 0, bins=False, remote=True)
 
 
 def shape(value: Any) -> Any:
@@ -194,7 +194,7 @@ def test_a_job_of_fio_has_no_key_that_ours_lacks(tmp_path: Path) -> None:
     command = ["fio", "--name=a", f"--directory={tmp_path}", "--rw=randrw", "--bs=4k", "--size=256k", "--fsync=8"]
     done = subprocess.run([*command, "--output-format=json+"], capture_output=True, check=True, timeout=60)
     theirs = shape(json.loads(done.stdout)["jobs"][0])
-    ours = shape(report.job_json(entries()[1], bins=True))
+    ours = shape(fio_report.job_json(entries()[1], bins=True))
     for options in (theirs, ours):
         options["job options"] = {}
     ours = copy.deepcopy(ours)
@@ -205,7 +205,7 @@ def test_a_job_of_fio_has_no_key_that_ours_lacks(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("fio_jsonplus_clat2csv") is None, reason="the tools of fio are not installed")
 def test_a_tool_of_fio_reads_the_bins(tmp_path: Path) -> None:
     source, target = tmp_path / "x.json", tmp_path / "x.csv"
-    source.write_text(json.dumps(report.document(entries(), [], 0, bins=True)))
+    source.write_text(json.dumps(fio_report.document(entries(), [], 0, bins=True)))
     tool = ["fio_jsonplus_clat2csv", str(source), str(target)]
     done = subprocess.run(tool, capture_output=True, text=True, timeout=60)
     if "No module named 'six'" in done.stderr:

@@ -1,7 +1,7 @@
 import asyncio
 
 from threefs_manager.store.cluster_store import read_routing
-from threefs_manager.store.restore import raised_routing_version, with_raised_version, without_serving
+from threefs_manager.store.restored_versions import raised_routing_version, with_raised_version, without_serving
 
 from tests.harness.manager_bench import Bench
 from tests.unit.services.threefs_manager.test_service import PLAN

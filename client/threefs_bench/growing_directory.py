@@ -9,7 +9,7 @@ from pathlib import Path
 import threefs_client
 
 from threefs.env.clock import CLOCK
-from threefs.env.worker import ThreadWorker
+from threefs.env.worker_threads import ThreadWorker
 from threefs.errors import Corrupt, ThreefsError
 from threefs_bench.cost_meter import busy_s, process_cpu_s, resident_bytes
 

@@ -2,7 +2,7 @@
 
 import pytest
 from threefs_meta.store import keys
-from threefs_meta.trash.reaper import PAGE, TrashReaper
+from threefs_meta.trash.trash_reaper import PAGE, TrashReaper
 
 from tests.harness import damage
 from tests.harness.meta_harness import MetaBench

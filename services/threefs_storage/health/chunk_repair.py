@@ -22,9 +22,9 @@ from threefs_storage.chain import admission
 from threefs_storage.chain.copies import Copies
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.write_messages import entries_of
+from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.exactly_once import Forgotten
-from threefs_storage.engine.records import Record, Version
 from threefs_storage.health.salvage import salvage
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target

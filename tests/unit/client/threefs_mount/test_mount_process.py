@@ -1,5 +1,5 @@
 from threefs_fuse.protocol import Feature
-from threefs_mount.server import FEATURES
+from threefs_mount.mount_process import FEATURES
 
 _WRITEBACK_CACHE = 1 << 16
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from threefs_data.interchange.directory import Directory, new_directory
+from threefs_data.interchange.exchange_directory import Directory, new_directory
 
 from tests.harness.local_files import LocalFiles
 from threefs.errors import AlreadyExists, Corrupt, NotFound

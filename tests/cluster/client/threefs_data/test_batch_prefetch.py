@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from threefs_data import Dataset, pack
-from threefs_data.read_ahead import ReadAhead
+from threefs_data.batch_prefetch import ReadAhead
 
 from tests.harness.local_files import LocalFiles
 from threefs.errors import InvalidArgument

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.engine import MAX_UNREADABLE
-from threefs_storage.engine.records import Version
-from threefs_storage.health import repair
+from threefs_storage.health import chunk_repair
 
 from tests.harness.chain_harness import (
     CHUNK,
@@ -183,7 +183,7 @@ async def test_an_older_copy_has_the_bytes_that_a_change_has_kept(offset: int, s
 async def test_a_lost_chunk_is_salvaged_before_it_is_sent_to_a_member_that_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repair, "_BACKOFF", Backoff(60.0, 60.0))  # the next round of the repair comes too late
+    monkeypatch.setattr(chunk_repair, "_BACKOFF", Backoff(60.0, 60.0))  # the next round of the repair comes too late
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(CONTENT)
         chain.change((1, SERVING), (2, OFFLINE))

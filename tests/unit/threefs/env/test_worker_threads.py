@@ -3,7 +3,7 @@ import threading
 
 import pytest
 
-from threefs.env.worker import StopFlag, ThreadWorker, run_in_thread
+from threefs.env.worker_threads import StopFlag, ThreadWorker, run_in_thread
 
 
 async def test_calls_run_in_another_thread_in_their_order() -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from threefs_storage.health.comparison import CommittedRow, Comparison, is_divergent
+from threefs_storage.health.replica_comparison import CommittedRow, Comparison, is_divergent
 from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, TestChain, chain_of, refuse

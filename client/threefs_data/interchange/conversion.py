@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from threefs.errors import AlreadyExists, Corrupt, InvalidArgument, NotFound
 from threefs_data import token_format
 from threefs_data.dataset import Dataset
+from threefs_data.dataset_writer import DatasetWriter
 from threefs_data.filesystem_protocol import TreeFileSystem
 from threefs_data.interchange import mds, megatron, webdataset
-from threefs_data.interchange.directory import Directory, new_directory
+from threefs_data.interchange.exchange_directory import Directory, new_directory
 from threefs_data.token_format import TokenFormat
-from threefs_data.writer import DatasetWriter
 
 MEGATRON, WEBDATASET, MDS = "megatron", "webdataset", "mds"
 FORMATS = (MEGATRON, WEBDATASET, MDS)

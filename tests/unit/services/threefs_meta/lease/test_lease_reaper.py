@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from threefs_meta.lease.reaper import LeaseReaper
+from threefs_meta.lease.lease_reaper import LeaseReaper
 from threefs_meta.locks.file_locks import END
 from threefs_meta.ops.create import create
 from threefs_meta.ops.lock import lock

@@ -3,9 +3,9 @@ import dataclasses
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from threefs_storage.engine.chunk_record import Block, Record, Version, corrected, decode, encode
 from threefs_storage.engine.exactly_once import MAX_ENTRIES, NOTHING_FORGOTTEN, Forgotten, OnceEntry
 from threefs_storage.engine.overlay import MAX_EXTENTS, Overlay
-from threefs_storage.engine.records import Block, Record, Version, corrected, decode, encode
 
 from threefs.checksums import crc32c
 from threefs.errors import Corrupt

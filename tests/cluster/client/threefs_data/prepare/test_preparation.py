@@ -13,7 +13,7 @@ import pytest
 from threefs_client import FileSystem
 from threefs_data import Dataset
 from threefs_data.prepare import Output, prepare
-from threefs_data.prepare.job import SUFFIX
+from threefs_data.prepare.preparation import SUFFIX
 
 from tests.harness.cluster import LocalCluster
 from tests.harness.processes import environment

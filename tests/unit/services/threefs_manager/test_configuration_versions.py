@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 from threefs_manager.chains.moves import MoveBounds
-from threefs_manager.configuration import MAX_VERSIONS, ConfigurationKeeper
+from threefs_manager.configuration_versions import MAX_VERSIONS, ConfigurationKeeper
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.service import Manager
 

@@ -1,5 +1,5 @@
 import pytest
-from threefs_checkpoint.schedule import Every
+from threefs_checkpoint.save_interval import Every
 
 from threefs.errors import InvalidArgument
 
