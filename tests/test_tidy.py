@@ -29,7 +29,7 @@ DECISIONS = (
 )
 
 #: Unit tests use these stand-ins for a disk, and nothing else of the simulator.
-STAND_INS = {"tests.sim.content", "tests.sim.disk", "tests.sim.record_table"}
+STAND_INS = {"tests.harness.simulated.content", "tests.harness.simulated.disk", "tests.harness.simulated.record_table"}
 #: Nor do they use a cluster, a mount or a database of processes.
 NOT_FOR_UNITS = re.compile(
     r"tests\.(sim|cluster|contract|chaos|e2e|bench)\b.*|threefs_cli\.local_cluster"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.disk import SimDisk
-from tests.sim.loop import SimLoop
+from tests.harness.simulated.disk import SimDisk
+from tests.harness.simulated.loop import SimLoop
 from threefs.env.disk import Disk, File, RealDisk
 from threefs.errors import DiskFailed, NoSpace
 

@@ -11,8 +11,8 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.etcd import EtcdCluster
 from tests.harness.postgres import PostgresServer
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated.loop import SimLoop
 from tests.sim.kv import SimKv
-from tests.sim.loop import SimLoop
 from threefs.env.random import RANDOM
 from threefs.errors import Conflict, InvalidArgument, TooLarge, TooOld
 from threefs.kv import retry

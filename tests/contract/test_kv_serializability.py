@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated.loop import SimLoop
 from tests.sim.kv import SimKv
-from tests.sim.loop import SimLoop
 from threefs.env.random import RANDOM
 from threefs.errors import Conflict
 from threefs.kv import retry

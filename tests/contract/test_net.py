@@ -9,8 +9,8 @@ import pytest
 from tests.harness.rpc import TcpNet
 from tests.harness.rpc import run as run_really
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated.loop import Process, SimLoop
 from tests.harness.streams import failure, pair, receive, send
-from tests.sim.loop import Process, SimLoop
 from tests.sim.net import Fabric, SimNet
 from threefs.env.net import MAX_PIECES, Net, RealNet, Stream
 from threefs.errors import Unavailable

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.clock import SimClock
-from tests.sim.loop import Process, SimLoop
+from tests.harness.simulated.clock import SimClock
+from tests.harness.simulated.loop import Process, SimLoop
 from tests.sim.net import Fabric, SimNet
 from threefs.errors import ConnectionLost, DeadlineExceeded, Stopping, Unavailable
 from threefs.rpc.connection_pool import ConnectionPool

@@ -14,9 +14,9 @@ from threefs_storage.engine.overlay import BlobKey, OverlayLimits, range_of_blob
 
 from tests.harness.chunk_engine import NO_OVERLAYS, read_range
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.disk import SimDisk
-from tests.sim.loop import Process, SimLoop
-from tests.sim.record_table import open_table
+from tests.harness.simulated.disk import SimDisk
+from tests.harness.simulated.loop import Process, SimLoop
+from tests.harness.simulated.record_table import open_table
 from threefs.checksums import crc32c
 from threefs.errors import NoSpace
 from threefs.ids import ChunkId, WriteIdentity

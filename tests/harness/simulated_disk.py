@@ -8,10 +8,10 @@ from typing import Any
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.disk import DISK_BYTES, SimDisk
-from tests.sim.loop import SimLoop
-from tests.sim.record_rows import Rows
-from tests.sim.record_table import SimTable, open_table
+from tests.harness.simulated.disk import DISK_BYTES, SimDisk
+from tests.harness.simulated.loop import SimLoop
+from tests.harness.simulated.record_rows import Rows
+from tests.harness.simulated.record_table import SimTable, open_table
 
 
 def simulate(main: Coroutine[Any, Any, None]) -> None:

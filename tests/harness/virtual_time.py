@@ -5,7 +5,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from tests.sim.loop import SimLoop
+from tests.harness.simulated.loop import SimLoop
 
 T = TypeVar("T")
 

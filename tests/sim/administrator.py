@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.sim.clock import SimClock
-from tests.sim.loop import Process
+from tests.harness.simulated.clock import SimClock
+from tests.harness.simulated.loop import Process
 from tests.sim.net import SimNet
 from tests.sim.world import World
 from threefs.errors import NotAuthorised, Retry, ThreefsError

@@ -5,8 +5,8 @@ from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.target import Target
 
-from tests.sim.content import Content
-from tests.sim.version_bytes import assemble
+from tests.harness.simulated.content import Content
+from tests.harness.simulated.version_bytes import assemble
 from tests.sim.world import World
 from threefs.checksums import crc32c
 from threefs.ids import ChunkId

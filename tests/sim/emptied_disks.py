@@ -4,7 +4,7 @@ protocol does not promise to survive the loss of all copies."""
 import math
 from collections.abc import Callable
 
-from tests.sim.disk import Image
+from tests.harness.simulated.disk import Image
 from tests.sim.moving_members import MovingMembers
 from tests.sim.world import LEASE_S, World
 

@@ -39,9 +39,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated.disk import DISK_BYTES
 from tests.sim import intruders, moving_members, store_faults, visitors
 from tests.sim.administrator import hear_again
-from tests.sim.disk import DISK_BYTES
 from tests.sim.emptied_disks import OLDER_S, EmptiedDisks
 from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes

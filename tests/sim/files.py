@@ -7,7 +7,7 @@ from threefs_client.context import ClientContext
 
 from tests.harness.namespace_audit import audit
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.loop import Process
+from tests.harness.simulated.loop import Process
 from tests.sim.world import World
 from threefs.errors import CorruptChunk, NoSpace, NotFound, OutcomeUnknown, SessionLost, ThreefsError
 

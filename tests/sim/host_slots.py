@@ -1,6 +1,6 @@
 """The slots that the client processes of a simulation share, as if they ran on one host."""
 
-from tests.sim.loop import Process
+from tests.harness.simulated.loop import Process
 from threefs.env.host_slots import OwnSlots
 
 

@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Mapping
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.clock import SimClock
-from tests.sim.loop import KERNEL, PROCESS, SimLoop
+from tests.harness.simulated.clock import SimClock
+from tests.harness.simulated.loop import KERNEL, PROCESS, SimLoop
 from threefs.env.clock import Clock
 from threefs.errors import Conflict, MaybeCommitted, ThreefsError, TooOld, Unavailable
 from threefs.kv.conflicts import History

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.disk import SimDisk
-from tests.sim.record_rows import Rows
-from tests.sim.record_table import SimTable, open_table
+from tests.harness.simulated.disk import SimDisk
+from tests.harness.simulated.record_rows import Rows
+from tests.harness.simulated.record_table import SimTable, open_table
 from threefs.env.clock import Clock
 from threefs.kv.engine_api import Pair
 from threefs.kv.rocks import RocksEngine

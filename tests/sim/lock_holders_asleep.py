@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.loop import KERNEL
+from tests.harness.simulated.loop import KERNEL
 from tests.sim.world import LEASE_S, World
 from threefs.leases import client_lease_s
 

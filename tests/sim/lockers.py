@@ -12,7 +12,7 @@ from threefs_client import AsyncFileSystem
 from threefs_client.async_file import AsyncFile
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.loop import Process
+from tests.harness.simulated.loop import Process
 from tests.sim.world import LEASE_S, World
 from threefs.errors import CorruptChunk, Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
 from threefs.leases import RENEWALS_PER_LEASE, client_lease_s

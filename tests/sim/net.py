@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.loop import KERNEL, Handle, Process, SimLoop
+from tests.harness.simulated.loop import KERNEL, Handle, Process, SimLoop
 from threefs.env.net import MAX_PIECES, Buffer, Callback, Stream, parse_address
 from threefs.env.packet_marks import PacketMark
 from threefs.errors import ConnectionRefused, Unavailable

@@ -18,6 +18,7 @@ from tests.harness.history import History
 from tests.harness.linearizability import Undecided, violations
 from tests.harness.reported_order import explains
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim import (
     audit,
     failed_links,
@@ -34,7 +35,6 @@ from tests.sim.administrator import moves_left
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
 from tests.sim.lockers import Lockers
-from tests.sim.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim.workload import Load, Workload
 from tests.sim.world import LEASE_S, SCRUB_S, Size, World
 from threefs.env.buffers import POISON_VARIABLE

@@ -68,10 +68,10 @@ from threefs_client.data.reads import ReadFile
 from threefs_storage.engine.content_plan import Kind, Update
 from threefs_storage.target import Target
 
+from tests.harness.simulated.loop import KERNEL, Process
 from tests.sim import audit
 from tests.sim.faults import Faults, Step
 from tests.sim.leak_audit import kept
-from tests.sim.loop import KERNEL, Process
 from tests.sim.scenario_files import FileLines
 from tests.sim.workload import CHUNK_BYTES, FIRST_INODE
 from tests.sim.world import LEASE_S, Size, World

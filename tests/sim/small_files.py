@@ -11,8 +11,8 @@ from typing import Any
 from threefs_client import AsyncFileSystem
 from threefs_meta.store import keys
 
+from tests.harness.simulated.loop import Process
 from tests.sim import audit
-from tests.sim.loop import Process
 from tests.sim.world import Size, World
 from threefs.ids import ChunkId
 from threefs.kv.transaction import BufferedTransaction

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated.loop import Process, SimLoop
 from tests.sim.kv import PATIENCE_S, SimKv
-from tests.sim.loop import Process, SimLoop
 from threefs.errors import Conflict, MaybeCommitted, Unavailable
 from threefs.kv import retry
 from threefs.kv.engine_api import Transaction

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.clock import SimClock
-from tests.sim.disk import SimDisk
+from tests.harness.simulated.clock import SimClock
+from tests.harness.simulated.disk import SimDisk
+from tests.harness.simulated.loop import Process, SimLoop
 from tests.sim.faults import parse
 from tests.sim.local_store import open_engine
-from tests.sim.loop import Process, SimLoop
 from tests.sim.run import Outcome, run
 from tests.sim.workload import Load
 from tests.sim.world import Size

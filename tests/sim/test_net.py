@@ -8,8 +8,8 @@ from typing import Concatenate, ParamSpec
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated.loop import Process, SimLoop
 from tests.harness.streams import failure, pair, receive, send
-from tests.sim.loop import Process, SimLoop
 from tests.sim.net import Fabric, SimNet, SimStream
 from threefs.env.net import Stream
 from threefs.errors import Unavailable

@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-from tests.sim.loop import PROCESS, Process, SimLoop
+from tests.harness.simulated.loop import PROCESS, Process, SimLoop
 
 
 def test_what_a_process_starts_belongs_to_it() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.sim.disk import DISK_BYTES
+from tests.harness.simulated.disk import DISK_BYTES
 from tests.sim.world import World
 from threefs.routing import Chain, PublicState, Routing
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.clock import SimClock
-from tests.sim.loop import Process
+from tests.harness.simulated.clock import SimClock
+from tests.harness.simulated.loop import Process
 from tests.sim.net import SimNet
 from tests.sim.world import PORT, World
 from threefs.errors import ThreefsError

@@ -12,7 +12,7 @@ from threefs_meta.store.identity import EPOCH_BITS
 
 from tests.harness.history import History, Kind, Operation, Outcome
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.loop import Process
+from tests.harness.simulated.loop import Process
 from tests.sim.scaled_content import expand, shrink
 from tests.sim.version_order import Order
 from tests.sim.world import World

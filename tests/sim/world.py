@@ -18,12 +18,13 @@ from threefs_storage.node import LIMITS, StorageNode
 from threefs_storage.settings import Settings as StorageSettings
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import local_store, record_table
-from tests.sim.clock import SimClock
-from tests.sim.disk import SimDisk
+from tests.harness.simulated import record_table
+from tests.harness.simulated.clock import SimClock
+from tests.harness.simulated.disk import SimDisk
+from tests.harness.simulated.loop import PROCESS, Process, SimLoop
+from tests.sim import local_store
 from tests.sim.host_slots import SlotsOfProcess
 from tests.sim.kv import SimKv
-from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.net import Fabric, SimNet
 from threefs import background
 from threefs.cluster.manager_client import Caller, FramedManagerClient, ManagerClient

@@ -13,7 +13,7 @@ from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import PresenceCalls
 from threefs_storage.targets import Targets
 
-from tests.sim.clock import SimClock
+from tests.harness.simulated.clock import SimClock
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.cluster import registration as registration_module
 from threefs.cluster.registration import Registration

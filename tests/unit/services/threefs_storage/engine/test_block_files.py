@@ -5,8 +5,8 @@ import pytest
 from threefs_storage.engine.block_files import MAX_BLOCK_BITS, BlockFiles, block_bits
 from threefs_storage.engine.chunk_record import Block
 
+from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated_disk import new_disk, simulate
-from tests.sim.disk import SimDisk
 from threefs.errors import NoSpace
 from threefs.layout import MAX_CHUNK_BYTES
 

@@ -7,8 +7,8 @@ from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 
 from tests.harness.chunk_engine import NO_OVERLAYS, opened, put
+from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
-from tests.sim.disk import SimDisk
 from threefs.checksums import crc32c
 from threefs.env.buffers import BufferPool
 from threefs.errors import CorruptChunk, InvalidArgument

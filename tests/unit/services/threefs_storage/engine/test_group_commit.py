@@ -7,10 +7,10 @@ from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.record_store import RecordStore
 
+from tests.harness.simulated.content import Content
+from tests.harness.simulated.disk import SimDisk, SimFile
+from tests.harness.simulated.record_table import open_table
 from tests.harness.simulated_disk import new_disk, simulate
-from tests.sim.content import Content
-from tests.sim.disk import SimDisk, SimFile
-from tests.sim.record_table import open_table
 from threefs.env.disk import Write
 from threefs.errors import DiskFailed
 from threefs.ids import ChunkId

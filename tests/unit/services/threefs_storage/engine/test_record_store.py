@@ -5,8 +5,8 @@ import pytest
 from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.record_store import RecordStore, live_version
 
+from tests.harness.simulated.record_table import SimTable, open_table
 from tests.harness.simulated_disk import new_disk, new_table, simulate
-from tests.sim.record_table import SimTable, open_table
 from threefs.errors import Corrupt, NoSpace
 from threefs.ids import ChunkId
 

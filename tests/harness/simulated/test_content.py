@@ -3,7 +3,7 @@
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.content import SECTOR_BYTES, UNIT_BYTES, Content
+from tests.harness.simulated.content import SECTOR_BYTES, UNIT_BYTES, Content
 from threefs.errors import NoSpace
 
 SECTORS = 8

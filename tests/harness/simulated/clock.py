@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.sim.loop import Process, SimLoop
+from tests.harness.simulated.loop import Process, SimLoop
 
 
 class SimClock:

@@ -15,10 +15,10 @@ from threefs_storage.engine.chunk_record import Block, Record, Version, decode
 from threefs_storage.engine.overlay import BlobKey
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.content import Content
-from tests.sim.loop import KERNEL, PROCESS, Process, SimLoop
-from tests.sim.record_rows import Rows
-from tests.sim.version_bytes import assemble, shown_ranges
+from tests.harness.simulated.content import Content
+from tests.harness.simulated.loop import KERNEL, PROCESS, Process, SimLoop
+from tests.harness.simulated.record_rows import Rows
+from tests.harness.simulated.version_bytes import assemble, shown_ranges
 from threefs.checksums import Buffer, crc32c
 from threefs.env.disk import DiskSpace, Write, run_to_completion
 from threefs.errors import Corrupt, DiskFailed, NoSpace

@@ -6,8 +6,8 @@ It fails as threefs.kv.table does: after an error of the disk it refuses everyth
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.sim.disk import SimDisk
-from tests.sim.record_rows import Rows
+from tests.harness.simulated.disk import SimDisk
+from tests.harness.simulated.record_rows import Rows
 from threefs.errors import DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.kv.engine_api import Pair
 

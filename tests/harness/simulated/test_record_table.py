@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.disk import SimDisk
-from tests.sim.loop import Process, SimLoop
-from tests.sim.record_table import SimTable, open_table
+from tests.harness.simulated.disk import SimDisk
+from tests.harness.simulated.loop import Process, SimLoop
+from tests.harness.simulated.record_table import SimTable, open_table
 from threefs.errors import NoSpace, Unavailable
 
 PATH = Path("/target/records")

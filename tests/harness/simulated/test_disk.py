@@ -11,10 +11,10 @@ from threefs_storage.engine.engine import EngineSettings
 
 from tests.harness.chunk_engine import NO_OVERLAYS, put, read_all
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated.disk import SimDisk, SimFile
+from tests.harness.simulated.loop import Process, SimLoop
+from tests.harness.simulated.record_table import open_table
 from tests.harness.simulated_disk import engine_on
-from tests.sim.disk import SimDisk, SimFile
-from tests.sim.loop import Process, SimLoop
-from tests.sim.record_table import open_table
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 

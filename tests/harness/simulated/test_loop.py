@@ -12,8 +12,8 @@ import pytest
 
 from tests.harness.processes import ROOT, environment
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.clock import SimClock
-from tests.sim.loop import BEGIN_S, Deadlock, OutOfTime, Process, SimLoop
+from tests.harness.simulated.clock import SimClock
+from tests.harness.simulated.loop import BEGIN_S, Deadlock, OutOfTime, Process, SimLoop
 
 
 def test_time_passes_only_between_timers() -> None:
@@ -207,7 +207,7 @@ def _digest(seed: int) -> int:
 def test_a_seed_has_one_digest_in_every_interpreter() -> None:
     told = [_digest(3), _digest(3)]
     for hash_seed in ("0", "5"):
-        command = [sys.executable, "-c", "from tests.sim.test_loop import _digest; print(_digest(3))"]
+        command = [sys.executable, "-c", "from tests.harness.simulated.test_loop import _digest; print(_digest(3))"]
         env = {**environment(), "PYTHONHASHSEED": hash_seed}
         told.append(int(subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True, text=True).stdout))
     assert len(set(told)) == 1
