@@ -1,10 +1,10 @@
 """Checkpoints: tensors of one or many ranks, written in whole chunks, verified, and published by one rename."""
 
 from threefs_checkpoint.checkpoint import load, save
-from threefs_checkpoint.checkpoint_directory import CheckpointDirectory, Published, read_index
 from threefs_checkpoint.exit_signal import ExitSignal
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Derived, Index, Tensor
+from threefs_checkpoint.job_directory import CheckpointDirectory, Published, read_index
 from threefs_checkpoint.manager import CheckpointManager, Loaded, StepOutcome
 from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.saving import SaveFailedError, SaveReport, SaveVetoedError

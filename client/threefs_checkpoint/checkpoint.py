@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from threefs.env.random import RANDOM, Random
 from threefs.errors import AlreadyExists, Corrupt, NotADirectory, NotFound, NotSupported
 from threefs_checkpoint import loading, single_file
-from threefs_checkpoint.checkpoint_directory import publish, read_index
 from threefs_checkpoint.filesystem_protocol import FileSystem
+from threefs_checkpoint.job_directory import publish, read_index
 from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, Saver
 from threefs_checkpoint.slices import Slice
 from threefs_checkpoint.state import State

@@ -2,10 +2,10 @@
 
 from typing import NamedTuple
 
-from threefs_checkpoint.checkpoint_directory import read_index
 from threefs_checkpoint.dtypes import bytes_of
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import Index, Tensor
+from threefs_checkpoint.job_directory import read_index
 from threefs_checkpoint.loading import load
 from threefs_checkpoint.slices import Slice, whole
 

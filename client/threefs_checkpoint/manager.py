@@ -12,11 +12,11 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.errors import InvalidArgument, NotFound, ThreefsError
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint import loading, save_interval
-from threefs_checkpoint.checkpoint_directory import FULL, MODEL, CheckpointDirectory, Published, read_index
 from threefs_checkpoint.dtypes import element_type, is_finite
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Index
+from threefs_checkpoint.job_directory import FULL, MODEL, CheckpointDirectory, Published, read_index
 from threefs_checkpoint.loading import LoadReport
 from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, Saver, SaveReport

@@ -10,10 +10,10 @@ from threefs.checksums import Buffer
 from threefs.errors import NotSupported
 from threefs_checkpoint import loading, safetensors_format
 from threefs_checkpoint.checkpoint import save
-from threefs_checkpoint.checkpoint_directory import read_index
 from threefs_checkpoint.dtypes import ELEMENT_TYPES, bytes_of
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import Index
+from threefs_checkpoint.job_directory import read_index
 from threefs_checkpoint.safetensors_format import DTYPE_NAMES, LENGTH_BYTES
 from threefs_checkpoint.state import Shard
 

@@ -10,8 +10,8 @@ import click
 import threefs_client
 from rich.table import Table
 from threefs_checkpoint import comparison, safetensors_copy
-from threefs_checkpoint.checkpoint_directory import CheckpointDirectory, read_index
 from threefs_checkpoint.index import Index
+from threefs_checkpoint.job_directory import CheckpointDirectory, read_index
 from threefs_checkpoint.loading import load, wanted_of
 from threefs_checkpoint.saving import SaveFailedError
 from threefs_checkpoint.verification import verify as verify_records

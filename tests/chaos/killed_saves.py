@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import threefs_client
-from threefs_checkpoint.checkpoint_directory import CheckpointDirectory, read_index
+from threefs_checkpoint.job_directory import CheckpointDirectory, read_index
 from threefs_checkpoint.loading import load, wanted_of
 from threefs_checkpoint.verification import verify
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threefs_checkpoint import loading
 from threefs_checkpoint.checkpoint import save
-from threefs_checkpoint.checkpoint_directory import read_index
 from threefs_checkpoint.dtypes import ELEMENT_TYPES
 from threefs_checkpoint.group import Group
 from threefs_checkpoint.index import Derived, Index, Tensor
+from threefs_checkpoint.job_directory import read_index
 from threefs_checkpoint.loading import LoadReport, load, wanted_of
 from threefs_checkpoint.saving import Saver
 from threefs_checkpoint.slices import Slice, whole

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threefs_checkpoint.checkpoint_directory import FULL, MODEL, CheckpointDirectory
 from threefs_checkpoint.group import Group
 from threefs_checkpoint.index import Derived, Index
+from threefs_checkpoint.job_directory import FULL, MODEL, CheckpointDirectory
 from threefs_checkpoint.manager import CheckpointManager, Loaded, first_not_finite, not_finite
 from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.saving import SaveFailedError, SaveVetoedError

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from threefs_checkpoint import safetensors_format
 from threefs_checkpoint.checkpoint import load, save
-from threefs_checkpoint.checkpoint_directory import read_index
+from threefs_checkpoint.job_directory import read_index
 from threefs_checkpoint.safetensors_copy import export, import_file
 from threefs_checkpoint.state import Shard, State
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from threefs_checkpoint.checkpoint_directory import CheckpointDirectory, read_index
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Derived
+from threefs_checkpoint.job_directory import CheckpointDirectory, read_index
 from threefs_checkpoint.loading import load, wanted_of
 from threefs_checkpoint.saving import SaveFailedError, Saver, SaveReport, SaveVetoedError
 from threefs_checkpoint.state import Shard, State

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from threefs_checkpoint.checkpoint import save
-from threefs_checkpoint.checkpoint_directory import read_index
+from threefs_checkpoint.job_directory import read_index
 from threefs_checkpoint.verification import verify, verify_content
 
 from tests.harness.checkpoint_files import CheckpointFiles, chunk_sizes

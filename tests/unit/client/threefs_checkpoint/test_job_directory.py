@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from threefs_checkpoint.checkpoint import save
-from threefs_checkpoint.checkpoint_directory import FULL, MODEL, CheckpointDirectory, name_of, publish, read_index
+from threefs_checkpoint.job_directory import FULL, MODEL, CheckpointDirectory, name_of, publish, read_index
 
 from tests.harness.checkpoint_files import CheckpointFiles
 from threefs.errors import Corrupt, InvalidArgument
