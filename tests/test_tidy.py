@@ -19,6 +19,32 @@ LONG_FILES: dict[str, str] = {}
 
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
+#: Names that several packages give to modules, each with the one thing that it means in all of them.
+SHARED_NAMES = {
+    "context": "what the operations of a package share: connections, clock, random source",
+    "credentials": "the user and the groups for whom something is done",
+    "delegation": "the delegation of a directory: how it is decided, and what its holder does with it",
+    "filesystem": "the file system, as one kind of program sees it",
+    "filesystem_protocol": "what a package needs of a file system",
+    "leases": "leases: their lengths, and their records",
+    "listing_cache": "entries of directories, kept while the token of the directory stands",
+    "locks": "advisory locks of programs: as calls, and as the kernel asks for them",
+    "main": "the entry of a program",
+    "metrics": "a package's metrics for Prometheus",
+    "namespace": "the tree of names: its calls, and its records",
+    "node": "a program, made of its parts",
+    "options": "what a user may set",
+    "paths": "paths and names, and their limits",
+    "reads": "batches of reads: how they are sent, and how they are answered",
+    "safetensors_file": "safetensors files, as one library's tensors",
+    "service": "the methods that a service answers",
+    "settings": "what an administrator may set",
+    "statistics": "what a meta service counts, and the call that reports it",
+    "trash": "the trash: its calls, and their operations",
+    "usage": "the sums that quotas keep, compared with what there is",
+    "xattrs": "extended attributes",
+}
+
 #: Tests of a module lie where it does, below one of these: the second if they need real services or a mount.
 MIRRORS = ("unit", "cluster")
 
@@ -28,9 +54,7 @@ DECISIONS = (
     *(ast.BoolOp, ast.Raise, ast.Assert),
 )
 
-#: Unit tests use these stand-ins for a disk, and nothing else of the simulator.
-STAND_INS = {"tests.harness.simulated.content", "tests.harness.simulated.disk", "tests.harness.simulated.record_table"}
-#: Nor do they use a cluster, a mount or a database of processes.
+#: Unit tests use neither the simulator nor a cluster, a mount or a database of processes, also not through a harness.
 NOT_FOR_UNITS = re.compile(
     r"tests\.(sim|cluster|contract|chaos|e2e|bench)\b.*|threefs_cli\.local_cluster"
     r"|tests\.harness\.(cluster|shared_cluster|client_driver|mounts|etcd|postgres)"
@@ -150,16 +174,20 @@ def module_name(name: str) -> str:
     return ".".join(parts[1:] if parts[0] in ("services", "client") else parts)
 
 
-def imported_modules(name: str, modules: Container[str]) -> set[str]:
-    """Those of `modules` that it imports. `from a import b` imports a.b if that is a module, and a if not."""
-    found = set()
+def imports_of_parts(name: str, modules: Container[str]) -> Iterator[tuple[str, int]]:
+    """(full module name, line) of every import. `from a import b` imports a.b if that is one of `modules`, a if not."""
     for node in ast.walk(tree(name)):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
-            parts = [f"{node.module}.{alias.name}" for alias in node.names]
-            found |= {part if part in modules else node.module for part in parts}
-    return {module for module in found if module in modules}
+            for alias in node.names:
+                part = f"{node.module}.{alias.name}"
+                yield (part if part in modules else node.module), node.lineno
+
+
+def imported_modules(name: str, modules: Container[str]) -> set[str]:
+    """Those of `modules` that it imports."""
+    return {module for module, _ in imports_of_parts(name, modules) if module in modules}
 
 
 def packages(top: str) -> set[str]:
@@ -273,6 +301,22 @@ def test_modules_say_what_they_are() -> None:
     report([name for name in sources() if NAMELESS & {part.removesuffix(".py") for part in Path(name).parts}])
 
 
+def test_modules_of_one_name_mean_one_thing() -> None:
+    found: dict[str, list[str]] = {}
+    for name in production():
+        if not name.endswith(("__init__.py", "__main__.py")):
+            found.setdefault(Path(name).stem, []).append(name)
+    shared = {stem: names for stem, names in found.items() if len(names) > 1}
+    report(
+        [
+            f"{', '.join(names)}: rename what means another thing, or say in SHARED_NAMES what the name means in all"
+            for stem, names in shared.items()
+            if stem not in SHARED_NAMES
+        ]
+        + [f"{stem} is not shared: remove it from SHARED_NAMES" for stem in SHARED_NAMES if stem not in shared]
+    )
+
+
 def decides(name: str) -> bool:
     """Whether a module has behaviour of its own: a branch, a loop, or an error that it handles. Records, constants and
     calls that go on to another module are tested where they are used."""
@@ -306,14 +350,20 @@ def test_every_mirrored_test_has_its_module() -> None:
 
 
 def test_unit_tests_need_no_cluster_and_no_simulator() -> None:
-    report(
-        [
-            f"{name}:{line}: {module} is not for unit tests"
-            for name in sources("tests/unit/")
-            for module, line in imports(name)
-            if NOT_FOR_UNITS.fullmatch(module) and module not in STAND_INS
-        ]
-    )
+    modules = {module_name(name): name for name in sources("tests/")}
+    needs = {module: set(imports_of_parts(name, modules)) for module, name in modules.items()}
+    breaches = []
+    for test in (module for module in modules if module.startswith("tests.unit.")):
+        reached = [test]
+        for module in reached:
+            for imported, line in needs[module]:
+                if NOT_FOR_UNITS.fullmatch(imported):
+                    breaches.append(
+                        f"{modules[module]}:{line}: {imported} is not for unit tests, as {modules[test]} is"
+                    )
+                elif imported in modules and imported not in reached:
+                    reached.append(imported)
+    report(breaches)
 
 
 def test_packages_are_packages_and_tests_are_not() -> None:
