@@ -140,8 +140,8 @@ async def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_runni
                 raise Unavailable("the store is away")
             await super().commit(attempt)
 
-    engine, clock = Cut(), SteppedClock()
-    election = Election(engine, "one", length_s=1.0, clock=Waiting(clock), random=SeededRandom(1))
+    engine, clock = Cut(), SteppedClock(sleepers_wait=True)
+    election = Election(engine, "one", length_s=1.0, clock=clock, random=SeededRandom(1))
     manager = Manager(engine, election, lease_s=10.0, clock=clock, random=SeededRandom(1))
     running = asyncio.create_task(manager.run())
     await manager.leading.wait()
@@ -159,21 +159,3 @@ async def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_runni
     with pytest.raises(NotPrimary):
         await manager.get_routing(pb.GetRoutingRequest())
     await cancel_and_wait(running)
-
-
-class Waiting:
-    """The time of another clock; sleeps do not move it."""
-
-    def __init__(self, clock: SteppedClock) -> None:
-        self._clock = clock
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
-
-    def wall_ns(self) -> int:
-        return self._clock.wall_ns()
-
-    async def sleep(self, seconds: float) -> None:
-        end = self.monotonic() + seconds
-        while self.monotonic() < end:
-            await asyncio.sleep(0)

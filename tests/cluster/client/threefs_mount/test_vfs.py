@@ -21,6 +21,7 @@ from threefs_mount.cache.validity import Validity
 from threefs_mount.files.open_file_table import OpenFileTable
 from threefs_mount.vfs import ThreefsVfs
 
+from tests.harness.clocks import SteppedClock
 from tests.harness.cluster import LocalCluster
 from tests.harness.mounts import Mount, need_mounts
 
@@ -141,20 +142,20 @@ def test_an_answer_that_was_long_under_way_is_valid_for_the_rest_of_its_time(clu
             operations = ThreefsVfs(
                 fs.context, OpenFileTable(fs.context, 0, Validity(1.0)), Validity(1.0), lambda: None
             )
-            now_s, call = [1000.0], operations._call
+            clock, call = SteppedClock(), operations._call
 
             async def slow_call(*arguments: Any) -> Any:
                 reply = await call(*arguments)
-                now_s[0] += 0.4
+                clock.advance(0.4)
                 return reply
 
-            operations._clock = SimpleNamespace(monotonic=lambda: now_s[0])
+            operations._clock = clock
             operations._call = slow_call  # type: ignore[method-assign, assignment]
             made = await operations.mkdir(directory, Caller(0, 0, 0), b"d", 0o755, 0)
             found = await operations._lookup(directory, b"d")
             asked = await operations._getattr(made.inode)
             assert found.name_s == found.attributes_s == asked.attributes_s == pytest.approx(0.6)
-            now_s[0] += 10
+            clock.advance(10)
             assert operations._left_s(1000.0) == 0
             await operations.close()
 

@@ -16,26 +16,11 @@ from threefs_checkpoint.slices import Slice
 from threefs_checkpoint.state import Shard, State
 
 from tests.harness.checkpoint_files import CheckpointFiles
+from tests.harness.clocks import SteppedClock
 from tests.harness.ranks import each_rank, outcomes
 from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
 
 CHUNK = 256
-
-
-class FakeClock:
-    """Stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def wall_ns(self) -> int:
-        return int(self.now * 1e9)
-
-    async def sleep(self, seconds: float) -> None:
-        raise AssertionError
 
 
 @pytest.fixture
@@ -85,11 +70,11 @@ def test_while_one_is_filled_the_other_is_valid(fs: CheckpointFiles) -> None:
 
 def test_checkpoints_come_by_the_clock_of_rank_0(fs: CheckpointFiles) -> None:
     def work(group: Group) -> list[bool]:
-        clock = FakeClock()
+        clock = SteppedClock(0.0)
         manager = manager_of(fs, group, every=Every(seconds=300), clock=clock)
         found = []
         for step in range(1, 8):
-            clock.now += 100 if group.rank == 0 else 0
+            clock.advance(100 if group.rank == 0 else 0)
             found.append(manager.step(step, state_of(step)).saved)
             manager.wait()
         manager.close()

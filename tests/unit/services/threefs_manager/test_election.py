@@ -84,13 +84,8 @@ async def test_a_damaged_lease_stops_the_manager() -> None:
         await take(engine, "one")
 
 
-class Manual(SteppedClock):
-    """Sleeps end only when the test moves the time."""
-
-    async def sleep(self, seconds: float) -> None:
-        end = self.monotonic() + seconds
-        while self.monotonic() < end:
-            await asyncio.sleep(0)
+def manual() -> SteppedClock:
+    return SteppedClock(sleepers_wait=True)
 
 
 async def turns(count: int = 40) -> None:
@@ -99,7 +94,7 @@ async def turns(count: int = 40) -> None:
 
 
 async def test_r10_a_challenger_waits_until_it_has_seen_the_record_unchanged_for_its_length_and_a_margin() -> None:
-    engine, mine, theirs = MemoryEngine(), Manual(), Manual()
+    engine, mine, theirs = MemoryEngine(), manual(), manual()
     primary = Election(engine, "one", length_s=LENGTH_S, clock=mine, random=SeededRandom(1))
     epoch = await primary.campaign()
     holding = asyncio.create_task(primary.keep_renewing())
@@ -133,7 +128,7 @@ async def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_l
             await super().commit(attempt)  # type: ignore[arg-type]
 
     gone = False
-    clock = Manual()
+    clock = manual()
     election = Election(Gone(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
     await election.campaign()
     gone = True
@@ -151,7 +146,7 @@ async def test_r10_a_primary_stops_to_acknowledge_at_half_the_length_after_its_l
 
 
 async def test_a_primary_that_resigns_is_followed_at_once() -> None:
-    engine, clock = MemoryEngine(), Manual()
+    engine, clock = MemoryEngine(), manual()
     epoch = await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).campaign()
     await epoch.resign()
     successor = await Election(engine, "two", length_s=LENGTH_S, clock=clock, random=SeededRandom(2)).campaign()
@@ -198,7 +193,7 @@ async def test_r10_never_two_primaries_with_any_partition_and_any_drift_of_clock
     seed: int, rates: tuple[float, float]
 ) -> None:
     engine, dice = MemoryEngine(), SeededRandom(seed)
-    clocks, cables = [Manual(), Manual()], [Cable(engine), Cable(engine)]
+    clocks, cables = [manual(), manual()], [Cable(engine), Cable(engine)]
     elections = [
         Election(cable, f"m{n}", length_s=LENGTH_S, clock=clock, random=dice)
         for n, (cable, clock) in enumerate(zip(cables, clocks, strict=True))
@@ -230,7 +225,7 @@ async def test_r10_a_renewal_counts_from_its_sending() -> None:
             clock.advance(0.6)
             await super().commit(attempt)  # type: ignore[arg-type]
 
-    clock = Manual()
+    clock = manual()
     election = Election(Slow(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
     epoch = await election.campaign()
     assert election.is_primary and not election.may_acknowledge, "the takeover took more than half the length"
@@ -240,7 +235,7 @@ async def test_r10_a_renewal_counts_from_its_sending() -> None:
 
 
 async def test_a_single_manager_waits_for_no_lease_and_never_steps_back() -> None:
-    engine, clock = MemoryEngine(), Manual()
+    engine, clock = MemoryEngine(), manual()
     await Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1)).campaign()
     began = clock.monotonic()
     second = Election(engine, "two", length_s=LENGTH_S, exclusive=True, clock=clock, random=SeededRandom(2))

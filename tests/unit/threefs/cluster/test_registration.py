@@ -296,20 +296,8 @@ def test_half_an_id_is_nobodys(content: bytes, tmp_path: Path) -> None:
 
 
 def test_news_are_sent_at_once_and_otherwise_a_heartbeat_goes_out_five_times_per_t(tmp_path: Path) -> None:
-    class Still(SteppedClock):
-        """Sleeps end when the test says so."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.sleeps: list[float] = []
-            self.go_on = asyncio.Event()
-
-        async def sleep(self, seconds: float) -> None:
-            self.sleeps.append(seconds)
-            await self.go_on.wait()
-
     async def body() -> None:
-        clock, manager = Still(), Manager()
+        clock, manager = SteppedClock(sleepers_wait=True), Manager()
         place = registration(manager, tmp_path, clock=clock)
 
         async def beats() -> int:
@@ -324,9 +312,7 @@ def test_news_are_sent_at_once_and_otherwise_a_heartbeat_goes_out_five_times_per
         assert await beats() == 2, "what is said together is sent together"
         place.report()
         assert await beats() == 3
-        clock.go_on.set()
-        await asyncio.sleep(0)
-        clock.go_on.clear()
+        clock.advance(LEASE_MS / 1000 / 5)
         assert await beats() == 4
         assert set(clock.sleeps) == {LEASE_MS / 1000 / 5}
         await place.stop()

@@ -88,10 +88,17 @@ async def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None
         await chain[1].storage.scrubber.stop()
         target = chain[1].target
         target.engine.put_note("scrub", None)
-        clock = Stopping(300)
+        clock, stopped = SteppedClock(), asyncio.Event()
+
+        def stop_at_the_300th_sleep() -> None:
+            if len(clock.sleeps) == 300:
+                clock.sleepers_wait = True
+                stopped.set()
+
+        clock.on_sleep = stop_at_the_300th_sleep
         scrubber = make_scrubber(chain, 1, clock)
         scrubber.start([target])
-        await clock.stopped.wait()
+        await stopped.wait()
         await scrubber.stop()
         assert target.engine.note("scrub") == chunks[255].key()
         await chain[1].restart()
@@ -103,21 +110,6 @@ async def test_it_goes_on_where_the_last_process_stopped(tmp_path: Path) -> None
         await pass_over(again, 1)
         await again.stop()
         assert target.scrubbed_chunks == 600 - 256 and target.engine.note("scrub") is None
-
-
-class Stopping(SteppedClock):
-    """Stands still for ever at the N-th sleep."""
-
-    def __init__(self, sleeps: int) -> None:
-        super().__init__()
-        self.leaving = sleeps
-        self.stopped = asyncio.Event()
-
-    async def sleep(self, seconds: float) -> None:
-        self.leaving -= 1
-        if not self.leaving:
-            self.stopped.set()
-            await asyncio.Event().wait()
 
 
 async def test_it_outlives_a_target_whose_store_is_opened_anew_during_a_read(tmp_path: Path) -> None:

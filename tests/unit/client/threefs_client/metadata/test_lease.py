@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_client.metadata.lease import Lease
 
-from tests.harness.clocks import PacedClock
+from tests.harness.clocks import SteppedClock
 from threefs.errors import DeadlineExceeded, Unavailable
 from threefs.wire import meta_pb2 as pb
 
 
 class Meta:
     def __init__(self) -> None:
-        self.clock = PacedClock()
+        self.clock = SteppedClock(0.0, sleepers_wait=True)
         self.requests: list[pb.RenewLeaseRequest] = []
         self.number = 7
         self.away = False
@@ -54,17 +54,17 @@ def with_lease(test: Callable[[Meta], Awaitable[None]]) -> Callable[[], None]:
 @with_lease
 async def test_it_is_renewed_while_something_is_held_and_returned_after_that(meta: Meta) -> None:
     await meta.open()
-    await meta.clock.advance(100)
+    await meta.clock.pass_by(100)
     assert len(meta.requests) == 10 and meta.lease.is_valid
     meta.lease.release()
-    await meta.clock.advance(100)
+    await meta.clock.pass_by(100)
     assert [request.end for request in meta.requests[10:]] == [7]
-    await meta.clock.advance(1000)
+    await meta.clock.pass_by(1000)
     assert len(meta.requests) == 11, "an idle client is silent"
     meta.number = 8
     await meta.open()
     assert meta.lease.number == 8 and meta.lease.is_valid
-    await meta.clock.advance(10)
+    await meta.clock.pass_by(10)
     assert len(meta.requests) == 12
 
 
@@ -72,7 +72,7 @@ async def test_it_is_renewed_while_something_is_held_and_returned_after_that(met
 async def test_a_file_that_is_read_quickly_is_never_reported(meta: Meta) -> None:
     for _ in range(50):
         meta.lease.opened_for_read(1)
-        await meta.clock.advance(4)
+        await meta.clock.pass_by(4)
         meta.lease.closed_for_read(1)
     assert meta.requests == []
 
@@ -82,17 +82,17 @@ async def test_files_that_stay_open_are_reported_in_time_and_dropped_later(meta:
     for inode in range(5000):
         meta.lease.opened_for_read(inode)
     meta.lease.opened_for_read(3)
-    await meta.clock.advance(20)
+    await meta.clock.pass_by(20)
     assert [len(request.hold) for request in meta.requests][:5] == [1024, 1024, 1024, 1024, 904]
     assert sum(len(request.hold) for request in meta.requests) == 5000
-    await meta.clock.advance(20)
+    await meta.clock.pass_by(20)
     assert sum(len(request.hold) for request in meta.requests) == 5000, "once is enough"
     for inode in range(5000):
         meta.lease.closed_for_read(inode)
-    await meta.clock.advance(10)
+    await meta.clock.pass_by(10)
     assert sum(len(request.drop) for request in meta.requests) == 4999, "one is still open by another handle"
     meta.lease.closed_for_read(3)
-    await meta.clock.advance(30)
+    await meta.clock.pass_by(30)
     assert sum(len(request.drop) for request in meta.requests) == 5000 and meta.requests[-1].end == 7
 
 
@@ -100,9 +100,9 @@ async def test_files_that_stay_open_are_reported_in_time_and_dropped_later(meta:
 async def test_after_a_silence_it_asks_before_anything_is_written(meta: Meta) -> None:
     await meta.open()
     meta.lease.opened_for_read(1)
-    await meta.clock.advance(20)
+    await meta.clock.pass_by(20)
     meta.away = True
-    await meta.clock.advance(31)
+    await meta.clock.pass_by(31)
     assert not meta.lease.is_valid
     with pytest.raises(Unavailable):
         await meta.lease.revalidate()
@@ -118,17 +118,17 @@ async def test_operations_that_wait_for_the_same_answer_fail_in_the_time_of_each
     """Each waited for its own answer when its turn came: the last one of many failed after as many times."""
     await meta.open()
     meta.silent = True
-    await meta.clock.advance(31)
+    await meta.clock.pass_by(31)
     assert not meta.lease.is_valid
     first = [asyncio.create_task(meta.lease.revalidate()) for _ in range(20)]
-    await meta.clock.advance(30)
+    await meta.clock.pass_by(30)
     later = [asyncio.create_task(meta.lease.renew_now()) for _ in range(20)]
     for _ in range(31):
-        await meta.clock.advance(1)
+        await meta.clock.pass_by(1)
     assert all(task.done() and task.exception() for task in first)
     assert not any(task.done() for task in later), "each has its whole time"
     for _ in range(31):
-        await meta.clock.advance(1)
+        await meta.clock.pass_by(1)
     assert all(task.done() and task.exception() for task in later)
     meta.silent = False
 
@@ -137,12 +137,12 @@ async def test_operations_that_wait_for_the_same_answer_fail_in_the_time_of_each
 async def test_a_lease_that_ran_out_is_another_one_and_files_are_reported_anew(meta: Meta) -> None:
     await meta.open()
     meta.lease.opened_for_read(1)
-    await meta.clock.advance(20)
+    await meta.clock.pass_by(20)
     meta.number = 9
-    await meta.clock.advance(10)
+    await meta.clock.pass_by(10)
     assert meta.lease.number == 9
     count = len(meta.requests)
-    await meta.clock.advance(10)
+    await meta.clock.pass_by(10)
     assert list(meta.requests[count].hold) == [1]
 
 
@@ -158,7 +158,7 @@ async def test_a_request_waits_while_the_lease_is_returned(meta: Meta) -> None:
         return await renew(request, timeout_s)
 
     meta.lease._renew = slowly
-    await meta.clock.advance(10)
+    await meta.clock.pass_by(10)
     entering = asyncio.create_task(meta.lease.acquire())
     await asyncio.sleep(0)
     assert not entering.done()
@@ -168,7 +168,7 @@ async def test_a_request_waits_while_the_lease_is_returned(meta: Meta) -> None:
     await entering
     assert meta.requests[0].end == 7
     meta.lease.granted(8)
-    await meta.clock.advance(10)
+    await meta.clock.pass_by(10)
     assert meta.requests[-1].end == 0, "it is renewed from then on"
 
 
@@ -206,5 +206,5 @@ async def test_a_call_that_is_cancelled_before_its_request_holds_nothing(meta: M
         entering.cancel()
         with pytest.raises(asyncio.CancelledError):
             await entering
-    await meta.clock.advance(25)
+    await meta.clock.pass_by(25)
     assert meta.requests and meta.requests[-1].end == meta.number, "it is given up"

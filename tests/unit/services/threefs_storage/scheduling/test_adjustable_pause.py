@@ -2,7 +2,7 @@ import asyncio
 
 from threefs_storage.scheduling.adjustable_pause import LOOK_S, pause
 
-from tests.harness.clocks import PacedClock, SteppedClock
+from tests.harness.clocks import SteppedClock
 
 
 async def test_it_lasts_from_its_begin() -> None:
@@ -16,10 +16,10 @@ async def test_it_lasts_from_its_begin() -> None:
 
 
 async def test_a_new_length_counts_while_it_lasts() -> None:
-    clock, length_s = PacedClock(), 86_400.0
+    clock, length_s = SteppedClock(0.0, sleepers_wait=True), 86_400.0
     waiting = asyncio.create_task(pause(clock, 0.0, lambda: length_s))
-    await clock.advance(100.0)
+    await clock.pass_by(100.0)
     assert not waiting.done()
     length_s = 60.0
-    await clock.advance(LOOK_S + 0.1)
+    await clock.pass_by(LOOK_S + 0.1)
     assert waiting.done()

@@ -4,7 +4,7 @@ import contextlib
 from threefs_storage.scheduling.background_pace import PARALLEL, Foreground, PaceLimits
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 
-from tests.harness.clocks import PacedClock
+from tests.harness.clocks import SteppedClock
 from threefs.env.clock import CLOCK
 
 
@@ -126,30 +126,16 @@ async def test_a_peer_waits_no_longer_than_its_call_can() -> None:
 
 
 async def test_a_kind_with_a_rate_never_exceeds_it() -> None:
-    slept = []
-
-    class Steps:
-        now = 0.0
-
-        def monotonic(self) -> float:
-            return self.now
-
-        def wall_ns(self) -> int:
-            return 0
-
-        async def sleep(self, seconds: float) -> None:
-            slept.append(seconds)
-            self.now += seconds
-
-    scheduler = BackgroundScheduler(clock=Steps(), rates={Work.SCRUB: 1000})
+    clock = SteppedClock()
+    scheduler = BackgroundScheduler(clock=clock, rates={Work.SCRUB: 1000})
     for _ in range(3):
         async with scheduler.turn(Work.SCRUB, 500):
             pass
-    assert slept == [0.0, 0.5, 0.5]
+    assert clock.sleeps == [0.0, 0.5, 0.5]
 
 
 async def test_a_new_rate_counts_for_a_piece_that_waits() -> None:
-    clock = PacedClock()
+    clock = SteppedClock(0.0, sleepers_wait=True)
     scheduler = BackgroundScheduler(clock=clock, rates={Work.SCRUB: 1})
 
     async def pieces() -> None:
@@ -158,11 +144,11 @@ async def test_a_new_rate_counts_for_a_piece_that_waits() -> None:
                 pass
 
     scrubbing = asyncio.create_task(pieces())
-    await clock.advance(100.0)
+    await clock.pass_by(100.0)
     assert scheduler.counters[Work.SCRUB].pieces == 1, "the second would wait for days"
     scheduler.set_rate(Work.SCRUB, 1 << 30)
     for _ in range(10):
-        await clock.advance(1.0)
+        await clock.pass_by(1.0)
     assert scrubbing.done()
 
 

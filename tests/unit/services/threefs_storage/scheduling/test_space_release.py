@@ -10,7 +10,7 @@ from threefs_storage.engine.content_plan import Kind
 from threefs_storage.scheduling.space_release import INTERVAL_S, SpaceRelease
 
 from tests.harness.chunk_engine import change, opened, put, read_all
-from tests.harness.clocks import PacedClock
+from tests.harness.clocks import SteppedClock
 from threefs.ids import ChunkId
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ def on_the_host(directory: Path) -> int:
 
 
 async def test_removed_chunks_go_back_to_the_host_and_count_as_free_all_the_time(tmp_path: Path) -> None:
-    clock = PacedClock()
+    clock = SteppedClock(0.0, sleepers_wait=True)
     async with opened(tmp_path) as engine:
         target: Any = SimpleNamespace(engine=engine, target_id=1)
         chunks = [ChunkId(7, index) for index in range(40)]
@@ -36,7 +36,7 @@ async def test_removed_chunks_go_back_to_the_host_and_count_as_free_all_the_time
         release.start([target])
         await asyncio.sleep(0)
         for _ in range(2):
-            await clock.advance(INTERVAL_S)
+            await clock.pass_by(INTERVAL_S)
             for _ in range(200):  # its disk has threads of its own
                 await asyncio.sleep(0.005)
         await release.stop()
