@@ -12,7 +12,7 @@ from fsspec.utils import isfilelike, tokenize
 from threefs_client import AsyncFileSystem, paths
 
 from threefs.errors import IsADirectory, NotADirectory, NotFound
-from threefs_fsspec import listing, ranges, removal, replacement, transfer
+from threefs_fsspec import listing, ranges, replacement, transfer
 from threefs_fsspec.connection import ConnectedFileSystem
 from threefs_fsspec.files import AsyncThreefsFile, ThreefsFile
 from threefs_fsspec.listing import Info
@@ -304,7 +304,7 @@ class ThreefsFileSystem(ConnectedFileSystem):
             await self._rm_down_to(path, recursive, maxdepth)
             return
         names = await self._expand_path(path)
-        await self._run(lambda core: removal.trees(core, names) if recursive else removal.files(core, names))
+        await self._run(lambda core: _remove_trees(core, names) if recursive else _remove_files(core, names))
 
     async def _rm_down_to(self, path: Any, recursive: bool, maxdepth: int) -> None:
         names = await self._expand_path(path, recursive=recursive, maxdepth=maxdepth)
@@ -402,3 +402,22 @@ class ThreefsFileSystem(ConnectedFileSystem):
         if opened.writable():
             self.client.track(opened)
         return opened
+
+
+async def _remove_files(core: AsyncFileSystem, names: Sequence[str]) -> None:
+    for found in await core.stat_many(names, follow=False):
+        if found is not None and found.is_directory:
+            raise IsADirectory("directories are removed with recursive=True")
+    for error in await core.remove_many(names):
+        if error is not None:
+            raise error
+
+
+async def _remove_trees(core: AsyncFileSystem, names: Sequence[str]) -> None:
+    """In the order of names, so a directory comes before what lies below it, and is gone by then."""
+    removed: list[str] = []
+    for name in names:
+        if removed and name.startswith(removed[-1] + "/"):
+            continue
+        await core.remove(name, recursive=True)
+        removed.append(name)

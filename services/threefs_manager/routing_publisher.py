@@ -1,10 +1,13 @@
 """Publishes the current routing snapshot and the configuration, and wakes the long polls that wait for the next."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from threefs import configuration
 from threefs import routing as routing_module
 from threefs.configuration import NOTHING_SET, Configuration
+from threefs.env.disk import run_to_completion
 from threefs.errors import NotPrimary
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.preencoded import PreencodedReply
@@ -90,3 +93,12 @@ class RoutingPublisher:
     def _has_newer_configuration(self, request: pb.GetRoutingRequest) -> bool:
         """Older callers do not ask for it."""
         return request.HasField("known_configuration") and request.known_configuration != self.configuration.made_ns
+
+
+def shielded(handler: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+    """Run the handler to its end even if its call is cancelled: what is stored has to be published."""
+
+    async def answer(request: Any) -> Any:
+        return await run_to_completion(asyncio.ensure_future(handler(request)))
+
+    return answer

@@ -60,14 +60,12 @@ from threefs_manager.nodes import membership, registry
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import PresenceCalls, nobody_listens
 from threefs_manager.remarks import Remarks
-from threefs_manager.routing_publisher import RoutingPublisher
-from threefs_manager.shielded import shielded
+from threefs_manager.routing_publisher import RoutingPublisher, shielded
 from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
 from threefs_manager.store import restored_versions
-from threefs_manager.store.cluster_store import Store, Writer
-from threefs_manager.store.read_retry import retry_forever
+from threefs_manager.store.cluster_store import Store, Writer, retry_forever
 from threefs_manager.store.restore_inquiry import Inquiry
 
 _SETTLE_S = 1.0

@@ -4,10 +4,13 @@ which raises the version of the routing as well."""
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
+import structlog
 from google.protobuf.message import Message
 
 from threefs import routing as routing_module
 from threefs.cluster.manager_records import CHAIN, CLUSTER_KEY, MOVE, NODE, SEEN, TABLE, TARGET, record_key
+from threefs.env.clock import Clock
+from threefs.errors import Fenced, StrangeStore, ThreefsError
 from threefs.ids import ChainId
 from threefs.kv import records, restore_mark
 from threefs.kv.engine_api import Engine, Transaction
@@ -17,6 +20,8 @@ from threefs_manager.election import Epoch
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
+_LOAD_PAUSE_S = 0.2
+_LOG = structlog.get_logger()
 
 
 async def _read_all(tx: Transaction, prefix: bytes, kind: type[M]) -> list[M]:
@@ -207,3 +212,16 @@ class Store:
             return result, await read_routing(tx)
 
         return await self._epoch.run(write, replayable=True)
+
+
+async def retry_forever(load: Callable[[], Awaitable[T]], clock: Clock) -> T:
+    """Read at the beginning of a term, when nothing can be served before it has worked: try until it does. Raises
+    Fenced and StrangeStore, which waiting does not heal."""
+    while True:
+        try:
+            return await load()
+        except (Fenced, StrangeStore):
+            raise
+        except ThreefsError as error:
+            _LOG.warning("the store cannot be read now", error=str(error))
+            await clock.sleep(_LOAD_PAUSE_S)

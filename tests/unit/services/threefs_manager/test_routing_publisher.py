@@ -2,7 +2,7 @@ import asyncio
 import dataclasses
 
 import pytest
-from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.routing_publisher import RoutingPublisher, shielded
 
 from threefs import configuration
 from threefs import routing as routing_module
@@ -100,3 +100,25 @@ async def test_a_configuration_goes_to_those_who_follow_it_and_do_not_know_it() 
     both = (await publisher.answer(asks(0, 0, 88))).parsed()  # of a version that was lost with a store
     assert both.routing.version == 5 and both.configuration.version == 1
     assert (await publisher.answer(asks(0, 0))).parsed() == answer(5)
+
+
+async def test_a_change_that_is_stored_is_published_although_the_caller_is_gone() -> None:
+    steps: list[str] = []
+    stored = asyncio.Event()
+
+    async def handler(request: str) -> str:
+        steps.append(f"store {request}")
+        await stored.wait()
+        steps.append("publish")
+        return "done"
+
+    call = asyncio.ensure_future(shielded(handler)("x"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    call.cancel()
+    await asyncio.sleep(0)
+    assert steps == ["store x"]
+    stored.set()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert steps == ["store x", "publish"]

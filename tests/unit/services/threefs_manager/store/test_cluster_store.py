@@ -3,13 +3,13 @@ import asyncio
 import pytest
 from threefs_manager.placement.chain_assignment import place
 from threefs_manager.placement.plan import Disk
-from threefs_manager.store.cluster_store import Store, Writer
+from threefs_manager.store.cluster_store import Store, Writer, retry_forever
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.terms import take
 from threefs.cluster.manager_records import CLUSTER_KEY
-from threefs.errors import Corrupt, Fenced, NotFound
+from threefs.errors import Corrupt, Fenced, NotFound, StrangeStore, ThreefsError, Unavailable
 from threefs.ids import NodeId, TableId
 from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
@@ -110,3 +110,19 @@ async def test_a_damaged_record_is_reported_with_its_key() -> None:
     await tx.commit()
     with pytest.raises(Corrupt, match="CONF"):
         await store.load()
+
+
+@pytest.mark.parametrize("final", [Fenced("another manager"), StrangeStore("of another cluster")])
+async def test_the_beginning_of_a_term_tries_again_until_it_works_or_waiting_does_not_help(final: ThreefsError) -> None:
+    failures: list[ThreefsError] = [Unavailable("not yet"), Unavailable("not yet")]
+
+    async def load() -> int:
+        if failures:
+            raise failures.pop()
+        return 7
+
+    clock = SteppedClock()
+    assert await retry_forever(load, clock) == 7
+    failures = [final]
+    with pytest.raises(type(final)):
+        await retry_forever(load, clock)
