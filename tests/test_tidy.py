@@ -15,7 +15,7 @@ GENERATED = "threefs/wire/"
 FUNCTION_LINES = 70
 #: A longer file is a question for the review: has it one idea? If so, a sentence in LONG_FILES says which.
 FILE_LINES = 500
-LONG_FILES: dict[str, str] = {}
+LONG_FILES = {"tests/test_tidy.py": "the rules of the tree, each some lines over the same few helpers"}
 
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
@@ -53,6 +53,17 @@ DECISIONS = (
     *(ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.Match, ast.comprehension),
     *(ast.BoolOp, ast.Raise, ast.Assert),
 )
+
+#: Where replicas and metadata are decided, there is an assertion for every twelve lines that decide. Not in fsck, which
+#: looks for what the assertions exclude.
+ASSERTING = (
+    *("services/threefs_manager/chains/", "services/threefs_storage/chain/", "services/threefs_storage/engine/"),
+    *("services/threefs_storage/health/", "services/threefs_storage/target.py", "services/threefs_meta/"),
+)
+NOT_ASSERTING = ("services/threefs_meta/fsck/",)
+DECIDING_LINES = 12
+#: A rule or an invariant of the protocol.
+RULE = re.compile(r"\b[IRP]\d+\b")
 
 #: Unit tests use neither the simulator nor a cluster, a mount or a database of processes, also not through a harness.
 NOT_FOR_UNITS = re.compile(
@@ -321,6 +332,63 @@ def decides(name: str) -> bool:
     """Whether a module has behaviour of its own: a branch, a loop, or an error that it handles. Records, constants and
     calls that go on to another module are tested where they are used."""
     return any(isinstance(node, DECISIONS) for node in ast.walk(tree(name)))
+
+
+def deciding_lines(name: str) -> set[int]:
+    """Lines that branch: if, elif, while, case, except, conditional expressions, conditions of comprehensions."""
+    lines = set()
+    for node in ast.walk(tree(name)):
+        match node:
+            case ast.If() | ast.While() | ast.IfExp():
+                lines.add(node.test.lineno)
+            case ast.match_case():
+                lines.add(node.pattern.lineno)
+            case ast.comprehension():
+                lines |= {condition.lineno for condition in node.ifs}
+            case ast.ExceptHandler():
+                lines.add(node.lineno)
+    return lines
+
+
+def assertions(name: str) -> list[ast.Assert]:
+    return [node for node in ast.walk(tree(name)) if isinstance(node, ast.Assert)]
+
+
+def asserting() -> list[str]:
+    return [name for name in sources(*ASSERTING) if not name.startswith(NOT_ASSERTING)]
+
+
+def test_decisions_about_replicas_and_metadata_assert_their_invariants() -> None:
+    counted: dict[Path, tuple[int, int]] = {}
+    for name in asserting():
+        decided, asserted = counted.get(Path(name).parent, (0, 0))
+        counted[Path(name).parent] = decided + len(deciding_lines(name)), asserted + len(assertions(name))
+    assert len(counted) > 10
+    report(
+        [
+            f"{folder} has {asserted} assertions and {decided} lines that decide: one for {DECIDING_LINES} is needed"
+            for folder, (decided, asserted) in counted.items()
+            if asserted * DECIDING_LINES < decided
+        ]
+    )
+
+
+def test_assertions_about_replicas_and_metadata_are_sentences() -> None:
+    """With the rules of the protocol that they come from."""
+    rules = set(re.findall(r"^(?:\| |\*\*)([IRP]\d+)(?: \||\. )", text("docs/protocol.md"), re.MULTILINE))
+    assert {"I1", "R1", "P1"} <= rules
+    breaches = []
+    for name in asserting():
+        for node in assertions(name):
+            said = ast.unparse(node.msg) if node.msg is not None else ""
+            if " " not in said:
+                breaches.append(f"{name}:{node.lineno}: say what is always true")
+            breaches += [
+                f"{name}:{node.lineno}: docs/protocol.md has no {rule}"
+                for rule in RULE.findall(said)
+                if rule not in rules
+            ]
+    report(breaches)
 
 
 def test_every_module_with_behaviour_has_its_test_file() -> None:

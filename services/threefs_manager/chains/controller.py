@@ -206,7 +206,7 @@ class ChainController:
             writer.put_chains([after], [target])
             self._failure_detector.generations.reset(report)
             seen = self._failure_detector.generations.newest(chosen)
-            assert seen is not None
+            assert seen is not None, "a store that was reported has a generation"
             writer.put_generation(seen)
             return chain, after
 

@@ -76,7 +76,9 @@ def set_access(inode: pb.Inode, acl: pb.Acl) -> None:
     """Give an inode a complete access list. A list that a mode can express leaves only the mode."""
     singles = {entry.tag: entry.permissions for entry in acl.entries if entry.tag not in _NAMED}
     middle = singles.get(pb.ACL_MASK, singles[pb.ACL_GROUP])
-    inode.mode = inode.mode & ~0o777 | singles[pb.ACL_OWNER] << 6 | middle << 3 | singles[pb.ACL_OTHERS]
+    special = inode.mode & ~0o777
+    inode.mode = special | singles[pb.ACL_OWNER] << 6 | middle << 3 | singles[pb.ACL_OTHERS]
+    assert inode.mode & ~0o777 == special, "an access list changes permissions alone"
     inode.ClearField("access_acl")
     if pb.ACL_MASK in singles:
         kept = [entry for entry in acl.entries if entry.tag in (pb.ACL_GROUP, *_NAMED)]
@@ -101,6 +103,7 @@ def inherit(inode: pb.Inode, parent: pb.Inode, mode: int) -> None:
 
 def permits(inode: pb.Inode, actor: Credentials, wanted: int) -> bool:
     """Whether one entry that fits an actor who is not the owner grants all `wanted` bits."""
+    assert actor.uid != inode.uid, "the mode alone judges the owner"
     mask = inode.mode >> 3 & 7
     member = False
     for entry in inode.access_acl.entries:

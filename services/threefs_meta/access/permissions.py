@@ -50,6 +50,7 @@ def _granted(inode: pb.Inode, actor: Credentials) -> int:
 def check(inode: pb.Inode, actor: Credentials, wanted: int, shown: str) -> None:
     """Raise AccessDenied unless all the `wanted` bits are granted."""
     if not permits(inode, actor, wanted):
+        assert not actor.is_super or wanted & EXECUTE, "the super-user lacks nothing but a permission to execute"
         names = {READ: "read", WRITE: "write", EXECUTE: "search" if inode.type == pb.DIRECTORY else "execute"}
         asked = [bit for bit in names if wanted & bit]
         # Different entries of an access list may each grant one bit, and none grant all: then all are missing.

@@ -119,6 +119,7 @@ def put(ns: Namespace, inode: pb.Inode, name: bytes, value: bytes, old: bytes | 
 
 
 def remove(ns: Namespace, inode: pb.Inode, name: bytes, old: bytes) -> None:
+    assert inode.xattr_bytes >= _cost(name, old), "an inode counts all its attributes"
     inode.xattr_bytes -= _cost(name, old)
     ns.tx.clear(keys.xattr(inode.inode, name))
 

@@ -72,7 +72,8 @@ async def run_batch(context: Context, request: pb.BatchRequest) -> PreencodedRep
             f"a batch needs the identity of its client in {keys.CLIENT_BYTES} bytes, and {count} request numbers"
         )
     batch = _Batch(context, request)
-    await batch.run(0, count)
+    if count:
+        await batch.run(0, count)
     assert len(batch.results) == count, "every change has a result"
     return PreencodedReply(pb.BatchReply, batch.results)
 
@@ -106,6 +107,7 @@ class _Batch:
                 self._results[start] = failed_result(error)
                 return
             middle = (start + end) // 2
+            assert start < middle < end, "each half of a batch is smaller than the batch"
             await self.run(start, middle)
             await self.run(middle, end)
 

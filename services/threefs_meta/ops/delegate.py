@@ -21,6 +21,7 @@ async def delegate(context: Context, request: pb.DelegateRequest) -> pb.Delegate
         inode = await ns.require_inode(request.directory)
         client, number = mutation.client, mutation.request
         if delegation.may_grant(inode.delegation, client, number, ns.stamp) and not inode.trash:
+            assert inode.type == pb.DIRECTORY, "only a directory is delegated"
             inode.delegation.CopyFrom(delegation.granted(client, number, request.oldest))
             ns.put_inode_unseen(inode)
             ns.put_delegation_reply(request.directory, granted=number)

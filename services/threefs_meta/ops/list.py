@@ -45,6 +45,7 @@ async def list_entries(context: Context, request: pb.ListRequest) -> PreencodedR
             raise NotADirectory(f"{paths.shown_place(request.place)} is not a directory")
         permissions.check(directory, actor, READ, paths.shown_place(request.place))
         found = await ns.entries(directory.inode, request.after, limit + 1)
+        assert not found or found[0][0] > request.after, "each page begins behind the one before"
         more = len(found) > limit
         pieces: list[bytes] = []
         if request.attributes and permissions.permits(directory, actor, SEARCH):

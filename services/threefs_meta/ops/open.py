@@ -32,7 +32,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         if inode.type == pb.DIRECTORY:
             raise IsADirectory(f"{shown} is a directory")
         check_open(inode, actor, request, shown)
-        if not inode.nlink:  # the garbage collector relies on it: a file without a name gets no new session
+        if not inode.nlink:  # the garbage collector relies on it
             raise not_found(request.place)
         if truncation is not None:
             first = truncation.apply(ns, inode, await write_sessions.chains_used(ns, inode))
@@ -42,6 +42,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
             ns.put_inode(inode)
         lease = 0
         if request.session:
+            assert inode.nlink and inode.type == pb.FILE, "only a file with a name gets a new session (I10)"
             client = request.mutation.client
             lease = await write_sessions.begin(ns, inode.inode, request.session, client, context.clock.wall_ns())
         return pb.OpenReply(inode=inode, lease=lease, over_quota=context.quotas.is_over(inode))

@@ -50,6 +50,7 @@ def _set_owner(inode: pb.Inode, request: pb.SetAttrRequest, actor: Credentials, 
         raise PermissionDenied(f"{shown}: user {actor.uid} may not give it to user {uid}, group {gid}")
     if inode.type != pb.DIRECTORY:
         permissions.drop_privileges(inode, actor)  # also if the super-user acts, as on Linux
+        assert not inode.mode & stat.S_ISUID, "a file that changes its owner lends nobody's rights"
     inode.uid, inode.gid = uid, gid
     return True
 

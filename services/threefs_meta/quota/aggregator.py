@@ -90,6 +90,7 @@ class UsageAggregator:
             return 1
         after = _cursor(key, value)
         rows = await tx.get_range(*keys.entries(directory.inode, after), limit=ENTRIES_PER_TRANSACTION)
+        assert not rows or keys.entry_of(rows[0][0])[1] > after, "each page begins behind the one before"
         for row, named in rows:
             try:
                 await attribute_child(ns, entry_codec.decode(named, row).inode, directory)

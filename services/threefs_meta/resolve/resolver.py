@@ -84,6 +84,7 @@ async def resolve(ns: Namespace, place: pb.Place, actor: Credentials = TRUSTED, 
         if TURNS.due():
             await TURNS.give()
         name = rest.pop()
+        assert name, "a component of a path has a name"
         if not actor.is_super and not permits(await ns.directory(at), actor, SEARCH):
             raise AccessDenied(f"user {actor.uid} may not search a directory on the way to {_shown(place)}")
         if not rest and memo is not None:

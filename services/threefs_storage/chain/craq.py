@@ -123,7 +123,7 @@ class Craq:
             try:
                 if write.version:
                     return await self._from_predecessor(target, chunk, write, identity, payload, deadline)
-                assert identity is not None
+                assert identity is not None, "a change of a client has an identity (I6)"
                 return await self._from_client(target, chunk, write, identity, payload, deadline)
             except ChunkLost:
                 raise

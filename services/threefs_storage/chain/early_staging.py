@@ -54,6 +54,9 @@ class EarlyStaging:
                         raise Unavailable(
                             f"target {target.target_id} cannot send the change on: send it with the forward"
                         )
+                    assert target.serving and target.chain.head != target.target_id, (
+                        "only a serving target that is not the head has early versions (P7, P8)"
+                    )
                     target.early.mark(chunk, EarlyVersion(change, self._clock.monotonic(), passed_to))
                     try:
                         update = update_of(target, chunk, write, write.version, change.identity)

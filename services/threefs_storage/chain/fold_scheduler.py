@@ -77,6 +77,7 @@ class FoldScheduler:
         """False if it cannot be folded now: the next visit tries again, and the other chunks do not wait for it."""
         try:
             async with self._craq.locked_change(target, chunk, self._clock.monotonic() + _FOLD_S):
+                assert chunk in target.locks, "a chunk is folded under its lock"
                 await target.engine.fold(chunk)
         except (Corrupt, CorruptChunk):
             target.note_damage(chunk)

@@ -161,6 +161,7 @@ class Reads:
         places = [0]
         for length in lengths:
             places.append(places[-1] + length)
+        assert places[-1] == place, "each row has its own place in the buffer of a batch"
         request = call.request
         left = iter(waiting)
 

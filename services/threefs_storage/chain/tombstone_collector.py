@@ -73,7 +73,7 @@ class TombstoneCollector:
         collected = 0
         for chunk, record in page:
             if record is not None and _is_tombstone(record) and chunk not in target.locks:
-                assert record.committed is not None
+                assert record.committed is not None, "a tombstone is a committed version"
                 deadline = self._clock.monotonic() + _COLLECT_S
                 collected += await self._craq.collect_tombstone(target, chunk, record.committed.version, deadline)
         return collected

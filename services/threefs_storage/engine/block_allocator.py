@@ -109,7 +109,7 @@ class BlockAllocator:
 
     def fill(self, slot: int, count: int) -> None:
         """Make free blocks of these holes, which have room on the disk now."""
-        assert self._states[slot : slot + count] == bytes([_HOLE]) * count
+        assert self._states[slot : slot + count] == bytes([_HOLE]) * count, "only holes are filled"
         self._states[slot : slot + count] = bytes([_FREE]) * count
         self.holes -= count
         self._hint = min(self._hint, slot)

@@ -147,7 +147,7 @@ class Record:
     def after_commit(self, chain_version: int) -> "Record":
         """The record once the pending version is committed."""
         pending, before = self.pending, self.committed
-        assert pending is not None
+        assert pending is not None, "what is committed was pending"
         if before is not None and before.chain_version == pending.chain_version:
             assert pending.version >= before.version, "versions never fall within a chain version (I4)"
         entries, forgotten = self.next_entries

@@ -145,7 +145,7 @@ class ChunkWriter:
         """Write into the block of the committed version, behind its bytes: they and their checksums stay valid. What
         the overlay has behind them moves there, too."""
         block = old.block
-        assert block is not None
+        assert block is not None, "an append goes behind the bytes of a block"
         size, base = old.checksum_block_bytes, old.base_length
         crcs, checksum = changed_checksums(old, size, plan, payload, {})
         overlay = None if old.overlay is None else _clipped(replace(old.overlay, base_length=plan.length), base)
@@ -168,7 +168,7 @@ class ChunkWriter:
 
     async def write_behind(self, version: Version, place: int, parts: Sequence[Buffer]) -> Written:
         """Write these parts into the block of the version. Small ones are left to the group commit."""
-        assert version.block is not None
+        assert version.block is not None, "bytes are written behind those of a block"
         file = self._files.file(version.block)
         if sum(map(len, parts)) < DIRECT_FROM_BYTES:
             return Written(version, file, [(place, parts)])
@@ -220,7 +220,7 @@ class ChunkWriter:
     async def _assemble(self, old: Version | None, plan: ContentPlan, payload: memoryview, content: memoryview) -> None:
         keep = plan.keep
         if keep:
-            assert old is not None
+            assert old is not None, "what a change keeps is of an older version"
             await self.read_old(old, 0, content[:keep])
         content[keep:] = bytes(plan.length - keep)
         content[plan.offset : plan.offset + len(payload)] = payload
@@ -304,7 +304,7 @@ def _version(
     removed: bool = False,
     overlay: Overlay | None = None,
 ) -> Version:
-    assert len(crcs) == -(-length // size) * CRC_BYTES
+    assert len(crcs) == -(-length // size) * CRC_BYTES, "each checksum block has its checksum (I12)"
     return Version(
         update.version,
         update.chain_version,

@@ -154,7 +154,7 @@ class ChunkEngine:
     async def close(self) -> None:
         """Make everything durable. No change may be under way. From then on the engine touches no file: their
         descriptors may be those of other files. A second call does nothing."""
-        assert not self._staging
+        assert not self._staging, "a store closes after its last change"
         if self._closed:
             return
         self._closed = True
@@ -228,7 +228,7 @@ class ChunkEngine:
         Not durable at once: after a crash the version may be pending again.
         """
         self._check_writable()
-        assert chunk not in self._staging
+        assert chunk not in self._staging, "a chunk is changed by one call at a time"
         record = self.record(chunk) or Record()
         old, pending = record.committed, record.pending
         if pending is None or pending.version != version:
@@ -236,7 +236,7 @@ class ChunkEngine:
                 return old
             raise VersionGap(f"version {version} of chunk {chunk} is not pending here")
         after = record.after_commit(chain_version)
-        assert after.committed is not None
+        assert after.committed is not None, "a commit leaves a committed version"
         assert after.committed.content == pending.content, "a commit changes neither version nor content"
         number = self._write(chunk, after)
         self._chunks += (live_version(after) is not None) - (live_version(record) is not None)
@@ -263,7 +263,9 @@ class ChunkEngine:
         """Mark a committed or pending version whose content no member has. Not durable at once."""
         self._check_writable()
         record = self.record(chunk)
-        assert record is not None and version in (record.committed, record.pending)
+        assert record is not None and version in (record.committed, record.pending), (
+            "a lost version is that of a record"
+        )
         lost = dataclasses.replace(version, lost=True)
         self._write(chunk, record.with_copy(version, lost))
         return lost
@@ -271,7 +273,7 @@ class ChunkEngine:
     def forget(self, chunk: ChunkId) -> None:
         """Remove the record of a chunk. Not durable at once."""
         self._check_writable()
-        assert chunk not in self._staging
+        assert chunk not in self._staging, "a chunk is changed by one call at a time"
         try:
             record = self.record(chunk)
         except Corrupt:
@@ -286,7 +288,7 @@ class ChunkEngine:
     def drop_pending(self, chunk: ChunkId) -> None:
         """Forget the pending version, if there is one. Not durable at once."""
         self._check_writable()
-        assert chunk not in self._staging
+        assert chunk not in self._staging, "a chunk is changed by one call at a time"
         record = self.record(chunk)
         if record is None or record.pending is None:
             return
@@ -402,7 +404,7 @@ class ChunkEngine:
     async def _restore(self, chunk: ChunkId, version: Version, content: memoryview) -> None:
         with self._changing(chunk):
             record = self.record(chunk)
-            assert record is not None and version in (record.committed, record.pending)
+            assert record is not None and version in (record.committed, record.pending), "a record keeps its versions"
             update = replacement(version)
             written = await self._writer.write(record.free_blob(chunk), None, update, plan(0, update), content)
             assert written.version.content[:3] == version.content[:3], "a repair changes neither version nor content"

@@ -108,7 +108,7 @@ class GroupCommit:
 
 async def _sync(items: list[_Item]) -> Exception | None:
     file = items[0].file
-    assert file is not None
+    assert file is not None, "only writes to a file are synced"
     writes = [write for item in items for write in item.writes]
     try:
         if not file.sync_now(writes):

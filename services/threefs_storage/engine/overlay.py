@@ -72,8 +72,8 @@ class OverlayLimits:
     stored_bytes: int = 512 << 10  # in the blobs of a version
 
     def __post_init__(self) -> None:
-        assert max(self.deferred_bytes, self.inline_bytes) <= MAX_BLOB_BYTES
-        assert self.extents <= MAX_EXTENTS
+        assert max(self.deferred_bytes, self.inline_bytes) <= MAX_BLOB_BYTES, "a blob holds a whole change"
+        assert self.extents <= MAX_EXTENTS, "a record holds all extents of a version"
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,6 +123,7 @@ class Repair:
     async def _repair_version(self, target: Target, chunk: ChunkId, version: Version, deadline: float) -> Outcome:
         """Repair the bytes of a version whose record is good."""
         assert version.length, "a version without bytes cannot be damaged"
+        assert chunk in target.locks, "a chunk is repaired under its lock"
         if await _is_intact(target, version):
             return Outcome.SOUND
         content = await self._copies.content(target, chunk, version)
@@ -206,6 +207,7 @@ class Repair:
         """Make it the committed version here, and replicate it like any other."""
         lost = content is None
         assert content is None or len(content) == update.length, "a copy is whole"
+        assert chunk in target.locks, "a version is installed under the lock of its chunk"
         change = dataclasses.replace(update, chain_version=target.chain.version, lost=lost)
         admission.check(target, change.chain_version)
         pending = await target.engine.stage(chunk, change, payload=content or b"")
@@ -230,7 +232,9 @@ def _others(target: Target) -> list[tuple[TargetId, bool]]:
     """
     serving = target.chain.serving
     place = serving.index(target.target_id)
-    return [(t, False) for t in serving[place + 1 :]] + [(t, True) for t in reversed(serving[:place])]
+    others = [(t, False) for t in serving[place + 1 :]] + [(t, True) for t in reversed(serving[:place])]
+    assert all(other != target.target_id for other, _ in others), "a target is a member of a chain once"
+    return others
 
 
 def _length(target: Target, chunk: ChunkId) -> int:

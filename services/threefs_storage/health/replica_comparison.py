@@ -77,6 +77,7 @@ class Comparison:
         mine = _own_rows(target, after, last)
         theirs = await self._fetch_rows(target, neighbour, after, last)
         admission.check(target, chain_version)
+        assert target.chain.version == chain_version, "rows are compared within one chain version (I5)"
         still = _own_rows(target, after, last)
         found = set()
         for chunk in mine.keys() | theirs.keys():

@@ -106,6 +106,7 @@ class Scrubber:
                 if target.engine is not engine:
                     raise Unavailable("the store was opened again: the pass starts again")
             last = page[-1][0]
+            assert len(page) <= _PAGE, "a page has at most the chunks that were asked for"
             assert after is None or last > after, "the cursor only moves on"
             await self._compare(target, after, last if len(page) == _PAGE else None)
             after = last

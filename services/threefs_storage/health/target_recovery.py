@@ -97,6 +97,7 @@ class TargetRecovery:
     async def _reopen(self, target: Target) -> None:
         if target.state in (PublicState.SERVING, PublicState.SYNCING) or len(target.locks):
             return  # only when it is out of the chain, and all changes have ended
+        assert not len(target.early), "only a serving target has early versions (P8)"
         await self._targets.reopen(target)
         _LOG.info("the target returns", target=target.target_id)
         self._on_return(target)
