@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import threefs_torch
 import torch
 import torch.distributed as dist
-from threefs_checkpoint.loading import LoadReport
+from threefs_checkpoint import LoadReport
 
 from examples.train_moe import local_cluster
 

@@ -15,7 +15,10 @@ GENERATED = "threefs/wire/"
 FUNCTION_LINES = 70
 #: A longer file is a question for the review: has it one idea? If so, a sentence in LONG_FILES says which.
 FILE_LINES = 500
-LONG_FILES = {"tests/test_tidy.py": "the rules of the tree, each some lines over the same few helpers"}
+LONG_FILES = {
+    "tests/test_tidy.py": "the rules of the tree, each some lines over the same few helpers",
+    "threefs/errors.py": "the one error tree, and its names",
+}
 
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
@@ -485,6 +488,42 @@ def test_pages_name_constants_that_exist() -> None:
             if not re.search(rf"^\s*{constant}(: .+)? = ", text(file), re.MULTILINE)
         ]
     )
+
+
+#: Examples of pages for users. CONTRIBUTING has some for people who change threefs.
+PAGE_PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NOT_FOR_USERS = ("CONTRIBUTING.md", "docs/adr/")
+
+
+def public_names(name: str) -> set[str] | None:
+    """`__all__` of a file; None without one."""
+    for node in tree(name).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return set(ast.literal_eval(node.value))
+    return None
+
+
+def used_names(code: ast.Module) -> Iterator[tuple[str, str]]:
+    """(module, name) of what an example imports from a module, or uses as an attribute of one."""
+    for node in ast.walk(code):
+        if isinstance(node, ast.ImportFrom):
+            yield from ((node.module or "", alias.name) for alias in node.names)
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            yield node.value.id, node.attr
+
+
+def test_examples_use_public_names() -> None:
+    """A name of ours in an example stands in the `__all__` of its module, and a module has one."""
+    public = {module_name(name): public_names(name) for name in production()}
+    breaches = []
+    for page in (page for page in pages() if not page.startswith(NOT_FOR_USERS)):
+        for module, name in used_names(ast.parse("\n".join(PAGE_PYTHON.findall(text(page))))):
+            if f"{module}.{name}" in public:
+                if public[f"{module}.{name}"] is None:
+                    breaches.append(f"{page}: {module}.{name} has no __all__")
+            elif module in public and name not in (public[module] or ()):
+                breaches.append(f"{page}: {name} is not in __all__ of {module}")
+    report(breaches)
 
 
 def test_nothing_is_marked_unfinished() -> None:

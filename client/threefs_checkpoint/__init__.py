@@ -5,6 +5,7 @@ from threefs_checkpoint.exit_signal import ExitSignal
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Derived, Index, Tensor
 from threefs_checkpoint.job_directory import CheckpointDirectory, Published, read_index
+from threefs_checkpoint.loading import LoadReport
 from threefs_checkpoint.manager import CheckpointManager, Loaded, StepOutcome
 from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.saving import SaveFailedError, SaveReport, SaveVetoedError
@@ -20,6 +21,7 @@ __all__ = [
     "ExitSignal",
     "Group",
     "Index",
+    "LoadReport",
     "Loaded",
     "Published",
     "SaveFailedError",

@@ -10,6 +10,8 @@ from threefs.env.worker_threads import StopFlag
 from threefs.errors import Unavailable
 from threefs_checkpoint.group import TIMEOUT_S, Buffers, Group
 
+__all__ = ["ProcessGroup"]
+
 T = TypeVar("T")
 
 _PAUSE_S = 0.01

@@ -23,6 +23,8 @@ from threefs_checkpoint.loading import Arrays, LoadReport
 from threefs_checkpoint.safetensors_format import TensorInfo
 from threefs_checkpoint.tensor_file import TensorFile
 
+__all__ = ["SafetensorsFile", "load_file", "load_once", "save_file"]
+
 
 class SafetensorsFile(TensorFile[NDArray[Any]]):
     """The tensors of a file as arrays, each read when it is asked for."""

@@ -1,5 +1,7 @@
 """The client library: files of a threefs cluster for blocking and for asyncio programs."""
 
+from threefs.checksums import crc32c
+from threefs.rpc.traffic_class import Dscp
 from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem, connect_async
 from threefs_client.attributes import Attributes, Entry, Space, Usage
@@ -17,6 +19,7 @@ __all__ = [
     "AsyncFileSystem",
     "Attributes",
     "ChunkChecksum",
+    "Dscp",
     "Entry",
     "File",
     "FileSystem",
@@ -27,4 +30,5 @@ __all__ = [
     "Usage",
     "connect",
     "connect_async",
+    "crc32c",
 ]

@@ -12,6 +12,8 @@ from threefs.rpc.traffic_class import TrafficClass
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.blocking.filesystem import FileSystem
 
+__all__ = ["ClientMetrics"]
+
 
 class ClientMetrics(Collector):
     """`prometheus_client.REGISTRY.register(ClientMetrics(fs))`. Calls are counted from then on; without it none is.

@@ -11,6 +11,8 @@ from threefs.checksums import Buffer
 from threefs.errors import Corrupt, InvalidArgument, NotSupported
 from threefs_data.filesystem_protocol import FileSystem
 
+__all__ = ["DTYPES", "NAME", "VERSION", "TokenFormat", "read", "smallest_dtype"]
+
 NAME = "tokens.json"
 VERSION = 1
 MAX_BYTES = 64 << 10

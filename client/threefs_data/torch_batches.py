@@ -14,6 +14,8 @@ from threefs_data.order import Order, Shuffled
 from threefs_data.schedule import Position, Schedule
 from threefs_data.source import Source, reopened
 
+__all__ = ["BatchNumbers", "IterableBatches"]
+
 
 class BatchNumbers:
     """The numbers of the samples of each batch to the end of the epoch: a `batch_sampler` for a map-style `Dataset`.

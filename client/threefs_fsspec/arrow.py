@@ -19,6 +19,8 @@ from threefs.errors import InvalidArgument, IsADirectory, NotADirectory
 from threefs_fsspec.filesystem import ThreefsFileSystem
 from threefs_fsspec.listing import Info
 
+__all__ = ["ThreefsHandler", "connect"]
+
 _TYPES = {"file": FileType.File, "directory": FileType.Directory, "other": FileType.Unknown}
 
 

@@ -19,6 +19,10 @@ def test_every_error_survives_the_wire(leaf: type[ThreefsError]) -> None:
     assert str(back) == "chunk 3 of inode 7"
 
 
+def test_every_error_is_a_public_name() -> None:
+    assert {leaf.__name__ for leaf in leaves()} == set(errors.__all__) - {"Retry", "error_of"}
+
+
 def test_codes_are_unique() -> None:
     codes = [leaf.code for leaf in leaves()]
     assert len(codes) == len(set(codes))
