@@ -49,7 +49,8 @@ class Fabric:
         return self.random.uniform(*self.slow.get((source, destination), self.delay_s))
 
     def reaches(self, source: str, destination: str) -> bool:
-        return (source, destination) not in self.blocked and not self.down & {source, destination}
+        down = self.down
+        return (source, destination) not in self.blocked and source not in down and destination not in down
 
     def block(self, source: str, destination: str) -> None:
         """Nothing gets from one host to the other any more, until `unblock`."""
@@ -285,10 +286,11 @@ class SimStream:
     def _let_travel(self, *, held_back: bool) -> None:
         fabric, loop = self._fabric, self._fabric.loop
         number = 0
+        way = (self.host, self.other_host)
         while self._travelling < len(self._on_the_way):
             self._travelling += 1
             number += 1
-            at = max(self._arrives_at, loop.time() + fabric.latency_s(self.host, self.other_host))
+            at = max(self._arrives_at, loop._now + fabric.latency_s(*way))
             if held_back and number > 1 and number & number - 1 == 0:  # the next of the slow beginning
                 at += fabric.latency_s(self.other_host, self.host) + fabric.latency_s(self.host, self.other_host)
             self._arrives_at = at
@@ -377,7 +379,7 @@ class SimStream:
 
     def _wake(self, which: int) -> None:
         if not self._waking[which] and self._has_reason(which):
-            registered = (self._readable, self._writable)[which]
+            registered = self._writable if which else self._readable
             assert registered is not None
             self._waking[which] = True
             self._fabric.loop.call_soon(self._woken, which, context=registered[1])
@@ -390,7 +392,7 @@ class SimStream:
     def _woken(self, which: int) -> None:
         self._waking[which] = False
         if self._has_reason(which):
-            registered = (self._readable, self._writable)[which]
+            registered = self._writable if which else self._readable
             assert registered is not None
             registered[0]()
             self._wake(which)

@@ -26,7 +26,7 @@ MIN_BUFFER_BYTES = 4096
 POISON_VARIABLE = "THREEFS_POISON_BUFFERS"
 #: Every byte of a poisoned buffer.
 POISON = 0xDB
-_POISONED = bytes([POISON])
+_POISONED = bytes([POISON]) * MIN_BUFFER_BYTES
 
 
 class BufferPool:
@@ -55,7 +55,7 @@ class BufferPool:
             self._kept_bytes -= size
             buffer = free.pop()
             if self._poison:
-                assert bytes(buffer) == _POISONED * size, "a buffer was written to after it came back"
+                assert bytes(buffer) == _poisoned(size), "a buffer was written to after it came back"
         else:
             buffer = memoryview(mmap.mmap(-1, size))
         self._lent.add(id(buffer))
@@ -69,11 +69,15 @@ class BufferPool:
         size = len(buffer)
         self.lent_bytes -= size
         if self._poison:
-            buffer[:] = _POISONED * size
+            buffer[:] = _poisoned(size)
         if self._kept_bytes + size > self._keep_bytes:
             return  # the mapping is freed with its last reference
         self._kept_bytes += size
         self._free.setdefault(size, []).append(buffer)
+
+
+def _poisoned(size: int) -> bytes:
+    return _POISONED if size == MIN_BUFFER_BYTES else _POISONED * (size // MIN_BUFFER_BYTES)
 
 
 def size_class(length_bytes: int) -> int:
