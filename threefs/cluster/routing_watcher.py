@@ -13,7 +13,7 @@ from threefs.backoff import Backoff
 from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import NotServing, Retry, ThreefsError, Unavailable, WrongCluster
+from threefs.errors import NotServing, Retry, StrangeStore, ThreefsError, Unavailable, WrongCluster
 from threefs.ids import TableId
 from threefs.routing import EMPTY, Routing
 from threefs.rpc.connection_pool import ConnectionPool
@@ -72,6 +72,14 @@ async def await_table(source: RoutingSource, table_id: TableId, timeout_s: float
         await source.refresh(source.routing.version, left_s)
 
 
+class _Refused(Exception):
+    """This process does not take the snapshot. Managers answer with errors of the same kind, and those may pass."""
+
+    def __init__(self, error: StrangeStore) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class RoutingWatcher:
     """Follows the manager that answers as primary. `routing` is always a whole snapshot, and its version only rises."""
 
@@ -81,7 +89,8 @@ class RoutingWatcher:
         self.routing: Routing = EMPTY
         self.configuration: Configuration = NOTHING_SET
         self.on_configuration: Callable[[Configuration], None] = _ignore  # called with each newer one
-        #: Is waited for with every new snapshot before it becomes `routing`. Must not raise.
+        #: Is waited for with every new snapshot before it becomes `routing`. A StrangeStore that it raises ends the
+        #: following, so a service that cannot take the routing of its manager ends. It must raise nothing else.
         self.keep: Callable[[Routing], Awaitable[None]] = _nowhere
         self._peers = peers
         self._addresses = tuple(manager_addresses)
@@ -143,6 +152,8 @@ class RoutingWatcher:
                 await self._poll_any(wait_ms, wait_ms / 1000 + max(_ANSWER_S, self.routing.lease_s / _POLLS_PER_T))
                 failures = 0
                 continue
+            except _Refused as refused:
+                raise refused.error from None
             except ThreefsError as error:
                 _LOG.info("routing cannot be followed now", error=str(error))
             except Exception:  # a snapshot that cannot be read must not end the following without a word
@@ -181,7 +192,10 @@ class RoutingWatcher:
             raise WrongCluster(f"the manager at {address} now speaks for cluster {other}, not {known.cluster_id}")
         if routing.version <= known.version:
             raise Unavailable(f"the manager at {address} knows routing {routing.version}, older than {known.version}")
-        await self.keep(routing)
+        try:
+            await self.keep(routing)
+        except StrangeStore as error:
+            raise _Refused(error) from None
         self.routing = routing
         self._check_connections(known)
         if not self._peers.identity.cluster_id:

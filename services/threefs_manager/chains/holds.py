@@ -65,12 +65,13 @@ def refusal(routing: Routing, chain: Chain, serving: int, needed: int) -> str:
 
 async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.HoldTargetsRequest) -> list[pb.HeldChain]:
     """Store the hold of these targets. Raises NotFound, InvalidArgument."""
-    targets = [TargetId(target) for target in request.targets]
-    planned = plan(publisher.routing, targets, Hold(request.hold))
+    targets, hold = [TargetId(target) for target in request.targets], _hold(request.hold)
     if request.dry_run:
-        return planned
+        return plan(publisher.routing, targets, hold)
 
-    async def write(writer: Writer) -> None:
+    async def write(writer: Writer) -> list[pb.HeldChain]:
+        # As the store has it: another call may be about to take the other copies of a chain out of service.
+        planned = plan(await writer.routing(), targets, hold)
         for target in targets:
             stored = await writer.target(target)
             if stored is None:
@@ -79,7 +80,16 @@ async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.Ho
                 stored.hold = request.hold
                 stored.held_store_id = stored.store_id if request.hold else 0
                 writer.put_target(stored)
+        return planned
 
-    _, routing = await store.change(write)
+    planned, routing = await store.change(write)
     publisher.publish(routing)
     return planned
+
+
+def _hold(number: int) -> Hold:
+    """Raises InvalidArgument."""
+    try:
+        return Hold(number)
+    except ValueError:
+        raise InvalidArgument(f"{number} is no kind of hold that this manager knows: upgrade it first") from None

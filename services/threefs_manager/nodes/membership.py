@@ -97,7 +97,10 @@ async def set_draining(
 
     async def write(writer: Writer) -> dict[ChainId, Move | None]:
         _require_plan(writer.cluster.cluster_id)
-        for known in await writer.nodes():
+        nodes = await writer.nodes()
+        if request.draining:  # again: other calls may be about to drain the nodes that would have stayed
+            _check_room(routing, {NodeId(known.node_id) for known in nodes if known.draining} | {node})
+        for known in nodes:
             if known.node_id == node and known.draining != request.draining:
                 known.draining = request.draining
                 writer.put_node(known)

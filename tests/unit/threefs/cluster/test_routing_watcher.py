@@ -8,12 +8,12 @@ from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
-from threefs import configuration
+from threefs import background, configuration
 from threefs import routing as routing_module
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.net import RealNet
-from threefs.errors import NotAuthorised, ThreefsError, Unavailable, WrongCluster
+from threefs.errors import NotAuthorised, StrangeStore, ThreefsError, Unavailable, WrongCluster
 from threefs.ids import NodeId
 from threefs.routing import EMPTY, Node, NodeKind, Routing
 from threefs.rpc.connection_pool import ConnectionPool
@@ -202,6 +202,30 @@ def test_a_snapshot_is_kept_before_it_is_used() -> None:
         assert asked == [4] and cluster.routing.version == 3
         kept.set()
         assert (await cluster.refresh(3, 5)).version == 4
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_a_snapshot_that_may_not_be_kept_ends_the_following_and_a_manager_cannot_do_that() -> None:
+    """A process that takes no routing any more is of no use, and must not stay alive without a word."""
+
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        deaths: list[tuple[str, BaseException | None]] = []
+        background.on_death(lambda name, error: deaths.append((name, error)))
+        await cluster.start(5)
+        refusal = StrangeStore("the manager's store lacks chain table 2")
+
+        async def refuse(routing: Routing) -> None:
+            raise refusal
+
+        cluster.keep = refuse
+        with capture_logs():
+            peers.now(a=StrangeStore("says the manager"))
+            await turns(200)
+            assert not deaths
+            peers.now(a=snapshot(4))
+            await turns(200)
+        assert deaths == [("following of the routing", refusal)] and cluster.routing == snapshot(3)
 
     run({"a": snapshot(3)}, body)
 

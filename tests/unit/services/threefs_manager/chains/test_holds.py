@@ -135,6 +135,21 @@ def test_a_head_that_is_needed_does_not_rotate() -> None:
     run(check_void_rotation)
 
 
+async def check_two_calls(bench: Bench) -> None:
+    await bench.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+    calls = (hold(bench, pb.HOLD_OFFLINE, target) for target in (101, 201))
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(each) for each in found] == [type(None), InvalidArgument], "the second one knows of the first"
+    held = [t for t, target in bench.manager._publisher.routing.targets.items() if target.hold]
+    assert held == [101]
+    with pytest.raises(InvalidArgument, match="99 is no kind of hold"):
+        await hold(bench, 99, 301)  # type: ignore[arg-type]
+
+
+def test_two_calls_at_the_same_time_take_no_more_than_one_after_the_other() -> None:
+    run(check_two_calls)
+
+
 async def check_forced(bench: Bench) -> None:
     bench.complete.update((1, 2, 3))
     await hold(bench, pb.HOLD_FORCED, 101, 201, 301)

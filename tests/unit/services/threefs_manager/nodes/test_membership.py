@@ -1,5 +1,7 @@
 """Who may join, drain and leave."""
 
+import asyncio
+
 import pytest
 
 from tests.harness.moving_nodes import MovingNodes, run_moving
@@ -54,6 +56,16 @@ def test_a_node_is_not_drained_if_too_few_would_stay() -> None:
             await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=2, draining=True))
         with pytest.raises(NotFound, match="no storage node 9"):
             await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=9, draining=True))
+
+    run_moving(body)
+
+
+def test_of_two_calls_at_the_same_time_only_one_drains_if_too_few_would_stay() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        calls = (nodes.manager.set_draining(pb.SetDrainingRequest(node_id=n, draining=True)) for n in (1, 2))
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert [isinstance(each, InvalidArgument) for each in found] == [False, True]
+        assert [n for n, node in nodes.routing.nodes.items() if node.draining] == [1]
 
     run_moving(body)
 
