@@ -18,6 +18,7 @@ from threefs.cluster.manager_records import (
     FIRST_META_NODE,
     METADATA_KEY,
     NODE,
+    SKIPPED_IDS,
     TABLE,
     TARGET,
     record_key,
@@ -26,8 +27,6 @@ from threefs.errors import InvalidArgument, NotFound
 from threefs.kv import records
 from threefs.wire import manager_pb2 as pb
 
-#: Ids of targets and of meta services are not given twice, and some may have been given after the newest copy.
-_SKIPPED_IDS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +121,11 @@ def _cluster(routing: pb.Routing) -> pb.ClusterRecord:
     return pb.ClusterRecord(
         cluster_id=routing.cluster_id,
         routing_version=routing.version,
-        next_meta_node=max(metas, default=FIRST_META_NODE) + _SKIPPED_IDS,
+        next_meta_node=max(metas, default=FIRST_META_NODE) + SKIPPED_IDS,
         replicas=routing.tables[0].replicas,
         targets_per_disk=max(per_node.values(), default=1),
         lease_ms=routing.lease_ms,
-        next_target=max([FIRST_ADDED_TARGET, *(t.target_id for t in routing.targets)]) + _SKIPPED_IDS,
+        next_target=max([FIRST_ADDED_TARGET, *(t.target_id for t in routing.targets)]) + SKIPPED_IDS,
         default_table=routing.default_table,
     )
 

@@ -5,12 +5,17 @@ primary raises all of them above what any node can know: to numbers made from th
 reaches. It raises the routing at once, because nodes ignore an older one. It raises the chains after all nodes have
 reported what they know of them (`restore_inquiry.py`). Then the targets that served a chain last return to it as if all
 of them had died: they have what was acknowledged.
+
+Chains may have got members since that the backup does not know, on nodes that it does not know either. They come with
+what the nodes report, and no id is given out again: a second target of a number would take the place of the first one
+in the routing, and the storage service would delete the chunks of the first one.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from threefs import routing as routing_module
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET, FIRST_META_NODE, SKIPPED_IDS
 from threefs.ids import ChainId
 from threefs.routing import Chain, ChainMember, PublicState
 from threefs.wire import manager_pb2 as pb
@@ -36,8 +41,15 @@ async def raise_routing_version(writer: Writer, wall_ns: int) -> bool:
     if not await writer.is_restored():
         return False
     writer.cluster.routing_version = raised_routing_version(writer.cluster.routing_version, wall_ns)
+    _skip_ids(writer.cluster, ())
     writer.put_cluster()
     return True
+
+
+def _skip_ids(cluster: pb.ClusterRecord, known: Iterable[int]) -> None:
+    """Go on behind all ids of targets that are known, and behind some more."""
+    cluster.next_target = max([cluster.next_target, FIRST_ADDED_TARGET, *known]) + SKIPPED_IDS
+    cluster.next_meta_node = max(cluster.next_meta_node, FIRST_META_NODE) + SKIPPED_IDS
 
 
 async def adopt_chains(writer: Writer, newest: Mapping[ChainId, pb.KeptChain], wall_ns: int) -> None:
@@ -45,13 +57,20 @@ async def adopt_chains(writer: Writer, newest: Mapping[ChainId, pb.KeptChain], w
     if not await writer.is_restored():
         return  # an earlier attempt of unknown outcome has done it
     writer.clear_restore_mark()
+    adopted: list[pb.Target] = []
     for chain in await writer.chains():
         kept = newest.get(chain.chain_id)
         if kept is not None and kept.chain.version > chain.version:
             chain = routing_module.chain_from_wire(kept.chain)
-            for target in kept.targets:
-                writer.put_target(target)
+            adopted += kept.targets
         writer.put_chains([with_raised_version(without_serving(chain), wall_ns)])
+    for target in adopted:
+        writer.put_target(target)
+    known = {node.node_id for node in await writer.nodes()}
+    for node_id in sorted({target.node_id for target in adopted} - known):  # it has joined since
+        writer.put_node(pb.Node(node_id=node_id, kind=pb.STORAGE, domain=f"node-{node_id}"))
+    _skip_ids(writer.cluster, [target.target_id for target in adopted])
+    writer.put_cluster()
 
 
 def without_serving(chain: Chain) -> Chain:

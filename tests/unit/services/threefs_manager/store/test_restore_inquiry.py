@@ -7,8 +7,9 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
 from tests.unit.services.threefs_manager.test_service import PLAN, storage
 from threefs import routing as routing_module
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.errors import InvalidArgument, NotFound, Unavailable
-from threefs.ids import ChainId, NodeId, TargetId
+from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.kv.restore_mark import read_mark, write_mark
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
@@ -89,6 +90,7 @@ async def _restored(bench: Bench) -> str:
     tx = bench.engine.begin()
     write_mark(tx, complete=True)
     await tx.commit()
+    await bench.stop()  # else it takes the store back after a while
     return cluster_id
 
 
@@ -131,6 +133,39 @@ async def test_a_restored_manager_serves_nothing_before_all_have_reported() -> N
     assert (await manager.register(request)).routing.version == after.version + 1
     with pytest.raises(InvalidArgument, match="no node is awaited"):
         await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
+    await bench.stop()
+
+
+async def test_members_that_chains_have_got_since_the_backup_are_known_and_their_numbers_are_not_given_again() -> None:
+    """A second target of the same number would take the place of the first one, whose chunks would be deleted."""
+    bench = Bench()
+    cluster_id = await _restored(bench)
+    manager = await bench.start()
+    routing = manager._publisher.routing
+    one = routing.chains[ChainId(1)]
+    came = Target(TargetId(FIRST_ADDED_TARGET + 10_000), NodeId(4), ChainId(1), 88)  # to a node that has come as well
+    newest = Chain(ChainId(1), 40, (*one.members[:2], ChainMember(came.target_id, SERVING)))
+    stores = [routing.targets[member.target_id] for member in one.members[:2]]
+    for number in (1, 2, 3):
+        request = storage(number, f"h:{number}", cluster_id=cluster_id)
+        for target in routing.targets.values():
+            if target.node_id == number:
+                is_old = target.chain_id != 1 or target.target_id == one.members[2].target_id
+                known = kept(routing.chains[target.chain_id]) if is_old else kept(newest, *stores, came)
+                request.stores.add(target_id=target.target_id, store_id=77, kept=known)
+        with pytest.raises(Unavailable, match="restored"):
+            await manager.register(request)
+    while manager._inquiry is not None:
+        await asyncio.sleep(0)
+    for number in (1, 2, 3):
+        await manager.register(storage(number, f"h:{number}", cluster_id=cluster_id))
+    await manager.register(storage(4, "h:4", cluster_id=cluster_id))
+    await manager.create_table(pb.CreateTableRequest(call_id=bytes(16), replicas=2, targets_per_disk=1))
+    after = manager._publisher.routing
+    assert after.nodes[NodeId(4)].address == "h:4"
+    assert after.targets[came.target_id] == came and after.chains[ChainId(1)].state(came.target_id) is LASTSRV
+    made = [t for t in after.targets.values() if t.chain_id in after.tables[TableId(2)]]
+    assert made and all(target.target_id > came.target_id for target in made)
     await bench.stop()
 
 
