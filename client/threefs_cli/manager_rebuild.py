@@ -28,7 +28,6 @@ from threefs.kv import records
 from threefs.wire import manager_pb2 as pb
 
 
-
 @dataclass(frozen=True, slots=True)
 class Copy:
     file: Path

@@ -13,5 +13,7 @@ FIRST_ADDED_TARGET = 1_000_000_000
 
 def record_key(prefix: bytes, number: int) -> bytes:
     return prefix + b"|" + number.to_bytes(4, "big")
+
+
 #: After the store was restored or made anew, so many ids are skipped: they may have been given out since.
 SKIPPED_IDS = 4096
