@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from threefs_manager.placement.chain_assignment import place
+from threefs_manager.placement.chain_assignment import search_groups
 from threefs_manager.placement.plan import Disk
 
 from threefs.ids import NodeId
@@ -21,9 +21,7 @@ def chains(placement: str, nodes: int, disks: int, replicas: int, targets_per_di
 
 def _solved(nodes: int, disks: int, replicas: int, targets_per_disk: int) -> Chains:
     plan = [Disk(NodeId(disk + 1), f"node-{disk // disks}") for disk in range(nodes * disks)]
-    made, targets = place(plan, replicas, targets_per_disk)
-    disk_of = {target.target_id: int(target.node_id) - 1 for target in targets}
-    return [tuple(disk_of[member.target_id] for member in chain.members) for chain in made]
+    return [tuple(int(node) - 1 for node in group) for group in search_groups(plan, replicas, targets_per_disk)]
 
 
 def _drawn(nodes: int, disks: int, replicas: int, targets_per_disk: int, random: Random) -> Chains:

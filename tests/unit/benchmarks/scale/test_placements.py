@@ -4,6 +4,7 @@ from random import Random
 import pytest
 
 from benchmarks.scale import placements
+from benchmarks.scale.model import Scenario
 
 NODES, DISKS, REPLICAS, TARGETS = 12, 2, 3, 3
 
@@ -28,3 +29,10 @@ def test_the_solver_spreads_the_load_of_a_dead_node_better_than_chance() -> None
         for name in placements.PLACEMENTS
     ]
     assert loads[0] < loads[1]
+
+
+def test_the_solver_places_the_cluster_of_the_model() -> None:
+    """It has more targets than one transaction of the manager stores."""
+    whole = Scenario()
+    made = placements.chains("solver", whole.nodes, whole.disks, whole.replicas, whole.targets_per_disk, Random(1))
+    assert len(made) == whole.nodes * whole.disks * whole.targets_per_disk // whole.replicas
