@@ -95,7 +95,7 @@ def _write_plot(found: dict[str, Outcome], directory: Path) -> Path:
     axes.bar_label(rates, [f"{one.p50_ms:.1f} to {one.p99_ms:.1f} ms" for one in found.values()], padding=3)
     axes.set_xlabel("TiB/s")
     axes.margins(x=0.25)
-    return charts.save(axes, directory / "scale.png")
+    return charts.save(axes, directory / "scale.svg")
 
 
 @click.command()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from threefs.errors import InvalidArgument
+from threefs.errors import InvalidArgument, NoSpace
 from threefs_bench.load import job_file
 from threefs_bench.load.job import Job
 from threefs_bench.load.tally import Tally
@@ -91,6 +91,15 @@ def fill(view: memoryview) -> None:
     for begin in range(0, len(view), len(pattern)):
         part = view[begin : begin + len(pattern)]
         part[:] = pattern[: len(part)]
+
+
+def check_room(path: str, missing_bytes: int, free_bytes: int) -> None:
+    """Before a file is laid out: a mistake in its size would otherwise fill the disk, and then fail. Raises NoSpace."""
+    if missing_bytes > free_bytes:
+        raise NoSpace(
+            f"{path} is to be laid out with {missing_bytes} bytes more, and {free_bytes} are free there: lower size or "
+            "filesize"
+        )
 
 
 def layout_rows(job: Job, file: int) -> Iterator[Row]:

@@ -13,7 +13,15 @@ import threefs_client
 from threefs.env.clock import CLOCK
 from threefs.errors import NotFound
 from threefs_bench.load import verify
-from threefs_bench.load.load_engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows
+from threefs_bench.load.load_engine import (
+    LAYOUT_BYTES,
+    Assignment,
+    Progress,
+    check_room,
+    fill,
+    laid_out_generation,
+    layout_rows,
+)
 from threefs_bench.load.tally import Tally
 from threefs_bench.load.task_slots import TaskSlots
 from threefs_bench.load.turns import Turn, Turns, Window
@@ -79,9 +87,13 @@ class NativeEngine:
 
     async def _lay_out(self, number: int, path: str, progress: Progress) -> None:
         """Write the file that is to be read, unless it is there with all its bytes."""
+        length = 0
         with contextlib.suppress(NotFound):
-            if (await self._fs.stat(path)).length >= self._job.file_bytes:
-                return
+            length = (await self._fs.stat(path)).length
+        if length >= self._job.file_bytes:
+            return
+        space = await self._fs.statfs()
+        check_room(path, self._job.file_bytes - length, space.free_bytes // max(1, space.replicas))
         view = memoryview(bytearray(max(LAYOUT_BYTES, self._job.block_sizes[-1])))
         fill(view)
         async with await self._fs.open(path, "wb", parents=True) as file:

@@ -14,6 +14,7 @@ META_OPERATIONS = ("create", "stat", "list", "rename", "remove")
 MAX_PROCESSES = 1024
 MAX_DEPTH = 65536
 MAX_FILES = 1 << 20
+_SHOWN_CHARS = 100  # of a value that is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,5 +145,5 @@ def parse(given: Mapping[str, str]) -> dict[str, Any]:
         try:
             found[name] = BY_NAME[name].parse(text)
         except InvalidArgument as error:
-            raise InvalidArgument(f"{name}={text}: {error.message}") from None
+            raise InvalidArgument(f"{name}={text[:_SHOWN_CHARS]}: {error.message}") from None
     return found

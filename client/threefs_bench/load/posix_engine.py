@@ -14,7 +14,15 @@ from threefs.env.process_tuning import raise_descriptor_limit
 from threefs.env.worker_threads import StopFlag, ThreadWorker
 from threefs.errors import InvalidArgument
 from threefs_bench.load import verify
-from threefs_bench.load.load_engine import LAYOUT_BYTES, Assignment, Progress, fill, laid_out_generation, layout_rows
+from threefs_bench.load.load_engine import (
+    LAYOUT_BYTES,
+    Assignment,
+    Progress,
+    check_room,
+    fill,
+    laid_out_generation,
+    layout_rows,
+)
 from threefs_bench.load.tally import Tally
 from threefs_bench.load.turns import Turn, Turns, Window
 
@@ -66,9 +74,13 @@ class PosixEngine:
 
     def _lay_out(self, number: int, path: str, progress: Progress) -> None:
         """Write the file that is to be read, unless it is there with all its bytes."""
+        length = 0
         with contextlib.suppress(FileNotFoundError):
-            if os.stat(path).st_size >= self._job.file_bytes:
-                return
+            length = os.stat(path).st_size
+        if length >= self._job.file_bytes:
+            return
+        room = os.statvfs(os.path.dirname(path))
+        check_room(path, self._job.file_bytes - length, room.f_bavail * room.f_frsize)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         view = memoryview(bytearray(max(LAYOUT_BYTES, self._job.block_sizes[-1])))
         fill(view)

@@ -13,6 +13,10 @@ _TIME_UNITS_S = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600
 _FLAGS = {"1": True, "true": True, "0": False, "false": False}
 ZIPF_THETA = 1.1  # fio's own default
 _MAX_THETA = 10.0
+_MAX_SIZE = (1 << 63) - 1  # an offset in a file is a signed number of 64 bits
+_MAX_DIGITS = 19  # of that
+_MAX_DAYS = 366
+_DAY_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,11 @@ def size(text: str) -> int:
             f"{text!r} is a power of 1000 in some versions of fio and of 1024 elsewhere: write {found[1]}{found[2]}, "
             "which is a power of 1024 in all of them"
         )
-    return int(found[1]) << 10 * _SIZE_UNITS[found[2]]
+    digits = found[1].lstrip("0") or "0"
+    count = int(digits) << 10 * _SIZE_UNITS[found[2]] if len(digits) <= _MAX_DIGITS else _MAX_SIZE + 1
+    if count > _MAX_SIZE:
+        raise InvalidArgument(f"no file can be so large: the most is {_MAX_SIZE} bytes, just below 8 EiB")
+    return count
 
 
 def seconds(text: str) -> float:
@@ -60,7 +68,10 @@ def seconds(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d|)", text.strip().lower())
     if found is None:
         raise InvalidArgument(f"{text!r} is not a time: write seconds, or for example 500ms, 30s, 5m or 1h")
-    return float(found[1]) * _TIME_UNITS_S[found[2]]
+    given_s = float(found[1]) * _TIME_UNITS_S[found[2]]
+    if given_s > _MAX_DAYS * _DAY_S:
+        raise InvalidArgument(f"a time of more than {_MAX_DAYS} days is taken for a mistake")
+    return given_s
 
 
 def number(low: int, high: int) -> Callable[[str], int]:

@@ -79,4 +79,4 @@ def test_all_scenarios_have_a_row(tmp_path: Path) -> None:
     found = json.loads(file.read_text())
     assert len(found) == 13 and all(one["gib_per_s"] > 0 for one in found.values())
     assert "| 4 clients, request-to-send off |" in result.output
-    assert (tmp_path / "plots" / "scale.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "plots" / "scale.svg").read_text(encoding="utf-8").startswith("<?xml")

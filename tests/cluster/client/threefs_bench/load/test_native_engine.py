@@ -13,7 +13,7 @@ from threefs_client import FileSystem
 from tests.harness.cluster import LocalCluster
 from threefs.env import net
 from threefs.env.clock import CLOCK
-from threefs.errors import Corrupt
+from threefs.errors import Corrupt, NoSpace
 
 
 async def run(cluster: LocalCluster, directory: str, **given: Any) -> Result:
@@ -39,6 +39,12 @@ async def test_reads_find_what_is_laid_out(cluster: LocalCluster, fs: FileSystem
     read = found.kinds["read"]
     assert (read.operations, read.bytes, read.short, read.latencies.count) == (256, 1 << 20, 0, 256)
     assert {entry.name for entry in fs.list(f"/load-read-{batch}")} == {"a.0.0", "a.0.1"}
+
+
+async def test_a_file_that_does_not_fit_is_not_begun(cluster: LocalCluster, fs: FileSystem) -> None:
+    with pytest.raises(NoSpace, match="are free there"):
+        await run(cluster, "/too-large", rw="randread", bs="4k", size="1000p")
+    assert not fs.exists("/too-large")
 
 
 @pytest.mark.parametrize("unix", [0, 1])

@@ -10,7 +10,7 @@ from threefs_bench.load.tally import Result
 from threefs_bench.load.turns import Window
 
 from threefs.env.clock import CLOCK
-from threefs.errors import Corrupt
+from threefs.errors import Corrupt, NoSpace
 
 
 async def run(directory: Path, **given: Any) -> Result:
@@ -39,6 +39,12 @@ async def test_a_file_is_laid_out_read_and_left(tmp_path: Path) -> None:
     before = file.read_bytes()
     await run(tmp_path, rw="randread", bs="4k")
     assert file.read_bytes() == before, "what is there is not laid out again"
+
+
+async def test_a_file_that_does_not_fit_is_not_begun(tmp_path: Path) -> None:
+    with pytest.raises(NoSpace, match="are free there"):
+        await run(tmp_path, rw="randread", bs="4k", size="1000p")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("depth", [1, 4])

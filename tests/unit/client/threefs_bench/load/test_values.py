@@ -18,6 +18,14 @@ def test_what_is_no_size_says_so(text: str) -> None:
         values.size(text)
 
 
+@pytest.mark.parametrize("text", ["8192p", "9" * 5000, "9" * 19 + "p"])
+def test_a_size_beyond_that_of_any_file_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="no file can be so large"):
+        values.size(text)
+    assert values.size("8191p") == 8191 << 50
+    assert values.size("0" * 30 + "1k") == 1024
+
+
 def test_a_size_that_fio_reads_otherwise_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="write 4k"):
         values.size("4KiB")
@@ -30,6 +38,12 @@ def test_times_are_seconds(text: str, seconds: float) -> None:
     assert values.seconds(text) == seconds
     with pytest.raises(InvalidArgument, match="is not a time"):
         values.seconds("soon")
+
+
+@pytest.mark.parametrize("text", ["367d", "9" * 400])
+def test_a_time_that_never_ends_is_refused(text: str) -> None:
+    with pytest.raises(InvalidArgument, match="366 days"):
+        values.seconds(text)
 
 
 def test_one_value_is_for_both_directions() -> None:
