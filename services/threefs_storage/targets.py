@@ -44,6 +44,8 @@ class Targets:
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> None:
         self.by_id: dict[int, Target] = {}
+        #: What the manager is told of targets that are being deleted: their stores are closing, and nobody may read them.
+        self._deleting: dict[TargetId, tuple[manager_pb2.Store, manager_pb2.TargetReport]] = {}
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
         self._directory = directory
@@ -66,9 +68,10 @@ class Targets:
             await self._open_target(target, routing)
 
     def _missing(self, routing: Routing) -> list[RoutedTarget]:
-        """The targets of this node that are not open."""
+        """The targets of this node that are not open, and are not being deleted."""
         own = [target for target in routing.targets.values() if target.node_id == self._node_id]
-        return [target for target in own if target.target_id not in self.by_id]
+        known = {*self.by_id, *self._deleting}
+        return [target for target in own if target.target_id not in known]
 
     async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
         chain = routing.chains[target.chain_id]
@@ -90,11 +93,14 @@ class Targets:
 
     async def delete(self, target: Target) -> None:
         """Close the store of a target that was taken out of its chain for good, and delete what it keeps. Until that is
-        done the target is reported."""
+        done the target is reported as it was: the manager forgets a target that is not reported, and so could have
+        another store made in the same place."""
+        self._deleting[target.target_id] = store_of(target), report_of(target)
+        del self.by_id[target.target_id]
         with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
             await target.engine.close()
         await self._disk.remove_directory(self._directory / f"target-{target.target_id}")
-        del self.by_id[target.target_id]
+        del self._deleting[target.target_id]
         _LOG.info("a target that has moved away is deleted", target=target.target_id)
 
     async def reopen(self, target: Target) -> None:
@@ -196,10 +202,7 @@ class Targets:
 
     def stores(self) -> list[manager_pb2.Store]:
         """The identities of the stores, for the registration."""
-        return [
-            manager_pb2.Store(target_id=t.target_id, store_id=t.engine.store_id, kept=kept_version.load(t.engine))
-            for t in self
-        ]
+        return [*map(store_of, self), *(store for store, _ in self._deleting.values())]
 
     def reports(self) -> list[manager_pb2.TargetReport]:
         """The states of the targets, for the heartbeat. A failed target gives its lease up before it is reported
@@ -207,7 +210,7 @@ class Targets:
         for target in self:
             if target.has_failed:
                 target.leave()
-        return [report_of(target) for target in self]
+        return [*map(report_of, self), *(report for _, report in self._deleting.values())]
 
     async def close(self) -> None:
         """Close all stores, also when one of them fails to close."""
@@ -216,6 +219,12 @@ class Targets:
                 await target.engine.close()
             except ThreefsError as error:
                 _LOG.warning("a store cannot be closed", target=target.target_id, error=error.message)
+
+
+def store_of(target: Target) -> manager_pb2.Store:
+    """The identity of its store, and the version of its chain that it keeps."""
+    engine = target.engine
+    return manager_pb2.Store(target_id=target.target_id, store_id=engine.store_id, kept=kept_version.load(engine))
 
 
 def report_of(target: Target) -> manager_pb2.TargetReport:

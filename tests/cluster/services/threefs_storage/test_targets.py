@@ -1,5 +1,6 @@
 """The targets of a process."""
 
+import asyncio
 import dataclasses
 import math
 from pathlib import Path
@@ -11,7 +12,7 @@ from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of
 from threefs.env.disk import RealDisk
-from threefs.errors import DiskFailed, NotServing, Unavailable
+from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TableId
 from threefs.routing import Chain, ChainMember, Hold, LocalState
 
@@ -149,4 +150,38 @@ async def test_a_target_that_was_taken_out_of_its_chain_is_deleted(tmp_path: Pat
     await targets.delete(targets.get(201))
     assert not (tmp_path / "target-201").exists() and not targets.by_id and not targets.reports()
     await targets.close()
+    await disk.close()
+
+
+async def test_nothing_looks_into_a_target_that_is_being_deleted(tmp_path: Path) -> None:
+    """Its store closes in a worker thread while routing comes in and heartbeats are sent."""
+    disk = RealDisk(threads=1)
+    routing = TestChain(tmp_path, 3).routing()
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(routing)
+    target = targets.get(201)
+    told = targets.stores(), targets.reports()
+    closing, may_close = asyncio.Event(), asyncio.Event()
+    close = target.engine.close
+
+    async def slow_close() -> None:
+        await close()
+        closing.set()
+        await may_close.wait()
+
+    target.engine.close = slow_close  # type: ignore[method-assign]
+    deleting = asyncio.create_task(targets.delete(target))
+    await closing.wait()
+    with pytest.raises(ThreefsError):
+        target.engine.note("chain")  # a look into the closed store would fail
+    assert (targets.stores(), targets.reports()) == told, "the manager keeps its record"
+    await targets.keep_chains(routing)
+    assert targets.apply_routing(routing) == [] and list(targets) == []
+    await targets.open_added(routing)
+    assert not targets.by_id, "it is not opened again in the directory that goes"
+    with pytest.raises(NotServing):
+        targets.get(201)
+    may_close.set()
+    await deleting
+    assert not targets.stores() and not targets.reports()
     await disk.close()
