@@ -6,9 +6,11 @@ import os
 import re
 import shlex
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from threefs_cli.main import main
 
@@ -55,6 +57,21 @@ def test_command_lines_are_understood(page: Path) -> None:
         name, *arguments = shlex.split(line)[1:]
         assert name in main.commands, line
         main.commands[name].make_context(name, arguments)  # exits for what it does not understand
+
+
+def verbs(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(command, click.Group):
+        for name, below in command.commands.items():
+            yield from verbs(below, (*words, name))
+    else:
+        yield words
+
+
+def test_each_command_has_an_example_on_a_page() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    lines = [shlex.split(line)[1:] for text in texts for line in COMMAND.findall(text)]
+    shown = {tuple(line[:length]) for line in lines for length in (1, 2)}
+    assert [verb for verb in verbs(main) if verb not in shown] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

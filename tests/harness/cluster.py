@@ -82,21 +82,28 @@ class LocalCluster:
             methods.INIT,
             pb.InitRequest(storage=planned, replicas=self._replicas, targets_per_disk=self._targets_per_disk),
         )
-        where: dict[str, Any] = {"manager": self.manager.address, "control": self.manager.addresses[1]}
-        where |= {"host": self._host, "token": self.token, "port": 0}
         for node in planned:
-            directory = self._directory / f"storage-{node.node_id}"
-            prefix = self._prefixes.get(node.node_id, self._prefix)
-            own = {"node_id": node.node_id, "domain": node.domain, **self._metrics_port(), **self._storage_settings}
-            program = Program("threefs_storage", directory, prefix, **own, **where)
-            program.launch()
-            self.storage[node.node_id] = program
+            self.launch_storage(node.node_id, node.domain)
+        where = self._where()
         self.meta = Program("threefs_meta", self._directory / "meta", self._prefix, **self._metrics_port(), **where)
         self.meta.launch()
         for program in (*self.storage.values(), self.meta):
             program.wait_ready()
         self.wait_whole()
         return self
+
+    def launch_storage(self, node_id: int, domain: str) -> None:
+        """Start the process of a storage node that is in the plan."""
+        directory = self._directory / f"storage-{node_id}"
+        own = {"node_id": node_id, "domain": domain, **self._metrics_port(), **self._storage_settings}
+        prefix = self._prefixes.get(node_id, self._prefix)
+        self.storage[node_id] = Program("threefs_storage", directory, prefix, **own, **self._where())
+        self.storage[node_id].launch()
+
+    def _where(self) -> dict[str, Any]:
+        """The settings that all services but the manager share."""
+        managers = {"manager": self.manager.address, "control": self.manager.addresses[1]}
+        return {**managers, "host": self._host, "token": self.token, "port": 0}
 
     def _metrics_port(self) -> dict[str, Any]:
         return {"metrics_port": free_port()} if self._metrics else {}
