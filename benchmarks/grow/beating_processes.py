@@ -28,8 +28,10 @@ class Counts:
 
     heartbeats: int = 0
     leased: int = 0  # targets, in all their answers
-    routings: int = 0
+    routings: int = 0  # whole snapshots
     routing_bytes: int = 0
+    changes: int = 0  # answers that say what has changed
+    change_bytes: int = 0
     refused: int = 0  # answers for which the manager had no room at that moment: they were asked for again
     failures: list[str] = field(default_factory=list)
 
@@ -45,6 +47,7 @@ class BeatingProcess:
         self._interval_s = lease_s / HEARTBEATS_PER_T
         self._counts = counts
         self._version = 0  # of the routing that it has
+        self._term = 0  # of the manager that has said it
         self._told_version = 0  # in the answers to its heartbeats
         self._pool = ConnectionPool(RealNet(), Identity(cluster_id, RANDOM.token(16).hex()))
         self._reports = [
@@ -105,7 +108,10 @@ class BeatingProcess:
         await CLOCK.sleep(delay_s)
         while True:
             request = pb.GetRoutingRequest(
-                known_version=self._version, wait_ms=round(self._interval_s * 1000), known_configuration=0
+                known_version=self._version,
+                wait_ms=round(self._interval_s * 1000),
+                known_configuration=0,
+                known_term=self._term,
             )
             try:
                 reply = await self._pool.call(self._address, GET_ROUTING, request, timeout_s=_CALL_S)
@@ -118,9 +124,13 @@ class BeatingProcess:
                 await CLOCK.sleep(self._interval_s)
                 continue
             if reply.HasField("routing"):
-                self._version = reply.routing.version
+                self._version, self._term = reply.routing.version, reply.term
                 self._counts.routings += 1
                 self._counts.routing_bytes += reply.ByteSize()
+            elif reply.HasField("changes"):
+                self._version = reply.changes.changed.version
+                self._counts.changes += 1
+                self._counts.change_bytes += reply.ByteSize()
 
     async def _be_present(self) -> None:
         request = pb.PresenceRequest(node_id=self._node_id, incarnation=INCARNATION)

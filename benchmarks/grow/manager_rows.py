@@ -95,7 +95,7 @@ async def _settle(counts: Counts, run: Run) -> None:
 
 
 async def _load(run: Run, found: Measurements, manager: _Manager, cluster_id: str, counts: Counts) -> None:
-    heard, sent, failed = counts.heartbeats, counts.routings, len(counts.failures)
+    heard, sent, failed = counts.heartbeats, counts.routings + counts.changes, len(counts.failures)
     cpu_s, begin_s = process_cpu_s(manager.pid), time.monotonic()
     pool = ConnectionPool(RealNet(), Identity(cluster_id, RANDOM.token(16).hex()))
     for change in range(run.size.routing_changes):
@@ -104,7 +104,7 @@ async def _load(run: Run, found: Measurements, manager: _Manager, cluster_id: st
         await pool.call(manager.address, SET_MIN_REPLICAS, request, timeout_s=_CALL_S)
     await pool.close()
     await CLOCK.sleep(max(0.0, begin_s + run.size.manager_s - time.monotonic()))
-    while counts.routings - sent < run.processes * run.size.routing_changes:
+    while counts.routings + counts.changes - sent < run.processes * run.size.routing_changes:
         if len(counts.failures) > failed:
             break
         await CLOCK.sleep(_POLL_S)
@@ -117,6 +117,7 @@ async def _load(run: Run, found: Measurements, manager: _Manager, cluster_id: st
         "manager_heartbeats_per_s": (counts.heartbeats - heard) / seconds,
         "manager_routing_changes": run.size.routing_changes,
         "manager_routing_bytes": counts.routing_bytes / counts.routings,
+        "manager_change_bytes": counts.change_bytes / max(1, counts.changes),
         "manager_resident_mib": resident_bytes(manager.pid) / MIB,
         "manager_refused_answers": counts.refused,
         "manager_failures": len(counts.failures) - failed,

@@ -1,19 +1,25 @@
 """Publishes the current routing snapshot and the configuration, and wakes the long polls that wait for the next."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import Any
 
-from threefs import configuration
+from threefs import configuration, routing_changes
 from threefs import routing as routing_module
 from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.disk import run_to_completion
 from threefs.errors import NotPrimary
 from threefs.routing import EMPTY, Routing
+from threefs.routing_changes import RoutingChanges
 from threefs.rpc.preencoded import PreencodedReply
 from threefs.wire import manager_pb2 as pb
 
 MAX_WAIT_MS = 60_000
+#: What is remembered of earlier changes: for callers that were away for a moment, or changes that come quickly.
+_MAX_STEPS = 256
+_MAX_ENTRIES = 1 << 14
 
 
 class RoutingPublisher:
@@ -25,20 +31,38 @@ class RoutingPublisher:
         self._changed = asyncio.Event()
         self._ended = False
         self._message: pb.Routing | None = None
+        self._term = 0
+        self._steps: deque[RoutingChanges] = deque()  # from one snapshot of this term to the next
+        self._entries = 0  # of all steps
+        self._from_base: dict[int, bytes | None] = {}  # by version: the changes since then, as fields of the reply
         self._encoded: tuple[Routing | None, bytes] = (None, b"")  # a snapshot, and the same as a field of the reply
 
-    def start_term(self, routing: Routing) -> None:
-        """A term as primary begins."""
+    def start_term(self, routing: Routing, term: int) -> None:
+        """A term as primary begins; `term` is a number that no other term of any manager has. 0: changes are never
+        sent."""
         self._ended = False
         self._message = None  # a restored store may give a version another content
+        self._term = term
+        self._steps.clear()
+        self._entries = 0
+        self._from_base.clear()
         self.routing = routing
         self._wake()
 
     def publish(self, routing: Routing) -> None:
         if routing.version <= self.routing.version:
             return  # a later transaction has been published first
+        self._remember(routing_changes.between(self.routing, routing))
         self.routing = routing
         self._wake()
+
+    def _remember(self, step: RoutingChanges) -> None:
+        assert not self._steps or self._steps[-1].changed.version == step.base_version, "steps follow each other"
+        self._from_base.clear()
+        self._steps.append(step)
+        self._entries += step.entries
+        while self._steps and (len(self._steps) > _MAX_STEPS or self._entries > _MAX_ENTRIES):
+            self._entries -= self._steps.popleft().entries
 
     def publish_configuration(self, newest: Configuration) -> None:
         self.configuration = newest
@@ -50,11 +74,30 @@ class RoutingPublisher:
             self._message = routing_module.to_wire(routing)
         return self._message
 
-    def _field(self) -> bytes:
-        """The snapshot as it stands in the reply, serialized once: thousands of processes wait for each new one."""
+    def _fields(self, request: pb.GetRoutingRequest) -> bytes:
+        """The snapshot as it stands in the reply, or what has changed since the one that the caller knows. Each is
+        serialized once: thousands of processes wait for each new one."""
+        if self._term and request.known_term == self._term:
+            if request.known_version not in self._from_base:
+                self._from_base[request.known_version] = self._changes_since(request.known_version)
+            if (changes := self._from_base[request.known_version]) is not None:
+                return changes
         if self._encoded[0] is not self.routing:
-            self._encoded = self.routing, pb.GetRoutingReply(routing=self.message(self.routing)).SerializeToString()
+            reply = pb.GetRoutingReply(routing=self.message(self.routing), term=self._term)
+            self._encoded = self.routing, reply.SerializeToString()
         return self._encoded[1]
+
+    def _changes_since(self, version: int) -> bytes | None:
+        """None: they are not remembered, or the whole snapshot is hardly more."""
+        first = next((place for place, step in enumerate(self._steps) if step.base_version == version), None)
+        if first is None:
+            return None
+        changes = self._steps[first]
+        for step in islice(self._steps, first + 1, None):
+            changes = changes.then(step)
+        if 2 * changes.entries > routing_changes.entries_of(self.routing):
+            return None
+        return pb.GetRoutingReply(changes=routing_changes.to_wire(changes), term=self._term).SerializeToString()
 
     def end_term(self) -> None:
         """The term has ended: all who wait get NotPrimary, and ask another manager."""
@@ -81,7 +124,7 @@ class RoutingPublisher:
             raise NotPrimary("this manager is no longer the primary")
         fields = []
         if self.routing.version != request.known_version:
-            fields.append(self._field())
+            fields.append(self._fields(request))
         if self._has_newer_configuration(request):
             newest = pb.GetRoutingReply(configuration=configuration.to_wire(self.configuration))
             fields.append(newest.SerializeToString())

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from threefs import configuration
+from threefs import configuration, routing_changes
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
@@ -95,6 +95,7 @@ class RoutingWatcher:
         self._peers = peers
         self._addresses = tuple(manager_addresses)
         self._last = 0  # which of them answered
+        self._term = 0  # of the manager that has said `routing`; 0: the next answer must be a whole snapshot
         self._clock = clock
         self._random = random
         self._changed = asyncio.Event()
@@ -163,7 +164,10 @@ class RoutingWatcher:
 
     async def _poll_any(self, wait_ms: int, timeout_s: float) -> None:
         request = pb.GetRoutingRequest(
-            known_version=self.routing.version, wait_ms=wait_ms, known_configuration=self.configuration.made_ns
+            known_version=self.routing.version,
+            wait_ms=wait_ms,
+            known_configuration=self.configuration.made_ns,
+            known_term=self._term,
         )
         failure: ThreefsError = Unavailable("no manager address is known")
         for turn in range(len(self._addresses)):
@@ -180,10 +184,25 @@ class RoutingWatcher:
                 self.on_configuration(self.configuration)
             if reply.HasField("routing"):
                 await self._adopt(address, routing_module.from_wire(reply.routing))
+                self._term = reply.term
+            elif reply.HasField("changes"):
+                await self._adopt(address, self._later(address, reply))
             return
         if failure.retry is not Retry.NEVER:  # nobody answers, or nobody is primary just now
             raise Unavailable(str(failure))
         raise failure
+
+    def _later(self, address: str, reply: pb.GetRoutingReply) -> Routing:
+        """The snapshot after the changes of an answer. Raises Unavailable for changes of another one than ours, after
+        which the whole is asked for."""
+        changes = routing_changes.from_wire(reply.changes)
+        if reply.term != self._term or changes.base_version != self.routing.version:
+            self._term = 0
+            raise Unavailable(
+                f"the manager at {address} has sent the changes since routing {changes.base_version}; "
+                f"{self.routing.version} is known here"
+            )
+        return changes.applied_to(self.routing)
 
     async def _adopt(self, address: str, routing: Routing) -> None:
         known = self.routing

@@ -398,22 +398,44 @@ class AdmitStoreReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class GetRoutingRequest(_message.Message):
-    __slots__ = ("known_version", "wait_ms", "known_configuration")
+    __slots__ = ("known_version", "wait_ms", "known_configuration", "known_term")
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_TERM_FIELD_NUMBER: _ClassVar[int]
     known_version: int
     wait_ms: int
     known_configuration: int
-    def __init__(self, known_version: _Optional[int] = ..., wait_ms: _Optional[int] = ..., known_configuration: _Optional[int] = ...) -> None: ...
+    known_term: int
+    def __init__(self, known_version: _Optional[int] = ..., wait_ms: _Optional[int] = ..., known_configuration: _Optional[int] = ..., known_term: _Optional[int] = ...) -> None: ...
 
 class GetRoutingReply(_message.Message):
-    __slots__ = ("routing", "configuration")
+    __slots__ = ("routing", "configuration", "changes", "term")
     ROUTING_FIELD_NUMBER: _ClassVar[int]
     CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     routing: Routing
     configuration: Configuration
-    def __init__(self, routing: _Optional[_Union[Routing, _Mapping]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ...) -> None: ...
+    changes: RoutingChanges
+    term: int
+    def __init__(self, routing: _Optional[_Union[Routing, _Mapping]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., changes: _Optional[_Union[RoutingChanges, _Mapping]] = ..., term: _Optional[int] = ...) -> None: ...
+
+class RoutingChanges(_message.Message):
+    __slots__ = ("base_version", "changed", "gone_nodes", "gone_targets", "gone_chains", "gone_tables")
+    BASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    GONE_NODES_FIELD_NUMBER: _ClassVar[int]
+    GONE_TARGETS_FIELD_NUMBER: _ClassVar[int]
+    GONE_CHAINS_FIELD_NUMBER: _ClassVar[int]
+    GONE_TABLES_FIELD_NUMBER: _ClassVar[int]
+    base_version: int
+    changed: Routing
+    gone_nodes: _containers.RepeatedScalarFieldContainer[int]
+    gone_targets: _containers.RepeatedScalarFieldContainer[int]
+    gone_chains: _containers.RepeatedScalarFieldContainer[int]
+    gone_tables: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, base_version: _Optional[int] = ..., changed: _Optional[_Union[Routing, _Mapping]] = ..., gone_nodes: _Optional[_Iterable[int]] = ..., gone_targets: _Optional[_Iterable[int]] = ..., gone_chains: _Optional[_Iterable[int]] = ..., gone_tables: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AcceptLossRequest(_message.Message):
     __slots__ = ("chain_id", "chain_version", "target_id", "dry_run")

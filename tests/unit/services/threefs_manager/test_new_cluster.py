@@ -17,7 +17,7 @@ PLAN = pb.InitRequest(storage=[pb.PlannedNode(node_id=n) for n in (1, 2, 3)], re
 async def test_a_cluster_is_made_once_with_one_table() -> None:
     engine = MemoryEngine()
     store, publisher = Store(engine, await take(engine, "one")), RoutingPublisher()
-    publisher.start_term(await store.load())
+    publisher.start_term(await store.load(), 1)
 
     async def init(request: pb.InitRequest) -> str:
         return await new_cluster.init(store, publisher, SeededRandom(1), 9000, request)

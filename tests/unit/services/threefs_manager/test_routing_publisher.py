@@ -4,11 +4,12 @@ import dataclasses
 import pytest
 from threefs_manager.routing_publisher import RoutingPublisher, shielded
 
-from threefs import configuration
+from threefs import configuration, routing_changes
 from threefs import routing as routing_module
 from threefs.configuration import Configuration
 from threefs.errors import NotPrimary
-from threefs.routing import EMPTY, Routing
+from threefs.ids import NodeId
+from threefs.routing import EMPTY, Node, NodeKind, Routing
 from threefs.wire import manager_pb2 as pb
 
 
@@ -80,8 +81,8 @@ async def test_a_snapshot_with_the_number_of_one_before_it_is_sent_as_it_is() ->
     assert (await publisher.answer(asks(4))).parsed() == answer(5)
     publisher.end_term()
     restored = dataclasses.replace(snapshot(5), cluster_id="d")
-    publisher.start_term(restored)
-    expected = pb.GetRoutingReply(routing=routing_module.to_wire(restored))
+    publisher.start_term(restored, 2)
+    expected = pb.GetRoutingReply(routing=routing_module.to_wire(restored), term=2)
     assert (await publisher.answer(asks(4))).parsed() == expected
     assert publisher.message(restored) == expected.routing
 
@@ -122,3 +123,43 @@ async def test_a_change_that_is_stored_is_published_although_the_caller_is_gone(
     with pytest.raises(asyncio.CancelledError):
         await call
     assert steps == ["store x", "publish"]
+
+
+def with_nodes(version: int, *ports: int) -> Routing:
+    """The nodes 1, 2, ... at these ports."""
+    nodes = {NodeId(n): Node(NodeId(n), NodeKind.META, "", f"host:{port}", 1) for n, port in enumerate(ports, 1)}
+    return dataclasses.replace(snapshot(version), nodes=nodes)
+
+
+async def answered(publisher: RoutingPublisher, version: int, term: int) -> pb.GetRoutingReply:
+    reply = await publisher.answer(pb.GetRoutingRequest(known_version=version, known_term=term))
+    return reply.parsed()
+
+
+async def test_a_caller_of_the_same_term_gets_what_has_changed() -> None:
+    publisher = RoutingPublisher()
+    publisher.start_term(first := with_nodes(5, 1, 2, 3, 4, 5, 6), 77)
+    publisher.publish(second := with_nodes(6, 1, 2, 3, 4, 5, 66))
+    publisher.publish(third := with_nodes(8, 1, 2, 33, 4, 5))
+    for known in (first, second):
+        reply = await answered(publisher, known.version, 77)
+        assert not reply.HasField("routing") and reply.term == 77
+        assert routing_changes.from_wire(reply.changes).applied_to(known) == third
+    assert [node.node_id for node in (await answered(publisher, 6, 77)).changes.changed.nodes] == [3]
+    whole = pb.GetRoutingReply(routing=routing_module.to_wire(third), term=77)
+    for version, term in ((6, 76), (6, 0), (7, 77), (9, 77), (0, 0)):
+        assert await answered(publisher, version, term) == whole, (version, term)
+    publisher.start_term(third, 78)
+    assert (await answered(publisher, 6, 77)).HasField("routing"), "a version of another term may have said other things"
+    publisher.publish(with_nodes(9, 2, 3, 4, 5))
+    assert (await answered(publisher, 8, 78)).HasField("routing"), "nearly all has changed"
+
+
+async def test_a_manager_remembers_the_last_changes_only() -> None:
+    publisher = RoutingPublisher()
+    publisher.start_term(with_nodes(1, *range(8)), 77)
+    for version in range(2, 400):
+        publisher.publish(with_nodes(version, version, *range(7)))
+    assert (await answered(publisher, 398, 77)).HasField("changes")
+    assert (await answered(publisher, 150, 77)).HasField("changes")
+    assert (await answered(publisher, 3, 77)).HasField("routing")

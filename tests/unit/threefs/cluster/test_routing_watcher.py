@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
-from threefs import background, configuration
+from threefs import background, configuration, routing_changes
 from threefs import routing as routing_module
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.configuration import NOTHING_SET, Configuration
@@ -32,6 +32,9 @@ class FakeManagers(ConnectionPool):
         super().__init__(RealNet(), Identity("", "00" * 16))
         self.known = known
         self.calls: list[tuple[str, int]] = []
+        self.term = 0  # of the manager that answers
+        self.changes: list[pb.RoutingChanges] = []  # are sent in turn, instead of whole snapshots
+        self.wholes = 0  # snapshots that were sent
         self.configuration: Configuration | None = None  # of all managers; None: they are of an older release
         self.checked: list[str] = []
         self._changed = asyncio.Event()
@@ -55,7 +58,12 @@ class FakeManagers(ConnectionPool):
             raise found
         reply = pb.GetRoutingReply()
         if found.version != request.known_version:
-            reply.routing.CopyFrom(routing_module.to_wire(found))
+            reply.term = self.term
+            if request.known_term == self.term and self.changes:
+                reply.changes.CopyFrom(self.changes.pop(0))
+            else:
+                reply.routing.CopyFrom(routing_module.to_wire(found))
+                self.wholes += 1
         if self.configuration is not None and self.configuration.made_ns != request.known_configuration:
             reply.configuration.CopyFrom(configuration.to_wire(self.configuration))
         return reply
@@ -92,6 +100,42 @@ def test_it_has_a_snapshot_when_started_and_follows_the_next() -> None:
         assert seen == [snapshot(3), snapshot(4)]
 
     run({"a": snapshot(3)}, body)
+
+
+def with_node(routing: Routing, node: int) -> Routing:
+    node_id = NodeId(node)
+    nodes = {**routing.nodes, node_id: Node(node_id, NodeKind.META, "", "host:1", 1)}
+    return dataclasses.replace(routing, version=routing.version + 1, nodes=nodes)
+
+
+def sent(old: Routing, new: Routing) -> pb.RoutingChanges:
+    return routing_changes.to_wire(routing_changes.between(old, new))
+
+
+def test_it_takes_changes_of_its_snapshot_and_asks_for_the_whole_after_others() -> None:
+    first = snapshot(3)
+    second = with_node(first, 1)
+    third = with_node(second, 2)
+
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        peers.term = 7
+        await cluster.start(5)
+        peers.changes = [sent(first, second)]
+        peers.now(a=second)
+        assert await cluster.refresh(3, 5) == second
+        assert peers.wholes == 1, "the first one"
+        peers.changes = [sent(first, second)]  # not since the second one, which is known here
+        peers.now(a=third)
+        assert await cluster.refresh(4, 5) == third
+        assert peers.wholes == 2 and peers.changes == []
+        peers.term = 8  # another manager
+        fourth = with_node(third, 3)
+        peers.changes = [sent(third, fourth)]
+        peers.now(a=fourth)
+        assert await cluster.refresh(5, 5) == fourth
+        assert peers.wholes == 3 and len(peers.changes) == 1
+
+    run({"a": first}, body)
 
 
 def test_refresh_ends_without_news_after_its_time() -> None:

@@ -206,7 +206,7 @@ class Desk:
             writer.put_chains(chains, targets)
 
         _, routing = await self.store.change(write)
-        self.publisher.start_term(routing)
+        self.publisher.start_term(routing, 1)
         self.engine.committed.clear()
 
     def heartbeat(self, node: int) -> int:
