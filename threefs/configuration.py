@@ -125,6 +125,10 @@ KEYS: Mapping[str, Key] = {
             "of a disk, from which on `threefs health` warns",
         ),
         _key(
+            "orphan_interval_s", Kind.TIME, _DAY_S, 1.0, 366 * _DAY_S, _META,
+            "from one search for chunks that belong to no file any more to the next",
+        ),
+        _key(
             "removals_at_once", Kind.COUNT, 16, 1, 1024, _META,
             "removed files whose chunks a meta service frees side by side",
         ),

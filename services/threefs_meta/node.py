@@ -37,6 +37,7 @@ from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.listing_cache import ListingCache
 from threefs_meta.metrics import metrics
 from threefs_meta.ops.statistics import statistics
+from threefs_meta.orphan_collector import OrphanCollector
 from threefs_meta.quota.aggregator import UsageAggregator
 from threefs_meta.service import bind
 from threefs_meta.settings import Settings
@@ -96,9 +97,10 @@ class MetaNode:
             clock=clock,
             random=random,
         )
+        chunks = ChunkClient(self._peers, self._cluster, client, clock=clock, random=random)
         context = Context(
             engine=engine,
-            chunks=ChunkClient(self._peers, self._cluster, client, clock=clock, random=random),
+            chunks=chunks,
             allocator=InodeAllocator(engine, report=self._identity.report_inode_numbers, clock=clock, random=random),
             logical_clock=LogicalClock(engine, lambda: self._cluster.routing.lease_s, clock=clock, random=random),
             routing=lambda: self._cluster.routing,
@@ -111,6 +113,9 @@ class MetaNode:
         self._context = context
         self._backup = BackupSource(engine, clock=clock, random=random)
         self._garbage_collector = GarbageCollector(context, self._configuration.integer("removals_at_once"))
+        self._orphan_collector = OrphanCollector(
+            context, chunks, lambda: self.node_id, self._configuration.number("orphan_interval_s")
+        )
         self._lease_reaper = LeaseReaper(context)
         self._usage_aggregator = UsageAggregator(context)
         self._metrics = MetricsPort(net, self._collect_metrics)
@@ -128,6 +133,9 @@ class MetaNode:
         values.on_change(
             ["removals_at_once"],
             lambda: self._garbage_collector.set_removals_at_once(values.integer("removals_at_once")),
+        )
+        values.on_change(
+            ["orphan_interval_s"], lambda: self._orphan_collector.set_interval(values.number("orphan_interval_s"))
         )
         values.on_adopted = self._registration.report
 
@@ -166,6 +174,7 @@ class MetaNode:
         self._lease_reaper.start()
         self._usage_aggregator.start()
         self._garbage_collector.start()
+        self._orphan_collector.start()
         if self._settings.metrics_port:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         structlog.get_logger().info("serving", address=self.address, node_id=self._registration.node_id)
@@ -183,6 +192,7 @@ class MetaNode:
         await self._registration.stop()
         await self._server.stop(_GRACE_S)
         await self._backup.close()
+        await self._orphan_collector.stop()
         await self._garbage_collector.stop()
         await self._lease_reaper.stop()
         await self._usage_aggregator.stop()

@@ -23,6 +23,7 @@ class Settings:
     # Keys of `threefs.configuration.KEYS`: None takes the value of the cluster, or the default.
     log_level: str | None = None
     listing_cache_bytes: int | None = None
+    orphan_interval_s: float | None = None
     removals_at_once: int | None = None
 
     @property

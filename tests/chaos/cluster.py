@@ -27,6 +27,7 @@ from threefs.rpc.handshake import Identity
 from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 2.0  # T
+REPLICAS = 3
 FULL_DISK_BYTES = 192 << 20
 KEY = "the key of a cluster in chaos"  # which other machines could reach
 
@@ -37,7 +38,7 @@ class Shape:
 
     managers: int = 1
     metas: int = 1
-    storage: int = 3
+    storage: int = 4  # of which the last one joins, and gets its targets under load
     etcd: int = 0
     mounts: int = 0
 
@@ -52,7 +53,7 @@ def lacking(shape: Shape) -> str:
 
 
 class Cluster:
-    """Storage processes with all replicas on each, and what the shape says of the others."""
+    """Storage processes, of which three have all replicas at first, and what the shape says of the others."""
 
     def __init__(self, directory: Path, network: Network | None, shape: Shape = SMALL) -> None:
         self.network = network
@@ -117,7 +118,8 @@ class Cluster:
         for name in self.managers:
             self.programs[name].wait_ready()
         storage = [pb.PlannedNode(node_id=number) for number in range(1, len(self.storage) + 1)]
-        await self._call(methods.INIT, pb.InitRequest(storage=storage, replicas=3, targets_per_disk=3))
+        await self.ask(methods.INIT, pb.InitRequest(storage=storage[:REPLICAS], replicas=REPLICAS, targets_per_disk=3))
+        await self.ask(methods.ADD_NODES, pb.AddNodesRequest(storage=storage[REPLICAS:]))
         self._limit_disk(self.storage[-1])
         for name in [*self.storage, *self.metas]:
             self.programs[name].launch()
@@ -197,7 +199,7 @@ class Cluster:
         wrong = "nothing was heard"
         while time.monotonic() < end:
             try:
-                status = await self._call(methods.GET_STATUS, pb.GetStatusRequest())
+                status = await self.ask(methods.GET_STATUS, pb.GetStatusRequest())
                 bad = [
                     f"{member.target_id}:{PublicState(member.state).name.lower()}"
                     for chain in status.chains
@@ -212,7 +214,11 @@ class Cluster:
             await asyncio.sleep(0.1)
         return wrong
 
-    async def _call(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:
+    def node_id(self, name: str) -> int:
+        return self.storage.index(name) + 1
+
+    async def ask(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:
+        """Call the primary manager."""
         peers = ConnectionPool(RealNet(), Identity("", "0" * 32, KEY, "chaos"))
         try:
             managers = ManagerClient([FramedManagerClient(peers, address) for address in self.addresses])

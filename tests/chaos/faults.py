@@ -10,12 +10,18 @@ from pathlib import Path
 
 from tests.chaos.cluster import LEASE_S, SMALL, Cluster, Shape, in_namespaces, names_of
 from tests.chaos.namespaces import HOST
+from threefs.errors import InvalidArgument, NotFound, Retry, ThreefsError
 from threefs.leases import client_lease_s
+from threefs.rpc import methods
+from threefs.wire import manager_pb2 as pb
 
 KINDS = (
     *("kill", "kill", "kill", "stop", "stop", "oneway", "oneway", "link", "link", "cutoff", "restart", "slow", "full"),
+    *("drain", "drain", "level", "level", "offline"),
     "everything",
 )
+#: An administrator moves members of chains: no process is ill by that, so another fault always strikes at the same time.
+MOVES = ("drain", "level")
 #: Only where there is a shared store, or are mounts.
 WIDE_KINDS = ("member", "mount_kill", "mount_stop")
 _NETWORK = ("oneway", "link", "cutoff")
@@ -24,6 +30,8 @@ _WELL_S = 30.0
 #: A target that was out because a link had failed may wait for so long before it returns.
 _HOLD_OFF_S = 30 * LEASE_S
 _STOP_S = 30.0
+_ASK_S = 60.0
+_ASK_PAUSE_S = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,8 @@ class Fault:
     @property
     def ill(self) -> set[str]:
         """Processes that another fault must leave alone meanwhile."""
+        if self.kind in MOVES:
+            return set()
         return {self.victim, self.peer} - {HOST, ""}
 
 
@@ -47,8 +57,10 @@ def draw(dice: random.Random, kind: str, shape: Shape = SMALL) -> Fault:
     managers, storage, metas = names_of(shape)
     reachable = [*in_namespaces(shape), HOST]
     match kind:
-        case "everything":
+        case "everything" | "level":
             return Fault(kind, "", lasts_s)
+        case "drain" | "offline":
+            return Fault(kind, dice.choice(storage), lasts_s)
         case "full":
             return Fault(kind, storage[-1], lasts_s)  # the one that has a disk of its own
         case "oneway":
@@ -75,7 +87,7 @@ def draw_together(dice: random.Random, kinds: Sequence[str], shape: Shape = SMAL
     """One fault, or two of different processes, so that of every chain at least one replica is well."""
     faults = [draw(dice, dice.choice(kinds), shape)]
     storage = set(names_of(shape)[1])
-    if dice.random() < 0.3 and faults[0].kind != "everything":
+    if faults[0].kind in MOVES or (dice.random() < 0.3 and faults[0].kind != "everything"):
         other = draw(dice, dice.choice([kind for kind in kinds if kind != "everything"]), shape)
         ill = faults[0].ill | other.ill
         if not faults[0].ill & other.ill and not storage <= ill and "member" not in (faults[0].kind, other.kind):
@@ -105,9 +117,12 @@ class Faults:
     async def run(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
+        shape = self._cluster.shape
+        faults = [draw(self._dice, "level", shape), draw(self._dice, "kill", shape)]  # the last process joins
         while loop.time() < end:
             await asyncio.sleep(self._dice.uniform(0.5, 2.0))
-            await self._strike_all(draw_together(self._dice, self.kinds, self._cluster.shape))
+            await self._strike_all(faults)
+            faults = draw_together(self._dice, self.kinds, shape)
             # Before the next ones all must be well again, so that a minority is ill at a time.
             if wrong := await self._cluster.healthy(_WELL_S + _HOLD_OFF_S * ("link" in self.counts)):
                 self._problem(f"I13: not well long after the fault: {wrong}")
@@ -194,6 +209,53 @@ class Faults:
         await asyncio.to_thread(_fill, filler)
         await asyncio.sleep(fault.lasts_s)
         filler.unlink()
+
+    async def _drain(self, fault: Fault) -> None:
+        """Its targets move to others; after the time it keeps those that have not begun to move."""
+        node = self._cluster.node_id(fault.victim)
+        await self._ask(methods.SET_DRAINING, pb.SetDrainingRequest(node_id=node, draining=True))
+        await asyncio.sleep(fault.lasts_s)
+        await self._ask(methods.SET_DRAINING, pb.SetDrainingRequest(node_id=node, draining=False))
+
+    async def _level(self, _: Fault) -> None:
+        """Targets move until all processes have equally many; those without any get some."""
+        await self._ask(methods.REBALANCE, pb.RebalanceRequest())
+
+    async def _offline(self, fault: Fault) -> None:
+        """An administrator takes its targets out of service."""
+        node = self._cluster.node_id(fault.victim)
+        routing = (await self._ask(methods.GET_ROUTING, pb.GetRoutingRequest())).routing
+        targets = [target.target_id for target in routing.targets if target.node_id == node]
+        if not targets:
+            return  # all have moved away
+        await self._hold(targets, pb.HOLD_OFFLINE)
+        await asyncio.sleep(fault.lasts_s)
+        await self._hold(targets, pb.HOLD_NONE)
+
+    async def _hold(self, targets: Sequence[int], hold: pb.Hold) -> None:
+        """Those that have moved away meanwhile are held no more."""
+        left = list(targets)
+        while left:
+            try:
+                await self._ask(methods.HOLD_TARGETS, pb.HoldTargetsRequest(targets=left, hold=hold))
+                return
+            except (NotFound, InvalidArgument):
+                routing = (await self._ask(methods.GET_ROUTING, pb.GetRoutingRequest())).routing
+                there = {target.target_id for target in routing.targets}
+                if there.issuperset(left):
+                    raise
+                left = [target for target in left if target in there]
+
+    async def _ask(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:
+        """Until a manager has done it: one may be away at this moment."""
+        end = asyncio.get_running_loop().time() + _ASK_S
+        while True:
+            try:
+                return await self._cluster.ask(method, request)
+            except ThreefsError as error:
+                if error.retry is Retry.NEVER or asyncio.get_running_loop().time() > end:
+                    raise
+            await asyncio.sleep(_ASK_PAUSE_S)
 
     async def _everything(self, _: Fault) -> None:
         await asyncio.to_thread(self._cluster.kill_all)

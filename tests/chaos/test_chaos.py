@@ -14,6 +14,9 @@ from tests.chaos.faults import KINDS, WIDE_KINDS, Faults, draw_together
 from tests.chaos.namespaces import HOST, Network, Unprivileged
 
 
+STRUCK = ("level", "kill", "stop", "oneway", "link", "cutoff", "drain", "restart", "offline", "slow", "everything")
+
+
 def test_a_few_faults_under_load_break_nothing(tmp_path: Path) -> None:
     with cluster_in(tmp_path) as cluster:
         result = asyncio.run(run(cluster, 8.0, 3, 3))
@@ -30,9 +33,10 @@ def test_several_of_everything_and_two_mounts_under_faults(tmp_path: Path) -> No
     assert result["operations_on_names"] > 50 and result["steps_under_locks"] and result["faults"]
 
 
+@pytest.mark.timeout(400)
 def test_every_kind_of_fault_strikes_and_is_taken_back(tmp_path: Path) -> None:
     async def strike_all(faults: Faults) -> None:
-        for kind in ("kill", "stop", "oneway", "link", "cutoff", "restart", "slow", "everything"):
+        for kind in STRUCK:
             await faults.strike(kind)
 
     with cluster_in(tmp_path) as cluster:
@@ -42,7 +46,7 @@ def test_every_kind_of_fault_strikes_and_is_taken_back(tmp_path: Path) -> None:
         assert not asyncio.run(cluster.healthy(60.0))
         assert not cluster.end()
     if cluster.network is not None:
-        assert len(faults.counts) == 8
+        assert len(faults.counts) == len(STRUCK)
 
 
 def test_the_faults_of_a_seed_are_always_the_same_and_leave_a_replica_of_every_chain_well() -> None:

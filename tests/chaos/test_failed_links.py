@@ -30,7 +30,7 @@ def _check_all(cluster: Cluster, content: bytes) -> None:
 
 
 def _status(cluster: Cluster) -> pb.GetStatusReply:
-    return asyncio.run(cluster._call(methods.GET_STATUS, pb.GetStatusRequest()))
+    return asyncio.run(cluster.ask(methods.GET_STATUS, pb.GetStatusRequest()))
 
 
 def _fail(network: Network, one: str, other: str, *, both_ways: bool) -> None:

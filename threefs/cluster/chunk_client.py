@@ -51,6 +51,7 @@ Buffer = bytes | bytearray | memoryview
 
 _CHANNEL = 1
 _LIST_LIMIT = 4096
+_SCANNED = 1024  # chunks in a page of a whole chain
 _MAX_VERSIONS = 1024
 
 
@@ -284,6 +285,18 @@ class ChunkClient:
         following = min(ends) + 1 if ends else 0
         rows = sorted(row for reply in replies for row in zip(reply.index, reply.length, strict=True))
         return [row for row in rows if not following or row[0] < following], following
+
+    async def scan(self, chain: ChainId, after: ChunkId | None, *, timeout_s: float) -> storage_pb2.ScanChunksReply:
+        """The next page of the chunks of all files on a chain, as its tail has them: behind `after`, or the first."""
+
+        def request(target: int, version: int) -> storage_pb2.ScanChunksRequest:
+            inode, index = after or (0, 0)
+            return storage_pb2.ScanChunksRequest(
+                target=target, chain_version=version, behind=after is not None, inode=inode, index=index, limit=_SCANNED
+            )
+
+        deadline = self._clock.monotonic() + timeout_s
+        return await self._ask_tail(chain, methods.SCAN_CHUNKS, request, deadline)
 
     async def _stripe(self, layout: FileLayout, chains: int, timeout_s: float) -> list[ChainId]:
         await await_table(self._cluster, layout.table_id, timeout_s, self._clock)
