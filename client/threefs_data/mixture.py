@@ -14,7 +14,7 @@ import numpy as np
 
 from threefs.errors import InvalidArgument
 from threefs_data.order import Numbers
-from threefs_data.permutation import Permutation, derived_seed
+from threefs_data.permutation import Permutation, derived_seed, in_epochs
 
 #: Places in a block. A share is exact to a part in this number.
 BLOCK = 1 << 16
@@ -59,18 +59,10 @@ class Mixture:
         for source, (share, length) in enumerate(zip(own, self.lengths, strict=True)):
             at = np.flatnonzero(sources == source)
             draws = blocks[at] * share + within[at] - (int(ends[source]) - share)
-            numbers[at] = first + _drawn(derived_seed(seed, source + 1), length, draws)
+            passes, drawn = np.divmod(draws, length)
+            numbers[at] = first + in_epochs(length, derived_seed(seed, source + 1), passes, drawn).astype(np.int64)
             first += length
         return numbers
-
-
-def _drawn(seed: int, length: int, draws: Numbers) -> Numbers:
-    """The samples that one dataset gives at these of its draws."""
-    passes, places = np.divmod(draws, length)
-    for number in np.unique(passes).tolist():
-        at = passes == number
-        places[at] = Permutation(length, seed, number)(places[at])
-    return places
 
 
 def shares(weights: Sequence[float]) -> list[int]:

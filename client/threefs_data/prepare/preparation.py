@@ -27,7 +27,6 @@ from threefs_data.prepare.splits import Split
 from threefs_data.prepare.tasks import ShardTask, TokenizeTask
 from threefs_data.prepare.tokenizers import ByteTokenizer, Tokenizer
 from threefs_data.prepare.tokenizers import of as tokenizer_of
-from threefs_data.shard_writer import write_index
 from threefs_data.token_format import TokenFormat, smallest_dtype
 
 #: It changes with what a task makes of equal input.
@@ -130,7 +129,7 @@ class Job:
         self._reader = reader
         self._format = described
         self._output = output
-        settings = json.dumps([VERSION, asdict(reader), asdict(described)])
+        settings = json.dumps([VERSION, asdict(reader), asdict(described), getattr(tokenizer, "state", "")])
         cut = [(split.key(settings), split) for split in splits.cut(found, output.split_bytes, reader.is_whole)]
         self._splits = dict(cut)
         self._order = [key for key, _ in cut]
@@ -154,7 +153,7 @@ class Job:
         shards, reused_shards = self._shuffle(executor, progress, spills)
         dataset = self._inside(tasks.DATASET)
         tasks.write_whole(fs, f"{dataset}/{token_format.NAME}", self._format.encode())
-        write_index(fs, dataset, shards)
+        tasks.write_whole(fs, f"{dataset}/{format.INDEX_NAME}", format.encode_index(shards))
         fs.rename(dataset, self._path, replace=False)
         fs.remove(self._temporary, recursive=True)
         return self._prepared(spills, len(shards), reused_splits, reused_shards)

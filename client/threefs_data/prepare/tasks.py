@@ -108,10 +108,12 @@ def write_shard(shared: ProcessFileSystem, task: ShardTask) -> tuple[int, format
 
 
 def read_rows(fs: FileSystem, directory: str, shards: Sequence[int]) -> dict[int, format.Shard]:
-    """The rows of the shards that are finished."""
+    """The rows of the shards that are finished. A row whose shard is gone, with a dataset that was removed since, does
+    not count."""
     names = [f"{directory}/{ROWS}/{number}" for number in shards]
-    found = fs.stat_many(names)
-    there = [(n, name, row.length) for n, name, row in zip(shards, names, found, strict=True) if row is not None]
+    files = fs.stat_many([f"{directory}/{DATASET}/{format.shard_name(number)}" for number in shards])
+    rows = zip(shards, names, fs.stat_many(names), files, strict=True)
+    there = [(number, name, row.length) for number, name, row, file in rows if row is not None and file is not None]
     views = fs.read_batch([(name, 0, length) for _, name, length in there]) if there else []
     return {
         number: format.Shard(**_object(bytes(view), name)) for (number, name, _), view in zip(there, views, strict=True)

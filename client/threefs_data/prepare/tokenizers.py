@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import os
+import pickle
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
@@ -10,9 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from threefs.env.random import RANDOM
 from threefs.errors import InvalidArgument, NotFound, NotSupported
 
 BYTES = "bytes"
+_TOKEN_BYTES = 16
 
 
 @runtime_checkable
@@ -21,7 +24,7 @@ class Tokenizer(Protocol):
 
     @property
     def name(self) -> str:
-        """It and the input decide whether a result of an earlier run is used."""
+        """It and the input decide whether a result of an earlier run is used; and a text `state`, if there is one."""
 
     @property
     def vocabulary(self) -> int:
@@ -48,6 +51,16 @@ class CallableTokenizer:
         self.vocabulary = vocabulary
         self._function = function
 
+    @property
+    def state(self) -> str:
+        """Of the function: equal for functions that are pickled alike. Methods of two objects, or partial calls with
+        other arguments, have one name. A function that cannot be pickled is like no other one."""
+        try:
+            content = pickle.dumps(self._function)
+        except Exception:  # whatever it is that objects raise
+            content = RANDOM.token(_TOKEN_BYTES)
+        return hashlib.sha256(content).hexdigest()
+
     def encode(self, document: bytes) -> NDArray[Any]:
         return np.asarray(self._function(document.decode()))
 
@@ -57,13 +70,8 @@ class FileTokenizer:
 
     def __init__(self, path: str) -> None:
         """Raises NotFound, InvalidArgument, NotSupported."""
-        try:
-            with open(path, "rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:
-            raise NotFound(f"there is no tokenizer file {path!r} on this machine") from None
-        self.name = f"tokenizers:{digest}"
         self._path = os.path.abspath(path)
+        self.name = _name_of(_content(self._path))
         self.vocabulary = int(_load(self._path, self.name).get_vocab_size())
 
     def encode(self, document: bytes) -> NDArray[Any]:
@@ -71,15 +79,30 @@ class FileTokenizer:
         return np.asarray(encoded.ids)
 
 
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        raise NotFound(f"there is no tokenizer file {path!r} on this machine") from None
+
+
+def _name_of(content: bytes) -> str:
+    return f"tokenizers:{hashlib.sha256(content).hexdigest()}"
+
+
 @lru_cache(maxsize=4)
 def _load(path: str, name: str) -> Any:
     """One of each file in a process. `name` has the digest of the content."""
+    content = _content(path)
+    if _name_of(content) != name:
+        raise InvalidArgument(f"{path} has changed since the work began; start again with the file as it is to be")
     try:
         import tokenizers
     except ImportError:
         raise NotSupported("tokenizer files need the package tokenizers: pip install 'threefs[tokenizers]'") from None
     try:
-        return tokenizers.Tokenizer.from_file(path)
+        return tokenizers.Tokenizer.from_buffer(content)
     except Exception as error:  # it has no class of its own
         raise InvalidArgument(f"{path} is not a file of the package tokenizers: {error}") from None
 

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from threefs_data.permutation import Permutation
+from threefs_data.permutation import Permutation, in_epochs
 
 from threefs.errors import InvalidArgument
 
@@ -21,6 +21,14 @@ def test_the_order_is_the_same_on_every_machine_and_in_every_version() -> None:
         287527924,
         322080649,
     ]
+
+
+@pytest.mark.parametrize("length", [1, 5, 17, 1000])
+def test_places_of_many_epochs_at_a_time_are_those_of_each(length: int) -> None:
+    epochs = np.random.default_rng(1).integers(0, 40, 500)
+    places = np.random.default_rng(2).integers(0, length, 500)
+    expected = [int(Permutation(length, 9, int(e))(np.array([p]))[0]) for e, p in zip(epochs, places, strict=True)]
+    assert in_epochs(length, 9, epochs, places).tolist() == expected
 
 
 def test_places_can_be_asked_for_in_any_portions() -> None:

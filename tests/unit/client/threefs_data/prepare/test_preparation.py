@@ -4,6 +4,7 @@ import json
 import os
 import tracemalloc
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from threefs_data.permutation import Permutation
 from threefs_data.prepare import DocumentReader, Output, Prepared, prepare
 from threefs_data.prepare.preparation import SUFFIX, TOKENIZING
 
-from tests.harness.local_files import LocalFiles
-from threefs.errors import AlreadyExists, Corrupt, InvalidArgument
+from tests.harness.local_files import LocalFile, LocalFiles
+from threefs.errors import AlreadyExists, Corrupt, InvalidArgument, NotFound
 
 SMALL = Output(seed=3, shard_bytes=700, split_bytes=300)
 DOCUMENTS = [b"document %d%s" % (number, b"." * (number % 17)) for number in range(200)]
@@ -154,6 +155,82 @@ def test_a_job_that_was_killed_between_its_last_steps_ends_well(fs: LocalFiles) 
     assert fs.listing("/") == ["ds", "in"]
     with pytest.raises(AlreadyExists, match="/ds is there already"):
         run(fs, "/ds")
+
+
+def test_a_dataset_that_was_removed_since_is_made_anew(fs: LocalFiles) -> None:
+    """The command was killed when its dataset had the name, and somebody has removed the dataset, not the work."""
+
+    class Stopping(LocalFiles):
+        def remove(self, path: str, *, recursive: bool = False) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(Stopping(fs.root), "/ds")
+    before = content(fs, "/ds")
+    fs.remove("/ds", recursive=True)
+    assert run(fs, "/ds").reused_shards == 0
+    assert content(fs, "/ds") == before
+
+
+def test_another_command_that_ends_first_leaves_a_whole_dataset(fs: LocalFiles) -> None:
+    """Two commands with the same arguments: the second one comes to its end while the first one has written its last
+    file, before it gives the dataset its name. What it then has is its own work, or an error."""
+
+    class Overtaken(LocalFiles):
+        def rename(self, source: str, destination: str, *, replace: bool = True) -> None:
+            if destination == "/ds":
+                run(fs, "/ds")
+                whole.update(content(fs, "/ds"))
+            super().rename(source, destination, replace=replace)
+
+    whole: dict[str, bytes] = {}
+    with pytest.raises((AlreadyExists, NotFound)):
+        run(Overtaken(fs.root), "/ds")
+    assert content(fs, "/ds") == whole and "dataset.index" in whole
+
+
+def test_the_index_of_a_dataset_is_never_there_in_part(fs: LocalFiles) -> None:
+    """Another command with the same arguments may give the dataset its name at any time."""
+
+    class Looking(LocalFiles):
+        def open(self, path: str, mode: str = "rb", *, chunk_bytes: int = 0) -> LocalFile:
+            assert "w" not in mode or not path.endswith("/dataset/dataset.index")
+            return super().open(path, mode, chunk_bytes=chunk_bytes)
+
+    assert run(Looking(fs.root), "/ds").samples == 200
+
+
+class Offset:
+    """Its method is one of several tokenizers of one name."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def encode(self, text: str) -> list[int]:
+        return [self.first + ord(letter) for letter in text]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Offset(1).encode, Offset(2).encode),
+        (partial(Offset.encode, Offset(1)), partial(Offset.encode, Offset(2))),
+        (lambda text: [1] * len(text), lambda text: [2] * len(text)),
+    ],
+    ids=["method", "partial", "lambda"],
+)
+def test_a_tokenizer_of_the_same_name_uses_nothing_of_another_one(fs: LocalFiles, first: Any, second: Any) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(fs, "/ds", Inline(5), tokenizer=first)
+    assert run(fs, "/ds", tokenizer=second).reused_splits == 0
+    run(fs, "/whole", tokenizer=second)
+    assert content(fs, "/ds") == content(fs, "/whole")
+
+
+def test_the_same_tokenizer_goes_on(fs: LocalFiles) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(fs, "/ds", Inline(5), tokenizer=Offset(1).encode)
+    assert run(fs, "/ds", tokenizer=Offset(1).encode).reused_splits == 5
 
 
 def test_bad_input_is_mended_and_the_rest_is_not_done_again(fs: LocalFiles) -> None:

@@ -83,6 +83,7 @@ def test_no_sample_is_larger_than_the_format_takes(fs: LocalFiles) -> None:
 
 
 def test_a_row_that_no_task_wrote_is_refused(fs: LocalFiles) -> None:
+    tasks.write_whole(fs, f"/job/{tasks.DATASET}/{format.shard_name(0)}", b"")
     tasks.write_whole(fs, f"/job/{tasks.ROWS}/0", b"{")
     with pytest.raises(Corrupt, match="/job/rows/0 is not what a task wrote"):
         tasks.read_rows(fs, "/job", [0])

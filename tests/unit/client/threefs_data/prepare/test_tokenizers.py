@@ -61,6 +61,11 @@ def test_a_file_of_the_package_tokenizers(tmp_path: Path) -> None:
     copy = pickle.loads(pickle.dumps(first))  # noqa: S301
     assert copy.encode(b"two").tolist() == [2] and copy.name == first.name
     assert FileTokenizer(word_level(tmp_path / "b.json", ["other"])).name != first.name
+    other = FileTokenizer(word_level(tmp_path / "d.json", ["one"]))
+    word_level(tmp_path / "d.json", ["another"])
+    tokenizers._load.cache_clear()  # as in a worker, which starts later
+    with pytest.raises(InvalidArgument, match=r"d\.json has changed since the work began"):
+        other.encode(b"one")
     (tmp_path / "c.json").write_text("{}")
     with pytest.raises(InvalidArgument, match=r"c\.json is not a file of the package tokenizers"):
         FileTokenizer(str(tmp_path / "c.json"))
