@@ -88,15 +88,28 @@ class CheckpointDirectory:
 
     def newest_valid(self, kind: str | None = None) -> tuple[Published, Index] | None:
         """The checkpoint of the highest step that is as its index says, by what storage has recorded; None if there is
-        none. A damaged one is passed over."""
+        none. A damaged one is passed over. If one is removed while it is looked at, by a job that saves, all are looked
+        for again: newer ones are there then."""
+        while True:
+            try:
+                candidates = self.published(kind)
+            except NotFound:
+                return None
+            for each in reversed(candidates):
+                if (index := self._valid_index(each)) is not None:
+                    return each, index
+                if not self.has(each.path):
+                    break
+            else:
+                return None
+
+    def has(self, path: str) -> bool:
+        """Whether there is something under that path."""
         try:
-            candidates = self.published(kind)
+            self._fs.stat(path)
         except NotFound:
-            return None
-        for each in reversed(candidates):
-            if (index := self._valid_index(each)) is not None:
-                return each, index
-        return None
+            return False
+        return True
 
     def _valid_index(self, each: Published) -> Index | None:
         try:

@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from threefs_checkpoint.index import Index
 from threefs_checkpoint.job_directory import FULL, MODEL, CheckpointDirectory, Published, read_index
 from threefs_checkpoint.loading import LoadReport
 from threefs_checkpoint.save_interval import Every
-from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, Saver, SaveReport
+from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, SaveFailedError, Saver, SaveReport
 from threefs_checkpoint.slices import Slice
 from threefs_checkpoint.state import Masters, Shard, State
 
@@ -178,8 +179,8 @@ class CheckpointManager:
 
         The clock of rank 0 decides. If a rank's loss or gradient norm is not finite, what is due is not saved:
         SaveVetoedError names that rank and its host. After the scheduler's signal, to whichever rank it came, the state
-        is saved and the outcome says that the job should exit. `state` may be a function, which is called only if
-        something is due.
+        is saved and the outcome says that the job should exit; a save before it that has failed does not matter then.
+        `state` may be a function, which is called only if something is due.
         """
         due = [kind for kind in (MODEL, FULL) if self._is_due(kind, step)]  # the rare ones first
         said = {"due": due, "busy": self._saver.busy, "exit": self._exit_signal()}
@@ -188,6 +189,8 @@ class CheckpointManager:
         kinds = everyone[0]["due"] if not any(other["busy"] for other in everyone) else []
         if should_exit:
             kinds = [FULL]
+            with suppress(SaveFailedError):  # of an older state, whose place this one takes
+                self.wait()
         if kinds:  # one at a time; the other one stays due
             model_only, given = kinds[0] == MODEL, state() if callable(state) else state
             veto = not_finite(loss=loss, gradient_norm=gradient_norm)
@@ -281,12 +284,8 @@ class CheckpointManager:
         """Whether what rank 0 has told of was removed since."""
         gone = False
         if self._group.rank == 0:
-            try:
-                self._fs.stat(content.partition(b"\0")[0].decode())
-            except NotFound:
-                gone = True
-            except ThreefsError:
-                gone = False  # the first error is the one to show
+            with suppress(ThreefsError):  # the first error is the one to show
+                gone = not self._directory.has(content.partition(b"\0")[0].decode())
         return bool(self._group.all_gather(b"gone" if gone else b"")[0])
 
     def _load(self, content: bytes, names: Any, read_once: bool, into: Mapping[str, NDArray[Any]] | None) -> Loaded:

@@ -4,13 +4,12 @@ import json
 import operator
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.side_thread import PendingCall, SideThread
-from threefs.errors import InvalidArgument, ThreefsError
+from threefs.errors import InvalidArgument, NotFound, ThreefsError
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint import sharding
 from threefs_checkpoint.data_file import DataFile
@@ -206,10 +205,9 @@ class Saver:
             path = begun[0]
             written = self._phase(lambda: self._write(saving, path))
             final = self._phase(lambda: self._publish(saving, path, written) if rank == 0 else "")[0]
-        except BaseException:
+        except BaseException as error:
             if path and rank == 0:
-                with suppress(ThreefsError):  # the reason for giving up is the error to show
-                    saving.destination.abandon(path)
+                _abandon(saving.destination, path, error)
             raise
         finally:
             self._area.discard()
@@ -285,6 +283,16 @@ class Saver:
             derived=derived,
             metadata=saving.metadata,
         )
+
+
+def _abandon(destination: Destination, path: str, error: BaseException) -> None:
+    """Remove what was filled in vain. The reason for giving up is the error to show."""
+    try:
+        destination.abandon(path)
+    except NotFound:
+        error.add_note(f"{path} is gone: does another job save there? Each job needs a directory of its own")
+    except ThreefsError:
+        pass
 
 
 def _checked_step(step: object) -> int:

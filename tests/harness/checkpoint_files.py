@@ -83,6 +83,8 @@ class CheckpointFiles(LocalFiles):
         self._at(source).rename(self._at(destination))
 
     def exchange(self, path: str, other: str) -> None:
+        if not (self._at(path).exists() and self._at(other).exists()):
+            raise NotFound(path)
         aside = self._at(other + ".exchanged")
         self._at(other).rename(aside)
         self._at(path).rename(self._at(other))

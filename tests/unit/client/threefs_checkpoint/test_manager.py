@@ -289,6 +289,64 @@ def test_a_checkpoint_that_goes_while_it_is_loaded_gives_way_to_the_newest(fs: C
     saving.close()
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_checkpoint_that_goes_while_it_is_looked_at_gives_way_to_the_newest(fs: CheckpointFiles, kept: int) -> None:
+    """A job that starts must not take that for a directory without checkpoints, and begin at the first step."""
+    saving = manager_of(fs)
+    for step in range(1, 2 + kept):
+        saving.save(step, state_of(step))
+        saving.wait()
+
+    class Late(CheckpointFiles):
+        late = True
+
+        def stat(self, path: str) -> Any:
+            if self.late and path.endswith("/index"):
+                self.late = False
+                for step in (5, 6, 7):
+                    saving.save(step, state_of(step))
+                    saving.wait()
+            return super().stat(path)
+
+    found = manager_of(Late(fs.root)).resume()
+    assert found is not None and found.step == 7
+    saving.close()
+
+
+def test_an_exit_saves_the_state_although_the_save_before_has_failed(fs: CheckpointFiles) -> None:
+    class Weak(CheckpointFiles):
+        fails = True
+
+        def write_batch(self, rows: Any) -> None:
+            if self.fails:
+                raise Unavailable("storage is gone")
+            super().write_batch(rows)
+
+    weak, signalled = Weak(fs.root), [False]
+    manager = manager_of(weak, every=Every(seconds=1e9), exit_signal=lambda: signalled[0])
+    manager.save(1, state_of(1))
+    while manager._saver.busy:
+        pass
+    weak.fails, signalled[0] = False, True
+    assert manager.step(2, state_of(2)).should_exit
+    manager.close()
+    assert steps_of(fs, FULL) == [2]
+
+
+def test_a_save_whose_directory_another_job_has_removed_says_so(fs: CheckpointFiles) -> None:
+    class Swept(CheckpointFiles):
+        def chunk_checksums(self, files: Any) -> Any:
+            CheckpointDirectory(fs, "/c").make_room(FULL, 1)
+            return super().chunk_checksums(files)
+
+    manager = manager_of(Swept(fs.root))
+    manager.save(1, state_of(1))
+    with pytest.raises(SaveFailedError) as caught:
+        manager.wait()
+    assert "does another job save there?" in caught.value.__notes__[0]
+    manager.close()
+
+
 def test_what_somebody_else_removes_does_not_fail_a_save(fs: CheckpointFiles) -> None:
     left = CheckpointDirectory(fs, "/c").begin(FULL, 1)
 
