@@ -1,5 +1,6 @@
 """`threefs ckpt`: checkpoints of jobs."""
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,11 +24,28 @@ from threefs_cli.cluster_selector import CONNECT_S, ClusterSelector, cluster_opt
 from threefs_cli.safe_write import SafeWriter
 
 _SHOWN = 40  # tensors that `diff` lists of each kind
+_SAFETENSORS, _DCP = "safetensors", "dcp"
+
+_format_option = click.option(
+    "--format",
+    "file_format",
+    type=click.Choice([_SAFETENSORS, _DCP]),
+    default=_SAFETENSORS,
+    show_default=True,
+    help="dcp: a directory of torch.distributed.checkpoint, which needs PyTorch.",
+)
 
 
 @click.group()
 def ckpt() -> None:
     """List, show, verify, compare, remove, export and import checkpoints."""
+
+
+def _checkpoint_copy() -> Any:
+    try:
+        return importlib.import_module("threefs_torch.checkpoint_copy")
+    except ImportError as error:
+        raise click.ClickException(f"--format dcp needs PyTorch (pip install 'threefs[torch]'): {error}") from None
 
 
 @contextmanager
@@ -223,26 +241,39 @@ def rm(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
 \b
 Examples:
   threefs ckpt export /checkpoints/run-7/model-000000001200 model.safetensors
+  threefs ckpt export /checkpoints/run-7/step-000000001200 step-1200 --format dcp
 """,
 )
 @click.argument("path")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--tensor", "tensors", multiple=True, metavar="NAME", help="Only this tensor; may be repeated.")
+@_format_option
 @cluster_options
-def export_checkpoint(selector: ClusterSelector, path: str, file: Path, tensors: tuple[str, ...]) -> None:
-    """Write a checkpoint to the local safetensors file FILE, which appears when it is whole.
+def export_checkpoint(
+    selector: ClusterSelector, path: str, file: Path, tensors: tuple[str, ...], file_format: str
+) -> None:
+    """Write a checkpoint to the local safetensors file FILE, or with --format dcp to a new directory FILE of
+    torch.distributed.checkpoint. It appears when it is whole.
 
-    It takes the place of an older file of that name.
+    A file takes the place of an older one of that name.
     """
+    if file_format == _DCP:
+        with _connected(selector) as fs:
+            length = _checkpoint_copy().export(fs, path, file, list(tensors) or None)
+    else:
+        length = _export_safetensors(selector, path, file, tensors)
+    if selector.as_json:
+        output.print_json({"path": path, "file": str(file), "length_bytes": length})
+
+
+def _export_safetensors(selector: ClusterSelector, path: str, file: Path, tensors: tuple[str, ...]) -> int:
     writer = SafeWriter(os.path.dirname(file))
     with (
         _connected(selector) as fs,
         writer.new_file(str(file), 0o644) as descriptor,
         open(descriptor, "wb", closefd=False) as opened,
     ):
-        length = safetensors_copy.export(fs, path, list(tensors) or None, opened.write)
-    if selector.as_json:
-        output.print_json({"path": path, "file": str(file), "length_bytes": length})
+        return safetensors_copy.export(fs, path, list(tensors) or None, opened.write)
 
 
 @ckpt.command(
@@ -251,24 +282,37 @@ def export_checkpoint(selector: ClusterSelector, path: str, file: Path, tensors:
 \b
 Examples:
   threefs ckpt import model.safetensors /models/base
+  threefs ckpt import step-1200 /models/other --format dcp
 """,
 )
-@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.argument("file", type=click.Path(path_type=Path, exists=True))
 @click.argument("path")
+@_format_option
 @cluster_options
-def import_checkpoint(selector: ClusterSelector, file: Path, path: str) -> None:
-    """Save the local safetensors file FILE as the checkpoint PATH, which appears when it is whole.
+def import_checkpoint(selector: ClusterSelector, file: Path, path: str, file_format: str) -> None:
+    """Save the local safetensors file FILE, or with --format dcp the directory FILE of torch.distributed.checkpoint,
+    as the checkpoint PATH, which appears when it is whole.
 
-    It takes the place of an older checkpoint at PATH. What is no checkpoint is not replaced.
+    It takes the place of an older checkpoint at PATH. What is no checkpoint is not replaced. Values of a directory
+    that are no tensors are left out, and named.
     """
+    left_out: list[str] = []
     with _connected(selector) as fs:
         try:
-            safetensors_copy.import_file(fs, file, path)
+            if file_format == _DCP:
+                left_out = _checkpoint_copy().import_directory(fs, file, path)
+            elif file.is_dir():
+                raise click.BadParameter(f"{file} is a directory; --format dcp imports one")
+            else:
+                safetensors_copy.import_file(fs, file, path)
         except SaveFailedError as error:
             raise click.ClickException(str(error)) from None
         index = read_index(fs, path)
     if selector.as_json:
-        output.print_json({"file": str(file), "path": path, **_summary(index)})
+        output.print_json({"file": str(file), "path": path, **_summary(index), "left_out": left_out})
+        return
+    for name in left_out:
+        click.echo(f"left out, because it is no tensor: {output.printable(name)}")
 
 
 COMMANDS = (ckpt,)

@@ -36,9 +36,7 @@ class Permutation:
         return numbers
 
 
-def in_epochs(
-    length: int, seed: int, epochs: NDArray[np.int64], places: NDArray[np.integer]
-) -> NDArray[np.uint64]:
+def in_epochs(length: int, seed: int, epochs: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.uint64]:
     """What `Permutation(length, seed, epoch)` has at each place, for places of many epochs at a time."""
     network = _Network(length)
     keys = _keys(seed, epochs.astype(np.uint64))

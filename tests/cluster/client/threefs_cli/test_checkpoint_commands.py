@@ -98,3 +98,15 @@ def test_errors_say_what_the_path_lacks(threefs: CommandLine, root: str, fs: Fil
     found = threefs.run("ckpt", "import", str(file), f"{root}/imports")
     assert found.exit_code == 1 and f"{root}/imports is there and is no checkpoint" in found.stderr
     assert bytes(fs.read_file(f"{root}/imports/notes.txt")) == b"mine"
+
+
+def test_directories_of_torch(threefs: CommandLine, root: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="torch is not installed (make ml-venv)")
+    directory = tmp_path / "dcp"
+    length = threefs.json("ckpt", "export", SECOND, str(directory), "--format", "dcp")["length_bytes"]
+    assert length == 300 * 100 * (4 + 2) + 50_000 * 8 and (directory / ".metadata").exists()
+    found = threefs.run("ckpt", "import", str(directory), f"{root}/of-torch")
+    assert found.exit_code == 2 and "--format dcp imports one" in found.stderr
+    assert threefs.json("ckpt", "import", str(directory), f"{root}/of-torch", "--format", "dcp")["left_out"] == []
+    assert "2 tensors are the same" in threefs.run("ckpt", "diff", SECOND, f"{root}/of-torch").output
+    threefs.ok("ckpt", "rm", f"{root}/of-torch")
