@@ -8,8 +8,8 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from threefs.errors import Corrupt
-from threefs_checkpoint import regions
-from threefs_checkpoint.regions import Region
+from threefs_checkpoint import slices
+from threefs_checkpoint.slices import StoredSlice
 
 #: Of one batch: each row takes some hundred bytes of memory.
 _MAX_ROWS = 1 << 16
@@ -31,8 +31,8 @@ class BatchReader:
         self.bytes_read = 0
         self._fs = fs
         self._batch_bytes = batch_bytes
-        #: No part of a region takes more memory than a batch has, with what is read between its rows.
-        self.part_bytes = max(1, batch_bytes // regions.MAX_AMPLIFICATION)
+        #: No portion of a slice takes more memory than a batch has, with what is read between its rows.
+        self.portion_bytes = max(1, batch_bytes // slices.MAX_AMPLIFICATION)
         self._clear()
 
     def _clear(self) -> None:
@@ -57,15 +57,15 @@ class BatchReader:
         """Call `done` when everything that was added before has been read."""
         self._done.append(done)
 
-    def add_region(self, file: Any, offset: int, region: Region, target: NDArray[Any]) -> None:
-        """Fill an array with a region of the tensor that begins at `offset`. Only the size of its numbers counts."""
-        assert target.shape == region.lengths
-        for place, part in regions.parts(region, self.part_bytes, target.itemsize):
-            inside: Any = tuple(slice(at, at + length) for at, length in zip(place, part.lengths, strict=True))
-            self._add_part(file, offset, part, target[(*inside, ...)])
+    def add_slice(self, file: Any, offset: int, stored: StoredSlice, target: NDArray[Any]) -> None:
+        """Fill an array with a slice of the tensor that begins at `offset`. Only the size of its numbers counts."""
+        assert target.shape == stored.part.shape and stored.part.within(stored.shape)
+        for place, portion in slices.portions(stored, self.portion_bytes, target.itemsize):
+            inside: Any = tuple(slice(at, at + length) for at, length in zip(place, portion.part.shape, strict=True))
+            self._add_portion(file, offset, portion, target[(*inside, ...)])
 
-    def _add_part(self, file: Any, offset: int, part: Region, target: NDArray[Any]) -> None:
-        rows = regions.rows(part, target.itemsize)
+    def _add_portion(self, file: Any, offset: int, portion: StoredSlice, target: NDArray[Any]) -> None:
+        rows = slices.rows(portion, target.itemsize)
         done: Callable[[], None] | None = None
         if rows.is_exact and target.flags.c_contiguous:
             buffer = target

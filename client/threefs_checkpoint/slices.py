@@ -1,11 +1,20 @@
 """Slices of a tensor: boxes of indexes. Arithmetic only.
 
-Elements of a slice are numbered in row-major order, the last index fastest, as they lie in memory.
+Elements of a slice are numbered in row-major order, the last index fastest, as they lie in memory. A tensor in a file
+is stored in the same order. A slice of it is read as rows, each of which covers the innermost dimensions of the slice.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
+
+#: Rows that are shorter are joined by reading what lies between them, ...
+SHORT_ROW_BYTES = 4096
+#: ... unless that would read so many times more.
+MAX_AMPLIFICATION = 8
+#: Of one portion: each costs some hundred bytes of memory.
+MAX_ROWS = 1 << 16
 
 Shape = tuple[int, ...]
 
@@ -104,3 +113,89 @@ def _are_cells(parts: Sequence[Slice]) -> bool:
         if any(following[part.offset[dimension]] != part.end[dimension] for part in parts):
             return False
     return len({part.offset for part in parts}) == len(parts)
+
+
+# ---- slices of a tensor in a file ----
+
+
+class StoredSlice(NamedTuple):
+    """A slice of a tensor that lies in a file."""
+
+    shape: Shape  # of the tensor
+    part: Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The parts of a file to read for a slice, in numbers (not bytes) of the stored tensor."""
+
+    starts: tuple[int, ...]  # the first number of each row
+    span: int  # numbers from the first to the last of a row
+    inner: Shape  # of the numbers of a row that belong to the slice
+    strides: Shape  # of `inner` in the row
+
+    @property
+    def is_exact(self) -> bool:
+        """The rows have nothing else than the slice."""
+        return self.span == math.prod(self.inner)
+
+
+def strides(shape: Sequence[int]) -> Shape:
+    """Of a tensor in C order."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+def rows(stored: StoredSlice, item_bytes: int) -> Rows:
+    """For a slice that is not empty."""
+    steps = strides(stored.shape)
+    axis = _axis_of_rows(stored, item_bytes)
+    inner = stored.part.shape[axis:]
+    begin = sum(at * step for at, step in zip(stored.part.offset, steps, strict=True))
+    starts = [begin]
+    for length, step in zip(stored.part.shape[:axis], steps, strict=False):
+        starts = [start + index * step for start in starts for index in range(length)]
+    span = 1 + sum((length - 1) * step for length, step in zip(inner, steps[axis:], strict=True))
+    return Rows(tuple(starts), span, inner, steps[axis:])
+
+
+def _axis_of_rows(stored: StoredSlice, item_bytes: int) -> int:
+    """The first dimension that a row covers."""
+    axis = _contiguous_from(stored)
+    if not axis or stored.part.shape[axis - 1] == 1:
+        return axis
+    row = math.prod(stored.part.shape[axis:]) * item_bytes
+    step = strides(stored.shape)[axis - 1] * item_bytes
+    return axis - 1 if row < SHORT_ROW_BYTES and step <= MAX_AMPLIFICATION * row else axis
+
+
+def _contiguous_from(stored: StoredSlice) -> int:
+    """The first dimension from which on the numbers of the slice lie side by side."""
+    axis = len(stored.shape)
+    while axis > 0:
+        axis -= 1
+        if stored.part.shape[axis] != stored.shape[axis]:
+            break
+    return axis
+
+
+def portions(stored: StoredSlice, limit_bytes: int, item_bytes: int) -> Iterator[tuple[Shape, StoredSlice]]:
+    """The slice in portions, each with its place in the slice. One has at most `limit_bytes` and MAX_ROWS rows."""
+    pending = [((0,) * len(stored.shape), stored.part)]
+    while pending:
+        place, part = pending.pop()
+        portion = StoredSlice(stored.shape, part)
+        many = math.prod(part.shape[: _axis_of_rows(portion, item_bytes)]) > MAX_ROWS
+        if not many and (part.size * item_bytes <= limit_bytes or part.size <= 1):
+            if part.size:
+                yield place, portion
+            continue
+        axis = next(axis for axis, length in enumerate(part.shape) if length > 1)
+        half = part.shape[axis] // 2
+        first, second = _with(part.shape, axis, half), _with(part.shape, axis, part.shape[axis] - half)
+        moved = _with(part.offset, axis, part.offset[axis] + half)
+        pending.append((_with(place, axis, place[axis] + half), Slice(moved, second)))
+        pending.append((place, Slice(part.offset, first)))
+
+
+def _with(shape: Shape, axis: int, value: int) -> Shape:
+    return (*shape[:axis], value, *shape[axis + 1 :])

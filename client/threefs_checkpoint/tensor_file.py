@@ -19,8 +19,8 @@ from threefs.errors import AlreadyExists, InvalidArgument, NotFound, ThreefsErro
 from threefs_checkpoint import safetensors_format
 from threefs_checkpoint.batch_reader import BatchReader
 from threefs_checkpoint.filesystem_protocol import FileSystem
-from threefs_checkpoint.regions import Region
 from threefs_checkpoint.safetensors_format import LENGTH_BYTES, TensorInfo
+from threefs_checkpoint.slices import Slice, StoredSlice, whole
 
 #: Bytes that are asked for at a time. Enough for every storage process to have some.
 BATCH_BYTES = 256 << 20
@@ -104,8 +104,7 @@ class TensorFile(ABC, Generic[T]):
         for name in self.keys() if names is None else names:
             info = self.info(name)
             found[name], memory = self.empty(name, info, info.shape)
-            whole = Region(info.shape, (0,) * len(info.shape), info.shape)
-            reader.add_region(self._file, info.offset, whole, memory)
+            reader.add_slice(self._file, info.offset, StoredSlice(info.shape, whole(info.shape)), memory)
         self._finish(reader)
         return found
 
@@ -113,12 +112,12 @@ class TensorFile(ABC, Generic[T]):
         """`file.get_slice(name)[0:8, 16]` reads that part of the tensor. Raises NotFound."""
         return TensorSlice(self, name, self.info(name))
 
-    def read_part(self, name: str, region: Region) -> T:
+    def read_part(self, name: str, part: Slice) -> T:
         """Raises Corrupt, NotSupported."""
         info = self.info(name)
-        tensor, memory = self.empty(name, info, region.lengths)
+        tensor, memory = self.empty(name, info, part.shape)
         reader = BatchReader(self._fs, BATCH_BYTES)
-        reader.add_region(self._file, info.offset, region, memory)
+        reader.add_slice(self._file, info.offset, StoredSlice(info.shape, part), memory)
         self._finish(reader)
         return tensor
 
@@ -158,14 +157,14 @@ class TensorSlice(Generic[T]):
         return self._info.dtype
 
     def __getitem__(self, key: Key) -> T:
-        region, shape = region_of(self._info.shape, key)
-        part: Any = self._file.read_part(self._name, region)
-        found: T = part.reshape(shape)
+        part, shape = slice_of(self._info.shape, key)
+        read: Any = self._file.read_part(self._name, part)
+        found: T = read.reshape(shape)
         return found
 
 
-def region_of(shape: tuple[int, ...], key: Key) -> tuple[Region, tuple[int, ...]]:
-    """The region of a tensor that an index means, and the shape of what is there.
+def slice_of(shape: tuple[int, ...], key: Key) -> tuple[Slice, tuple[int, ...]]:
+    """The slice of a tensor that an index means, and the shape of what is there.
 
     Raises InvalidArgument, and IndexError for a number beyond the end."""
     parts = list(key) if isinstance(key, tuple) else [key]
@@ -176,8 +175,8 @@ def region_of(shape: tuple[int, ...], key: Key) -> tuple[Region, tuple[int, ...]
     at = places[0] if places else len(parts)
     parts[at : at + 1] = [slice(None)] * (len(shape) - named)
     extents = [_extent(part, length) for part, length in zip(parts, shape, strict=True)]
-    region = Region(shape, tuple(first for first, _ in extents), tuple(1 if n is None else n for _, n in extents))
-    return region, tuple(number for _, number in extents if number is not None)
+    part = Slice(tuple(first for first, _ in extents), tuple(1 if n is None else n for _, n in extents))
+    return part, tuple(number for _, number in extents if number is not None)
 
 
 def _extent(part: Any, length: int) -> tuple[int, int | None]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from threefs_checkpoint.batch_reader import BatchReader
-from threefs_checkpoint.regions import Region
+from threefs_checkpoint.slices import Slice, StoredSlice
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
 from torch.distributed.checkpoint.storage import StorageReader
@@ -16,7 +16,7 @@ from threefs.env.random import RANDOM
 from threefs.errors import Corrupt, InvalidArgument, NotSupported
 from threefs_torch.checkpoint_directory import CheckpointDirectory, is_url
 from threefs_torch.metadata_format import MAX_OBJECT_BYTES, StoredItem
-from threefs_torch.tensor_bytes import DTYPES, read_region
+from threefs_torch.tensor_bytes import DTYPES, read_slice
 
 
 class ThreeFSReader(StorageReader):
@@ -123,9 +123,8 @@ class ThreeFSReader(StorageReader):
 
     def _read_tensor(self, reader: BatchReader, request: ReadItem, planner: LoadPlanner) -> None:
         item = self._items[request.storage_index]
-        region = Region(
-            tuple(self._sizes[request.storage_index]), tuple(request.storage_offsets), tuple(request.lengths)
-        )
+        part = Slice(tuple(request.storage_offsets), tuple(request.lengths))
+        stored = StoredSlice(tuple(self._sizes[request.storage_index]), part)
         target = planner.resolve_tensor(request).detach()
         if target.size() != request.lengths:
             raise InvalidArgument(
@@ -133,5 +132,5 @@ class ThreeFSReader(StorageReader):
                 f"{list(target.size())}"
             )
         path = self._directory.file(item.file)
-        read_region(reader, path, item.offset, DTYPES[item.dtype], region, target)
+        read_slice(reader, path, item.offset, DTYPES[item.dtype], stored, target)
         reader.then(lambda: planner.commit_tensor(request, target))

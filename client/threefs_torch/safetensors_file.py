@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from threefs_checkpoint import read_once, tensor_file
 from threefs_checkpoint.loading import LoadReport
-from threefs_checkpoint.regions import Region
 from threefs_checkpoint.safetensors_format import DTYPE_BITS, DTYPE_NAMES, TensorInfo
+from threefs_checkpoint.slices import Slice
 from threefs_checkpoint.tensor_file import BATCH_BYTES, KnownHeader, TensorFile
 from threefs_checkpoint.torch_group import TorchGroup
 from threefs_client import FileSystem
@@ -66,9 +66,9 @@ class SafetensorsFile(TensorFile[torch.Tensor]):
             found |= {name: tensor.to(self._device) for name, tensor in super().get_tensors(portion).items()}
         return found
 
-    def read_part(self, name: str, region: Region) -> torch.Tensor:
+    def read_part(self, name: str, part: Slice) -> torch.Tensor:
         """Raises Corrupt, NotSupported."""
-        return super().read_part(name, region).to(self._device)
+        return super().read_part(name, part).to(self._device)
 
     def _portions(self, names: list[str]) -> Iterator[list[str]]:
         portion, size = list[str](), 0

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 from threefs_checkpoint.batch_reader import BatchReader
-from threefs_checkpoint.regions import Region, parts
+from threefs_checkpoint.slices import StoredSlice, portions
 
 from threefs.errors import InvalidArgument
 
@@ -64,17 +64,17 @@ def slices(tensor: torch.Tensor, limit_bytes: int) -> Iterator[torch.Tensor]:
             yield from slices(part[0] if part.shape[0] == 1 else part, limit_bytes)
 
 
-def read_region(
-    reader: BatchReader, path: str, offset: int, dtype: torch.dtype, region: Region, target: torch.Tensor
+def read_slice(
+    reader: BatchReader, path: str, offset: int, dtype: torch.dtype, stored: StoredSlice, target: torch.Tensor
 ) -> None:
-    """Fill `target` with a region of the tensor that begins at `offset`. Numbers are converted if the types differ."""
+    """Fill `target` with a slice of the tensor that begins at `offset`. Numbers are converted if the types differ."""
     if target.is_cpu and target.dtype == dtype and not target.is_conj() and not target.is_neg():
-        reader.add_region(path, offset, region, array_of(target))
+        reader.add_slice(path, offset, stored, array_of(target))
         return
-    for place, part in parts(region, reader.part_bytes, dtype.itemsize):
-        inside = tuple(slice(at, at + length) for at, length in zip(place, part.lengths, strict=True))
-        read = torch.empty(part.lengths, dtype=dtype)
-        reader.add_region(path, offset, part, array_of(read))
+    for place, portion in portions(stored, reader.portion_bytes, dtype.itemsize):
+        inside = tuple(slice(at, at + length) for at, length in zip(place, portion.part.shape, strict=True))
+        read = torch.empty(portion.part.shape, dtype=dtype)
+        reader.add_slice(path, offset, portion, array_of(read))
         reader.then(partial(_copy, target[(*inside, ...)], read))
 
 

@@ -6,8 +6,6 @@ from contextlib import suppress
 from os import PathLike
 from typing import Any
 
-from threefs_checkpoint.batch_sender import BatchSender
-from threefs_checkpoint.chunk_packer import ChunkPacker, Piece, batches
 from threefs_client import File
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem, WriteItemType
@@ -17,6 +15,7 @@ from torch.futures import Future
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, ThreefsError
 from threefs_torch.checkpoint_directory import CheckpointDirectory, is_url
+from threefs_torch.chunked_file import BatchSender, ChunkPacker, Piece, batches
 from threefs_torch.metadata_format import MAX_OBJECT_BYTES, StoredItem
 from threefs_torch.tensor_bytes import dtype_name, plain, slices, view_of
 

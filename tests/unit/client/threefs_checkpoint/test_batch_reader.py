@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from threefs_checkpoint.batch_reader import BatchReader
-from threefs_checkpoint.regions import Region
+from threefs_checkpoint.slices import Slice, StoredSlice
 
 from tests.harness.local_files import LocalFiles
 from threefs.errors import Corrupt
@@ -42,7 +42,7 @@ def test_batches_are_bounded_and_what_follows_is_called_after_them(fs: LocalFile
 
 @pytest.mark.slow
 @pytest.mark.parametrize("batch_bytes", [1, 1000, 1 << 20])
-def test_regions_fill_arrays_of_any_layout(fs: LocalFiles, batch_bytes: int) -> None:
+def test_slices_fill_arrays_of_any_layout(fs: LocalFiles, batch_bytes: int) -> None:
     whole = np.arange(9996, dtype=np.uint32).reshape(3, 49, 68)
     for first, lengths in [
         ((0, 0, 0), (3, 49, 68)),
@@ -50,11 +50,11 @@ def test_regions_fill_arrays_of_any_layout(fs: LocalFiles, batch_bytes: int) -> 
         ((0, 3, 60), (3, 7, 8)),
         ((2, 2, 2), (1, 1, 1)),
     ]:
-        region = Region(whole.shape, first, lengths)
+        stored = StoredSlice(whole.shape, Slice(first, lengths))
         box = whole[tuple(slice(at, at + length) for at, length in zip(first, lengths, strict=True))]
         for target in (np.zeros(lengths, np.uint32), np.zeros(lengths, np.uint32, order="F")):
             reader = BatchReader(fs, batch_bytes)
-            reader.add_region("/a", 0, region, target)
+            reader.add_slice("/a", 0, stored, target)
             reader.flush()
             assert np.array_equal(target, box)
 
@@ -62,7 +62,7 @@ def test_regions_fill_arrays_of_any_layout(fs: LocalFiles, batch_bytes: int) -> 
 def test_a_tensor_of_one_number(fs: LocalFiles) -> None:
     target = np.zeros((), np.uint32)
     reader = BatchReader(fs, 100)
-    reader.add_region("/a", 28, Region((), (), ()), target)
+    reader.add_slice("/a", 28, StoredSlice((), Slice((), ())), target)
     reader.flush()
     assert target == 7
 

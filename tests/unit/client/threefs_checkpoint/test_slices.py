@@ -3,7 +3,9 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_checkpoint.slices import Slice, boxes, intersection, overlapping, whole
+from numpy.lib.stride_tricks import as_strided
+from threefs_checkpoint import slices
+from threefs_checkpoint.slices import Slice, StoredSlice, boxes, intersection, overlapping, whole
 
 shapes = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 
@@ -59,3 +61,52 @@ def test_within() -> None:
     assert Slice((1, 2), (3, 4)).within((4, 6)) and Slice((), ()).within(())
     for part in (Slice((1, 2), (3, 5)), Slice((-1, 0), (1, 1)), Slice((0,), (1,)), Slice((0, 0), (1, -1))):
         assert not part.within((4, 6))
+
+
+@st.composite
+def stored_slices(draw: st.DrawFn) -> StoredSlice:
+    stored = tuple(draw(st.lists(st.integers(1, 9), max_size=4)))
+    first = tuple(draw(st.integers(0, length)) for length in stored)
+    lengths = tuple(draw(st.integers(0, end - at)) for at, end in zip(first, stored, strict=True))
+    return StoredSlice(stored, Slice(first, lengths))
+
+
+@given(stored_slices(), st.sampled_from([1, 2, 4, 700, 3000]), st.integers(1, 5000))
+def test_portions_and_their_rows_are_the_slice(wanted: StoredSlice, item_bytes: int, limit_bytes: int) -> None:
+    stored = np.arange(math.prod(wanted.shape)).reshape(wanted.shape)
+    found = np.full(wanted.part.shape, -1)
+    for place, portion in slices.portions(wanted, limit_bytes, item_bytes):
+        assert portion.part.size * item_bytes <= limit_bytes or portion.part.size == 1
+        rows = slices.rows(portion, item_bytes)
+        read = np.stack([stored.reshape(-1)[start : start + rows.span] for start in rows.starts])
+        assert read.shape == (len(rows.starts), rows.span)
+        assert read.size <= slices.MAX_AMPLIFICATION * portion.part.size
+        if rows.is_exact:
+            assert read.size == portion.part.size
+        step = read.itemsize
+        inner = as_strided(read, (len(read), *rows.inner), (rows.span * step, *(one * step for one in rows.strides)))
+        inside = tuple(slice(at, at + length) for at, length in zip(place, portion.part.shape, strict=True))
+        assert np.all(found[inside] == -1)
+        found[inside] = inner.reshape(portion.part.shape)
+    box = tuple(slice(at, at + length) for at, length in zip(wanted.part.offset, wanted.part.shape, strict=True))
+    assert np.array_equal(found, stored[box])
+
+
+def test_whole_rows_are_one_row() -> None:
+    assert slices.rows(StoredSlice((10, 20, 30), Slice((3, 0, 0), (4, 20, 30))), 4).starts == (1800,)
+    assert slices.rows(StoredSlice((10, 20, 30), Slice((3, 0, 0), (4, 20, 30))), 4).span == 2400
+
+
+def test_short_rows_are_joined_unless_that_reads_too_much() -> None:
+    half = slices.rows(StoredSlice((100, 64), Slice((0, 32), (100, 32))), 4)
+    assert half.starts == (32,) and half.span == 99 * 64 + 32 and not half.is_exact
+    column = slices.rows(StoredSlice((100, 64), Slice((0, 32), (100, 1))), 4)
+    assert len(column.starts) == 100 and column.span == 1
+    long = slices.rows(StoredSlice((100, 4096), Slice((0, 2048), (100, 2048))), 4)
+    assert len(long.starts) == 100 and long.is_exact
+
+
+def test_a_portion_has_a_bounded_number_of_rows() -> None:
+    column = StoredSlice((1 << 18, 1 << 10), Slice((0, 5), (1 << 18, 1)))
+    found = [portion.part for _, portion in slices.portions(column, 1 << 30, 4)]
+    assert [part.shape for part in found] == [(slices.MAX_ROWS, 1)] * 4

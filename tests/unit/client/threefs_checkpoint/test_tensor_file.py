@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threefs_checkpoint import safetensors_file, safetensors_format, tensor_file
 from threefs_checkpoint.safetensors_file import SafetensorsFile
-from threefs_checkpoint.tensor_file import region_of
+from threefs_checkpoint.tensor_file import slice_of
 
 from tests.harness.checkpoint_files import CheckpointFiles
 from threefs.errors import Corrupt, InvalidArgument, NotFound
@@ -97,17 +97,17 @@ def test_an_index_means_what_it_means_to_numpy(key: Any) -> None:
         wanted = _ARRAY[key]
     except IndexError as error:
         with pytest.raises((InvalidArgument, IndexError)):
-            region_of(_ARRAY.shape, key)
+            slice_of(_ARRAY.shape, key)
         assert "too many indices" in str(error) or "single ellipsis" in str(error)
         return
-    region, shape = region_of(_ARRAY.shape, key)
-    box = tuple(slice(first, first + length) for first, length in zip(region.first, region.lengths, strict=True))
+    part, shape = slice_of(_ARRAY.shape, key)
+    box = tuple(slice(first, first + length) for first, length in zip(part.offset, part.shape, strict=True))
     assert np.array_equal(_ARRAY[box].reshape(shape), wanted) and shape == wanted.shape
 
 
 def test_other_indexes_are_refused() -> None:
     for key in (slice(None, None, 2), slice(None, None, -1), None, [1, 2], "a", (0, 0, 0, 0), (..., ...)):
         with pytest.raises(InvalidArgument):
-            region_of((4, 5, 6), key)
+            slice_of((4, 5, 6), key)
     with pytest.raises(IndexError, match="index 4 is out of range for 4"):
-        region_of((4, 5, 6), 4)
+        slice_of((4, 5, 6), 4)

@@ -1,6 +1,9 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from threefs_checkpoint.chunk_packer import ALIGNMENT_BYTES, ChunkPacker, Piece, batches
+
+pytest.importorskip("torch", reason="torch is not installed (make ml-venv)")
+from threefs_torch.chunked_file import ALIGNMENT_BYTES, ChunkPacker, Piece, batches
 
 CHUNK = 256
 
