@@ -98,9 +98,9 @@ bench: $(READY) ## Measure threefs beside the machine's limits and other systems
 	$(BIN)/python -m benchmarks $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
 	$(if $(PEERS),--peers $(PEERS)) $(if $(WORK),--work $(WORK)) $(if $(INCAST),--incast $(INCAST)) $(if $(PLOTS),--plots $(PLOTS)) $(if $(JSON),--json $(JSON))
 
-bench-ml: $(READY) ## Measure loader and checkpoints beside the load generator and others (JSON=file ROUNDS=3 ONLY=loader SIZE=small BESIDE=mosaic KILLS=200 MOSAIC=python)
+bench-ml: $(READY) ## Measure loader and checkpoints beside the load generator and others (JSON=file ROUNDS=3 ONLY=loader SIZE=small BESIDE=mosaic KILLS=10 MOSAIC=python PEERS=harness WORK=dir)
 	$(BIN)/python -m benchmarks.ml $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-	$(if $(BESIDE),--beside $(BESIDE)) $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(KILLS),--kills $(KILLS)) $(if $(MOSAIC),--mosaic-python $(MOSAIC)) $(if $(JSON),--json $(JSON))
+	$(if $(BESIDE),--beside $(BESIDE)) $(if $(PEERS),--peers $(PEERS)) $(if $(WORK),--work $(WORK)) $(if $(HISTORIES),--histories $(HISTORIES)) $(if $(KILLS),--kills $(KILLS)) $(if $(MOSAIC),--mosaic-python $(MOSAIC)) $(if $(JSON),--json $(JSON))
 
 bench-grow: $(READY) ## Measure a cluster that grows, shrinks and is repaired, and a large plan (JSON=file SIZE=small ONLY=placement PROCESSES=500)
 	$(BIN)/python -m benchmarks.grow $(if $(SIZE),--size $(SIZE)) $(if $(ONLY),--only $(ONLY)) $(if $(PROCESSES),--processes $(PROCESSES)) $(if $(JSON),--json $(JSON))

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
+from threefs_bench.peer_harness import NAMES, Harness
 
 from benchmarks import report
 from benchmarks.measurements import Measurements
@@ -31,6 +32,7 @@ GROUPS: dict[str, Callable[[Round, Measurements], None]] = {
 
 
 OTHERS = (*loader_rows.OVER_MOUNT, *checkpoint_rows.NEEDED)
+_PEER_S = 1200.0
 
 
 def _tell(line: str) -> None:
@@ -50,7 +52,14 @@ def _names(text: str, known: Sequence[str]) -> list[str]:
 @click.option(
     "--rounds", type=click.IntRange(1, 100), default=ROUNDS, show_default=True, help="Medians are over these."
 )
-@click.option("--beside", default=",".join(OTHERS), show_default=True, help="Others that are measured too.")
+@click.option(
+    "--beside",
+    default=",".join(OTHERS),
+    show_default=True,
+    help=f"Others that are measured too; with --peers also {', '.join(NAMES)}.",
+)
+@click.option("--peers", "programs", type=click.Path(path_type=Path, exists=True), help="Harness for other systems.")
+@click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="For all data; peers stay installed.")
 @click.option("--histories", type=click.IntRange(1), help="Random histories of stops and resumptions.")
 @click.option("--kills", type=click.IntRange(1), help="Kills of a job that saves.")
 @click.option("--mosaic-python", default=sys.executable, help="An interpreter that has mosaicml-streaming.")
@@ -60,22 +69,29 @@ def main(
     size: str,
     rounds: int,
     beside: str,
+    programs: Path | None,
+    work: Path | None,
     histories: int | None,
     kills: int | None,
     mosaic_python: str,
     file: Path | None,
 ) -> None:
     """Measure the loader and checkpoints. Prints Markdown."""
-    chosen, others = _names(only, tuple(GROUPS)), _names(beside, OTHERS)
+    chosen, others = _names(only, tuple(GROUPS)), _names(beside, (*OTHERS, *NAMES))
     sizes = SIZES[size]
     sizes = replace(sizes, histories=histories or sizes.histories, kills=kills or sizes.kills)
     found = Measurements()
     loads = {"load_before": os.getloadavg()[0]}
-    with tempfile.TemporaryDirectory(prefix="threefs-bench-") as name:
+    if work is not None:
+        work.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="threefs-bench-", dir=work) as name:
+        harness = None
+        if programs is not None:
+            harness = Harness(programs.absolute(), (work or Path(name)).absolute() / "peers", size == "small", _PEER_S)
         for number in range(1, rounds + 1):
             for group in chosen:
                 _tell(f"== {group}, round {number}")
-                GROUPS[group](Round(Path(name), sizes, number, others, mosaic_python, _tell), found)
+                GROUPS[group](Round(Path(name), sizes, number, others, mosaic_python, _tell, harness), found)
                 if file is not None:
                     figures = report.as_json(found, size=size, loads=loads, judged=GOALS)
                     file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")

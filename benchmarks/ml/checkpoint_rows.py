@@ -1,11 +1,12 @@
 """Checkpoints: how fast they are saved and loaded, beside the load generator and other ways; what must never fail."""
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import threefs_client
 from numpy.typing import NDArray
 from threefs_bench.mount_comparison import mounted
+from threefs_bench.peer_harness import NAMES, PeerFailedError
 from threefs_checkpoint import CheckpointManager, Group, Shard, Slice
 from threefs_checkpoint.index import INDEX_NAME
 from threefs_checkpoint.saving import CHUNK_BYTES
@@ -47,6 +49,9 @@ SAVE = {
 }
 #: Modules that a job needs beyond those of threefs.
 NEEDED = {"dcp_local": "torch", "dcp_fsspec": "torch", "dcp_threefs": "torch", "safetensors_mount": "safetensors"}
+#: The same as on our mount, on those of other file systems, by the name of the system.
+ON_PEERS = {name: f"safetensors_{name}" for name in NAMES}
+SAVE |= {job: f"safetensors on the mount of {name}; CPU is that of the job alone" for name, job in ON_PEERS.items()}
 _SAVED_BY, _LOADED_BY, _READERS = 4, (1, 2, 3, 8), 8
 _ROWS, _COLUMNS = 1536, 256
 
@@ -65,7 +70,7 @@ def measure(plan: Round, found: Measurements) -> None:
     with testbed(plan.scratch) as bed:
         for job in jobs if plan.number % 2 else reversed(jobs):
             plan.tell(f"checkpoint, {job}")
-            for direction, sample in (_generate if job == GENERATOR else partial(_run, found))(plan, bed, job).items():
+            for direction, sample in _way(found, job)(plan, bed, job).items():
                 found.add(load_of(direction, job), sample)
         plan.tell("checkpoint, in a small staging area")
         _measure_staging(plan, bed, found)
@@ -77,8 +82,14 @@ def measure(plan: Round, found: Measurements) -> None:
         _measure_kills(plan, found)
 
 
+def _way(found: Measurements, job: str) -> Callable[[Round, Testbed, str], dict[str, Sample]]:
+    if job == GENERATOR:
+        return _generate
+    return partial(_run_on_peer if job in ON_PEERS.values() else _run, found)
+
+
 def _able(plan: Round, found: Measurements) -> list[str]:
-    able = []
+    able = [ON_PEERS[name] for name in NAMES if name in plan.beside and _is_installed(plan, found, name)]
     for job, module in NEEDED.items():
         if job not in plan.beside:
             continue
@@ -90,6 +101,18 @@ def _able(plan: Round, found: Measurements) -> list[str]:
         else:
             able.append(job)
     return able
+
+
+def _is_installed(plan: Round, found: Measurements, name: str) -> bool:
+    if plan.harness is None:
+        found.left_out[name] = "PEERS= does not name a harness that brings other systems up"
+        return False
+    try:
+        plan.harness.install(name)
+    except (PeerFailedError, OSError) as error:
+        found.left_out[name] = str(error)
+        return False
+    return True
 
 
 def _generate(plan: Round, bed: Testbed, _job: str) -> dict[str, Sample]:
@@ -120,9 +143,26 @@ def _run(found: Measurements, plan: Round, bed: Testbed, job: str) -> dict[str, 
     return {name: Sample(size, figures[f"{name}_s"], figures[f"{name}_cpu_s"]) for name in ("save", "load")}
 
 
-def _figures(plan: Plan) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.ml.checkpoint_jobs", json.dumps(asdict(plan))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
+def _run_on_peer(found: Measurements, plan: Round, bed: Testbed, job: str) -> dict[str, Sample]:
+    """A peer that fails is left out of this round, and the reason is noted."""
+    name, size = job.removeprefix("safetensors_"), plan.size.checkpoint_bytes
+    assert plan.harness is not None, "the peer was installed by it"
+    try:
+        with plan.harness.peer(name) as (mount, inside):
+            figures = _figures(Plan("safetensors_mount", bed.address, f"{mount}/checkpoints", size, []), inside)
+    except (PeerFailedError, OSError, subprocess.SubprocessError) as error:
+        found.left_out[name] = str(error)
+        return {}
+    return {name: Sample(size, figures[f"{name}_s"], figures[f"{name}_cpu_s"]) for name in ("save", "load")}
+
+
+def _figures(plan: Plan, inside: Sequence[str] = ()) -> dict[str, float]:
+    """`inside` is a command that runs others."""
+    command = [*inside, sys.executable, "-m", "benchmarks.ml.checkpoint_jobs", json.dumps(asdict(plan))]
+    # a program that brings peers up takes PEERS, which make has exported, for an option of its own
+    environment = {key: value for key, value in os.environ.items() if key != "PEERS"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("measured ")]
     if done.returncode or not lines:
         raise OSError(f"{plan.kind}: {done.stderr.strip()[-_REASON_CHARS:]}")

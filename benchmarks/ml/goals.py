@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 from benchmarks.goals import Goal, number_at_most, ratio_of_rows
 from benchmarks.measurements import Measurements
-from benchmarks.ml import loader_rows
+from benchmarks.ml import checkpoint_rows, loader_rows
 from benchmarks.ml.loader_rows import LOADER
 from benchmarks.ml.run_plan import SAMPLE_SETS
 
 _READERS = {loader_rows.GENERATOR: 0.85, "dataloader": 2.0, "webdataset": 2.0, "mosaic": 2.0}
-_OTHER_JOBS = ("dcp_local", "dcp_fsspec", "dcp_threefs", "safetensors_mount")
+_OTHER_JOBS = (*checkpoint_rows.NEEDED, *checkpoint_rows.ON_PEERS.values())
 
 
 def _of_sizes(reader: str, bound: float) -> list[Goal]:

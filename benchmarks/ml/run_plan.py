@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from threefs_bench.peer_harness import Harness
+
 from benchmarks.measurements import MIB
 
 
@@ -33,7 +35,7 @@ class Size:
 
 
 SMALL = Size("small", 32 * MIB, 0.3, 32 * MIB, 20, 1)
-FULL = Size("full", 512 * MIB, 5.0, 512 * MIB, 1_000, 20)
+FULL = Size("full", 512 * MIB, 5.0, 512 * MIB, 10_000, 200)
 SIZES = {size.name: size for size in (SMALL, FULL)}
 
 
@@ -47,3 +49,4 @@ class Round:
     beside: Sequence[str]  # other loaders and ways to save, which are measured too
     mosaic_python: str  # an interpreter that has Mosaic's library
     tell: Callable[[str], None]
+    harness: Harness | None = None  # brings other file systems up

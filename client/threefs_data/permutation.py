@@ -39,10 +39,10 @@ class Permutation:
 def in_epochs(length: int, seed: int, epochs: NDArray[np.int64], places: NDArray[np.integer]) -> NDArray[np.uint64]:
     """What `Permutation(length, seed, epoch)` has at each place, for places of many epochs at a time."""
     network = _Network(length)
-    keys = _keys(seed, epochs.astype(np.uint64))
-    numbers = network.step(places.astype(np.uint64), keys)
+    keys = np.array(_keys(seed, epochs.astype(np.uint64)))
+    numbers = network.step(places.astype(np.uint64), list(keys))
     while len(outside := np.flatnonzero(numbers >= length)):
-        numbers[outside] = network.step(numbers[outside], [key[outside] for key in keys])
+        numbers[outside] = network.step(numbers[outside], list(keys[:, outside]))
     return numbers
 
 

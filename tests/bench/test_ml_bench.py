@@ -5,15 +5,20 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from threefs_bench.peer_harness import Harness
 
+from benchmarks import testbed
+from benchmarks.measurements import Measurements
 from benchmarks.ml import __main__ as bench
-from benchmarks.ml import sample_readers
+from benchmarks.ml import checkpoint_rows, sample_readers
 from benchmarks.ml.goals import GOALS
+from benchmarks.ml.run_plan import Round, Size
 from tests.harness.mounts import lacking
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,8 +56,40 @@ def expected() -> set[str]:
     able = {"load_generator", *(other for other in BESIDE if find_spec("torch"))}
     if lacking():
         able -= {"dataloader"}
-    others = {*bench.OTHERS, "load_generator"} - able
+    others = {*bench.OTHERS, *checkpoint_rows.ON_PEERS.values(), "load_generator"} - able
     return {goal.key for goal in GOALS if not any(f"_over_{other}" in goal.key for other in others)}
+
+
+PEERS = """
+import os, pathlib, subprocess, sys
+if "PEERS" in os.environ:
+    sys.exit("only odd numbers of peers")
+action, name, _, place, *rest = sys.argv[1:]
+pathlib.Path(place, "mnt").mkdir(exist_ok=True)
+if name == "moosefs" and action == "up":
+    sys.exit("no such volume")
+if action == "exec":
+    sys.exit(subprocess.run(rest[1:]).returncode)
+"""
+
+
+def test_a_mounted_peer_is_measured_beside_the_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("safetensors", reason="safetensors is not installed (make ml-venv)")
+    monkeypatch.setenv("PEERS", "as make exports it")
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "peers.py").write_text(PEERS)
+    found = Measurements()
+    harness = Harness(tmp_path / "programs", tmp_path / "peers", True, 60.0)
+    size = Size("test", 0, 0.0, 1 << 20, 1, 1)
+    plan = Round(tmp_path, size, 1, ("seaweedfs", "moosefs"), sys.executable, lambda line: None, harness)
+    bed = testbed.Testbed(tmp_path, "", {})
+    jobs = checkpoint_rows._able(plan, found)
+    assert jobs == ["safetensors_seaweedfs", "safetensors_moosefs"]
+    rows = {job: checkpoint_rows._way(found, job)(plan, bed, job) for job in jobs}
+    assert rows["safetensors_seaweedfs"].keys() == {"save", "load"} and not rows["safetensors_moosefs"]
+    assert found.left_out == {"moosefs": "no such volume"}
+    assert not checkpoint_rows._able(replace(plan, harness=None), found)
+    assert "PEERS= does not name a harness" in found.left_out["seaweedfs"]
 
 
 def test_the_time_of_a_process_that_has_ended_is_that_of_its_parent() -> None:
