@@ -84,6 +84,7 @@ LAYERS = (
         "layout",
         "access_time",
         "routing",
+        "routing_changes",
         "checksums",
         "bounded_dict",
         "receive_budget",

@@ -150,7 +150,9 @@ async def test_a_caller_of_the_same_term_gets_what_has_changed() -> None:
     for version, term in ((6, 76), (6, 0), (7, 77), (9, 77), (0, 0)):
         assert await answered(publisher, version, term) == whole, (version, term)
     publisher.start_term(third, 78)
-    assert (await answered(publisher, 6, 77)).HasField("routing"), "a version of another term may have said other things"
+    assert (await answered(publisher, 6, 77)).HasField("routing"), (
+        "a version of another term may have said other things"
+    )
     publisher.publish(with_nodes(9, 2, 3, 4, 5))
     assert (await answered(publisher, 8, 78)).HasField("routing"), "nearly all has changed"
 
