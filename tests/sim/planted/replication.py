@@ -213,7 +213,9 @@ def parts_sent_to_syncing() -> None:
     put(Craq, "_from_predecessor", forwarded)
 
 
-@plant
+@plant_for(
+    "cluster/services/threefs_storage/chain/test_craq.py::test_r3_the_chain_version_is_checked_again_under_the_lock"
+)
 def chain_not_looked_at_under_the_lock() -> None:
     """R3: the chain version is checked when a write comes, and not again once it has the chunk's lock."""
     check = admission.check
