@@ -91,6 +91,7 @@ class StorageNode:
             cluster_file=cluster_file,
             reports=self.targets.reports,
             stores=self.targets.stores,
+            unnamed_stores=lambda: self.targets.unnamed,
             open_grant=self.targets.open_grant,
             fenced=self.targets.yield_leases,
             unreachable=lambda: self.storage.reachability.unreachable(),
@@ -131,6 +132,7 @@ class StorageNode:
         self._cluster.on_configuration = self._configuration.adopt
         self._kept_routing.check(self._cluster.routing)
         await self.targets.open(self._cluster.routing)
+        await self.targets.read_unnamed(self._kept_routing.own_targets(), self._cluster.routing)
         await self._registration.start(self.address)
         # Only now: a new store keeps nothing until its node is registered.
         self._cluster.keep = self._adopt

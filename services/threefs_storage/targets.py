@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class Targets:
         self.by_id: dict[int, Target] = {}
         #: What the manager is told of targets that are being deleted: their stores are closing, and nobody may read them.
         self._deleting: dict[TargetId, tuple[manager_pb2.Store, manager_pb2.TargetReport]] = {}
+        self.unnamed: list[manager_pb2.Store] = []  # on the disk, and not in the routing at the start
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
         self._directory = directory
@@ -82,6 +83,26 @@ class Targets:
         opened.held = routing.yields(target.target_id, chain, opened.min_replicas)
         opened.on_failure = partial(self._disk_failed, engine.space().disk)
         self.by_id[target.target_id] = opened
+
+    async def read_unnamed(self, own: Sequence[TargetId], routing: Routing) -> None:
+        """Read the stores of those of these targets that are on the disk and not in the routing: it may be that of a
+        manager that was restored from a backup of before they were made, and what they keep of their chains may be
+        newer than what all others keep."""
+        names = [f"target-{target}" for target in own if target not in routing.targets]
+        present = await self._disk.list_directory(self._directory) if names else ()
+        for name in names:
+            if name not in present:
+                continue
+            try:
+                engine = await self._open_engine(self._directory / name)
+            except ThreefsError as error:
+                _LOG.warning("a store that the routing does not name cannot be read", store=name, error=str(error))
+                continue
+            number = int(name.removeprefix("target-"))
+            self.unnamed.append(
+                manager_pb2.Store(target_id=number, store_id=engine.store_id, kept=kept_version.load(engine))
+            )
+            await engine.close()
 
     async def open_added(self, routing: Routing) -> None:
         """Open the targets that moves have brought to this node. One that cannot be opened is tried again later."""

@@ -16,6 +16,7 @@ import structlog
 
 from threefs import routing as routing_module
 from threefs.errors import Corrupt, NotFound, StrangeStore
+from threefs.ids import TargetId
 from threefs.kv import records
 from threefs.routing import Routing
 from threefs.wire import manager_pb2 as pb
@@ -44,6 +45,11 @@ class KeptRouting:
                 "backup of before the table was made. Stop the manager, move its store away, and make one from the "
                 "copies of the storage services: `threefs manager rebuild` (docs/backup.md)"
             )
+
+    def own_targets(self) -> list[TargetId]:
+        """The targets that this node has in the copy."""
+        known = self._kept or self._stored()
+        return [] if known is None else [t.target_id for t in known.targets.values() if t.node_id == self._node_id]
 
     def keep(self, routing: Routing) -> None:
         """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not

@@ -69,6 +69,7 @@ class Registration:
         cluster_file: Path,
         reports: Callable[[], Sequence[pb.TargetReport]] = tuple,
         stores: Callable[[], Sequence[pb.Store]] = tuple,
+        unnamed_stores: Callable[[], Sequence[pb.Store]] = tuple,
         open_grant: Callable[[], Grant] = lambda: _grant_nothing,
         fenced: Callable[[], None] = lambda: None,
         unreachable: Callable[[], Sequence[pb.UnreachablePeer]] = tuple,
@@ -86,6 +87,7 @@ class Registration:
         self._newest_routing = _read_version(cluster_file.with_name(VERSION_NAME))  # ever seen
         self._reports = reports
         self._stores = stores
+        self._unnamed_stores = unnamed_stores
         self._open_grant = open_grant
         self._fenced = fenced
         self._unreachable = unreachable
@@ -121,6 +123,8 @@ class Registration:
         while True:
             del self._request.stores[:]
             self._request.stores.extend(self._stores())
+            del self._request.unnamed_stores[:]
+            self._request.unnamed_stores.extend(self._unnamed_stores())
             self._request.routing_version = self._newest_routing
             try:
                 reply = await self._manager.call(REGISTER, self._request, timeout_s=_CALL_S)

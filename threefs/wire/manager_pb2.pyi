@@ -230,7 +230,7 @@ class KeptRouting(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., routing: _Optional[_Union[Routing, _Mapping]] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version", "release")
+    __slots__ = ("node_id", "kind", "address", "incarnation", "cluster_id", "domain", "stores", "routing_version", "release", "unnamed_stores")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +240,7 @@ class RegisterRequest(_message.Message):
     STORES_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    UNNAMED_STORES_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     kind: NodeKind
     address: str
@@ -249,7 +250,8 @@ class RegisterRequest(_message.Message):
     stores: _containers.RepeatedCompositeFieldContainer[Store]
     routing_version: int
     release: str
-    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., routing_version: _Optional[int] = ..., release: _Optional[str] = ...) -> None: ...
+    unnamed_stores: _containers.RepeatedCompositeFieldContainer[Store]
+    def __init__(self, node_id: _Optional[int] = ..., kind: _Optional[_Union[NodeKind, str]] = ..., address: _Optional[str] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., domain: _Optional[str] = ..., stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ..., routing_version: _Optional[int] = ..., release: _Optional[str] = ..., unnamed_stores: _Optional[_Iterable[_Union[Store, _Mapping]]] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("node_id", "cluster_id", "routing")

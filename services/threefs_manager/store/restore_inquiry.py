@@ -6,15 +6,20 @@ that does not have what was acknowledged since. So nothing is served before ever
 version of its chain that it keeps: what was acknowledged in a version is on a target that keeps that version or a newer
 one. A store that is new or damaged keeps none. The primary goes on waiting for the store that was in its place, until
 an administrator says that it is lost for good. Nodes give their leases up before they report.
+
+A chain may have got members since the backup, and lost others for good. The stores of new members report as well, and
+are waited for once one of them or another member has named them. A target that the newest version of its chain has not
+as a member any more is not waited for: ids are not given out twice, so it is a member of no later version either.
 """
 
 import asyncio
 from collections.abc import Sequence
 
+from threefs import routing as routing_module
 from threefs.env.clock import Clock
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.routing import PublicState, Routing
+from threefs.routing import PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 
 #: Beyond every version that a chain reaches. The version that is made from it must fit into 32 bits.
@@ -32,36 +37,61 @@ class Inquiry:
         self._routing = routing
         self._clock = clock
         self._started_at = clock.monotonic()
+        self._targets = dict(routing.targets)  # and those that nodes have named
+        self._of_chain: dict[ChainId, list[TargetId]] = {}
+        for target in routing.targets.values():
+            self._of_chain.setdefault(target.chain_id, []).append(target.target_id)
         self._awaited: set[TargetId] = set(routing.targets)
         self._check_done()
 
     @property
     def awaited_nodes(self) -> list[NodeId]:
         """Nodes of which at least one store has not reported."""
-        return sorted({self._routing.targets[target].node_id for target in self._awaited})
+        return sorted({self._targets[target].node_id for target in self._awaited})
 
     def on_register(self, request: pb.RegisterRequest) -> None:
         """Take in what a storage node reports.
 
         Raises NotFound for a target that is not its own, InvalidArgument for a chain that cannot exist.
         """
-        for store in request.stores:
-            target = self._routing.targets.get(TargetId(store.target_id))
+        for store in (*request.stores, *request.unnamed_stores):
+            target = self._targets.get(TargetId(store.target_id)) or self._named_by_itself(store)
             if target is None or target.node_id != request.node_id:
                 raise NotFound(f"node {request.node_id} has no target {store.target_id} in this cluster")
             if not store.HasField("kept") or store.kept.chain.chain_id != target.chain_id:
                 continue
             _check_chain(request.node_id, store.kept.chain)
-            known = self.newest_chains.get(target.chain_id)
-            if known is None or known.chain.version < store.kept.chain.version:
-                self.newest_chains[target.chain_id] = store.kept
+            self._take(store.kept)
             self._awaited.discard(target.target_id)
         self._check_done()
+
+    def _named_by_itself(self, store: pb.Store) -> Target | None:
+        """A target that the backup does not have, as its own store describes it."""
+        if store.kept.chain.chain_id not in self._routing.chains:
+            return None
+        named = (target for target in store.kept.targets if target.target_id == store.target_id)
+        return next((routing_module.target_from_wire(target) for target in named), None)
+
+    def _take(self, kept: pb.KeptChain) -> None:
+        chain_id = ChainId(kept.chain.chain_id)
+        known = self.newest_chains.get(chain_id)
+        if known is not None and known.chain.version >= kept.chain.version:
+            return
+        self.newest_chains[chain_id] = kept
+        if kept.chain.version <= self._routing.chains[chain_id].version:
+            return
+        members = {member.target_id for member in kept.chain.members}
+        self._awaited.difference_update(t for t in self._of_chain[chain_id] if t not in members)
+        for target in map(routing_module.target_from_wire, kept.targets):
+            if target.target_id not in self._targets:
+                self._targets[target.target_id] = target
+                self._of_chain[chain_id].append(target.target_id)
+                self._awaited.add(target.target_id)
 
     def stop_awaiting(self, nodes: Sequence[int]) -> None:
         """Wait for these nodes no longer. Raises InvalidArgument, Unavailable."""
         awaited = self.awaited_without(nodes)
-        self._awaited = {t for t in self._awaited if self._routing.targets[t].node_id in awaited}
+        self._awaited = {t for t in self._awaited if self._targets[t].node_id in awaited}
         self._check_done()
 
     def awaited_without(self, nodes: Sequence[int]) -> list[NodeId]:

@@ -13,7 +13,7 @@ from threefs_storage.targets import Targets
 from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
-from threefs.ids import NodeId, TableId
+from threefs.ids import NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Hold, LocalState
 
 
@@ -185,3 +185,28 @@ async def test_nothing_looks_into_a_target_that_is_being_deleted(tmp_path: Path)
     await deleting
     assert not targets.stores() and not targets.reports()
     await disk.close()
+
+
+async def test_stores_that_the_routing_does_not_name_are_read_and_left_alone(tmp_path: Path) -> None:
+    """A restored manager may not know of them."""
+    async with chain_of(tmp_path, 2) as chain:
+        whole = chain.routing()
+        targets = chain[1].targets
+        await targets.keep_chains(whole)
+        directory = targets._directory
+        await chain[1].stop()
+        disk = RealDisk(threads=1)
+        lacking = dataclasses.replace(
+            whole, targets={t: target for t, target in whole.targets.items() if t != target_of(1)}
+        )
+        found = Targets(NodeId(1), directory, disk, EngineSettings())
+        await found.open(lacking)
+        await found.read_unnamed([target_of(1), TargetId(999)], lacking)
+        (store,) = found.unnamed
+        assert store.target_id == target_of(1) and store.store_id and store.kept.chain.version == 1
+        assert [t.target_id for t in store.kept.targets] == [target_of(1), target_of(2)] and not found.by_id
+        await found.read_unnamed([target_of(1)], whole)
+        assert len(found.unnamed) == 1, "it is named"
+        await found.close()
+        await disk.close()
+        await chain[1].restart()

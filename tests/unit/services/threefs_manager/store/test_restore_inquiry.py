@@ -54,6 +54,32 @@ def test_all_stores_are_waited_for_and_the_newest_counts() -> None:
         inquiry.on_register(told(2, 101, kept(CHAIN)))
 
 
+def test_members_that_came_since_the_backup_report_and_those_that_left_need_not() -> None:
+    """Target 201 has moved to node 4, as target 900, and then 101 was put out: only 900 has what was acknowledged."""
+    came = Target(TargetId(900), NodeId(4), ChainId(1), 7)
+    moved = Chain(ChainId(1), 8, (CHAIN.members[0], ChainMember(came.target_id, SERVING)))
+    newest = Chain(ChainId(1), 9, (ChainMember(came.target_id, SERVING), ChainMember(TargetId(101), OFFLINE)))
+    one = ROUTING.targets[TargetId(101)]
+
+    inquiry = Inquiry(ROUTING, SteppedClock())
+    inquiry.on_register(told(1, 101, kept(moved, one, came)))
+    assert inquiry.awaited_nodes == [4], "a number is not given twice: 201 is a member of no later version"
+    with pytest.raises(NotFound, match="node 2 has no target 900"):
+        inquiry.on_register(told(2, 900, kept(newest, came, one)))
+    inquiry.on_register(told(4, 900, kept(newest, came, one)))
+    assert inquiry.done.is_set() and inquiry.newest_chains[ChainId(1)].chain.version == 9
+
+    early = Inquiry(ROUTING, SteppedClock())
+    report = pb.RegisterRequest(node_id=4, unnamed_stores=told(4, 900, kept(newest, came, one)).stores)
+    early.on_register(report)
+    assert early.awaited_nodes == [1] and early.newest_chains[ChainId(1)].chain.version == 9
+    early.on_register(told(2, 201, None))
+    early.on_register(told(1, 101, kept(moved, one, came)))
+    assert early.done.is_set() and early.newest_chains[ChainId(1)].chain.version == 9
+    with pytest.raises(NotFound, match="no target 900"):
+        Inquiry(ROUTING, SteppedClock()).on_register(told(4, 900, kept(Chain(ChainId(7), 9, ()), came)))
+
+
 @pytest.mark.parametrize("what", ["version", "state"])
 def test_impossible_chains_are_refused(what: str) -> None:
     """The manager would have ended with it, and again with each start."""
@@ -155,11 +181,18 @@ async def test_members_that_chains_have_got_since_the_backup_are_known_and_their
                 request.stores.add(target_id=target.target_id, store_id=77, kept=known)
         with pytest.raises(Unavailable, match="restored"):
             await manager.register(request)
+    request = storage(4, "h:4", cluster_id=cluster_id)
+    request.unnamed_stores.add(target_id=came.target_id, store_id=88, kept=kept(newest, *stores, came))
+    with pytest.raises(Unavailable, match="awaited: 4"):
+        await manager.register(storage(4, "h:4", cluster_id=cluster_id))
+    with pytest.raises(Unavailable, match="awaited: none"):
+        await manager.register(request)
     while manager._inquiry is not None:
         await asyncio.sleep(0)
     for number in (1, 2, 3):
         await manager.register(storage(number, f"h:{number}", cluster_id=cluster_id))
-    await manager.register(storage(4, "h:4", cluster_id=cluster_id))
+    request.stores.extend(request.unnamed_stores)
+    await manager.register(request)
     await manager.create_table(pb.CreateTableRequest(call_id=bytes(16), replicas=2, targets_per_disk=1))
     after = manager._publisher.routing
     assert after.nodes[NodeId(4)].address == "h:4"
