@@ -15,6 +15,8 @@ from threefs_cli.main import main
 
 from tests.harness.cluster import LocalCluster
 from tests.harness.command_line import CommandLine
+from tests.harness.processes import Program
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.errors import ThreefsError
 
 BEFORE, SINCE = b"before the backup " * 5_000, b"since the backup. " * 5_000
@@ -149,3 +151,36 @@ def test_processes_that_outlive_the_manager_tell_it_too(tmp_path: Path) -> None:
         cluster.storage[2].start()
         assert read(cluster) == SINCE
         wait_for_states(threefs, {101: "serving", 201: "serving"})
+
+
+@pytest.mark.parametrize("outlive", [True, False])
+def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledged(tmp_path: Path, outlive: bool) -> None:
+    """Node 3 has come since, and its target alone has the last write. `outlive`: its process was not stopped."""
+    with LocalCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1, lease_s=1.0) as cluster:
+        keep_ports(cluster)
+        threefs = CommandLine(cluster.address)
+        wait_for_states(threefs, {101: "serving", 201: "serving"})  # a slow start puts one out
+        with cluster.connect() as fs:
+            fs.write_file("/file", BEFORE)
+        threefs.ok("backup", "--once", str(tmp_path / "backup"))
+        data = tmp_path / "storage-3" / "data"
+        settings = {**cluster.storage[1].settings, "node_id": 3, "domain": "host3", "data_dir": data}
+        threefs.ok("node", "add", "3", "--domain", "host3")
+        cluster.storage[3] = came = Program("threefs_storage", data.parent, **settings)
+        came.start()
+        threefs.ok("node", "drain", "2")
+        added = FIRST_ADDED_TARGET + 1
+        wait_for_states(threefs, {101: "serving", added: "serving"})
+        cluster.storage[1].kill()
+        wait_for_states(threefs, {101: "offline", added: "serving"})
+        with cluster.connect() as fs:
+            fs.write_file("/file", SINCE)
+        cluster.manager.kill()
+        if not outlive:
+            for program in (cluster.storage[2], came):
+                program.kill()
+        restore_manager(cluster, tmp_path)
+        for program in (cluster.storage[1], *(() if outlive else (cluster.storage[2], came))):
+            program.launch()
+        assert read(cluster) == SINCE
+        wait_for_states(threefs, {101: "serving", added: "serving"})
