@@ -154,7 +154,9 @@ def test_processes_that_outlive_the_manager_tell_it_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("outlive", [True, False])
-def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledged(tmp_path: Path, outlive: bool) -> None:
+def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledged(
+    tmp_path: Path, outlive: bool
+) -> None:
     """Node 3 has come since, and its target alone has the last write. `outlive`: its process was not stopped."""
     with LocalCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1, lease_s=1.0) as cluster:
         keep_ports(cluster)

@@ -41,6 +41,15 @@ def test_a_copy_is_replaced_when_the_cluster_changes_and_not_with_every_version(
     assert [path.name for path in tmp_path.iterdir()] == [kept_routing.NAME]
 
 
+def test_a_copy_says_which_targets_its_node_has(tmp_path: Path) -> None:
+    assert KeptRouting(tmp_path, 1).own_targets() == []
+    others = {TargetId(201): Target(TargetId(201), NodeId(2), ChainId(1))}
+    KeptRouting(tmp_path, 1).keep(routing(3, targets={**routing(3).targets, **others}))
+    assert KeptRouting(tmp_path, 1).own_targets() == [101]
+    (tmp_path / kept_routing.NAME).write_bytes(b"damaged")
+    assert KeptRouting(tmp_path, 1).own_targets() == []
+
+
 def test_a_routing_that_lacks_a_table_of_the_copy_is_refused(tmp_path: Path) -> None:
     """Whoever made it gives the numbers of the lost chains away again."""
     two = {TableId(1): (ChainId(1),), TableId(2): (ChainId(1),)}
