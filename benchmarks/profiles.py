@@ -37,12 +37,13 @@ _MARGIN_S = 4.0  # of a load, before and behind the samples
 _BUSY_SHARE, _BUSY_TIMES, _POLL_S, _MOST_START_S = 0.1, 4, 0.25, 60.0
 _KERNEL, _CALL = "[kernel.kallsyms]", "__x64_sys_"
 _ENTRIES = ("x64_sys_call", "do_syscall_64")  # what calls the function of a system call
-PYTHON = "Python"
+PYTHON, CRC32C = "Python", "CRC32C"
+_INTERPRETED = (PYTHON, CRC32C)  # checksums are computed under the interpreter's lock, so py-spy sees their callers
 #: Part of the name of a library: what it is to the reader.
 _LIBRARIES = {
     "python3": PYTHON,
     "cpython": PYTHON,  # extension modules are what the function that calls them does
-    "crc32c": "CRC32C",
+    "crc32c": CRC32C,
     "rocksdict": "RocksDB",
     "libc.so": "libc: memory, locks",
 }
@@ -81,12 +82,12 @@ class Samples:
 
     def parts(self) -> dict[str, float]:
         """Samples of perf by what runs, those of the interpreter divided among the functions."""
-        found: dict[str, float] = {name: count for name, count in self.running.items() if name != PYTHON}
-        total = sum(self.functions.values())
-        for name, count in self.functions.items():
-            found[name] = self.running[PYTHON] * count / total
+        found: dict[str, float] = {name: count for name, count in self.running.items() if name not in _INTERPRETED}
+        count, total = sum(self.running[name] for name in _INTERPRETED), sum(self.functions.values())
+        for name, samples in self.functions.items():
+            found[name] = count * samples / total
         if not total:
-            found[PYTHON] = self.running[PYTHON]
+            found[PYTHON] = count
         return found
 
 
@@ -138,7 +139,7 @@ def read_functions(lines: Iterable[str]) -> Counter[str]:
     found: Counter[str] = Counter()
     for line in lines:
         stack, _, count = line.rstrip().rpartition(" ")
-        if stack:
+        if stack and count.isdecimal():  # the processes run on while they are read, so a sample may be torn
             found[function_of(stack)] += int(count)
     return found
 
@@ -381,7 +382,7 @@ def table(load: Profiled, work: Work, cores: float, found: dict[str, Samples]) -
     for role, one in found.items():
         own = sum(one.running.values())
         kernel = sum(count for name, count in one.running.items() if name.startswith("kernel"))
-        parts = [kernel, one.running["CRC32C"], one.running["RocksDB"], one.running[PYTHON]]
+        parts = [kernel, one.running[CRC32C], one.running["RocksDB"], one.running[PYTHON]]
         lines.append(f"| {role} | {own / whole:.0%} | {' | '.join(f'{part / whole:.0%}' for part in parts)} |")
     return "\n".join(lines)
 
@@ -401,4 +402,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes and mounts go away then too
     main()
