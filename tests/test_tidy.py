@@ -527,6 +527,16 @@ def test_examples_use_public_names() -> None:
     report(breaches)
 
 
+def test_the_version_is_the_same_everywhere() -> None:
+    found = {
+        "pyproject.toml": re.search(r'^version = "(.+)"$', text("pyproject.toml"), re.MULTILINE),
+        "threefs/__init__.py": re.search(r'^__version__ = "(.+)"$', text("threefs/__init__.py"), re.MULTILINE),
+        "CHANGELOG.md": re.search(r"^## ([\d.]+) \(\d{4}-\d\d-\d\d\)$", text("CHANGELOG.md"), re.MULTILINE),
+    }
+    versions = {name: match and match[1] for name, match in found.items()}
+    assert len(set(versions.values())) == 1, f"the last release has one version: {versions}"
+
+
 def test_nothing_is_marked_unfinished() -> None:
     report(_lines_with(UNFINISHED))
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from threefs_client import connect, connect_async
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["__version__", "connect", "connect_async"]
 
 
