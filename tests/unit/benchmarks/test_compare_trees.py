@@ -1,4 +1,4 @@
-"""How the figures of two trees are compared. What is measured is what `make bench-meta` and `make bench-smoke` write."""
+"""How figures of two trees are compared. What is measured is what `make bench-meta` and `make bench-smoke` write."""
 
 import json
 from pathlib import Path
