@@ -438,6 +438,23 @@ def test_unit_tests_need_no_cluster_and_no_simulator() -> None:
     report(breaches)
 
 
+def test_no_test_has_a_clock_or_a_seeded_random_of_its_own() -> None:
+    """SteppedClock is moved by hand, LoopClock and SimClock show the time of a loop; SeededRandom draws by a seed."""
+    breaches = []
+    for name in sources("tests/", "benchmarks/"):
+        if name.startswith("tests/harness/"):
+            continue
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ClassDef):
+                methods = {each.name for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)}
+                bases = {ast.unparse(base) for base in node.bases}
+                if "monotonic" in methods or "SteppedClock" in bases:
+                    breaches.append(f"{name}:{node.lineno}: {node.name}: use a clock of tests/harness")
+                if {"uniform", "below", "token"} <= methods and "Random(" in ast.unparse(node):
+                    breaches.append(f"{name}:{node.lineno}: {node.name}: use SeededRandom of tests/harness")
+    report(breaches)
+
+
 def test_packages_are_packages_and_tests_are_not() -> None:
     breaches = [name for name in sources("tests/") if name.endswith("__init__.py")]
     for name in production():
