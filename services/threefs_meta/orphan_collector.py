@@ -1,5 +1,5 @@
-"""Removes orphans: chunks of inodes that were removed for good. A write that arrives after all else of its file has gone
-may leave one.
+"""Removes orphans: chunks of inodes that were removed for good. A write that arrives after all else of its file has
+gone may leave one.
 
 An inode is there before the first chunk of its file, and goes after the last one, and its number is used once. So a
 chunk that is seen, and whose inode is looked for after that and is not there, belongs to nobody. Two kinds of chunks
@@ -42,9 +42,7 @@ _LOG = structlog.get_logger()
 class ScannedChunks(Protocol):
     """The part that is needed of `threefs.cluster.chunk_client.ChunkClient`."""
 
-    async def scan(
-        self, chain: ChainId, after: ChunkId | None, *, timeout_s: float
-    ) -> storage_pb2.ScanChunksReply: ...
+    async def scan(self, chain: ChainId, after: ChunkId | None, *, timeout_s: float) -> storage_pb2.ScanChunksReply: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +57,7 @@ class _Numbers:
 
 
 class OrphanCollector:
-    def __init__(
-        self, context: Context, chunks: ScannedChunks, node_id: Callable[[], int], interval_s: float
-    ) -> None:
+    def __init__(self, context: Context, chunks: ScannedChunks, node_id: Callable[[], int], interval_s: float) -> None:
         """`node_id` is that of this service."""
         self.removed_chunks = 0
         self._context = context
@@ -151,4 +147,6 @@ async def _given_out(ns: Namespace) -> _Numbers:
     record = await read_record(ns.tx)
     if record is None:  # the store is not admitted yet
         return _Numbers(0, 0)
-    return _Numbers(record.epoch << EPOCH_BITS, await read_counter(ns.tx, keys.NEXT_INODE))
+    numbers = _Numbers(record.epoch << EPOCH_BITS, await read_counter(ns.tx, keys.NEXT_INODE))
+    assert numbers.first <= numbers.end, "a restore raises the numbers together with the epoch (I15)"
+    return numbers

@@ -13,7 +13,6 @@ from tests.chaos.cluster import WIDE, cluster_in, lacking, names_of
 from tests.chaos.faults import KINDS, WIDE_KINDS, Faults, draw_together
 from tests.chaos.namespaces import HOST, Network, Unprivileged
 
-
 STRUCK = ("level", "kill", "stop", "oneway", "link", "cutoff", "drain", "restart", "offline", "slow", "everything")
 
 

@@ -87,7 +87,9 @@ def test_each_service_has_its_share_of_the_chains() -> None:
     assert own_share(routing, 1001) == []
     routing = dataclasses.replace(routing, nodes={NodeId(n): node(n) for n in (1001, 1005, 1003)})
     shares = [own_share(routing, number) for number in (1001, 1003, 1005)]
-    assert sorted(sum(shares, [])) == sorted(routing.chains) and [len(share) for share in shares] == [3, 2, 2]
+    assert sorted(chain for share in shares for chain in share) == sorted(routing.chains) and [
+        len(share) for share in shares
+    ] == [3, 2, 2]
 
 
 async def test_a_shorter_interval_ends_a_pause_that_has_begun(bench: MetaBench) -> None:
