@@ -13,10 +13,10 @@ import torch
 import torch.distributed.checkpoint as dcp
 from threefs_checkpoint import loading
 from threefs_checkpoint.checkpoint import save
-from threefs_checkpoint.directory import read_index
 from threefs_checkpoint.dtypes import ELEMENT_TYPES
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import Index
+from threefs_checkpoint.job_directory import read_index
 from threefs_checkpoint.state import Shard
 from torch.distributed.checkpoint import metadata as of_torch
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata

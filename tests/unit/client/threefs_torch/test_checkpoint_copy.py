@@ -11,8 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="torch is not installed (make ml-venv)")
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from threefs_checkpoint.checkpoint import load, save  # noqa: E402
-from threefs_checkpoint.directory import read_index  # noqa: E402
 from threefs_checkpoint.index import Derived  # noqa: E402
+from threefs_checkpoint.job_directory import read_index  # noqa: E402
 from threefs_checkpoint.manager import CheckpointManager  # noqa: E402
 from threefs_checkpoint.state import Shard, State  # noqa: E402
 from threefs_torch.checkpoint_copy import export, import_directory  # noqa: E402
