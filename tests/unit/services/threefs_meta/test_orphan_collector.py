@@ -5,6 +5,7 @@ import dataclasses
 
 from threefs_meta.orphan_collector import OrphanCollector, own_share
 from threefs_meta.store import keys
+from threefs_meta.store.counters import raise_to
 from threefs_meta.store.identity import EPOCH_BITS
 
 from tests.harness.memory_storage import make_routing
@@ -27,6 +28,7 @@ def node(number: int) -> Node:
 async def prepared(bench: MetaBench, epoch: int = 0) -> OrphanCollector:
     async def identify(tx: Transaction) -> None:
         tx.set(keys.STORE, records.encode(StoreRecord(store_id="s", epoch=epoch)))
+        await raise_to(tx, keys.NEXT_INODE, epoch << EPOCH_BITS)  # as a restore does
 
     await bench.context.transact(identify)
     routing = bench.cluster.routing
