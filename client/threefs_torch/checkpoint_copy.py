@@ -4,7 +4,9 @@ checkpoint. Neither runs code that a file contains."""
 import os
 import pickle
 import shutil
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -55,7 +57,8 @@ def export(fs: FileSystem, path: str, directory: Path, names: Sequence[str] | No
     }
     unfinished = directory.with_name(f"{directory.name}.unfinished-{RANDOM.token(_TOKEN_BYTES).hex()}")
     try:
-        dcp.save(described, storage_writer=dcp.FileSystemWriter(unfinished), planner=_OneByOne(load), no_dist=True)
+        with _alone():
+            dcp.save(described, storage_writer=dcp.FileSystemWriter(unfinished), planner=_OneByOne(load), no_dist=True)
         unfinished.rename(directory)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -69,6 +72,14 @@ def _element_of(index: Index, name: str) -> str:
     if name not in index.tensors:
         raise NotFound(f"the checkpoint has no tensor {name!r}")
     return index.tensors[name].dtype
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """torch warns that there is one process, which is as it is meant."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "torch.distributed is", UserWarning)
+        yield
 
 
 class _OneByOne(dcp.DefaultSavePlanner):
@@ -92,7 +103,8 @@ def import_directory(fs: FileSystem, directory: Path, path: str, **options: Any)
         if isinstance(found, TensorStorageMetadata)
     }
     state = {name: _shard(name, tensor) for name, tensor in tensors.items()}
-    dcp.load(tensors, storage_reader=_Reader(directory), no_dist=True)  # into the memory of the shards
+    with _alone():
+        dcp.load(tensors, storage_reader=_Reader(directory), no_dist=True)  # into the memory of the shards
     save(fs, path, state, **options)
     return [name for name in entries if name not in tensors]
 

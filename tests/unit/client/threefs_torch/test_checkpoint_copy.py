@@ -20,7 +20,7 @@ from threefs_torch.checkpoint_copy import export, import_directory  # noqa: E402
 from tests.harness.checkpoint_files import CheckpointFiles  # noqa: E402
 from threefs.errors import AlreadyExists, Corrupt, NotFound, NotSupported  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning", "ignore::DeprecationWarning")
+of_torch_itself = pytest.mark.filterwarnings("ignore:torch.distributed is:UserWarning")
 
 STATE: State = {
     "layer.w": np.arange(1000, dtype=np.float32).reshape(10, 100),
@@ -52,6 +52,7 @@ def test_what_is_exported_and_imported_is_the_same_bit_by_bit(fs: CheckpointFile
     assert sorted(os.listdir(tmp_path)) == ["c", "d", "dcp"]
 
 
+@of_torch_itself
 def test_torch_reads_what_is_exported_and_its_own_is_imported(fs: CheckpointFiles, tmp_path: Path) -> None:
     export(fs, "/c", tmp_path / "dcp", ["layer.w"])
     found: dict[str, Any] = {"layer": {"w": torch.zeros(10, 100)}}
@@ -79,6 +80,7 @@ def test_one_tensor_at_a_time_is_loaded(fs: CheckpointFiles, tmp_path: Path) -> 
     assert 0 < Counting.largest <= 8000
 
 
+@of_torch_itself
 def test_parameters_that_follow_from_masters_are_exported(fs: CheckpointFiles, tmp_path: Path) -> None:
     manager = CheckpointManager(fs, "/run")
     masters = {"model.w": Derived("bfloat16", "optim.w")}
