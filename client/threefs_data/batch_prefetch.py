@@ -50,6 +50,8 @@ class ReadAhead:
         waiting: deque[tuple[Any, T]] = deque()
         try:
             for numbers, beside in plan:
+                if self._readers is not readers:
+                    raise InvalidArgument("the loader was closed while batches were taken from it; iterate anew")
                 waiting.append((readers.submit(numbers), beside))
                 if len(waiting) > self._depth:
                     yield self._next(readers, waiting)

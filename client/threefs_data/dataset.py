@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from threefs.errors import Corrupt, InvalidArgument, NotFound
 from threefs_data import format
 from threefs_data.filesystem_protocol import File, FileSystem
-from threefs_data.location import Location
+from threefs_data.location import Location, sample_numbers
 from threefs_data.tables import PagedTables, Tables, WholeTables
 
 TABLES_BYTES = 256 << 20
@@ -103,13 +103,7 @@ class Dataset:
 
     def locate(self, numbers: Sequence[int]) -> Location:
         """Where these samples lie. Reads parts of tables if need be. Raises InvalidArgument, Corrupt."""
-        wanted = np.asarray(numbers, np.int64)
-        outside = (wanted < 0) | (wanted >= len(self))
-        if outside.any():
-            raise InvalidArgument(
-                f"there is no sample {wanted[outside.argmax()]} among the {len(self)} of {self.path}; "
-                f"give numbers from 0 to {len(self) - 1}"
-            )
+        wanted = sample_numbers(numbers, len(self), self.path)
         owners = np.searchsorted(self._firsts, wanted, side="right") - 1
         self._open_shards(owners)
         starts, lengths, crcs = self.tables.find(owners, wanted - self._firsts[owners])

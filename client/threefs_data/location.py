@@ -1,6 +1,6 @@
 """Where samples lie: the rows that read them, and the check of what was read. Pure: no I/O here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -10,7 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from threefs.checksums import crc32c
-from threefs.errors import Corrupt
+from threefs.errors import Corrupt, InvalidArgument
+
+
+def sample_numbers(numbers: Sequence[int], count: int, where: str) -> NDArray[np.int64]:
+    """As an array. Raises InvalidArgument for what is no number of `count` samples."""
+    wanted = np.asarray(numbers)
+    if not wanted.size:
+        return np.empty(0, np.int64)
+    if wanted.dtype.kind not in "iu" or wanted.ndim != 1:
+        raise InvalidArgument(f"numbers of samples are a row of whole numbers from 0 to {count - 1}, not {numbers!r}")
+    outside = (wanted < 0) | (wanted >= count)
+    if outside.any():
+        raise InvalidArgument(
+            f"there is no sample {wanted[outside.argmax()]} among the {count} of {where}; "
+            f"give numbers from 0 to {count - 1}"
+        )
+    return wanted.astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from threefs.errors import InvalidArgument
 from threefs_data.order import Numbers, Order
 from threefs_data.permutation import Permutation, derived_seed
-from threefs_data.schedule import Position
+from threefs_data.schedule import Position, whole
 
 #: Tells the shuffle of sequences from other uses of the seed.
 _PURPOSE = 1 << 32
@@ -81,6 +81,8 @@ class PackedSchedule:
     drop_last: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("global_batch", "rank", "world"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         if self.world < 1 or not 0 <= self.rank < self.world:
             raise InvalidArgument(f"rank {self.rank} is not one of a world of {self.world}")
         if self.global_batch < 1:

@@ -5,8 +5,10 @@ run of equal length, or of lengths that differ by one. So a training has come to
 depend on the number of ranks or workers, and goes on from there with any number of them.
 """
 
+import operator
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -28,6 +30,11 @@ class Position:
     fingerprint: str = ""  # of the dataset and the order
     sequences: int = 0  # of the window that begins at `consumed`, if samples are packed into sequences
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", whole("seed", self.seed))
+        if not _is_count(self.seed):
+            raise InvalidArgument(f"a seed of {self.seed} is not possible; give 0 to {_MAX - 1}")
+
     def state_dict(self) -> dict[str, Any]:
         return {"format": _FORMAT, **asdict(self)}
 
@@ -44,11 +51,19 @@ class Position:
                 f"the state is that of another dataset or order: it has the fingerprint {state.get('fingerprint')!r}, "
                 f"and these have {fingerprint!r}; go on with the same dataset, order and weights"
             )
-        return cls(fingerprint=fingerprint, **{name: state[name] for name in names})
+        return cls(fingerprint=fingerprint, **{name: int(state[name]) for name in names})
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= value < _MAX
+
+
+def whole(name: str, value: object) -> int:
+    """A whole number, also one of numpy, as one of Python: only such go through JSON. Raises InvalidArgument."""
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise InvalidArgument(f"{name} is a whole number, not {value!r}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,8 @@ class Schedule:
     drop_last: bool = False  # leave out the last batch of an epoch if it is not full
 
     def __post_init__(self) -> None:
+        for name in ("samples", "global_batch", "rank", "world"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         if self.world < 1 or not 0 <= self.rank < self.world:
             raise InvalidArgument(f"rank {self.rank} is not one of a world of {self.world}")
         if self.global_batch < 1:

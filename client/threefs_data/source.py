@@ -8,7 +8,7 @@ import numpy as np
 
 from threefs.errors import InvalidArgument
 from threefs_data.dataset import Dataset, read_into, reopen
-from threefs_data.location import Location
+from threefs_data.location import Location, sample_numbers
 
 
 class Source(Protocol):
@@ -76,13 +76,8 @@ class Datasets:
 
     def locate(self, numbers: Sequence[int]) -> Location:
         """As that of a dataset."""
-        wanted = np.asarray(numbers, np.int64)
+        wanted = sample_numbers(numbers, len(self), "the datasets")
         owners = np.searchsorted(self._firsts, wanted, side="right") - 1
-        outside = (owners < 0) | (owners >= len(self.datasets))
-        if outside.any():
-            raise InvalidArgument(
-                f"there is no sample {wanted[outside.argmax()]} among the {len(self)} of the datasets"
-            )
         columns = np.zeros((4, len(wanted)), np.int64)
         files: list[Any] = [None] * len(wanted)
         names: list[tuple[Location, int]] = [None] * len(wanted)  # type: ignore[list-item]

@@ -39,7 +39,8 @@ class BatchNumbers:
         self.order = order or Shuffled(len(source))
         self.schedule = Schedule(self.order.samples, global_batch, rank, world, drop_last)
         self._fingerprint = fingerprint(source, self.order)
-        self._shared = torch.tensor([seed, 0, 0], dtype=torch.int64).share_memory_()
+        first = Position(seed)
+        self._shared = torch.tensor([first.seed, 0, 0], dtype=torch.int64).share_memory_()
 
     @property
     def position(self) -> Position:

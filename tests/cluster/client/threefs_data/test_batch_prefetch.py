@@ -49,6 +49,16 @@ def test_it_may_be_left_early_and_used_again(dataset: Dataset, workers: int) -> 
     ahead.close()
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_close_in_the_middle_is_said(dataset: Dataset, workers: int) -> None:
+    ahead = ReadAhead(dataset, workers=workers, depth=1, start_method="fork")
+    batches = ahead.batches(([number], "x") for number in range(50))
+    next(batches)
+    ahead.close()
+    with pytest.raises(InvalidArgument, match="the loader was closed while batches were taken from it"):
+        next(batches)
+
+
 def test_impossible_values_are_refused(dataset: Dataset) -> None:
     for workers, depth in [(-1, 1), (1, -1)]:
         with pytest.raises(InvalidArgument, match="not possible"):

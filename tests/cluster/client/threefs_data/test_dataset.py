@@ -1,5 +1,6 @@
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_data import Dataset, pack
@@ -95,6 +96,15 @@ def test_numbers_out_of_range_are_refused(fs: LocalFiles) -> None:
     for number in (-1, 200):
         with pytest.raises(InvalidArgument, match=str(number)):
             Dataset(fs, "/ds").read([0, number])
+
+
+@pytest.mark.parametrize("numbers", [[1.5], ["a"], [None], [True], [1 << 64], [[1, 2]]])
+def test_what_is_no_number_of_a_sample_is_refused(fs: LocalFiles, numbers: Any) -> None:
+    """1.5 was sample 1."""
+    with Dataset(fs, "/ds") as dataset, pytest.raises(InvalidArgument, match="a row of whole numbers from 0 to 199"):
+        dataset.read(numbers)
+    with Dataset(fs, "/ds") as dataset, pytest.raises(InvalidArgument, match="there is no sample 9223372036854775808"):
+        dataset.read([1 << 63])
 
 
 def test_a_missing_dataset_is_not_found(fs: LocalFiles) -> None:

@@ -1,6 +1,7 @@
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -89,3 +90,28 @@ def test_impossible_values_are_refused() -> None:
             Schedule(5, 1, rank, world)
     with pytest.raises(InvalidArgument, match="batch of 0"):
         Schedule(5, 0)
+
+
+def test_numbers_of_numpy_go_through_json_and_come_back() -> None:
+    """Sizes often come from a computation with numpy, and a state is kept in a checkpoint."""
+    seed, batch, samples = np.int64(5), np.int64(30), np.int64(100)
+    schedule = Schedule(samples, batch, np.int32(1), np.int32(2))  # type: ignore[arg-type]
+    position = schedule.after(Position(seed, fingerprint="abc"), 5)  # type: ignore[arg-type]
+    assert json.loads(json.dumps(position.state_dict())) == position.state_dict()
+    assert position == Position(5, 1, 30, "abc")
+    old = {**position.state_dict(), "consumed": np.int64(60), "seed": np.uint64(7)}
+    assert json.loads(json.dumps(Position.from_state(old, "abc").state_dict()))["consumed"] == 60
+
+
+@pytest.mark.parametrize("changed", [{"global_batch": 1.5}, {"samples": "3"}, {"rank": None}, {"world": 2.0}])
+def test_numbers_that_are_not_whole_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=f"{next(iter(changed))} is a whole number, not"):
+        Schedule(**{"samples": 10, "global_batch": 2, **changed})
+
+
+@pytest.mark.parametrize(
+    ("seed", "message"), [(1.5, "seed is a whole number"), (-1, "seed of -1"), (1 << 63, "seed of")]
+)
+def test_seeds_that_are_not_possible_are_refused(seed: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        Position(seed)
