@@ -46,6 +46,8 @@ def check(index: Index, wanted: Wanted, where: str) -> None:
         tensor = index.tensors.get(name)
         if tensor is None:
             raise NotFound(f"{where} has no tensor {name!r}")
+        if not isinstance(part, Slice):
+            raise InvalidArgument(f"a part of tensor {name!r} is named by a Slice(offset, shape), not by {part!r}")
         if not part.within(tensor.shape):
             raise InvalidArgument(
                 f"the slice from {list(part.offset)} to {list(part.end)} is not within tensor {name!r} of the shape "

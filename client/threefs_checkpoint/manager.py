@@ -107,10 +107,16 @@ class CheckpointManager:
         """Checkpoints lie in the directory `root`, which belongs to this job.
 
         `slots` checkpoints take space at most: while one is filled, `slots` - 1 valid ones exist. Model-only
-        checkpoints have the tensors of which `is_model` is true; of them `model_slots` are kept (0: all).
+        checkpoints have the tensors of which `is_model` is true; of them `model_slots` take space at most (0: all are
+        kept).
         """
         if slots < 2:
             raise InvalidArgument(f"{slots} slots are too few: one checkpoint is valid while another one is filled")
+        if model_slots < 0 or model_slots == 1:
+            raise InvalidArgument(
+                f"model_slots={model_slots} would leave no model-only checkpoint while another one is filled; give 0 "
+                "to keep all, or 2 and more"
+            )
         self._fs = fs
         self._group = group or SingleGroup()
         self._directory = CheckpointDirectory(fs, root)

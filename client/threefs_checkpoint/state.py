@@ -1,6 +1,7 @@
 """The state that a rank gives to a save: its tensors, or the slices of them that it holds."""
 
 import hashlib
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -37,6 +38,15 @@ class HeldState(NamedTuple):
     digest: str  # of `held`
 
 
+def _indexes(name: str, field: str, values: object) -> Shape:
+    try:
+        return tuple(operator.index(value) for value in values)  # type: ignore[attr-defined]
+    except TypeError:
+        raise InvalidArgument(
+            f"the {field} of a shard of tensor {name!r} is a tuple of whole numbers, not {values!r}"
+        ) from None
+
+
 def described(state: State, masters: Masters) -> HeldState:
     """Raises InvalidArgument for what a checkpoint cannot hold."""
     arrays: dict[HeldShard, NDArray[Any]] = {}
@@ -48,8 +58,8 @@ def described(state: State, masters: Masters) -> HeldState:
         array: Any = value if shard is None else shard.array
         kind = element_type(name, array, "" if shard is None else shard.dtype)
         shape = tuple(array.shape)
-        part = whole(shape) if shard is None else Slice(tuple(map(int, shard.offset)), shape)
-        total = shape if shard is None else tuple(map(int, shard.shape))
+        part = whole(shape) if shard is None else Slice(_indexes(name, "offset", shard.offset), shape)
+        total = shape if shard is None else _indexes(name, "shape", shard.shape)
         check_shape(name, total, kind.itemsize)
         if not part.within(total):
             raise InvalidArgument(

@@ -55,7 +55,7 @@ class Position:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= value < _MAX
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < _MAX
 
 
 def whole(name: str, value: object) -> int:

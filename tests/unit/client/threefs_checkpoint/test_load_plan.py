@@ -75,3 +75,5 @@ def test_what_is_not_there_is_named() -> None:
         load_plan.check(index, {"x": whole((4, 4))}, "/a")
     with pytest.raises(InvalidArgument, match=r"from \[0, 0\] to \[5, 4\] is not within"):
         load_plan.check(index, {"w": whole((5, 4))}, "/a")
+    with pytest.raises(InvalidArgument, match=r"by a Slice\(offset, shape\), not by \(0, 2\)"):
+        load_plan.check(index, {"w": (0, 2)}, "/a")  # type: ignore[dict-item]

@@ -228,6 +228,9 @@ def test_the_staging_area_stays_within_its_setting(fs: CheckpointFiles) -> None:
 def test_one_slot_is_too_few(fs: CheckpointFiles) -> None:
     with pytest.raises(InvalidArgument, match="1 slots are too few"):
         manager_of(fs, slots=1)
+    for model_slots in (-1, 1):
+        with pytest.raises(InvalidArgument, match=f"model_slots={model_slots} would leave no model-only checkpoint"):
+            manager_of(fs, model_slots=model_slots)
 
 
 def test_a_step_that_is_older_than_the_newest_needs_a_rewind(fs: CheckpointFiles) -> None:

@@ -26,6 +26,12 @@ def test_a_slice_beyond_its_tensor_is_refused(shard: Shard) -> None:
         described({"w": shard}, {})
 
 
+def test_a_place_that_is_not_whole_is_refused() -> None:
+    for shard in (Shard(ARRAY, (8.0, 3), (0, 0)), Shard(ARRAY, (8, 3), (0.5, 0)), Shard(ARRAY, 8, 0)):  # type: ignore[arg-type]
+        with pytest.raises(InvalidArgument, match="of a shard of tensor 'w' is a tuple of whole numbers"):
+            described({"w": shard}, {})
+
+
 def test_names_and_types_are_checked() -> None:
     with pytest.raises(InvalidArgument, match="name of a tensor"):
         described({"": ARRAY}, {})
