@@ -32,6 +32,7 @@ class ProcessGroup(Group):
         self._timeout_s = timeout_s
         self._clock = clock
         self._twins = 0
+        self._ended = ""  # why, once it has
         self._peers: dict[int, Connection] = {}
         directory.mkdir(mode=0o700, exist_ok=True)
         self._listener = Listener(str(self._socket(rank)), "AF_UNIX", backlog=world)  # others look for it until `close`
@@ -85,6 +86,8 @@ class ProcessGroup(Group):
     def _swap(self, send: Callable[[int], None], receive: Callable[[int], None]) -> None:
         """Send to and receive from each other rank. Every rank serves its pairs in the order of all pairs, the lower
         rank of a pair sends first: so nobody waits in a circle, however large the messages are."""
+        if self._ended:
+            raise Unavailable(self._ended)
         for other in range(self.world):
             if other == self.rank:
                 continue
@@ -95,14 +98,23 @@ class ProcessGroup(Group):
                 else:
                     receive(other)
                     send(other)
-            except (EOFError, ConnectionError) as error:
-                raise Unavailable(f"rank {other} has ended: {type(error).__name__}") from None
+            except Unavailable:  # a rank that sends nothing
+                raise
+            except (EOFError, ConnectionError):
+                self._end(f"rank {other} has ended, or has lost another rank")
+                raise Unavailable(self._ended) from None
 
     def _receive(self, other: int, receive: Callable[[Connection], T]) -> T:
         connection = self._peers[other]
         if not connection.poll(self._timeout_s):
-            raise Unavailable(f"rank {other} has sent nothing for {self._timeout_s:.0f} s")
+            self._end(f"rank {other} has sent nothing for {self._timeout_s:.0f} s")
+            raise Unavailable(self._ended)
         return receive(connection)
+
+    def _end(self, reason: str) -> None:
+        """Tell the ranks that wait for this one, by closing the connections: without one rank there is no group."""
+        self.close()
+        self._ended = reason
 
     def twin(self) -> Group:
         self._twins += 1
@@ -110,6 +122,7 @@ class ProcessGroup(Group):
         return ProcessGroup(self.rank, self.world, below, timeout_s=self._timeout_s, clock=self._clock)
 
     def close(self) -> None:
+        self._ended = self._ended or "the group was closed"
         for connection in self._peers.values():
             connection.close()
         self._peers.clear()

@@ -1,6 +1,7 @@
 import multiprocessing
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -86,6 +87,43 @@ def test_a_rank_that_is_gone_is_named(meeting: Path) -> None:
     assert found[1] == b"ended"
     assert found[0].startswith(b"Unavailable: rank 1 has ended")
     assert found[2].startswith(b"Unavailable: rank ")
+
+
+def _one_dies_and_one_stays(group: ProcessGroup) -> bytes:
+    heard = group._directory / "heard"
+    group.all_gather(b"")
+    if group.rank == 1:
+        os._exit(1)
+    try:
+        group.all_gather(b"")
+    except Unavailable:
+        if group.rank == 2:
+            heard.touch()
+        for _ in range(100):  # rank 0 has something to do yet before it ends
+            if heard.exists():
+                break
+            time.sleep(0.1)
+        with pytest.raises(Unavailable, match="has ended"):
+            group.all_gather(b"")
+    return b"heard" if heard.exists() else b"not heard"
+
+
+def test_ranks_hear_of_one_that_is_gone_from_those_that_stay(meeting: Path) -> None:
+    """Not after the timeout of the group, which is half an hour."""
+    assert run(3, meeting, _one_dies_and_one_stays) == [b"heard", b"ended", b"heard"]
+
+
+def _one_is_silent(group: ProcessGroup) -> bytes:
+    if group.rank == 1:
+        time.sleep(2)
+        return b"silent"
+    group._timeout_s = 0.2
+    group.all_gather(b"")
+    return b"nothing was noticed"
+
+
+def test_a_rank_that_sends_nothing_is_named(meeting: Path) -> None:
+    assert run(2, meeting, _one_is_silent) == [b"Unavailable: rank 1 has sent nothing for 0 s", b"silent"]
 
 
 def test_ranks_that_never_come_are_named(meeting: Path) -> None:
