@@ -3,9 +3,9 @@
 import hashlib
 import importlib
 import os
-import pickle
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -56,7 +56,7 @@ class CallableTokenizer:
         """Of the function: equal for functions that are pickled alike. Methods of two objects, or partial calls with
         other arguments, have one name. A function that cannot be pickled is like no other one."""
         try:
-            content = pickle.dumps(self._function)
+            content = bytes(ForkingPickler.dumps(self._function))  # as it travels to workers
         except Exception:  # whatever it is that objects raise
             content = RANDOM.token(_TOKEN_BYTES)
         return hashlib.sha256(content).hexdigest()
