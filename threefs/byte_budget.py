@@ -16,6 +16,11 @@ class ByteBudget:
     def used_bytes(self) -> int:
         return self._used
 
+    def set_limit(self, limit_bytes: int) -> None:
+        """What is taken stays so, also beyond a lower limit."""
+        self._limit = limit_bytes
+        self._grant()
+
     def try_take(self, size: int) -> bool:
         """Take at once, if nobody is waiting and it fits."""
         if self._waiting or not self._fits(size):

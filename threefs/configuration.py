@@ -37,6 +37,7 @@ class Role(enum.Enum):
     MANAGER = "manager"
     META = "meta"
     STORAGE = "storage"
+    CLIENT = "client"  # connections of the client library, and mounts; they do not say what they run with
 
 
 class Source(enum.Enum):
@@ -66,7 +67,8 @@ def _key(
     return Key(name, kind, default, least, most, frozenset([role]), meaning, is_hot)
 
 
-_STORAGE, _META, _MANAGER = Role.STORAGE, Role.META, Role.MANAGER
+_STORAGE, _META, _MANAGER, _CLIENT = Role.STORAGE, Role.META, Role.MANAGER, Role.CLIENT
+_SERVICES = frozenset([_STORAGE, _META, _MANAGER])
 
 KEYS: Mapping[str, Key] = {
     key.name: key
@@ -109,8 +111,16 @@ KEYS: Mapping[str, Key] = {
             "of the entries of small directories that a meta service keeps in memory",
         ),
         Key(
-            "log_level", Kind.WORD, "info", 0, 0, frozenset(Role),
+            "log_level", Kind.WORD, "info", 0, 0, _SERVICES,
             "the least important lines that programs log", words=("debug", "info", "warning", "error"),
+        ),
+        _key(
+            "max_dirty_bytes", Kind.SIZE, 64 * _MIB, 1, 1024 * _TIB, _CLIENT,
+            "that all files of a connection or mount together have written and not made durable yet",
+        ),
+        _key(
+            "max_read_ahead_bytes", Kind.SIZE, 64 * _MIB, 1, 1024 * _TIB, _CLIENT,
+            "that all files of a connection together have read ahead",
         ),
         _key(
             "moves_filling_disk", Kind.COUNT, 1, 1, 64, _MANAGER,

@@ -11,7 +11,7 @@ from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs import configuration
-from threefs.configuration import KEYS, Configuration, Key
+from threefs.configuration import KEYS, Configuration, Key, Role
 from threefs.env.clock import CLOCK
 from threefs.env.random import RANDOM
 from threefs.errors import InvalidArgument, NotFound
@@ -259,6 +259,8 @@ def _change(
         click.echo(f"    {line}")
     for line in outcome_lines(outcomes):
         click.echo(line)
+    if of_clients := [name for name in sorted(different) if name in KEYS and Role.CLIENT in KEYS[name].roles]:
+        click.echo(f"clients and mounts take {', '.join(of_clients)} at once, and do not say so")
 
 
 def author() -> str:

@@ -26,6 +26,7 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.tracing import tracing_to
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
+from threefs_client.cluster_values import ClusterValues
 from threefs_client.data.grants import Grants
 from threefs_client.data.read_ahead import ReadAheadBudget
 from threefs_client.data.reads import Reader
@@ -59,6 +60,7 @@ class ClientContext:
     atime_reporter: AtimeReporter
     write_budget: WriteBudget
     read_ahead_budget: ReadAheadBudget
+    cluster_values: ClusterValues
     background: BackgroundTasks  # what goes on after the call that has begun it
     clock: Clock
     random: Random
@@ -93,6 +95,7 @@ async def connect(
 
     `slots` are those of this host, if they are not the real ones."""
     make_chunks = chunks_of(options)
+    cluster_values = ClusterValues(options)
     client = ClientId(random.token(16))
     key, key_from = options.key(addresses)
     identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")
@@ -119,6 +122,13 @@ async def connect(
     lease = lease_of(client, meta, cluster, options.timeout_s, clock)
     session_closer = session_closer_of(meta, lease, clock)
     grants = grants_of(options, slots, clock, random)
+    write_budget, read_ahead_budget = (
+        WriteBudget(options.max_dirty_bytes),
+        ReadAheadBudget(options.max_read_ahead_bytes),
+    )
+    cluster_values.follow("max_dirty_bytes", write_budget.set_limit)
+    cluster_values.follow("max_read_ahead_bytes", read_ahead_budget.set_limit)
+    cluster_values.start(cluster)
     return ClientContext(
         options=options,
         client=client,
@@ -133,8 +143,9 @@ async def connect(
         session_closer=session_closer,
         precreated=precreated_of(meta, lease, session_closer, options, clock=clock, random=random),
         atime_reporter=atime_reporter_of(meta, options, clock),
-        write_budget=WriteBudget(options.max_dirty_bytes),
-        read_ahead_budget=ReadAheadBudget(options.max_read_ahead_bytes),
+        write_budget=write_budget,
+        read_ahead_budget=read_ahead_budget,
+        cluster_values=cluster_values,
         background=BackgroundTasks(),
         clock=clock,
         random=random,

@@ -79,6 +79,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
         timeout_s=options.timeout_s,
         connect_timeout_s=_CONNECT_S,
         noatime=options.noatime,
+        max_dirty_bytes=options.max_dirty_bytes,
         key_file=options.key_file,
     ) as fs:
         # Calls for a program name its user. All others are the mount's own work.
@@ -91,6 +92,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
 
         validity = Validity(options.cache_s)
         files = OpenFileTable(fs.context, options.max_dirty_bytes, validity)
+        fs.context.cluster_values.follow("max_dirty_bytes", files.set_max_dirty)
         vfs = ThreefsVfs(fs.context, files, validity, mounted)
         mountpoints.clear_dead(point)
         try:

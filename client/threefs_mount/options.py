@@ -10,6 +10,7 @@ from threefs.leases import MAX_OPERATION_S
 
 #: Options of mount(8) that go to the kernel, or to its helper, as they are.
 KERNEL_OPTIONS = mounting.known_options()
+MIN_DIRTY_BYTES = 1 << 20  # what the kernel hands over in one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class MountOptions:
                 f"the timeout is more than 0 and at most {MAX_OPERATION_S:g} seconds, as the cluster keeps the "
                 f"results of changes only so long, not {self.timeout_s!r}"
             )
-        if self.max_dirty_bytes < 1 << 20:
+        if self.max_dirty_bytes < MIN_DIRTY_BYTES:
             raise InvalidArgument(f"max_dirty_bytes is at least 1 MiB, not {self.max_dirty_bytes}")
         if self.read_ahead_bytes < 0:
             raise InvalidArgument(f"read_ahead_bytes cannot be negative: {self.read_ahead_bytes}")

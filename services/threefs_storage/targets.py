@@ -44,7 +44,7 @@ class Targets:
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> None:
         self.by_id: dict[int, Target] = {}
-        #: The reports to the manager of targets that are being deleted: their stores are closing, and are not read.
+        #: What the manager is told of targets that are being deleted: their stores close, and nobody may read them.
         self._deleting: dict[TargetId, tuple[manager_pb2.Store, manager_pb2.TargetReport]] = {}
         self.unnamed: list[manager_pb2.Store] = []  # on the disk, and not in the routing at the start
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing

@@ -20,7 +20,7 @@ KINDS = (
     *("drain", "drain", "level", "level", "offline"),
     "everything",
 )
-#: An administrator moves members of chains: no process is ill by that, so another fault always strikes as well.
+#: An administrator moves members of chains. No process is ill by that, so another fault always strikes with it.
 MOVES = ("drain", "level")
 #: Only where there is a shared store, or are mounts.
 WIDE_KINDS = ("member", "mount_kill", "mount_stop")

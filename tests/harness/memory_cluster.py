@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from threefs_client import credentials
+from threefs_client.cluster_values import ClusterValues
 from threefs_client.context import ClientContext, atime_reporter_of, lease_of, precreated_of, session_closer_of
 from threefs_client.data.read_ahead import ReadAheadBudget
 from threefs_client.data.reads import Reader
@@ -335,6 +336,7 @@ class MemoryFiles:
             atime_reporter=atime_reporter_of(meta, self.options, LOOP_CLOCK),
             write_budget=WriteBudget(self.options.max_dirty_bytes),
             read_ahead_budget=ReadAheadBudget(self.options.max_read_ahead_bytes),
+            cluster_values=ClusterValues(self.options),
             background=BackgroundTasks(),
             clock=LOOP_CLOCK,
             random=RANDOM,

@@ -6,14 +6,13 @@ taken is reported to the manager with the heartbeats; then the value before stay
 
 from collections.abc import Callable, Iterable, Mapping
 
-import structlog
-
 from threefs import configuration
 from threefs.configuration import KEYS, NOTHING_SET, Configuration, Role, Value
 from threefs.errors import InvalidArgument, InvalidSettings
+from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import manager_pb2 as pb
 
-_LOG = structlog.get_logger()
+_LOG = LibraryLogger(__name__)
 Apply = Callable[[], None]
 
 

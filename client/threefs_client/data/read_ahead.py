@@ -34,6 +34,9 @@ class ReadAheadBudget:
     def used_bytes(self) -> int:
         return self._used - sum(self._returned)
 
+    def set_limit(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+
     def try_take(self, size: int) -> bool:
         while self._returned:
             self._used -= self._returned.popleft()

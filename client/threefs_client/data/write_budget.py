@@ -19,6 +19,10 @@ class WriteBudget:
         self._budget = ByteBudget(limit_bytes)
         self._dirty: dict[Sender, None] = {}  # files with unsent bytes, the oldest first
 
+    def set_limit(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._budget.set_limit(limit_bytes)
+
     def add_dirty(self, file: Sender) -> None:
         """The file has unsent bytes from now on."""
         self._dirty[file] = None

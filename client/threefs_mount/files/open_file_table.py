@@ -23,6 +23,7 @@ from threefs_mount.cache.validity import Validity
 from threefs_mount.files.deferred_closes import DeferredCloses
 from threefs_mount.files.open_file import OpenFile
 from threefs_mount.files.open_handle import OpenHandle
+from threefs_mount.options import MIN_DIRTY_BYTES
 
 #: Writes are synced in the background after this time.
 SYNC_AFTER_S = 1.0
@@ -51,6 +52,9 @@ class OpenFileTable:
         self._background = BackgroundTasks()
         self._syncing: set[OpenFile] = set()
         self._deferred_closes = DeferredCloses(context, self._remove)
+
+    def set_max_dirty(self, limit_bytes: int) -> None:
+        self._budget.set_limit(max(limit_bytes, MIN_DIRTY_BYTES))
 
     @property
     def unsent_bytes(self) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import threefs_client
 from click.testing import CliRunner
 from threefs_cli.main import main
 
@@ -171,6 +172,29 @@ def test_a_node_is_asked_only_for_what_concerns_it(config: Config) -> None:
     meta = next(node for node in config.states() if node > 1000)
     config.run("set", "removals_at_once=9")
     assert config.at_node(meta, "removals_at_once") == (9, "cluster", "")
+
+
+def dirty_limit(fs: threefs_client.FileSystem) -> int:
+    fs.stat("/")  # it connects with its first call
+    assert fs._connected is not None
+    return fs._connected.context.write_budget.limit_bytes
+
+
+def test_clients_take_values_while_they_are_connected(cluster: LocalCluster, config: Config) -> None:
+    with cluster.connect() as fs, cluster.connect(max_dirty_bytes=3 << 20) as own:
+        assert (dirty_limit(fs), dirty_limit(own)) == (64 << 20, 3 << 20)
+        told = config.run("set", "max_dirty_bytes=2MiB")
+        assert "clients and mounts take max_dirty_bytes at once" in told and "storage node" not in told
+        deadline = time.monotonic() + WAIT_S
+        while dirty_limit(fs) != 2 << 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert dirty_limit(own) == 3 << 20, "its program has chosen that"
+        with fs.open("/written", "wb") as file:
+            file.write(b"x" * (5 << 20))
+        with cluster.connect() as later:
+            assert dirty_limit(later) == 2 << 20 and later.stat("/written").length == 5 << 20
+        config.run("set", "max_dirty_bytes=default")
 
 
 def test_the_versions_outlive_the_manager(cluster: LocalCluster, config: Config) -> None:

@@ -25,3 +25,18 @@ async def test_when_there_is_no_room_all_files_send() -> None:
     assert not waiting.done() and [file.asked for file in files] == [1, 1, 0]
     room.give(6)
     await asyncio.wait_for(waiting, 1)
+
+
+async def test_a_higher_limit_lets_those_in_who_wait() -> None:
+    room = WriteBudget(10)
+    assert room.try_take(8)
+    waiting = asyncio.create_task(room.take(8))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    room.set_limit(16)
+    await waiting
+    assert room.limit_bytes == 16 and room.used_bytes == 16
+    room.set_limit(4)
+    assert not room.try_take(1)
+    room.give(16)
+    assert room.try_take(4)
