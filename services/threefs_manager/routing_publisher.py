@@ -1,6 +1,7 @@
 """Publishes the current routing snapshot and the configuration, and wakes the long polls that wait for the next."""
 
 import asyncio
+import hashlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import islice
@@ -20,6 +21,11 @@ MAX_WAIT_MS = 60_000
 #: What is remembered of earlier changes: for callers that were away for a moment, or changes that come quickly.
 _MAX_STEPS = 256
 _MAX_ENTRIES = 1 << 14
+
+
+def term_number(epoch: int, wall_ns: int) -> int:
+    """A number that no other term has: a restored store may give out an epoch again, but at another time."""
+    return int.from_bytes(hashlib.blake2b(f"{epoch}/{wall_ns}".encode(), digest_size=8).digest(), "little")
 
 
 class RoutingPublisher:

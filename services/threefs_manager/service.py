@@ -1,7 +1,6 @@
 """The service of the manager: one set of handlers answers over gRPC and over frames."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -61,7 +60,7 @@ from threefs_manager.nodes import membership, registry
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import PresenceCalls, nobody_listens
 from threefs_manager.remarks import Remarks
-from threefs_manager.routing_publisher import RoutingPublisher, shielded
+from threefs_manager.routing_publisher import RoutingPublisher, shielded, term_number
 from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
@@ -72,11 +71,6 @@ from threefs_manager.store.restore_inquiry import Inquiry
 _SETTLE_S = 1.0
 
 _LOG = structlog.get_logger()
-
-
-def _term_number(epoch: int, wall_ns: int) -> int:
-    """A number that no other term has: a restored store may give out an epoch again, but at another time."""
-    return int.from_bytes(hashlib.blake2b(f"{epoch}/{wall_ns}".encode(), digest_size=8).digest(), "little")
 
 
 class Manager:
@@ -158,7 +152,7 @@ class Manager:
         self._failure_detector = FailureDetector(
             self._clock, StoreGenerations(seen)
         )  # every node has the time T from now on
-        self._publisher.start_term(routing, _term_number(store.epoch, wall_ns))
+        self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
         self._stale_store = StaleStoreDetector(routing.version)
         self._controller = controller = ChainController(
             store, self._publisher, self._failure_detector, self._stale_store, clock=self._clock

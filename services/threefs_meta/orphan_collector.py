@@ -20,10 +20,11 @@ import structlog
 from threefs.background import BackgroundTasks
 from threefs.cluster.chunk_client import ChunkUpdate
 from threefs.errors import ThreefsError
-from threefs.ids import ChainId, ChunkId, NodeId
+from threefs.ids import ROOT, ChainId, ChunkId, NodeId
 from threefs.layout import DEFAULT_CHUNK_BYTES
 from threefs.paging import next_place
 from threefs.routing import NodeKind, Routing
+from threefs.rpc.methods import SCAN_CHUNKS, Method, Rep, Req
 from threefs.wire import storage_pb2
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context
 from threefs_meta.store import keys
@@ -34,15 +35,18 @@ from threefs_meta.transactions import run_readonly
 
 #: The first pass begins so long after the start, unless passes are closer to each other.
 _FIRST_S = 600.0
-_PAUSE_S = 0.05  # between pages of a thousand chunks: the disks and the store have other work
+_PAGE = 1024  # chunks
+_PAUSE_S = 0.05  # between pages: the disks and the store have other work
 
 _LOG = structlog.get_logger()
 
 
-class ScannedChunks(Protocol):
+class Tails(Protocol):
     """The part that is needed of `threefs.cluster.chunk_client.ChunkClient`."""
 
-    async def scan(self, chain: ChainId, after: ChunkId | None, *, timeout_s: float) -> storage_pb2.ScanChunksReply: ...
+    async def ask_tail(
+        self, chain: ChainId, method: Method[Req, Rep], request: Callable[[int, int], Req], deadline: float
+    ) -> Rep: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +61,11 @@ class _Numbers:
 
 
 class OrphanCollector:
-    def __init__(self, context: Context, chunks: ScannedChunks, node_id: Callable[[], int], interval_s: float) -> None:
+    def __init__(self, context: Context, tails: Tails, node_id: Callable[[], int], interval_s: float) -> None:
         """`node_id` is that of this service."""
         self.removed_chunks = 0
         self._context = context
-        self._chunks = chunks
+        self._tails = tails
         self._node_id = node_id
         self._interval_s = interval_s
         self._interval_changed = asyncio.Event()
@@ -104,7 +108,7 @@ class OrphanCollector:
         removed = 0
         after: ChunkId | None = None
         while True:
-            page = await self._chunks.scan(chain, after, timeout_s=CHUNKS_TIMEOUT_S)
+            page = await self._scan(chain, after)
             seen = [ChunkId(inode, index) for inode, index in zip(page.inode, page.index, strict=True)]
             orphans = await self._orphans(seen)
             if orphans:
@@ -122,6 +126,18 @@ class OrphanCollector:
             after = next_place(f"chunks of chain {chain}", after, ChunkId(page.last_inode, page.last_index))
             await self._context.clock.sleep(_PAUSE_S)
 
+    async def _scan(self, chain: ChainId, after: ChunkId | None) -> storage_pb2.ScanChunksReply:
+        """The next chunks of all files on a chain, as its tail has them: behind `after`, or the first."""
+        inode, index = after or (0, 0)
+
+        def request(target: int, version: int) -> storage_pb2.ScanChunksRequest:
+            return storage_pb2.ScanChunksRequest(
+                target=target, chain_version=version, behind=after is not None, inode=inode, index=index, limit=_PAGE
+            )
+
+        deadline = self._context.clock.monotonic() + CHUNKS_TIMEOUT_S
+        return await self._tails.ask_tail(chain, SCAN_CHUNKS, request, deadline)
+
     async def _orphans(self, seen: list[ChunkId]) -> list[ChunkId]:
         """Those whose inode does not exist. A record that cannot be read exists."""
 
@@ -132,6 +148,7 @@ class OrphanCollector:
             return {number for number, record in zip(asked, found, strict=True) if record is None}
 
         gone = await run_readonly(self._context, absent) if seen else set()
+        assert ROOT not in gone, "the store has its root, so what it lacks is gone"
         return [chunk for chunk in seen if chunk.inode in gone]
 
 

@@ -51,7 +51,6 @@ Buffer = bytes | bytearray | memoryview
 
 _CHANNEL = 1
 _LIST_LIMIT = 4096
-_SCANNED = 1024  # chunks in a page of a whole chain
 _MAX_VERSIONS = 1024
 
 
@@ -233,7 +232,7 @@ class ChunkClient:
         deadline = self._clock.monotonic() + timeout_s
 
         async def ask(chain: ChainId) -> storage_pb2.LastChunkReply:
-            return await self._ask_tail(
+            return await self.ask_tail(
                 chain,
                 methods.LAST_CHUNK,
                 lambda target, version: storage_pb2.LastChunkRequest(target=target, chain_version=version, inode=inode),
@@ -258,7 +257,7 @@ class ChunkClient:
         for chain in await self._stripe(layout, chains, timeout_s):
             after = first
             while True:
-                reply = await self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
+                reply = await self.ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
                 if reply.index:
                     columns = (reply.index, reply.length, reply.version, reply.checksum or [None] * len(reply.index))
                     yield chain, list(starmap(ListedChunk, zip(*columns, strict=True)))
@@ -273,7 +272,7 @@ class ChunkClient:
         on; 0: there are no more)."""
         deadline = self._clock.monotonic() + timeout_s
         asked = [
-            asyncio.ensure_future(self._ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, first), deadline))
+            asyncio.ensure_future(self.ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, first), deadline))
             for chain in await self._stripe(layout, chains, timeout_s)
         ]
         try:
@@ -286,26 +285,15 @@ class ChunkClient:
         rows = sorted(row for reply in replies for row in zip(reply.index, reply.length, strict=True))
         return [row for row in rows if not following or row[0] < following], following
 
-    async def scan(self, chain: ChainId, after: ChunkId | None, *, timeout_s: float) -> storage_pb2.ScanChunksReply:
-        """The next page of the chunks of all files on a chain, as its tail has them: behind `after`, or the first."""
-
-        def request(target: int, version: int) -> storage_pb2.ScanChunksRequest:
-            inode, index = after or (0, 0)
-            return storage_pb2.ScanChunksRequest(
-                target=target, chain_version=version, behind=after is not None, inode=inode, index=index, limit=_SCANNED
-            )
-
-        deadline = self._clock.monotonic() + timeout_s
-        return await self._ask_tail(chain, methods.SCAN_CHUNKS, request, deadline)
-
     async def _stripe(self, layout: FileLayout, chains: int, timeout_s: float) -> list[ChainId]:
         await await_table(self._cluster, layout.table_id, timeout_s, self._clock)
         return sorted(set(layout.chains(self._cluster.routing.tables[layout.table_id])[: chains or None]))
 
-    async def _ask_tail(
+    async def ask_tail(
         self, chain: ChainId, method: Method[Req, Rep], request: Callable[[int, int], Req], deadline: float
     ) -> Rep:
-        """Call the tail of a chain, which alone knows what is committed (rule R1), until it answers."""
+        """Call the tail of a chain, which alone knows what is committed (rule R1), until it answers. `request` gets its
+        target and the version of the chain."""
         attempt = 0
         while True:
             routing = self._cluster.routing
