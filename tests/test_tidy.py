@@ -18,8 +18,6 @@ FILE_LINES = 500
 LONG_FILES = {
     "tests/test_tidy.py": "the rules of the tree, each some lines over the same few helpers",
     "threefs/errors.py": "the one error tree, and its names",
-    "services/threefs_manager/service.py": "the calls that a manager answers, each some lines over the parts",
-    "threefs/cluster/chunk_client.py": "changes and lists chunks through their chains",
 }
 
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
@@ -290,7 +288,6 @@ def test_only_env_touches_the_outside() -> None:
 
 #: Modules that know pickles, each with what it does with them.
 PICKLES = {
-    "client/threefs_data/prepare/tokenizers.py": "compares functions by their pickles, and reads none",
     "client/threefs_torch/checkpoint_copy.py": "reads metadata of torch.distributed.checkpoint: names of a list",
 }
 
