@@ -88,7 +88,8 @@ def draw_together(dice: random.Random, kinds: Sequence[str], shape: Shape = SMAL
     faults = [draw(dice, dice.choice(kinds), shape)]
     storage = set(names_of(shape)[1])
     if faults[0].kind in MOVES or (dice.random() < 0.3 and faults[0].kind != "everything"):
-        other = draw(dice, dice.choice([kind for kind in kinds if kind != "everything"]), shape)
+        moves = MOVES if faults[0].kind in MOVES else ()
+        other = draw(dice, dice.choice([kind for kind in kinds if kind not in ("everything", *moves)]), shape)
         ill = faults[0].ill | other.ill
         if not faults[0].ill & other.ill and not storage <= ill and "member" not in (faults[0].kind, other.kind):
             faults.append(other)
