@@ -8,17 +8,20 @@ from typing import Any
 
 from threefs_backup.follower import Follower
 from threefs_manager.store import restored_versions
+from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_mount import supervisor
 
 from tests.sim.planted.registry import plant_for, put
-from threefs import cluster_key
+from threefs import cluster_key, routing_changes
 from threefs.cluster import data_format
+from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env import directory_lock
 from threefs.kv import dump
 from threefs.routing import Chain
 from threefs.rpc.grpc_binding import _ProofInterceptor
 
 _BACKUP = "unit/client/threefs_backup"
+_INQUIRY = "unit/services/threefs_manager/store/test_restore_inquiry.py"
 _RESTORE = "unit/services/threefs_manager/store/test_restored_versions.py"
 
 
@@ -111,3 +114,22 @@ def data_of_a_newer_version_are_taken_over() -> None:
         (directory / data_format.FILE_NAME).write_text(str(data_format.DATA_FORMAT))
 
     put(data_format, "claim", overwrite)
+
+
+@plant_for(f"{_INQUIRY}::test_members_that_came_since_the_backup_report_and_those_that_left_need_not")
+def members_since_the_backup_are_passed_over() -> None:
+    """I2: a member that a move has added since the backup is not asked, though it alone has what came last."""
+    put(Inquiry, "_named_by_itself", lambda self, store: None)
+
+
+@plant_for(
+    "unit/threefs/cluster/test_routing_watcher.py"
+    "::test_it_takes_changes_of_its_snapshot_and_asks_for_the_whole_after_others"
+)
+def changes_of_another_snapshot_are_applied() -> None:
+    """I5: the changes since a snapshot that this process does not have are put on the one that it has."""
+
+    def blindly(self: RoutingWatcher, address: str, reply: Any) -> Any:
+        return routing_changes.from_wire(reply.changes).applied_to(self.routing)
+
+    put(RoutingWatcher, "_later", blindly)

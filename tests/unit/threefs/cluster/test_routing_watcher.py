@@ -115,7 +115,7 @@ def sent(old: Routing, new: Routing) -> pb.RoutingChanges:
 def test_it_takes_changes_of_its_snapshot_and_asks_for_the_whole_after_others() -> None:
     first = snapshot(3)
     second = with_node(first, 1)
-    third = with_node(second, 2)
+    third = dataclasses.replace(with_node(first, 2), version=second.version + 1)  # without what the second one has
 
     async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         peers.term = 7
@@ -124,7 +124,7 @@ def test_it_takes_changes_of_its_snapshot_and_asks_for_the_whole_after_others() 
         peers.now(a=second)
         assert await cluster.refresh(3, 5) == second
         assert peers.wholes == 1, "the first one"
-        peers.changes = [sent(first, second)]  # not since the second one, which is known here
+        peers.changes = [sent(first, third)]  # not since the second one, which is known here
         peers.now(a=third)
         assert await cluster.refresh(4, 5) == third
         assert peers.wholes == 2 and peers.changes == []
