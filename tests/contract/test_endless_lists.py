@@ -75,6 +75,9 @@ class Endless:
     async def probe(self, address: str, timeout_s: float) -> None:
         """It can be reached."""
 
+    async def check(self, address: str, timeout_s: float) -> None:
+        """Its connections work."""
+
     @property
     def chunks(self) -> ChunkClient:
         return ChunkClient(cast(Any, self), self.cluster, ClientId(b"c" * 16), clock=LOOP_CLOCK)

@@ -17,8 +17,8 @@ PAGES = [
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
     if PYTHON.search(page.read_text(encoding="utf-8"))
 ]
-#: Libraries that have no types, or are not installed here. Ours have types, and are installed.
-CONFIGURATION = "[mypy]\n[mypy-fsspec.*,torch.*]\nignore_missing_imports = True\n"
+#: Libraries that have no types, or are not installed everywhere. Ours have types, and are installed.
+CONFIGURATION = "[mypy]\n[mypy-fsspec.*,torch.*]\nignore_missing_imports = True\nfollow_imports = skip\n"
 
 
 @pytest.fixture(scope="module")
