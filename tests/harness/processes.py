@@ -29,11 +29,18 @@ def toml(settings: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_PORTS: set[int] = set()  # that this process was given: the kernel may name one again while nobody listens there
+
+
 def free_port() -> int:
-    """For those who must know a port before anybody serves there."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """For those who must know a port before anybody serves there. No port is given twice."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        if port not in _PORTS:
+            _PORTS.add(port)
+            return port
 
 
 class Program:
