@@ -26,7 +26,6 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.wire import manager_pb2 as pb
 
-LEASE_S = 2.0  # T
 REPLICAS = 3
 FULL_DISK_BYTES = 192 << 20
 KEY = "the key of a cluster in chaos"  # which other machines could reach
@@ -41,10 +40,13 @@ class Shape:
     storage: int = 4  # of which the last one joins, and gets its targets under load
     etcd: int = 0
     mounts: int = 0
+    lease_s: float = 2.0  # T
 
 
 SMALL = Shape()
-WIDE = Shape(managers=3, metas=2, etcd=3, mounts=2)
+#: Each transaction of the primary conflicts with the renewals of its lease, which come every T / 25. With a short T and
+#: a busy machine, the reads of one at etcd take longer than that.
+WIDE = Shape(managers=3, metas=2, etcd=3, mounts=2, lease_s=6.0)
 
 
 def lacking(shape: Shape) -> str:
@@ -71,7 +73,7 @@ class Cluster:
         managers = {name: (self._host(name), free_port(), free_port()) for name in self.managers}
         self.addresses = [f"{host}:{port}" for host, port, _ in managers.values()]
         for name, (host, port, control) in managers.items():
-            self._add("threefs_manager", name, host=host, port=port, control_port=control, lease_s=LEASE_S)
+            self._add("threefs_manager", name, host=host, port=port, control_port=control, lease_s=shape.lease_s)
         controls = [f"{host}:{control}" for host, _, control in managers.values()]
         where = {"manager": ",".join(self.addresses), "control": ",".join(controls)}
         for number, name in enumerate(self.storage, 1):

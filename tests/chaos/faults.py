@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.cluster import LEASE_S, SMALL, Cluster, Shape, in_namespaces, names_of
+from tests.chaos.cluster import SMALL, Cluster, Shape, in_namespaces, names_of
 from tests.chaos.namespaces import HOST
 from threefs.errors import InvalidArgument, NotFound, Retry, ThreefsError
 from threefs.leases import client_lease_s
@@ -28,7 +28,7 @@ _NETWORK = ("oneway", "link", "cutoff")
 _MOUNT = ("mount_kill", "mount_stop")
 _WELL_S = 30.0
 #: A target that was out because a link had failed may wait for so long before it returns.
-_HOLD_OFF_S = 30 * LEASE_S
+_HOLD_OFF_PER_T = 30
 _STOP_S = 30.0
 _ASK_S = 60.0
 _ASK_PAUSE_S = 0.3
@@ -53,7 +53,7 @@ class Fault:
 
 
 def draw(dice: random.Random, kind: str, shape: Shape = SMALL) -> Fault:
-    lasts_s = dice.uniform(0.1, 2.0 * LEASE_S)
+    lasts_s = dice.uniform(0.1, 2.0 * shape.lease_s)
     managers, storage, metas = names_of(shape)
     reachable = [*in_namespaces(shape), HOST]
     match kind:
@@ -68,7 +68,7 @@ def draw(dice: random.Random, kind: str, shape: Shape = SMALL) -> Fault:
             return Fault(kind, victim, lasts_s, peer)
         case "link":  # between two storage processes, for so long that one of them is put out of its chains
             victim, peer = dice.sample(storage, 2)
-            return Fault(kind, victim, dice.uniform(1.0, 6.0) * LEASE_S, peer)
+            return Fault(kind, victim, dice.uniform(1.0, 6.0) * shape.lease_s, peer)
         case "cutoff":
             return Fault(kind, dice.choice(reachable[:-1]), lasts_s)
         case "member":
@@ -76,7 +76,7 @@ def draw(dice: random.Random, kind: str, shape: Shape = SMALL) -> Fault:
         case "mount_kill":
             return Fault(kind, f"mount{dice.randint(1, shape.mounts)}", lasts_s)
         case "mount_stop":  # half of them outlast the lease of the mount, and so the locks of its programs
-            lasts_s *= 1 if dice.random() < 0.5 else client_lease_s(LEASE_S) / LEASE_S
+            lasts_s *= 1 if dice.random() < 0.5 else client_lease_s(shape.lease_s) / shape.lease_s
             return Fault(kind, f"mount{dice.randint(1, shape.mounts)}", lasts_s)
         case "slow":
             return Fault(kind, dice.choice(storage), lasts_s)
@@ -111,8 +111,7 @@ class Faults:
         cluster = self._cluster
         absent = set() if cluster.network is not None else set(_NETWORK)
         absent |= set() if cluster.mounted else {"full"}
-        # On etcd a transaction of the primary conflicts with each renewal of its lease: on a busy machine the many
-        # reads of a move may not get through for a minute and more.
+        # The transactions of a move have many reads: on etcd they may not get through beside renewals of the lease.
         absent |= set(MOVES) if cluster.shape.etcd else {"member"}
         absent |= set() if cluster.shape.mounts else set(_MOUNT)
         return [kind for kind in (*KINDS, *WIDE_KINDS) if kind not in absent]
@@ -128,7 +127,8 @@ class Faults:
             await self._strike_all(faults)
             faults = draw_together(self._dice, self.kinds, shape)
             # Before the next ones all must be well again, so that a minority is ill at a time.
-            if wrong := await self._cluster.healthy(_WELL_S + _HOLD_OFF_S * ("link" in self.counts)):
+            hold_off_s = _HOLD_OFF_PER_T * shape.lease_s if "link" in self.counts else 0.0
+            if wrong := await self._cluster.healthy(_WELL_S + hold_off_s):
                 self._problem(f"I13: not well long after the fault: {wrong}")
             for ended in self._cluster.ended():
                 self._problem(ended)
