@@ -142,6 +142,7 @@ def check_new_files_show_nothing_old(cluster: Cluster, orphans: int) -> None:
             fs.remove(name)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("lost", [("meta",), ("meta", "manager")], ids=["meta", "meta and manager"])
 def test_a_power_cut_and_a_lost_metadata_disk_are_survived(
     cluster: Cluster, tmp_path: Path, lost: tuple[str, ...]
