@@ -4,9 +4,13 @@ The lease is a record {holder, epoch, seq, length} in the same store as everythi
 renews it by raising seq. A challenger takes over, with the next epoch, only after it has itself seen the record
 unchanged for its length and a margin, by its own monotonic clock: clocks are never compared.
 
-Each write transaction of a manager reads the record, so it conflicts with a takeover, and it is refused when the epoch
-is no longer its own. A primary acknowledges heartbeats only while its newest renewal, counted from the sending, is
-younger than half the length. So it has stopped long before a challenger may begin.
+The term is a second record, {holder, epoch}, which a takeover changes and a renewal does not. Each write transaction of
+a manager reads it, so it conflicts with a takeover, but not with the frequent renewals of its own lease. It is refused
+when the epoch is no longer its own. A primary acknowledges heartbeats only while its newest renewal, counted from the
+sending, is younger than half the length. So it has stopped long before a challenger may begin.
+
+Releases up to 0.1 store no term. A takeover of theirs is seen in the lease, but does not conflict. So they read a
+longer length in the lease than a transaction can last, and a manager that resigns ends its term as well.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,13 +27,14 @@ from threefs.wire import manager_pb2 as pb
 
 T = TypeVar("T")
 
-LEASE_KEY = b"LEAS"
+LEASE_KEY, TERM_KEY = b"LEAS", b"TERM"
 #: The lease of a primary is T divided by this, so that a challenger has taken over before a target's lease ends.
 LEASES_PER_T = 5
 
 _RENEWALS = 5  # per length
 _MARGIN = 0.25  # of the length
 _POLLS = 10  # of a challenger, per length
+_OLD_RELEASES_WAIT_MS = 60_000  # much longer than the attempt of a transaction, and than a request to the store
 
 _LOG = structlog.get_logger()
 
@@ -53,7 +58,9 @@ class Epoch:
         """Run a write transaction of this epoch. Raises Fenced if another manager has taken over."""
 
         async def guarded(tx: Transaction) -> T:
-            self._check(await read_lease(tx))  # not a snapshot read: a takeover conflicts with the commit
+            lease, term = await _read_lease_and_term(tx)
+            tx.add_read_conflict(TERM_KEY)  # a takeover conflicts with the commit
+            self._check(lease, term)
             return await function(tx)
 
         return await retry.run(
@@ -88,13 +95,16 @@ class Epoch:
             lease.holder = ""
             lease.seq += 1
             tx.set(LEASE_KEY, records.encode(lease))
+            tx.set(TERM_KEY, records.encode(pb.Term(epoch=self.number)))
 
         await self.run(clear_holder)
 
-    def _check(self, lease: pb.Lease | None) -> None:
-        if lease is None or lease.epoch != self.number or lease.holder != self._holder:
-            holder = "nobody" if lease is None else f"{lease.holder or 'nobody'} in epoch {lease.epoch}"
-            raise Fenced(f"this manager held epoch {self.number}; now {holder} does")
+    def _check(self, lease: pb.Lease | None, term: pb.Term | None) -> None:
+        """Raises Fenced. The lease tells of a takeover by a release that stores no term."""
+        for record in (lease, term):
+            if record is None or record.epoch != self.number or record.holder != self._holder:
+                holder = "nobody" if record is None else f"{record.holder or 'nobody'} in epoch {record.epoch}"
+                raise Fenced(f"this manager held epoch {self.number}; now {holder} does")
 
 
 class Election:
@@ -146,7 +156,7 @@ class Election:
                 current = (lease.holder, lease.epoch, lease.seq) if lease is not None else None
                 if observed is None or current != observed:
                     observed, unchanged_since = current, now
-                expires_after_s = (1 + _MARGIN) * (lease.length_ms / 1000 if lease is not None else 0.0)
+                expires_after_s = (1 + _MARGIN) * (_length_s(lease) if lease is not None else 0.0)
                 if self._exclusive or lease is None or not lease.holder or now - unchanged_since >= expires_after_s:
                     self.epoch = await self._take_over(lease)
                     return self.epoch
@@ -169,8 +179,11 @@ class Election:
             if lease != seen:
                 raise Fenced("another manager has changed the record of the lease")
             epoch = (lease.epoch if lease is not None else 0) + 1
-            fresh = pb.Lease(holder=self._holder, epoch=epoch, seq=1, length_ms=round(self._length_s * 1000))
+            length_ms = round(self._length_s * 1000)
+            old_length_ms = max(length_ms, _OLD_RELEASES_WAIT_MS)
+            fresh = pb.Lease(holder=self._holder, epoch=epoch, seq=1, length_ms=length_ms, old_length_ms=old_length_ms)
             tx.set(LEASE_KEY, records.encode(fresh))
+            tx.set(TERM_KEY, records.encode(pb.Term(holder=self._holder, epoch=epoch)))
             return epoch
 
         number = await retry.run(
@@ -196,6 +209,19 @@ class Election:
                 _LOG.warning("the lease cannot be renewed now", error=str(error))
 
 
+def _length_s(lease: pb.Lease) -> float:
+    return (lease.length_ms or lease.old_length_ms) / 1000
+
+
 async def read_lease(tx: Transaction) -> pb.Lease | None:
     value = await tx.get(LEASE_KEY)
     return None if value is None else records.decode(value, pb.Lease, LEASE_KEY)
+
+
+async def _read_lease_and_term(tx: Transaction) -> tuple[pb.Lease | None, pb.Term | None]:
+    """As one state of the store has them. They count for no conflict."""
+    lease, term = await tx.get_many((LEASE_KEY, TERM_KEY), snapshot=True)
+    return (
+        None if lease is None else records.decode(lease, pb.Lease, LEASE_KEY),
+        None if term is None else records.decode(term, pb.Term, TERM_KEY),
+    )

@@ -44,9 +44,7 @@ class Shape:
 
 
 SMALL = Shape()
-#: Each transaction of the primary conflicts with the renewals of its lease, which come every T / 25. With a short T and
-#: a busy machine, the reads of one at etcd take longer than that.
-WIDE = Shape(managers=3, metas=2, etcd=3, mounts=2, lease_s=6.0)
+WIDE = Shape(managers=3, metas=2, etcd=3, mounts=2)
 
 
 def lacking(shape: Shape) -> str:

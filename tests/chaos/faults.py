@@ -111,8 +111,7 @@ class Faults:
         cluster = self._cluster
         absent = set() if cluster.network is not None else set(_NETWORK)
         absent |= set() if cluster.mounted else {"full"}
-        # The transactions of a move have many reads: on etcd they may not get through beside renewals of the lease.
-        absent |= set(MOVES) if cluster.shape.etcd else {"member"}
+        absent |= set() if cluster.shape.etcd else {"member"}
         absent |= set() if cluster.shape.mounts else set(_MOUNT)
         return [kind for kind in (*KINDS, *WIDE_KINDS) if kind not in absent]
 
@@ -120,8 +119,7 @@ class Faults:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         shape = self._cluster.shape
-        first = ["level", "kill"] if "level" in self.kinds else ["kill"]
-        faults = [draw(self._dice, kind, shape) for kind in first]  # by a move, the last process joins
+        faults = [draw(self._dice, "level", shape), draw(self._dice, "kill", shape)]  # the last process joins
         while loop.time() < end:
             await asyncio.sleep(self._dice.uniform(0.5, 2.0))
             await self._strike_all(faults)

@@ -858,16 +858,26 @@ class GetStatusReply(_message.Message):
     def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., configuration_age_ms: _Optional[int] = ..., manager_configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ..., link_removals: _Optional[int] = ..., move_progress: _Optional[_Iterable[_Union[MoveProgress, _Mapping]]] = ..., more_moves: bool = ...) -> None: ...
 
 class Lease(_message.Message):
-    __slots__ = ("holder", "epoch", "seq", "length_ms")
+    __slots__ = ("holder", "epoch", "seq", "old_length_ms", "length_ms")
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
+    OLD_LENGTH_MS_FIELD_NUMBER: _ClassVar[int]
     LENGTH_MS_FIELD_NUMBER: _ClassVar[int]
     holder: str
     epoch: int
     seq: int
+    old_length_ms: int
     length_ms: int
-    def __init__(self, holder: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., length_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, holder: _Optional[str] = ..., epoch: _Optional[int] = ..., seq: _Optional[int] = ..., old_length_ms: _Optional[int] = ..., length_ms: _Optional[int] = ...) -> None: ...
+
+class Term(_message.Message):
+    __slots__ = ("holder", "epoch")
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    holder: str
+    epoch: int
+    def __init__(self, holder: _Optional[str] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class ClusterRecord(_message.Message):
     __slots__ = ("cluster_id", "routing_version", "plan_digest", "next_meta_node", "replicas", "targets_per_disk", "lease_ms", "next_target", "balancing", "default_table")

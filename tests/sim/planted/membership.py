@@ -4,6 +4,7 @@ import asyncio
 import math
 from typing import Any
 
+from threefs_manager import election as election_module
 from threefs_manager import service as service_module
 from threefs_manager.chains import transitions
 from threefs_manager.chains.controller import ChainController
@@ -17,6 +18,7 @@ from tests.harness.simulated.clock import SimClock
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.cluster import registration as registration_module
 from threefs.cluster.registration import Registration
+from threefs.kv import retry
 from threefs.routing import PublicState
 
 
@@ -114,7 +116,22 @@ def wiped_survivor_serves() -> None:
 @plant
 def epoch_not_checked() -> None:
     """I8: a deposed manager goes on writing."""
-    put(Epoch, "_check", lambda self, lease: None)
+    put(Epoch, "_check", lambda self, lease, term: None)
+
+
+@plant_for("unit/services/threefs_manager/test_election.py::test_a_takeover_in_the_middle_of_a_transaction_fences_it")
+def takeover_does_not_conflict() -> None:
+    """I8: a transaction looks at the term when it begins, and commits whoever has taken over since."""
+
+    async def run(self: Epoch, function: Any, *, replayable: bool = False, timeout_s: float = 10.0) -> Any:
+        async def guarded(tx: Any) -> Any:
+            self._check(*await election_module._read_lease_and_term(tx))
+            return await function(tx)
+
+        own = {"clock": self._clock, "random": self._random}
+        return await retry.run(self._engine, guarded, **own, replayable=replayable, timeout_s=timeout_s)
+
+    put(Epoch, "run", run)
 
 
 @plant

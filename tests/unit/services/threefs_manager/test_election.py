@@ -10,8 +10,10 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.terms import take
 from threefs.background import cancel_and_wait
 from threefs.errors import Corrupt, Fenced, Unavailable
-from threefs.kv.engine_api import Transaction, TransactionCounts
+from threefs.kv import records
+from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Transaction, TransactionCounts
 from threefs.kv.memory import MemoryEngine
+from threefs.wire import manager_pb2 as pb
 
 LENGTH_S = 1.0
 
@@ -54,6 +56,77 @@ async def test_a_takeover_in_the_middle_of_a_transaction_fences_it() -> None:
         await first.run(body)
     assert attempts == 1, "the second attempt saw the new lease before its body ran"
     assert await engine.begin().get(b"b") is None
+
+
+async def test_renewals_do_not_hold_up_a_transaction() -> None:
+    """At a slow store a transaction lasts longer than the pause between two renewals."""
+    engine = MemoryEngine()
+    epoch = await take(engine, "one")
+    attempts = 0
+
+    async def body(tx: Transaction) -> None:
+        nonlocal attempts
+        attempts += 1
+        await epoch.renew(LENGTH_S)
+        tx.set(b"a", b"written")
+
+    await epoch.run(body)
+    assert attempts == 1 and await engine.begin().get(b"a") == b"written"
+
+
+async def old_release_takes(engine: MemoryEngine, holder: str) -> None:
+    """As releases do that store no term."""
+    tx = engine.begin()
+    lease = await read_lease(tx)
+    number = lease.epoch + 1 if lease is not None else 1
+    fresh = pb.Lease(holder=holder, epoch=number, seq=1, old_length_ms=round(LENGTH_S * 1000))
+    tx.set(LEASE_KEY, records.encode(fresh))
+    await tx.commit()
+
+
+async def test_a_takeover_by_an_old_release_fences_what_begins_after_it() -> None:
+    engine = MemoryEngine()
+    epoch = await take(engine, "one")
+    await old_release_takes(engine, "old")
+    with pytest.raises(Fenced, match="held epoch 1; now old in epoch 2 does"):
+        await write(epoch, b"late")
+    with pytest.raises(Fenced):
+        await epoch.renew(LENGTH_S)
+
+
+async def test_an_old_release_waits_until_no_transaction_of_ours_can_be_under_way() -> None:
+    """Its takeover would not conflict with one."""
+    engine = MemoryEngine()
+    epoch = await take(engine, "one")
+    lease = await read_lease(engine.begin())
+    assert lease is not None and lease.old_length_ms > 5000 * MAX_TRANSACTION_SECONDS > lease.length_ms
+    await epoch.renew(LENGTH_S)
+    renewed = await read_lease(engine.begin())
+    assert renewed is not None and renewed.old_length_ms == lease.old_length_ms
+
+
+async def test_a_transaction_from_before_the_resignation_is_fenced_whoever_takes_over() -> None:
+    """An old release takes over at once after a resignation, and changes no term."""
+    engine = MemoryEngine()
+    epoch = await take(engine, "one")
+
+    async def body(tx: Transaction) -> None:
+        tx.set(b"a", b"late")
+        await epoch.resign()
+        await old_release_takes(engine, "old")
+
+    with pytest.raises(Fenced):
+        await epoch.run(body)
+    assert await engine.begin().get(b"a") is None
+
+
+async def test_a_challenger_takes_over_from_an_old_release_after_the_length_that_this_one_has_stored() -> None:
+    engine, clock = MemoryEngine(), SteppedClock()
+    await old_release_takes(engine, "old")
+    election = Election(engine, "one", length_s=10 * LENGTH_S, clock=clock, random=SeededRandom(1))
+    began = clock.monotonic()
+    assert (await election.campaign()).number == 2
+    assert LENGTH_S < clock.monotonic() - began <= 3 * LENGTH_S
 
 
 async def test_the_same_number_with_another_holder_is_not_ours() -> None:
