@@ -336,7 +336,7 @@ class Storage:
                 await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _REFRESH_S)
                 self._at_last(request.target, request.chain_version)
                 record = target.engine.record(chunk)
-            versions.append(record.committed.version if record is not None and record.committed is not None else 0)
+            versions.append(_committed_for_query(target, record))
         return pb.QueryVersionReply(version=versions)
 
     async def _last_chunk(self, call: Call[pb.LastChunkRequest, pb.LastChunkReply]) -> None:
@@ -452,6 +452,15 @@ class Storage:
                 room_bytes=target.engine.room_bytes,
             )
         return reply
+
+
+def _committed_for_query(target: Target, record: Record | None) -> int:
+    """The committed version; 0 if there is none. At a syncing target one of an older chain version says nothing of
+    what the chain has: it may be of a history that the resync replaces, under the number of another version."""
+    committed = record.committed if record is not None else None
+    if committed is None or not (target.serving or committed.chain_version == target.chain.version):
+        return 0
+    return committed.version
 
 
 def _record_for_query(target: Target, chunk: ChunkId) -> Record | None:

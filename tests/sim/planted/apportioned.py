@@ -3,12 +3,13 @@
 import math
 from typing import Any
 
+from threefs_storage import service as service_module
 from threefs_storage.chain.reads import Reads
 from threefs_storage.chain.version_query import VersionQuery
 from threefs_storage.service import Storage
 from threefs_storage.target import Target
 
-from tests.sim.planted.registry import plant, put
+from tests.sim.planted.registry import plant, plant_for, put
 from threefs.errors import ThreefsError
 from threefs.routing import Chain
 from threefs.rpc.methods import QUERY_VERSION
@@ -37,6 +38,18 @@ def any_replica_is_asked() -> None:
         return reply.version[0]
 
     put(VersionQuery, "committed_version", wrong)
+
+
+@plant_for(
+    "cluster/services/threefs_storage/chain/test_reads.py::test_r1_what_a_syncing_target_has_of_another_history_says_nothing_of_a_pending_version"
+)
+def syncing_answers_of_another_history() -> None:
+    """R1: a syncing target answers a version query with whatever it has committed."""
+
+    def committed(target: Any, record: Any) -> int:
+        return record.committed.version if record is not None and record.committed is not None else 0
+
+    put(service_module, "_committed_for_query", committed)
 
 
 @plant

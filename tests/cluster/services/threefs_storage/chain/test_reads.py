@@ -82,6 +82,28 @@ async def test_r1_the_last_target_that_writes_reach_is_asked_also_while_it_is_sy
         await write
 
 
+async def test_r1_what_a_syncing_target_has_of_another_history_says_nothing_of_a_pending_version(
+    tmp_path: Path,
+) -> None:
+    """An administrator has accepted the loss of a target that had served alone. It returns with a version of the same
+    number, which the resync replaces; the pending one here is committed by nobody."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        chain.change((3, SERVING), (1, OFFLINE), (2, OFFLINE))
+        await chain.write(b"lost", node=3)
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        gate = chain[2].peers.before = Gate()
+        write = asyncio.create_task(chain.write(b"new"))
+        await gate.reached.wait()
+        assert (chain[2].committed(), chain[2].pending(), chain[3].committed()) == (1, 2, 2)
+        chain[2].peers.before = None
+        assert await chain.query(3) == 0
+        assert await chain.read(1) == await chain.read(2) == (1, b"old"), "the next reader may meet one without it"
+        gate.open.set()
+        await write
+        assert [replica.committed() for replica in chain.replicas] == [2, 2, 2]
+
+
 async def test_r1_no_member_answers_with_less_than_one_that_has_just_become_serving(tmp_path: Path) -> None:
     """The answer to a forward is late, and so is the news that who has committed it serves now."""
     async with chain_of(tmp_path) as chain:
