@@ -215,10 +215,7 @@ def _from_wire(message: pb.Routing) -> Routing:
     return Routing(
         version=message.version,
         cluster_id=message.cluster_id,
-        nodes={
-            NodeId(n.node_id): Node(NodeId(n.node_id), NodeKind(n.kind), n.domain, n.address, n.incarnation, n.draining)
-            for n in message.nodes
-        },
+        nodes={NodeId(n.node_id): node_from_wire(n) for n in message.nodes},
         targets={TargetId(t.target_id): target_from_wire(t) for t in message.targets},
         chains={ChainId(c.chain_id): chain_from_wire(c) for c in message.chains},
         tables={TableId(t.table_id): tuple(ChainId(c) for c in t.chains) for t in message.tables},
@@ -233,17 +230,7 @@ def to_wire(routing: Routing) -> pb.Routing:
     return pb.Routing(
         version=routing.version,
         cluster_id=routing.cluster_id,
-        nodes=[
-            pb.Node(
-                node_id=n.node_id,
-                kind=n.kind.value,
-                domain=n.domain,
-                address=n.address,
-                incarnation=n.incarnation,
-                draining=n.draining,
-            )
-            for n in routing.nodes.values()
-        ],
+        nodes=[node_to_wire(node) for node in routing.nodes.values()],
         targets=[target_to_wire(target) for target in routing.targets.values()],
         chains=[chain_to_wire(c) for c in routing.chains.values()],
         tables=[
@@ -257,6 +244,28 @@ def to_wire(routing: Routing) -> pb.Routing:
         ],
         lease_ms=routing.lease_ms,
         default_table=routing.default_table,
+    )
+
+
+def node_from_wire(message: pb.Node) -> Node:
+    return Node(
+        NodeId(message.node_id),
+        NodeKind(message.kind),
+        message.domain,
+        message.address,
+        message.incarnation,
+        message.draining,
+    )
+
+
+def node_to_wire(node: Node) -> pb.Node:
+    return pb.Node(
+        node_id=node.node_id,
+        kind=node.kind.value,
+        domain=node.domain,
+        address=node.address,
+        incarnation=node.incarnation,
+        draining=node.draining,
     )
 
 

@@ -15,7 +15,7 @@ from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import Routing
 from threefs.wire import manager_pb2 as pb
 
-K = TypeVar("K")
+K = TypeVar("K", bound=int)
 V = TypeVar("V")
 
 
@@ -88,10 +88,10 @@ def between(old: Routing, new: Routing) -> RoutingChanges:
     return RoutingChanges(
         old.version,
         changed,
-        frozenset(old.nodes.keys() - new.nodes.keys()),
-        frozenset(old.targets.keys() - new.targets.keys()),
-        frozenset(old.chains.keys() - new.chains.keys()),
-        frozenset(old.tables.keys() - new.tables.keys()),
+        _gone(old.nodes, new.nodes),
+        _gone(old.targets, new.targets),
+        _gone(old.chains, new.chains),
+        _gone(old.tables, new.tables),
     )
 
 
@@ -119,13 +119,23 @@ def from_wire(message: pb.RoutingChanges) -> RoutingChanges:
 
 
 def _different(old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V]:
-    return {key: value for key, value in new.items() if old.get(key) != value}
+    """Snapshots of a term share what is the same in both."""
+    if old is new:
+        return {}
+    return {key: value for key, value in new.items() if (before := old.get(key)) is not value and before != value}
+
+
+def _gone(old: Mapping[K, V], new: Mapping[K, V]) -> frozenset[K]:
+    return frozenset() if old is new else frozenset(old.keys() - new.keys())
 
 
 def _updated(old: Mapping[K, V], changed: Mapping[K, V], gone: frozenset[K] | set[K]) -> Mapping[K, V]:
+    """In the order of the ids, as a manager reads them from its store; the same object if nothing is different."""
     if not changed and not gone:
         return old
     found = {**old, **changed}
+    if len(found) > len(old):
+        found = {key: found[key] for key in sorted(found)}
     for key in gone:
         found.pop(key, None)
     return found

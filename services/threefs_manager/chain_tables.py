@@ -70,10 +70,9 @@ async def create_table(
         known = next((one for one in await writer.chain_tables() if one.created_by == request.call_id), None)
         if known is not None:
             return known
-        now = await writer.routing()
-        if usable_disks(now) != disks:
+        if usable_disks(writer.routing) != disks:
             raise Unavailable("storage nodes have joined, drained or left since the table was planned; try again")
-        _number(table, now, count)
+        _number(table, writer.routing, count)
         numbers = itertools.count(max(writer.cluster.next_target, FIRST_ADDED_TARGET) + 1)
         chains, targets = chain_assignment.number_chains(
             groups, ChainId(table.chains[0]), lambda node: TargetId(next(numbers)), PublicState.LASTSRV

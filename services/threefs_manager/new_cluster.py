@@ -5,7 +5,7 @@ import structlog
 from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.env.random import Random
 from threefs.ids import NodeId
-from threefs.routing import FIRST_TABLE, Chain, Target
+from threefs.routing import FIRST_TABLE, Chain, Node, NodeKind, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.placement import chain_assignment, write_minimum
 from threefs_manager.placement import plan as plans
@@ -51,7 +51,7 @@ async def init(
         cluster.lease_ms = request.lease_ms or lease_ms
         cluster.next_meta_node = FIRST_META_NODE
         for disk in disks:
-            writer.put_node(pb.Node(node_id=disk.node_id, kind=pb.STORAGE, domain=disk.domain))
+            writer.put_node(Node(disk.node_id, NodeKind.STORAGE, disk.domain, address="", incarnation=0))
         writer.put_chains(chains, targets)
         writer.put_table(
             pb.ChainTable(

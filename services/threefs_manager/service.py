@@ -266,12 +266,12 @@ class Manager:
             self._inquire_node(request)
         if ours:
             self._stale_store.check_chains(routing, request)
-        known = next((n for n in self._publisher.message(routing).nodes if n.node_id == request.node_id), None)
+        known = routing.nodes.get(NodeId(request.node_id))
         if request.cluster_id in ("", routing.cluster_id) and known is not None:
             registry.check_incarnation(request, known, failure_detector, routing.lease_s)
             if known.incarnation not in (0, request.incarnation):
                 failure_detector.mark_dead(known.node_id, known.incarnation)
-                controller.on_process_death(NodeId(known.node_id))
+                controller.on_process_death(known.node_id)
                 await controller.wait_idle(_SETTLE_S)
 
         async def write(writer: Writer) -> int:

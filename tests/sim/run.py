@@ -23,6 +23,7 @@ from tests.sim import (
     audit,
     failed_links,
     intruders,
+    known_routing,
     leak_audit,
     local_store,
     lock_holders_asleep,
@@ -86,6 +87,7 @@ def run(
     drawn_size, drawn_load = run_shape.draw(dice, seed)
     world = World(seed, size or drawn_size, directory)
     outcome = Outcome(seed)
+    known_routing.watch(world, outcome.violations)
     before = structlog.get_config() if structlog.is_configured() else None
     _configure_logs(world if logs else None)
     if logs:

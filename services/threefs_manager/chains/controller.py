@@ -149,9 +149,10 @@ class ChainController:
             return
 
         async def write(writer: Writer) -> None:
-            for node in await writer.nodes():
-                if gone.get(NodeId(node.node_id)) == node.incarnation:
-                    writer.drop_node(node.node_id)
+            for node_id, incarnation in gone.items():
+                node = writer.routing.nodes.get(node_id)
+                if node is not None and node.incarnation == incarnation:
+                    writer.drop_node(node_id)
 
         _, routing = await self._store.change(write)
         self._publisher.publish(routing)
@@ -198,7 +199,7 @@ class ChainController:
             return self._without_lost(routing.chains[chain_id], routing, request)
 
         async def write(writer: Writer) -> tuple[Chain, Chain]:
-            chain = await writer.chain(chain_id)
+            chain = writer.routing.chains[chain_id]
             after = self._without_lost(chain, routing, request)
             report = self._failure_detector.report(chosen)
             assert report is not None, "a target that could serve has reported"
@@ -239,13 +240,13 @@ class ChainController:
         async def write(writer: Writer) -> None:
             applied.clear()
             for evaluated, known in changes:
-                chain = await writer.chain(evaluated.chain_id)
+                chain = writer.routing.chains[evaluated.chain_id]
                 after = next_chain(chain, known)
                 if chain.version != evaluated.version or after is chain:
                     continue  # an earlier attempt of unknown outcome has done it
                 applied.append((chain, after))
                 writer.put_chains([after])
-                for target in await self._changed_targets(writer, chain, after):
+                for target in self._changed_targets(writer.routing, chain, after):
                     writer.put_target(target)
                 for seen in self._generations_to_save(chain, after):
                     writer.put_generation(seen)
@@ -304,20 +305,21 @@ class ChainController:
                     refilled.append(dataclasses.replace(known, store_id=report.store_id))
         return refilled
 
-    async def _changed_targets(self, writer: Writer, before: Chain, after: Chain) -> list[pb.Target]:
-        """The records of targets that change with the chain: their stores, and a rotation that is done or void."""
+    def _changed_targets(self, routing: Routing, before: Chain, after: Chain) -> list[Target]:
+        """The targets that change with the chain: their stores, and a rotation that is done or void."""
         stores = {target.target_id: target.store_id for target in self._refilled_targets(before, after)}
         changed = []
         for member in after.members:
-            stored = await writer.target(member.target_id)
+            stored = routing.targets.get(member.target_id)
             if stored is None:
                 continue
-            was = stored.store_id, stored.hold
-            stored.store_id = stores.get(member.target_id, stored.store_id)
-            if stored.hold == pb.HOLD_ROTATE:
-                stored.hold = pb.HOLD_NONE
-            if (stored.store_id, stored.hold) != was:
-                changed.append(stored)
+            updated = dataclasses.replace(
+                stored,
+                store_id=stores.get(member.target_id, stored.store_id),
+                hold=Hold.NONE if stored.hold is Hold.ROTATE else stored.hold,
+            )
+            if updated != stored:
+                changed.append(updated)
         return changed
 
 

@@ -71,15 +71,12 @@ async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.Ho
 
     async def write(writer: Writer) -> list[pb.HeldChain]:
         # As the store has it: another call may be about to take the other copies of a chain out of service.
-        planned = plan(await writer.routing(), targets, hold)
+        planned = plan(writer.routing, targets, hold)
         for target in targets:
-            stored = await writer.target(target)
-            if stored is None:
-                raise NotFound(f"target {target} has just moved to another node")
-            if stored.hold != request.hold:
-                stored.hold = request.hold
-                stored.held_store_id = stored.store_id if request.hold else 0
-                writer.put_target(stored)
+            stored = writer.routing.targets[target]
+            if stored.hold is not hold:
+                held_store_id = 0 if hold is Hold.NONE else stored.store_id
+                writer.put_target(dataclasses.replace(stored, hold=hold, held_store_id=held_store_id))
         return planned
 
     planned, routing = await store.change(write)

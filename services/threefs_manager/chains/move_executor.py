@@ -85,7 +85,7 @@ class MoveExecutor:
                 if stored != move:  # an attempt of unknown outcome has finished it, or it was taken back since
                     replaced[move.chain_id] = stored
                     continue
-                chain = await writer.chain(move.chain_id)
+                chain = writer.routing.chains[move.chain_id]
                 match self._next_step(move, chain):
                     case MoveStep.ADD:
                         target = Target(move.added, move.added_node, move.chain_id)
@@ -217,11 +217,10 @@ class MoveExecutor:
     async def withdraw(self, writer: Writer, is_unwanted: Callable[[Move], bool]) -> dict[ChainId, Move | None]:
         """Take back moves, as long as their chains lose no copy by it: those that have not begun, and those whose new
         target does not serve yet. Returns what has become of them, for `on_withdrawn`."""
-        routing = await writer.routing()
         withdrawn: dict[ChainId, Move | None] = {}
         for stored in await writer.moves():
             move = moves.from_wire(stored)
-            chain = routing.chains[move.chain_id]
+            chain = writer.routing.chains[move.chain_id]
             if not moves.can_revert(move, chain) or not is_unwanted(move):
                 continue
             withdrawn[move.chain_id] = back = moves.reverted(move, chain)

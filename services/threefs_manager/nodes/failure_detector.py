@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, NodeId, TargetId
-from threefs.routing import Chain, LocalState, PublicState, Routing, Target
+from threefs.routing import Chain, LocalState, Node, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.nodes.clock_rates import ClockRates
 from threefs_manager.stale_stores.target_stores import StoreGenerations
@@ -255,7 +255,7 @@ class FailureDetector:
         heard = self._nodes.get(node_id)
         return heard is not None and any(report.failure for report in heard.targets)
 
-    def incarnation_alive(self, node: pb.Node, lease_s: float) -> bool | None:
+    def incarnation_alive(self, node: Node, lease_s: float) -> bool | None:
         """Whether the process that is registered as this node lives. None: unknown, because it has not reported in this
         term, which has lasted less than T."""
         heard = self._nodes.get(node.node_id)

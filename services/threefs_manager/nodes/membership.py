@@ -1,11 +1,12 @@
 """Storage nodes that join, drain and leave a cluster while it runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
 
 from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId
-from threefs.routing import NodeKind, Routing
+from threefs.routing import Node, NodeKind, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains.move_executor import MoveExecutor
 from threefs_manager.chains.moves import Move
@@ -23,14 +24,12 @@ async def add_nodes(store: Store, publisher: RoutingPublisher, request: pb.AddNo
     """
     _check_planned(request.storage)
     if request.dry_run:
-        routing = publisher.routing
-        _require_plan(routing.cluster_id)
-        domains: dict[int, str] = {node.node_id: node.domain for node in routing.nodes.values()}
-        return [node.node_id for node in _new_nodes(domains, request.storage)]
+        _require_plan(publisher.routing.cluster_id)
+        return [node.node_id for node in _new_nodes(publisher.routing, request.storage)]
 
     async def write(writer: Writer) -> list[int]:
         _require_plan(writer.cluster.cluster_id)
-        new = _new_nodes({node.node_id: node.domain for node in await writer.nodes()}, request.storage)
+        new = _new_nodes(writer.routing, request.storage)
         for node in new:
             writer.put_node(node)
         return [node.node_id for node in new]
@@ -40,16 +39,16 @@ async def add_nodes(store: Store, publisher: RoutingPublisher, request: pb.AddNo
     return added
 
 
-def _new_nodes(domains: Mapping[int, str], planned: Iterable[pb.PlannedNode]) -> list[pb.Node]:
-    """Those that are not among the nodes of which these are the failure domains. Raises AlreadyExists."""
+def _new_nodes(routing: Routing, planned: Iterable[pb.PlannedNode]) -> list[Node]:
+    """Those that are not in the routing. Raises AlreadyExists for one that is there in another failure domain."""
     new = []
     for node in planned:
         domain = node.domain or f"node-{node.node_id}"
-        known = domains.get(node.node_id)
+        known = routing.nodes.get(NodeId(node.node_id))
         if known is None:
-            new.append(pb.Node(node_id=node.node_id, kind=pb.STORAGE, domain=domain))
-        elif known != domain:
-            raise AlreadyExists(f"node {node.node_id} is in failure domain {known!r}, not {domain!r}")
+            new.append(Node(NodeId(node.node_id), NodeKind.STORAGE, domain, address="", incarnation=0))
+        elif known.domain != domain:
+            raise AlreadyExists(f"node {node.node_id} is in failure domain {known.domain!r}, not {domain!r}")
     return new
 
 
@@ -97,13 +96,11 @@ async def set_draining(
 
     async def write(writer: Writer) -> dict[ChainId, Move | None]:
         _require_plan(writer.cluster.cluster_id)
-        nodes = await writer.nodes()
+        nodes = writer.routing.nodes
         if request.draining:  # again: other calls may be about to drain the nodes that would have stayed
-            _check_room(routing, {NodeId(known.node_id) for known in nodes if known.draining} | {node})
-        for known in nodes:
-            if known.node_id == node and known.draining != request.draining:
-                known.draining = request.draining
-                writer.put_node(known)
+            _check_room(routing, {known.node_id for known in nodes.values() if known.draining} | {node})
+        if node in nodes and nodes[node].draining != request.draining:
+            writer.put_node(dataclasses.replace(nodes[node], draining=request.draining))
         return await executor.withdraw(writer, keeps_its_target)
 
     withdrawn, published = await store.change(write)
@@ -136,10 +133,10 @@ async def remove_node(
 
     async def write(writer: Writer) -> None:
         _require_plan(writer.cluster.cluster_id)
-        routing = await writer.routing()
-        _check_empty(node, routing, [move.added_node for move in await writer.moves()])
-        for target_id in [t.target_id for t in routing.targets.values() if t.node_id == node]:
-            writer.drop_target(target_id)
+        _check_empty(node, writer.routing, [move.added_node for move in await writer.moves()])
+        for target in writer.routing.targets.values():
+            if target.node_id == node:
+                writer.drop_target(target.target_id)
         writer.drop_node(node)
 
     _, routing = await store.change(write)

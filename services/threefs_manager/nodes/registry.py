@@ -4,6 +4,9 @@ A registration that comes late, twice or from an unknown process must not put ou
 are ordered, and only a dead process gives way to another one.
 """
 
+import dataclasses
+from collections.abc import Mapping
+
 from threefs.env.net import parse_address
 from threefs.errors import (
     AlreadyExists,
@@ -14,8 +17,8 @@ from threefs.errors import (
     Unavailable,
     WrongCluster,
 )
-from threefs.ids import ChainId, TargetId
-from threefs.routing import LocalState, PublicState, Routing
+from threefs.ids import NodeId, TargetId
+from threefs.routing import LocalState, Node, NodeKind, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.placement.plan import MAX_NAME_CHARS, MAX_TARGETS_PER_DISK
@@ -42,25 +45,25 @@ async def register_node(
             f"node {request.node_id} at {request.address} belongs to cluster {request.cluster_id}, "
             f"this manager to {cluster.cluster_id}"
         )
-    nodes = await writer.nodes()
+    nodes = writer.routing.nodes
     node = _find_or_create_node(request, nodes, cluster)
     check_incarnation(request, node, failure_detector, lease_s)
-    for other in nodes:
+    for other in nodes.values():
         if other.address == request.address and other.node_id != node.node_id:
             if failure_detector.is_alive(other.node_id, lease_s):
                 raise AlreadyExists(f"node {other.node_id} lives at {request.address}; choose another address")
-            other.address = ""  # it is dead, and another process has its port
-            writer.put_node(other)
-    await _record_stores(writer, request, started_before=node.incarnation not in (0, request.incarnation))
+            # It is dead, and another process has its port.
+            writer.put_node(dataclasses.replace(other, address=""))
+    _record_stores(writer, request, started_before=node.incarnation not in (0, request.incarnation))
     domain = request.domain if request.kind == pb.META else node.domain
-    if (node.address, node.incarnation, node.domain) != (request.address, request.incarnation, domain):
-        node.address, node.incarnation, node.domain = request.address, request.incarnation, domain
-        writer.put_node(node)
+    registered = dataclasses.replace(node, address=request.address, incarnation=request.incarnation, domain=domain)
+    if registered != node:
+        writer.put_node(registered)
     return node.node_id
 
 
 def check_incarnation(
-    request: pb.RegisterRequest, node: pb.Node, failure_detector: FailureDetector, lease_s: float
+    request: pb.RegisterRequest, node: Node, failure_detector: FailureDetector, lease_s: float
 ) -> None:
     """Raises StaleIncarnation for a registration that a newer one has overtaken, NodeInUse while another process lives
     as this node.
@@ -90,13 +93,13 @@ def check_incarnation(
         )
 
 
-async def _record_stores(writer: Writer, request: pb.RegisterRequest, *, started_before: bool) -> None:
+def _record_stores(writer: Writer, request: pb.RegisterRequest, *, started_before: bool) -> None:
     """Record the stores of the targets of a starting process. Raises Unavailable, NotFound."""
     for store in request.stores:
-        target = await writer.target(store.target_id)
+        target = writer.routing.targets.get(TargetId(store.target_id))
         if target is None or target.node_id != request.node_id:
             raise NotFound(f"node {request.node_id} has no target {store.target_id} in this cluster")
-        state = (await writer.chain(ChainId(target.chain_id))).state(TargetId(target.target_id))
+        state = writer.routing.chains[target.chain_id].state(target.target_id)
         if started_before and state in (PublicState.SERVING, PublicState.SYNCING):
             raise Unavailable(
                 f"target {target.target_id} of node {request.node_id} is still {state.name.lower()} in its chain for "
@@ -104,8 +107,7 @@ async def _record_stores(writer: Writer, request: pb.RegisterRequest, *, started
             )
         # A lastsrv target that has lost its store must not be taken for one that still has it.
         if target.store_id != store.store_id and (not target.store_id or state is not PublicState.LASTSRV):
-            target.store_id = store.store_id
-            writer.put_target(target)
+            writer.put_target(dataclasses.replace(target, store_id=store.store_id))
 
 
 def check_request(request: pb.RegisterRequest) -> None:
@@ -162,16 +164,16 @@ def _cut_configuration(report: pb.ConfigurationReport) -> None:
         key.reason = key.reason[:MAX_FAILURE_CHARS]
 
 
-def _find_or_create_node(request: pb.RegisterRequest, nodes: list[pb.Node], cluster: pb.ClusterRecord) -> pb.Node:
+def _find_or_create_node(request: pb.RegisterRequest, nodes: Mapping[NodeId, Node], cluster: pb.ClusterRecord) -> Node:
     """The record of the node that registers. A meta service without an id gets a new one."""
     if request.kind == pb.META and request.node_id == 0:
-        same = next((n for n in nodes if n.kind == pb.META and n.address == request.address), None)
+        same = next((n for n in nodes.values() if n.kind is NodeKind.META and n.address == request.address), None)
         if same is not None:
             return same  # it was started again at its address, or it repeats a registration whose answer was lost
         cluster.next_meta_node += 1
-        return pb.Node(node_id=cluster.next_meta_node, kind=pb.META)
-    node = next((n for n in nodes if n.node_id == request.node_id), None)
-    if node is None or node.kind != request.kind:
+        return Node(NodeId(cluster.next_meta_node), NodeKind.META, domain="", address="", incarnation=0)
+    node = nodes.get(NodeId(request.node_id))
+    if node is None or node.kind.value != request.kind:
         raise NotFound(
             f"the plan of this cluster has no {pb.NodeKind.Name(request.kind).lower()} node {request.node_id}"
         )

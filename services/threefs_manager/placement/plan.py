@@ -11,6 +11,7 @@ from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.errors import AlreadyExists, InvalidArgument
 from threefs.ids import NodeId
 from threefs.kv.engine_api import MAX_TRANSACTION_KEYS
+from threefs.routing import NodeKind
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.store.cluster_store import Writer
 
@@ -90,8 +91,8 @@ async def check_same(writer: Writer, plan: pb.InitRequest, min_replicas: int) ->
             )
         return
     existing = pb.InitRequest(replicas=cluster.replicas, targets_per_disk=cluster.targets_per_disk)
-    for node in await writer.nodes():
-        if node.kind == pb.STORAGE:
+    for node in writer.routing.nodes.values():
+        if node.kind is NodeKind.STORAGE:
             existing.storage.add(node_id=node.node_id, domain=node.domain)
     raise AlreadyExists(
         f"the cluster {cluster.cluster_id} was made from another plan: {_format_plan(existing)}, not "

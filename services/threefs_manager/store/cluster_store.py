@@ -10,11 +10,12 @@ from google.protobuf.message import Message
 from threefs import routing as routing_module
 from threefs.cluster.manager_records import CHAIN, CLUSTER_KEY, MOVE, NODE, SEEN, TABLE, TARGET, record_key
 from threefs.env.clock import Clock
-from threefs.errors import Fenced, StrangeStore, ThreefsError
-from threefs.ids import ChainId
+from threefs.errors import Conflict, Fenced, StrangeStore, ThreefsError
+from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.kv import records, restore_mark
 from threefs.kv.engine_api import Engine, Transaction
-from threefs.routing import Chain, Routing, Target
+from threefs.routing import FIRST_TABLE, Chain, Node, Routing, Target
+from threefs.routing_changes import RoutingChanges
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.election import Epoch
 
@@ -60,25 +61,26 @@ async def _read_tables(tx: Transaction, cluster: pb.ClusterRecord) -> list[pb.Ch
 class Writer:
     """The tables within one transaction, and what it changes in them."""
 
-    def __init__(self, tx: Transaction, cluster: pb.ClusterRecord) -> None:
+    def __init__(self, tx: Transaction, cluster: pb.ClusterRecord, routing: Routing) -> None:
         self.cluster = cluster
+        self.routing = routing  # before the changes of this transaction
         self._tx = tx
-        self._changed = False
+        self._is_changed = False
+        # None: dropped
+        self._nodes: dict[NodeId, Node | None] = {}
+        self._targets: dict[TargetId, Target | None] = {}
+        self._chains: dict[ChainId, Chain] = {}
+        self._tables: dict[TableId, pb.ChainTable] = {}
 
-    async def nodes(self) -> list[pb.Node]:
-        return await _read_all(self._tx, NODE, pb.Node)
+    def put_node(self, node: Node) -> None:
+        self._is_changed = True
+        self._nodes[node.node_id] = node
+        self._tx.set(record_key(NODE, node.node_id), records.encode(routing_module.node_to_wire(node)))
 
-    def put_node(self, node: pb.Node) -> None:
-        self._changed = True
-        self._tx.set(record_key(NODE, node.node_id), records.encode(node))
-
-    def drop_node(self, node_id: int) -> None:
-        self._changed = True
+    def drop_node(self, node_id: NodeId) -> None:
+        self._is_changed = True
+        self._nodes[node_id] = None
         self._tx.clear(record_key(NODE, node_id))
-
-    async def routing(self) -> Routing:
-        """The routing before the changes of this transaction."""
-        return await read_routing(self._tx)
 
     async def moves(self) -> list[pb.Move]:
         return await _read_all(self._tx, MOVE, pb.Move)
@@ -97,7 +99,7 @@ class Writer:
 
     def put_cluster(self) -> None:
         """Store `cluster` as the caller has changed it."""
-        self._changed = True
+        self._is_changed = True
 
     async def is_restored(self) -> bool:
         """Whether the store was loaded from a backup, and what it lacks is still unknown. Raises StrangeStore."""
@@ -106,65 +108,92 @@ class Writer:
     def clear_restore_mark(self) -> None:
         restore_mark.settle(self._tx)
 
-    async def chains(self) -> list[Chain]:
-        return [routing_module.chain_from_wire(chain) for chain in await _read_all(self._tx, CHAIN, pb.Chain)]
-
-    async def chain(self, chain_id: ChainId) -> Chain:
-        key = record_key(CHAIN, chain_id)
-        value = await self._tx.get(key)
-        assert value is not None, f"chain {chain_id} has no record"
-        return routing_module.chain_from_wire(records.decode(value, pb.Chain, key))
-
     async def chain_tables(self) -> list[pb.ChainTable]:
+        """Their records, which say more than the routing does."""
         return await _read_tables(self._tx, self.cluster)
 
     async def table(self, table_id: int) -> pb.ChainTable | None:
         return next((table for table in await self.chain_tables() if table.table_id == table_id), None)
 
     def put_table(self, table: pb.ChainTable) -> None:
-        self._changed = True
+        self._is_changed = True
+        kept = self._tables[TableId(table.table_id)] = pb.ChainTable()
+        kept.CopyFrom(table)
         self._tx.set(record_key(TABLE, table.table_id), records.encode(table))
 
     def put_generation(self, seen: pb.SeenStore) -> None:
         """Record how far the store of a target is. It is no part of the routing."""
         self._tx.set(record_key(SEEN, seen.target_id), records.encode(seen))
 
-    async def target(self, target_id: int) -> pb.Target | None:
-        key = record_key(TARGET, target_id)
-        value = await self._tx.get(key)
-        return None if value is None else records.decode(value, pb.Target, key)
-
     def put_chains(self, chains: Iterable[Chain], targets: Iterable[Target] = ()) -> None:
-        self._changed = True
+        self._is_changed = True
         for chain in chains:
             assert chain.members and chain.version > 0, "a chain has targets, and its versions begin with 1"
+            self._chains[chain.chain_id] = chain
             self._tx.set(record_key(CHAIN, chain.chain_id), records.encode(routing_module.chain_to_wire(chain)))
         for target in targets:
-            self.put_target(routing_module.target_to_wire(target))
+            self.put_target(target)
 
-    def drop_target(self, target_id: int) -> None:
-        self._changed = True
+    def drop_target(self, target_id: TargetId) -> None:
+        self._is_changed = True
+        self._targets[target_id] = None
         self._tx.clear(record_key(TARGET, target_id))
         self._tx.clear(record_key(SEEN, target_id))
 
-    def put_target(self, target: pb.Target) -> None:
-        self._changed = True
-        self._tx.set(record_key(TARGET, target.target_id), records.encode(target))
+    def put_target(self, target: Target) -> None:
+        self._is_changed = True
+        self._targets[target.target_id] = target
+        self._tx.set(record_key(TARGET, target.target_id), records.encode(routing_module.target_to_wire(target)))
 
-    def finish(self) -> None:
-        """Raise the version of the routing if the transaction has changed it. Each new version wakes all long polls."""
-        if not self._changed:
-            return
+    def finish(self) -> Routing:
+        """The routing after the transaction. Its version rises if the transaction has changed it: each new version
+        wakes all long polls."""
+        if not self._is_changed:
+            return self.routing
         self.cluster.routing_version += 1
+        assert self.cluster.routing_version > self.routing.version, "the version of the routing only rises"
         self._tx.set(CLUSTER_KEY, records.encode(self.cluster))
+        return self._changes().applied_to(self.routing)
+
+    def _changes(self) -> RoutingChanges:
+        tables = self._tables
+        changed = Routing(
+            version=self.cluster.routing_version,
+            cluster_id=self.cluster.cluster_id,
+            nodes={node_id: node for node_id, node in self._nodes.items() if node is not None},
+            targets={target_id: target for target_id, target in self._targets.items() if target is not None},
+            chains=self._chains,
+            tables={table_id: tuple(map(ChainId, table.chains)) for table_id, table in tables.items()},
+            lease_ms=self.cluster.lease_ms,
+            min_replicas={table_id: table.min_replicas for table_id, table in tables.items() if table.min_replicas},
+            default_table=TableId(self.cluster.default_table or FIRST_TABLE),
+            replicas={
+                table_id: replicas
+                for table_id, table in tables.items()
+                if (replicas := table.replicas or self.cluster.replicas)
+            },
+        )
+        return RoutingChanges(
+            self.routing.version,
+            changed,
+            gone_nodes=frozenset(node_id for node_id, node in self._nodes.items() if node is None),
+            gone_targets=frozenset(target_id for target_id, target in self._targets.items() if target is None),
+        )
 
 
 class Store:
-    """The manager's tables in its KV engine."""
+    """The manager's tables in its KV engine.
+
+    It keeps the routing that it has read or stored last, so that a change reads the record of the cluster and not tens
+    of thousands of others. That is safe because in one epoch only this object changes the routing, and each change
+    writes the record with the next version: a version stands for one content, and two changes that began with the same
+    one conflict.
+    """
 
     def __init__(self, engine: Engine, epoch: Epoch) -> None:
         self._engine = engine
         self._epoch = epoch
+        self._known: Routing | None = None
 
     @property
     def epoch(self) -> int:
@@ -204,14 +233,22 @@ class Store:
         """
 
         async def write(tx: Transaction) -> tuple[T, Routing]:
-            writer = Writer(tx, await read_cluster(tx))
-            version = writer.cluster.routing_version
-            result = await function(writer)
-            writer.finish()
-            assert writer.cluster.routing_version >= version, "the version of the routing only rises"
-            return result, await read_routing(tx)
+            cluster = await read_cluster(tx)  # counts as a read, so any other change conflicts with this one
+            writer = Writer(tx, cluster, await self._routing_at(cluster.routing_version, tx))
+            return await function(writer), writer.finish()
 
-        return await self._epoch.run(write, replayable=True)
+        result, routing = await self._epoch.run(write, replayable=True)
+        if self._known is None or routing.version > self._known.version:
+            self._known = routing
+        return result, routing
+
+    async def _routing_at(self, version: int, tx: Transaction) -> Routing:
+        """The routing that the transaction sees. Raises Conflict for one that another change has replaced already."""
+        if self._known is None or version > self._known.version:  # of an attempt of unknown outcome, for example
+            return await read_routing(tx)
+        if version < self._known.version:
+            raise Conflict(f"the routing has version {self._known.version}, and the store shows version {version}")
+        return self._known
 
 
 async def retry_forever(load: Callable[[], Awaitable[T]], clock: Clock) -> T:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from threefs import routing as routing_module
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET, FIRST_META_NODE, SKIPPED_IDS
 from threefs.ids import ChainId
-from threefs.routing import Chain, ChainMember, PublicState
+from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.store.cluster_store import Writer
 
@@ -57,18 +57,17 @@ async def adopt_chains(writer: Writer, newest: Mapping[ChainId, pb.KeptChain], w
     if not await writer.is_restored():
         return  # an earlier attempt of unknown outcome has done it
     writer.clear_restore_mark()
-    adopted: list[pb.Target] = []
-    for chain in await writer.chains():
+    adopted: list[Target] = []
+    for chain in writer.routing.chains.values():
         kept = newest.get(chain.chain_id)
         if kept is not None and kept.chain.version > chain.version:
             chain = routing_module.chain_from_wire(kept.chain)
-            adopted += kept.targets
+            adopted += map(routing_module.target_from_wire, kept.targets)
         writer.put_chains([with_raised_version(without_serving(chain), wall_ns)])
     for target in adopted:
         writer.put_target(target)
-    known = {node.node_id for node in await writer.nodes()}
-    for node_id in sorted({target.node_id for target in adopted} - known):  # it has joined since
-        writer.put_node(pb.Node(node_id=node_id, kind=pb.STORAGE, domain=f"node-{node_id}"))
+    for node_id in sorted({target.node_id for target in adopted} - writer.routing.nodes.keys()):  # it has joined since
+        writer.put_node(Node(node_id, NodeKind.STORAGE, f"node-{node_id}", address="", incarnation=0))
     _skip_ids(writer.cluster, [target.target_id for target in adopted])
     writer.put_cluster()
 

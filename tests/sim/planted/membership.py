@@ -1,6 +1,6 @@
 """Leases, elections, chain tables: the rules R7 to R10, and what processes say of themselves."""
 
-import asyncio
+import dataclasses
 import math
 from typing import Any
 
@@ -12,6 +12,8 @@ from threefs_manager.election import Election, Epoch
 from threefs_manager.nodes import registry as node_registry
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import PresenceCalls
+from threefs_manager.store import cluster_store
+from threefs_manager.store.cluster_store import Store, Writer
 from threefs_storage.targets import Targets
 
 from tests.harness.simulated.clock import SimClock
@@ -93,10 +95,7 @@ def restart_not_noticed() -> None:
     """R8: a new incarnation goes on where the old one was, without a new chain version."""
     put(ChainController, "on_process_death", lambda self, node_id: None)
 
-    async def take(writer: Any, request: Any, *, started_before: bool) -> None:
-        await asyncio.sleep(0)
-
-    put(node_registry, "_record_stores", take)
+    put(node_registry, "_record_stores", lambda writer, request, *, started_before: None)
 
 
 @plant
@@ -296,11 +295,10 @@ def store_not_noted() -> None:
     put(node_registry, "_record_stores", _takes_none)
 
 
-async def _takes_none(writer: Any, request: Any, *, started_before: bool) -> None:
+def _takes_none(writer: Any, request: Any, *, started_before: bool) -> None:
     for store in request.stores:
-        target = await writer.target(store.target_id)
-        target.store_id = store.store_id
-        writer.put_target(target)
+        target = writer.routing.targets[store.target_id]
+        writer.put_target(dataclasses.replace(target, store_id=store.store_id))
 
 
 @plant_for(
@@ -315,6 +313,32 @@ def fenced_process_keeps_its_leases() -> None:
         await anew(self)
 
     put(Registration, "_register_anew", keeping)
+
+
+@plant_for(
+    "unit/services/threefs_manager/store/test_cluster_store.py::test_the_routing_that_is_kept_is_what_the_store_has[0]"
+)
+def the_known_routing_is_older() -> None:
+    """A manager goes on from the routing that it knows, though an attempt of unknown outcome has changed it."""
+
+    async def known(self: Store, version: int, tx: Any) -> Any:
+        return self._known or await cluster_store.read_routing(tx)
+
+    put(Store, "_routing_at", known)
+
+
+@plant_for(
+    "unit/services/threefs_manager/store/test_cluster_store.py::test_the_routing_that_is_kept_is_what_the_store_has[0]"
+)
+def a_drop_is_not_known() -> None:
+    """A manager keeps in memory what it has dropped from the routing."""
+
+    def drop_target(self: Writer, target_id: Any) -> None:
+        drop(self, target_id)
+        del self._targets[target_id]
+
+    drop = Writer.drop_target
+    put(Writer, "drop_target", drop_target)
 
 
 @plant_for("unit/threefs/cluster/test_registration.py::test_a_heart_that_can_never_beat_dies")

@@ -10,7 +10,8 @@ from tests.harness.manager_bench import Bench, run
 from tests.unit.services.threefs_manager.test_service import PLAN, beating, meta, plan, storage, version_of
 from threefs import __version__
 from threefs.errors import InvalidArgument, NodeInUse, NotFound, StaleIncarnation, ThreefsError
-from threefs.routing import EMPTY
+from threefs.ids import NodeId
+from threefs.routing import EMPTY, Node, NodeKind
 from threefs.wire import manager_pb2 as pb
 
 T = 10.0
@@ -51,7 +52,7 @@ def test_registrations_that_become_nodes(
     if heard == ENDED:
         failure_detector.mark_dead(1, 8)
     clock.advance(T if heard in (FALLEN_SILENT, UNHEARD_FOR_T) else T / 2)
-    node = pb.Node(node_id=1, kind=kind, address="h:1", incarnation=8)
+    node = Node(NodeId(1), NodeKind(kind), "", "h:1", incarnation=8)
     request = pb.RegisterRequest(node_id=1, kind=kind, address=address, incarnation=incarnation)
     if error is None:
         check_incarnation(request, node, failure_detector, T)
@@ -62,7 +63,8 @@ def test_registrations_that_become_nodes(
 
 def test_the_first_process_of_a_node_is_taken() -> None:
     request = pb.RegisterRequest(node_id=1, kind=pb.STORAGE, address="h:1", incarnation=1)
-    check_incarnation(request, pb.Node(node_id=1, kind=pb.STORAGE), FailureDetector(SteppedClock()), T)
+    planned = Node(NodeId(1), NodeKind.STORAGE, "", address="", incarnation=0)
+    check_incarnation(request, planned, FailureDetector(SteppedClock()), T)
 
 
 # ---- a REGISTER that should not count
