@@ -16,6 +16,7 @@ from threefs_manager.chains.holds import held_out
 from threefs_manager.chains.link_failures import LinkFailures
 from threefs_manager.chains.move_executor import MoveExecutor
 from threefs_manager.chains.resync_progress import ResyncProgress
+from threefs_manager.chains.steady_chains import SteadyChains
 from threefs_manager.chains.transitions import Observed, accept_loss, must_give_way, next_chain
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.routing_publisher import RoutingPublisher
@@ -54,6 +55,8 @@ class ChainController:
         self.history = ChainHistory(clock)
         self.move_executor = MoveExecutor(store, publisher, failure_detector, clock)
         self._dirty: set[ChainId] = set()
+        self._steady = SteadyChains()
+        self._swept_at = clock.monotonic()
         self._saved_at = clock.monotonic()
         self.failure = ""  # why the last attempt to change chains failed; empty if it did not
         self._wake = asyncio.Event()
@@ -106,8 +109,10 @@ class ChainController:
         try:
             async with asyncio.timeout(pause_s):
                 await self._wake.wait()
+            # News that come all the time do not put the sweep off.
+            sweeps = self._clock.monotonic() - self._swept_at >= pause_s
         except TimeoutError:
-            self._dirty.update(routing.chains)  # a silence is no event: only a sweep finds it
+            sweeps = True
         if (suspended_s := self._clock.monotonic() - began) > _SUSPENDED_SWEEPS * pause_s:
             _LOG.warning(
                 "this manager did not run for a while: every node has the whole time T again", suspended_s=suspended_s
@@ -117,9 +122,8 @@ class ChainController:
         if not self._stale_store.confirmed:
             self._wake.clear()
             return  # the first node to report may know a newer store; until then nothing is changed
-        if self._dirty == routing.chains.keys():
-            await self._drop_silent_meta_services()
-            await self._save_generations()
+        if sweeps:
+            await self._sweep()
         self._wake.clear()
         dirty, self._dirty = self._dirty, set()
         try:
@@ -133,6 +137,16 @@ class ChainController:
             raise
         if not self._dirty:
             self._idle.set()
+
+    async def _sweep(self) -> None:
+        """Find what no event tells of, above all silences."""
+        await self._drop_silent_meta_services()
+        await self._save_generations()
+        routing, detector = self._publisher.routing, self._failure_detector
+        silent = detector.silent_targets(routing.lease_s)
+        links_fail = bool(detector.unreachable_peers(routing.lease_s)) or self.links.was_reported
+        self._dirty.update(self._steady.to_sweep(routing, silent, links_fail=links_fail))
+        self._swept_at = self._clock.monotonic()
 
     async def _drop_silent_meta_services(self) -> None:
         """Remove meta services that were silent for T from the routing, so that clients are not sent to them.
@@ -177,6 +191,7 @@ class ChainController:
             held = next((m.target_id for m in chain.members if routing.yields(m.target_id, chain, minimum)), None)
             yielding = next((target for target in (leaving, held, removed, stalled) if target is not None), None)
             self._failure_detector.withhold_lease(chain, yielding)
+            self._steady.on_evaluation(chain, routing, known, yielding)
             if next_chain(chain, known) is not chain:
                 changes.append((chain, known))
         for first in range(0, len(changes), _BATCH):

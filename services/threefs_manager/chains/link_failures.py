@@ -80,6 +80,11 @@ class LinkFailures:
             elif now - failure.bad_at >= failure.hold_off_s + _HEALTHY_LEASES * routing.lease_s:
                 del self._failures[reporter, peer]
 
+    @property
+    def was_reported(self) -> bool:
+        """Whether some node could not reach another one when chains were evaluated last."""
+        return bool(self._reports)
+
     def target_to_remove(self, chain: Chain, observed: Observed) -> TargetId | None:
         """The target of the chain that has to give way, if any. It gets no lease from now on."""
         before = self._leaving.get(chain.chain_id)

@@ -9,7 +9,7 @@ import structlog
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.env.clock import Clock
 from threefs.ids import ChainId, NodeId, TableId, TargetId
-from threefs.routing import Chain, Node, NodeKind, PublicState, Routing, Target
+from threefs.routing import EMPTY, Chain, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
 from threefs_manager.chains.move_progress import MoveProgress
@@ -46,6 +46,8 @@ class MoveExecutor:
         self._plan_at = 0.0  # by the clock: large plans take a while
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
+        #: A routing, its removed targets, and whether some chain of it has too many or too few members.
+        self._found: tuple[Routing, Sequence[Target], bool] = (EMPTY, (), False)
 
     async def load(self) -> None:
         """Take over the moves of earlier terms."""
@@ -114,7 +116,7 @@ class MoveExecutor:
     @property
     def is_settled(self) -> bool:
         """Whether nothing moves, and all chains have the copies that they should have. Disks may drain that have to."""
-        return not (self.moves or self.balancing or _is_resizing(self._publisher.routing))
+        return not (self.moves or self.balancing or self._is_resizing(self._publisher.routing))
 
     @property
     def plans_more(self) -> bool:
@@ -122,7 +124,7 @@ class MoveExecutor:
         routing = self._publisher.routing
         draining = {node.node_id for node in routing.nodes.values() if node.draining}
         drains = any(t.node_id in draining and not routing.is_removed(t) for t in routing.targets.values())
-        return self.balancing or drains or _is_resizing(routing)
+        return self.balancing or drains or self._is_resizing(routing)
 
     def progress(self) -> Iterator[pb.MoveProgress]:
         """Of the moves that add a target."""
@@ -272,7 +274,7 @@ class MoveExecutor:
         """Plan what the plans before have left: disks that still drain, and disks that are still uneven."""
         routing = self._publisher.routing
         draining = [node.node_id for node in routing.nodes.values() if node.draining]
-        if not (self.balancing or draining or _is_resizing(routing)) or self._clock.monotonic() < self._plan_at:
+        if not (self.balancing or draining or self._is_resizing(routing)) or self._clock.monotonic() < self._plan_at:
             return
         self._plan_at = self._clock.monotonic() + routing.lease_s
         planned = self.plan(routing, draining, balance=self.balancing)
@@ -294,7 +296,7 @@ class MoveExecutor:
     async def _forget_removed(self) -> None:
         """Drop the records of removed targets that their nodes keep nothing of any more."""
         routing = self._publisher.routing
-        removed = [target for target in routing.targets.values() if routing.is_removed(target)]
+        removed = self._removed(routing)
         self._removed_in = {
             target.target_id: self._removed_in.get(target.target_id, routing.version) for target in removed
         }
@@ -313,8 +315,21 @@ class MoveExecutor:
         _, routing = await self._store.change(write)
         self._publisher.publish(routing)
 
+    def _removed(self, routing: Routing) -> Sequence[Target]:
+        return self._look_through(routing)[1]
 
-def _is_resizing(routing: Routing) -> bool:
+    def _is_resizing(self, routing: Routing) -> bool:
+        return self._look_through(routing)[2]
+
+    def _look_through(self, routing: Routing) -> tuple[Routing, Sequence[Target], bool]:
+        """Once for each routing: it may have tens of thousands of targets."""
+        if self._found[0] is not routing:
+            removed = [target for target in routing.targets.values() if routing.is_removed(target)]
+            self._found = routing, removed, _has_other_replicas(routing)
+        return self._found
+
+
+def _has_other_replicas(routing: Routing) -> bool:
     """Whether some chain has another number of members than its table has replicas."""
     return any(
         len(routing.chains[chain_id].members) != replicas

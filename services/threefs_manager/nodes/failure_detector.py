@@ -246,6 +246,13 @@ class FailureDetector:
         report = self._reports.get(target)
         return report is not None and not (report.unrepaired_chunks or report.lost_chunks)
 
+    def silent_targets(self, lease_s: float) -> list[TargetId]:
+        """The targets that have reported in this term, and were silent for T since."""
+        now = self._clock.monotonic()
+        if now - self._listening_since < lease_s:
+            return []
+        return [target for target, heard_at in self._last_contact.items() if now - heard_at >= lease_s]
+
     def is_alive(self, node_id: int, lease_s: float) -> bool:
         heard = self._nodes.get(node_id)
         return heard is not None and not heard.dead and self._silence_s(heard.heard_at) < lease_s

@@ -47,6 +47,26 @@ def test_a_silent_target_leaves_and_comes_back_by_resync() -> None:
     run(check_silence)
 
 
+async def check_silence_among_news(bench: Bench) -> None:
+    await asyncio.sleep(0.1)
+    controller = bench.manager._controller
+    assert controller is not None
+
+    async def tell_news() -> None:
+        while True:
+            controller.enqueue([ChainId(99)])
+            await asyncio.sleep(0.001)
+
+    news = asyncio.create_task(tell_news())
+    del bench.living[2]
+    await until(lambda: bench.states()[2] is OFFLINE)
+    await cancel_and_wait(news)
+
+
+def test_a_silence_is_found_though_there_are_news_all_the_time() -> None:
+    run(check_silence_among_news)
+
+
 async def check_stalled(bench: Bench) -> None:
     """Target 2 gets nothing done, and 3 waits. R9: while 2 holds a lease it stays in the chain."""
     await asyncio.sleep(0.1)
