@@ -282,9 +282,8 @@ class Manager:
         self._stale_store.on_published(routing.version)
         failure_detector.on_register(node_id, request.incarnation, request.release)
         self._presence_calls.end_others(node_id, request.incarnation)
-        return pb.RegisterReply(
-            node_id=node_id, cluster_id=routing.cluster_id, routing=self._publisher.message(routing)
-        )
+        known_now = pb.Routing(version=routing.version, cluster_id=routing.cluster_id, lease_ms=routing.lease_ms)
+        return pb.RegisterReply(node_id=node_id, cluster_id=routing.cluster_id, routing=known_now)
 
     def _inquire_node(self, request: pb.RegisterRequest) -> None:
         """With a restored store no storage node registers before all have reported their chains. Raises Unavailable."""

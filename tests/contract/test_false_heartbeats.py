@@ -8,6 +8,7 @@ from threefs_manager.service import Manager
 from tests.harness.manager_bench import Bench, run
 from tests.unit.services.threefs_manager.test_service import PLAN, storage
 from threefs.errors import InvalidArgument
+from threefs.ids import TargetId
 from threefs.wire import manager_pb2 as pb
 
 
@@ -29,10 +30,11 @@ def test_a_heartbeat_that_cannot_be_true_ends_nothing(reports: list[pb.TargetRep
 
     async def body(bench: Bench, manager: Manager) -> None:
         await manager.init(PLAN)
-        routing = (await manager.register(storage(2, "h:2"))).routing
-        versions = {t.target_id: c.version for t in routing.targets for c in routing.chains if c.chain_id == t.chain_id}
+        await manager.register(storage(2, "h:2"))
+        routing = manager._publisher.routing
+        versions = {t.target_id: routing.chains[t.chain_id].version for t in routing.targets.values()}
         for report in reports:
-            report.chain_version = versions.get(report.target_id, 0)
+            report.chain_version = versions.get(TargetId(report.target_id), 0)
         with pytest.raises(InvalidArgument, match=text):
             await manager.heartbeat(pb.HeartbeatRequest(node_id=2, incarnation=7, targets=reports))
         assert manager._controller is not None

@@ -24,6 +24,7 @@ from threefs.errors import (
     Unavailable,
     WrongCluster,
 )
+from threefs.ids import NodeId
 from threefs.wire import manager_pb2 as pb
 
 
@@ -125,14 +126,16 @@ def test_registration_publishes_the_address_and_a_restart_keeps_it() -> None:
         made = await manager.init(PLAN)
         reply = await manager.register(storage(2, "h:2"))
         assert (reply.node_id, reply.cluster_id, reply.routing.version) == (2, made.cluster_id, 2)
-        assert (reply.routing.nodes[1].address, reply.routing.nodes[1].incarnation) == ("h:2", 7)
-        assert reply.routing.nodes[1].domain == "b", "the plan says where it is"
+        assert reply.routing.lease_ms == 10_000 and not reply.routing.chains, "all of it may have megabytes"
+        node = manager._publisher.routing.nodes[NodeId(2)]
+        assert (node.address, node.incarnation) == ("h:2", 7)
+        assert node.domain == "b", "the plan says where it is"
         again = await manager.register(storage(2, "h:2", cluster_id=made.cluster_id))
         assert again.routing == reply.routing, "a repeated registration changes nothing"
         successor = await bench.start()
         status = await successor.get_status(pb.GetStatusRequest())
         assert (status.manager_epoch, status.cluster_id) == (2, made.cluster_id)
-        assert status.nodes[1].node == reply.routing.nodes[1] and not status.nodes[1].alive
+        assert status.nodes[1].node == routing_module.node_to_wire(node) and not status.nodes[1].alive
         assert bench.clusters == [made.cluster_id] * 2, "it knows its cluster from the start"
         with pytest.raises((Fenced, NotPrimary)):
             await manager.register(storage(1, "h:1"))
@@ -179,6 +182,10 @@ def test_before_the_plan_a_node_is_asked_to_wait() -> None:
     run(body)
 
 
+def addresses(manager: Manager) -> list[str]:
+    return [node.address for node in manager._publisher.routing.nodes.values()]
+
+
 def test_the_address_of_a_living_node_cannot_be_taken() -> None:
     async def body(bench: Bench, manager: Manager) -> None:
         await manager.init(PLAN)
@@ -186,10 +193,10 @@ def test_the_address_of_a_living_node_cannot_be_taken() -> None:
         with pytest.raises(AlreadyExists, match="node 1 lives at h:1"):
             await manager.register(storage(2, "h:1"))
         bench.clock.advance(11)
-        reply = await manager.register(storage(2, "h:1"))
-        assert [node.address for node in reply.routing.nodes] == ["", "h:1", ""], "its port went to another"
-        reply = await manager.register(storage(1, "h:3", incarnation=8))
-        assert [node.address for node in reply.routing.nodes] == ["h:3", "h:1", ""]
+        await manager.register(storage(2, "h:1"))
+        assert addresses(manager) == ["", "h:1", ""], "its port went to another"
+        await manager.register(storage(1, "h:3", incarnation=8))
+        assert addresses(manager) == ["h:3", "h:1", ""]
 
     run(body)
 
@@ -331,8 +338,8 @@ def test_r8_a_new_incarnation_is_refused_while_the_old_one_is_still_in_its_chain
         beat = pb.HeartbeatRequest(node_id=2, incarnation=7)
         beat.targets.add(target_id=201, chain_version=1, local_state=pb.LOCAL_UPTODATE)
         assert list((await manager.heartbeat(beat)).leased) == [201]
-        reply = await _registered(manager, starting(8))
-        assert reply.routing.nodes[0].incarnation == 8
+        await _registered(manager, starting(8))
+        assert manager._publisher.routing.nodes[NodeId(1)].incarnation == 8
 
     run(body)
 
