@@ -37,7 +37,7 @@ class Role(enum.Enum):
     MANAGER = "manager"
     META = "meta"
     STORAGE = "storage"
-    CLIENT = "client"  # connections of the client library, and mounts; they do not say what they run with
+    CLIENT = "client"  # connections of the client library, and mounts
 
 
 class Source(enum.Enum):

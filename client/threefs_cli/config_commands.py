@@ -19,11 +19,18 @@ from threefs.rpc.methods import GET_CONFIGURATION, GET_STATUS, SET_CONFIGURATION
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.configured_processes import STATE_WORDS, outcome_lines, processes
+from threefs_cli.configured_processes import (
+    client_lines,
+    client_outcomes,
+    clients,
+    outcome_lines,
+    processes,
+)
 
 _CALL_TIMEOUT_S = 10.0
 _APPLIED_S = 10.0  # for which a change waits until the processes have applied it
 _POLL_S = 0.1
+_MAX_CLIENTS = 50  # lines of a table
 _DEFAULT = "default"  # as a value: back to it
 
 
@@ -111,19 +118,36 @@ Examples:
 )
 @cluster_options
 def status(selector: ClusterSelector) -> None:
-    """Show which version each process runs with, and the values that it has not taken."""
+    """Show which version each process runs with, and the values that it has not taken.
+
+    Clients and mounts that run with all values of the newest version are only counted.
+    """
     url = selector.url()
     reply = selector.run(lambda fs: _status(fs, url))
     current = configuration.from_wire(reply.configuration)
-    found = processes(reply)
+    found, connected = processes(reply), clients(reply)
     if selector.as_json:
-        output.print_json({"version": current.version, "processes": [one.described(current) for one in found]})
+        output.print_json(
+            {
+                "version": current.version,
+                "processes": [one.described(current) for one in found],
+                "clients": [one.described(current) for one in connected],
+                "more_clients": reply.more_clients,
+            }
+        )
         return
     table = Table("process", "version", "state", "keys")
-    for one in found:
-        keys = ", ".join(f"{key.name} ({STATE_WORDS[key.state]})" for key in one.report.keys) if one.report else ""
-        table.add_row(one.name, "-" if one.report is None else str(one.version), one.state(current), keys)
+    special = [one for one in connected if one.state(current) != "applied" or one.exceptions()]
+    for one in [*found, *special[:_MAX_CLIENTS]]:
+        version = "-" if one.report is None else str(one.version)
+        table.add_row(output.printable(one.name), version, one.state(current), output.printable(one.exceptions()))
+    if plain := len(connected) - len(special):
+        table.add_row(f"clients and mounts: {plain}", str(current.version), "applied", "")
+    if len(special) > _MAX_CLIENTS:
+        table.add_row(f"clients and mounts: {len(special) - _MAX_CLIENTS} more", "", "", "`--json` names them")
     output.print_table(table)
+    if reply.more_clients:
+        click.echo("there are more clients and mounts than the manager keeps in mind")
     click.echo(f"version {current.version} of the configuration")
 
 
@@ -247,9 +271,20 @@ def _change(
     different = configuration.differences(before.texts, after.texts)
     changes = _changes_json(different)
     outcomes = [one.outcome(different, after, is_planned=dry_run) for one in processes(status)] if different else []
+    of_clients = [name for name in sorted(different) if name not in KEYS or Role.CLIENT in KEYS[name].roles]
+    told = client_outcomes(clients(status), of_clients, after, is_planned=dry_run)
     if selector.as_json:
         rows = [outcome.described() for outcome in outcomes]
-        output.print_json({"version": after.version, "dry_run": dry_run, "changes": changes, "processes": rows})
+        client_rows = [outcome.described() for outcome in told]
+        output.print_json(
+            {
+                "version": after.version,
+                "dry_run": dry_run,
+                "changes": changes,
+                "processes": rows,
+                "clients": client_rows,
+            }
+        )
         return
     if not changes:
         click.echo(f"nothing changes: version {after.version} has these values")
@@ -259,8 +294,8 @@ def _change(
         click.echo(f"    {line}")
     for line in outcome_lines(outcomes):
         click.echo(line)
-    if of_clients := [name for name in sorted(different) if name in KEYS and Role.CLIENT in KEYS[name].roles]:
-        click.echo(f"clients and mounts take {', '.join(of_clients)} at once, and do not say so")
+    for line in client_lines(told, of_clients):
+        click.echo(output.printable(line))
 
 
 def author() -> str:
@@ -278,13 +313,20 @@ async def _applied_status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
     while True:
         status = await _status(fs, url)
         current = configuration.from_wire(status.configuration)
-        if CLOCK.monotonic() > deadline or not any(one.is_expected(current) for one in processes(status)):
+        awaited = [one for one in (*processes(status), *clients(status)) if one.is_expected(current)]
+        if CLOCK.monotonic() > deadline or not awaited:
             return status
         await asyncio.sleep(_POLL_S)
 
 
 async def _status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
-    return await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+    """With the clients, but for this command."""
+    request = pb.GetStatusRequest(clients=True)
+    status = await managers(fs, url).call(GET_STATUS, request, timeout_s=_CALL_TIMEOUT_S)
+    others = [one for one in status.clients if one.client_id != fs.context.client]
+    del status.clients[:]
+    status.clients.extend(others)
+    return status
 
 
 async def _ask(fs: AsyncFileSystem, url: str) -> pb.GetConfigurationReply:

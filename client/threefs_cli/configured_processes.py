@@ -1,4 +1,5 @@
-"""The outcome of a configuration in the processes of a cluster, by their last heartbeats. Pure."""
+"""The outcome of a configuration in the processes of a cluster: what nodes have said with their last heartbeats, and
+clients when they asked for the routing. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ STATE_WORDS = {
 }
 _ROLES = {pb.STORAGE: Role.STORAGE, pb.META: Role.META}
 _MANAGER = 0  # as a node id
+_NO_NODE = -1  # as the node id of a client
+_MAX_NAMED = 10  # clients: there may be thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Outcome:
         words = {
             "applied": "takes at once" if self.is_planned else "has taken",
             "awaiting_restart": "takes with its next start",
-            "own_file": "goes by its own settings file for",
+            "own_file": f"goes by its own {'options' if self.node_id == _NO_NODE else 'settings file'} for",
             "refused": "refuses",
             "missing": "has not taken",
         }
@@ -60,6 +63,7 @@ class Process:
     role: Role
     is_alive: bool
     report: pb.ConfigurationReport | None  # None: it has not said anything, or is of an older release
+    client_id: str = ""  # of a connection or mount
 
     @property
     def version(self) -> int:
@@ -89,6 +93,14 @@ class Process:
         reason = next((key.reason for key in self.report.keys if key.name == name), "")
         return value, source, STATE_WORDS[state], reason
 
+    def exceptions(self) -> str:
+        """The keys whose value in force is not that of the configuration, for people."""
+        keys = self.report.keys if self.report is not None else ()
+        return ", ".join(f"{key.name} ({self._word(key.state)})" for key in keys)
+
+    def _word(self, state: pb.KeyState) -> str:
+        return "own option" if state == pb.OWN_FILE and self.role is Role.CLIENT else STATE_WORDS[state]
+
     def outcome(self, changed: Collection[str], after: Configuration, *, is_planned: bool) -> Outcome:
         """`is_planned`: of a change that is not made."""
         found: dict[str, list[str]] = {
@@ -114,13 +126,13 @@ class Process:
 
     def described(self, current: Configuration) -> dict[str, Any]:
         keys = self.report.keys if self.report is not None else ()
-        return {
-            "node_id": self.node_id,
+        who = {"client_id": self.client_id} if self.role is Role.CLIENT else {"node_id": self.node_id}
+        return who | {
             "name": self.name,
             "version": self.version if self.report is not None else None,
             "state": self.state(current),
             "keys": [
-                {"name": key.name, "value": key.value, "state": STATE_WORDS[key.state], "reason": key.reason}
+                {"name": key.name, "value": key.value, "state": self._word(key.state), "reason": key.reason}
                 for key in keys
             ],
         }
@@ -139,6 +151,31 @@ def _of_node(row: pb.NodeStatus) -> Process:
     name = f"{'meta service' if role is Role.META else 'storage node'} {row.node.node_id}"
     report = row.configuration if row.HasField("configuration") else None
     return Process(row.node.node_id, name, role, row.alive, report)
+
+
+def clients(status: pb.GetStatusReply) -> list[Process]:
+    """The connections of the client library, and the mounts."""
+    return [
+        Process(_NO_NODE, one.name, Role.CLIENT, True, one.configuration, one.client_id.hex()) for one in status.clients
+    ]
+
+
+def client_outcomes(
+    found: Sequence[Process], names: Sequence[str], after: Configuration, *, is_planned: bool
+) -> list[Outcome]:
+    """The outcome of a change of these keys, which clients take."""
+    return [one.outcome(names, after, is_planned=is_planned) for one in found] if names else []
+
+
+def client_lines(outcomes: Sequence[Outcome], names: Sequence[str]) -> Iterator[str]:
+    """Those that take all of these keys are only counted."""
+    different = [outcome for outcome in outcomes if list(outcome.applied) != list(names)]
+    if plain := len(outcomes) - len(different):
+        takes = "take at once" if outcomes[0].is_planned else "have taken"
+        yield f"{plain} of {len(outcomes)} clients and mounts {takes} {', '.join(names)}"
+    yield from outcome_lines(different[:_MAX_NAMED])
+    if (more := len(different) - _MAX_NAMED) > 0:
+        yield f"{more} others do not take all of it, either: `threefs config status --json` names them"
 
 
 def outcome_lines(outcomes: Sequence[Outcome]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.tracing import tracing_to
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
-from threefs_client.cluster_values import ClusterValues
+from threefs_client.cluster_values import ClusterValues, process_name
 from threefs_client.data.grants import Grants
 from threefs_client.data.read_ahead import ReadAheadBudget
 from threefs_client.data.reads import Reader
@@ -89,14 +89,15 @@ async def connect(
     clock: Clock = CLOCK,
     random: Random = RANDOM,
     slots: OwnSlots | None = None,
+    name: str = "",
 ) -> ClientContext:
     """Fetch the routing from a manager. Raises Unavailable, which names the addresses and what to start, and
     NotAuthorised, which says where a key is looked for.
 
-    `slots` are those of this host, if they are not the real ones."""
+    `slots` are those of this host, if they are not the real ones. Administrators know this process by its `name`."""
     make_chunks = chunks_of(options)
-    cluster_values = ClusterValues(options)
     client = ClientId(random.token(16))
+    cluster_values = ClusterValues(options, client, name or process_name())
     key, key_from = options.key(addresses)
     identity = Identity(cluster_id="", client_id=client.hex(), token=key, program="python")
     net = net or RealNet(unix_sockets=options.unix_sockets)

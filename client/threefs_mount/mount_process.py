@@ -84,6 +84,7 @@ async def serve(url: str, point: str, options: MountOptions, ready: Callable[[],
     ) as fs:
         # Calls for a program name its user. All others are the mount's own work.
         fs.context.meta.caller = credentials.ROOT
+        fs.context.cluster_values.name = f"mount {point} on {os.uname().nodename}, process {os.getpid()}"
 
         def mounted() -> None:
             set_read_ahead(point, options.read_ahead_bytes)

@@ -57,6 +57,7 @@ from threefs_manager.chains.controller import ChainController
 from threefs_manager.configuration_versions import ConfigurationKeeper, Serves
 from threefs_manager.election import Election, Epoch
 from threefs_manager.nodes import membership, registry
+from threefs_manager.nodes.client_reports import ClientReports
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import PresenceCalls, nobody_listens
 from threefs_manager.remarks import Remarks
@@ -107,6 +108,7 @@ class Manager:
         self._failure_detector = FailureDetector(clock)
         self._presence_calls = PresenceCalls()
         self._remarks = Remarks(clock)
+        self._clients = ClientReports(clock)
         self._configuration = ConfigurationKeeper(lambda: self._require_primary()[0], self._publisher, own or {}, clock)
         self._probes = BackgroundTasks()  # of processes whose connection has ended
         self._stale_store = StaleStoreDetector(0)
@@ -193,6 +195,7 @@ class Manager:
         self._store = self._controller = self._inquiry = None
         self._publisher.end_term()
         self._presence_calls.end_all()
+        self._clients.clear()
 
     async def resign(self) -> None:
         """End the term and give the lease up, so that another manager need not wait for its end."""
@@ -304,12 +307,7 @@ class Manager:
             raise NotFound("the store of the manager was restored: register again, and report what is known of chains")
         registry.check_reports(request, routing)
         leased, changed = self._failure_detector.on_heartbeat(
-            request.node_id,
-            request.incarnation,
-            list(request.targets),
-            routing,
-            request.routing_version,
-            request.release,
+            node.node_id, node.incarnation, list(request.targets), routing, request.routing_version, request.release
         )
         self._failure_detector.clock_rates.on_heartbeat(request.node_id, request.incarnation, request.clock_ms)
         self._failure_detector.on_unreachable(request.node_id, list(request.unreachable))
@@ -386,7 +384,8 @@ class Manager:
 
     async def answer_routing(self, request: pb.GetRoutingRequest) -> PreencodedReply[pb.GetRoutingReply]:
         self._require_primary()
-        reply = await self._publisher.answer(request)
+        with self._clients.asking(request, self._publisher.routing.lease_s):
+            reply = await self._publisher.answer(request)
         self._require_primary()
         return reply
 
@@ -416,6 +415,8 @@ class Manager:
             manager_configuration=self._configuration.applied.report,
             move_progress=controller.move_executor.progress(),
             more_moves=controller.move_executor.plans_more,
+            clients=self._clients.heard(known.lease_s) if request.clients else (),
+            more_clients=request.clients and self._clients.are_more,
         )
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> pb.AcceptLossReply:

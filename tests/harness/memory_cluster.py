@@ -336,7 +336,7 @@ class MemoryFiles:
             atime_reporter=atime_reporter_of(meta, self.options, LOOP_CLOCK),
             write_budget=WriteBudget(self.options.max_dirty_bytes),
             read_ahead_budget=ReadAheadBudget(self.options.max_read_ahead_bytes),
-            cluster_values=ClusterValues(self.options),
+            cluster_values=ClusterValues(self.options, client, "a test"),
             background=BackgroundTasks(),
             clock=LOOP_CLOCK,
             random=RANDOM,

@@ -434,7 +434,13 @@ class World:
         for _ in range(_MOST_TRIES):
             try:
                 return await client_link.connect(
-                    addresses, options, net=self._net(process), clock=clock, random=random, slots=slots
+                    addresses,
+                    options,
+                    net=self._net(process),
+                    clock=clock,
+                    random=random,
+                    slots=slots,
+                    name=process.name,
                 )
             except NotAuthorised as error:  # somebody pretends to be a manager
                 self.tell(f"{host} is not let in: {error}")

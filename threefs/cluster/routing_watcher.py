@@ -39,6 +39,10 @@ def _ignore(newest: Configuration) -> None:
     pass
 
 
+def _no_client() -> None:
+    return None
+
+
 class RoutingSource(Protocol):
     """The part of a `RoutingWatcher` that callers need to retry."""
 
@@ -89,6 +93,8 @@ class RoutingWatcher:
         self.routing: Routing = EMPTY
         self.configuration: Configuration = NOTHING_SET
         self.on_configuration: Callable[[Configuration], None] = _ignore  # called with each newer one
+        #: What a client says of itself with each poll; nodes say it with their heartbeats.
+        self.client_report: Callable[[], pb.ClientReport | None] = _no_client
         #: Is waited for with every new snapshot before it becomes `routing`. A StrangeStore that it raises ends the
         #: following, so a service that cannot take the routing of its manager ends. It must raise nothing else.
         self.keep: Callable[[Routing], Awaitable[None]] = _nowhere
@@ -168,6 +174,7 @@ class RoutingWatcher:
             wait_ms=wait_ms,
             known_configuration=self.configuration.made_ns,
             known_term=self._term,
+            client=self.client_report(),
         )
         failure: ThreefsError = Unavailable("no manager address is known")
         for turn in range(len(self._addresses)):

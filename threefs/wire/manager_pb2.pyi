@@ -400,16 +400,28 @@ class AdmitStoreReply(_message.Message):
     def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class GetRoutingRequest(_message.Message):
-    __slots__ = ("known_version", "wait_ms", "known_configuration", "known_term")
+    __slots__ = ("known_version", "wait_ms", "known_configuration", "known_term", "client")
     KNOWN_VERSION_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
     KNOWN_TERM_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_FIELD_NUMBER: _ClassVar[int]
     known_version: int
     wait_ms: int
     known_configuration: int
     known_term: int
-    def __init__(self, known_version: _Optional[int] = ..., wait_ms: _Optional[int] = ..., known_configuration: _Optional[int] = ..., known_term: _Optional[int] = ...) -> None: ...
+    client: ClientReport
+    def __init__(self, known_version: _Optional[int] = ..., wait_ms: _Optional[int] = ..., known_configuration: _Optional[int] = ..., known_term: _Optional[int] = ..., client: _Optional[_Union[ClientReport, _Mapping]] = ...) -> None: ...
+
+class ClientReport(_message.Message):
+    __slots__ = ("client_id", "name", "configuration")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURATION_FIELD_NUMBER: _ClassVar[int]
+    client_id: bytes
+    name: str
+    configuration: ConfigurationReport
+    def __init__(self, client_id: _Optional[bytes] = ..., name: _Optional[str] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ...) -> None: ...
 
 class GetRoutingReply(_message.Message):
     __slots__ = ("routing", "configuration", "changes", "term")
@@ -786,8 +798,10 @@ class SetConfigurationReply(_message.Message):
     def __init__(self, before: _Optional[_Union[Configuration, _Mapping]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ...) -> None: ...
 
 class GetStatusRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("clients",)
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    clients: bool
+    def __init__(self, clients: bool = ...) -> None: ...
 
 class NodeStatus(_message.Message):
     __slots__ = ("node", "alive", "silent_ms", "targets", "heard", "ended", "unreachable", "release", "clock_ppm", "configuration")
@@ -814,7 +828,7 @@ class NodeStatus(_message.Message):
     def __init__(self, node: _Optional[_Union[Node, _Mapping]] = ..., alive: bool = ..., silent_ms: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[TargetReport, _Mapping]]] = ..., heard: bool = ..., ended: bool = ..., unreachable: _Optional[_Iterable[_Union[UnreachablePeer, _Mapping]]] = ..., release: _Optional[str] = ..., clock_ppm: _Optional[int] = ..., configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ...) -> None: ...
 
 class GetStatusReply(_message.Message):
-    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "configuration", "configuration_age_ms", "manager_configuration", "link_removals", "move_progress", "more_moves")
+    __slots__ = ("routing_version", "cluster_id", "manager_epoch", "nodes", "chains", "lease_ms", "tables", "awaited_nodes", "failure", "moves", "manager_release", "default_table", "backups", "refused_stores", "configuration", "configuration_age_ms", "manager_configuration", "link_removals", "move_progress", "more_moves", "clients", "more_clients")
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     MANAGER_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -835,6 +849,8 @@ class GetStatusReply(_message.Message):
     LINK_REMOVALS_FIELD_NUMBER: _ClassVar[int]
     MOVE_PROGRESS_FIELD_NUMBER: _ClassVar[int]
     MORE_MOVES_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    MORE_CLIENTS_FIELD_NUMBER: _ClassVar[int]
     routing_version: int
     cluster_id: str
     manager_epoch: int
@@ -855,7 +871,9 @@ class GetStatusReply(_message.Message):
     link_removals: int
     move_progress: _containers.RepeatedCompositeFieldContainer[MoveProgress]
     more_moves: bool
-    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., configuration_age_ms: _Optional[int] = ..., manager_configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ..., link_removals: _Optional[int] = ..., move_progress: _Optional[_Iterable[_Union[MoveProgress, _Mapping]]] = ..., more_moves: bool = ...) -> None: ...
+    clients: _containers.RepeatedCompositeFieldContainer[ClientReport]
+    more_clients: bool
+    def __init__(self, routing_version: _Optional[int] = ..., cluster_id: _Optional[str] = ..., manager_epoch: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[NodeStatus, _Mapping]]] = ..., chains: _Optional[_Iterable[_Union[Chain, _Mapping]]] = ..., lease_ms: _Optional[int] = ..., tables: _Optional[_Iterable[_Union[ChainTable, _Mapping]]] = ..., awaited_nodes: _Optional[_Iterable[int]] = ..., failure: _Optional[str] = ..., moves: _Optional[_Iterable[_Union[Move, _Mapping]]] = ..., manager_release: _Optional[str] = ..., default_table: _Optional[int] = ..., backups: _Optional[_Iterable[_Union[BackupStatus, _Mapping]]] = ..., refused_stores: _Optional[_Iterable[_Union[RefusedStore, _Mapping]]] = ..., configuration: _Optional[_Union[Configuration, _Mapping]] = ..., configuration_age_ms: _Optional[int] = ..., manager_configuration: _Optional[_Union[ConfigurationReport, _Mapping]] = ..., link_removals: _Optional[int] = ..., move_progress: _Optional[_Iterable[_Union[MoveProgress, _Mapping]]] = ..., more_moves: bool = ..., clients: _Optional[_Iterable[_Union[ClientReport, _Mapping]]] = ..., more_clients: bool = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "epoch", "seq", "old_length_ms", "length_ms")

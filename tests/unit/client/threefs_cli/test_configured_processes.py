@@ -1,4 +1,11 @@
-from threefs_cli.configured_processes import Process, outcome_lines, processes
+from threefs_cli.configured_processes import (
+    Process,
+    client_lines,
+    client_outcomes,
+    clients,
+    outcome_lines,
+    processes,
+)
 
 from threefs import configuration
 from threefs.configuration import Configuration, Role
@@ -96,6 +103,43 @@ def test_a_dry_run_says_who_would_take_what_and_when() -> None:
         "storage node 2 goes by its own settings file for full_ratio",
         "storage node 3 has not taken ballast_bytes, full_ratio, scrub_bytes_per_s (does not run)",
     ]
+
+
+OWN_OPTION = exceptions(("max_dirty_bytes", "4096", pb.OWN_FILE))
+
+
+def connected(*reports: pb.ConfigurationReport) -> list[Process]:
+    said = [
+        pb.ClientReport(client_id=bytes([number]) * 16, name=f"job {number}", configuration=report)
+        for number, report in enumerate(reports, start=1)
+    ]
+    return clients(pb.GetStatusReply(clients=said))
+
+
+def test_clients_that_take_all_are_counted_and_the_others_named() -> None:
+    found = connected(SAME, OWN_OPTION, SAME, OLDER)
+    names = ["max_dirty_bytes"]
+    assert list(client_lines(client_outcomes(found, names, NEWEST, is_planned=False), names)) == [
+        "2 of 4 clients and mounts have taken max_dirty_bytes",
+        "job 2 goes by its own options for max_dirty_bytes",
+        "job 4 has not taken max_dirty_bytes (behind, at version 2)",
+    ]
+    assert list(client_lines(client_outcomes(found, names, NEWEST, is_planned=True), names)) == [
+        "3 of 4 clients and mounts take at once max_dirty_bytes",
+        "job 2 goes by its own options for max_dirty_bytes",
+    ]
+    assert list(client_lines(client_outcomes(connected(*[OLDER] * 12), names, NEWEST, is_planned=False), names))[
+        -1
+    ] == ("2 others do not take all of it, either: `threefs config status --json` names them")
+    assert not client_outcomes(found, [], NEWEST, is_planned=False), "the change does not concern them"
+
+
+def test_a_client_is_described_by_its_id_and_its_options() -> None:
+    (one,) = connected(OWN_OPTION)
+    assert one.exceptions() == "max_dirty_bytes (own option)"
+    described = one.described(NEWEST)
+    assert (described["client_id"], described["state"], "node_id" in described) == ("01" * 16, "applied", False)
+    assert described["keys"] == [{"name": "max_dirty_bytes", "value": "4096", "state": "own option", "reason": ""}]
 
 
 def test_a_refusal_has_its_reason() -> None:

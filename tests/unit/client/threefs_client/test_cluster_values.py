@@ -6,6 +6,14 @@ from threefs_client.cluster_values import ClusterValues, own_options
 from threefs_client.options import Options
 
 from threefs.configuration import KEYS, Configuration, Role
+from threefs.ids import ClientId
+from threefs.wire import manager_pb2 as pb
+
+CLIENT = ClientId(b"c" * 16)
+
+
+def values_of(options: Options) -> ClusterValues:
+    return ClusterValues(options, CLIENT, "a job")
 
 
 class Cluster:
@@ -14,6 +22,7 @@ class Cluster:
     def __init__(self, **texts: str) -> None:
         self.configuration = Configuration(1, 1, texts)
         self.on_configuration: Any = None
+        self.client_report: Any = None
 
     def now(self, version: int, **texts: str) -> None:
         self.on_configuration(Configuration(version, version, texts))
@@ -26,7 +35,7 @@ def test_the_defaults_are_those_of_the_options() -> None:
 
 
 def test_values_come_with_the_connection_and_change_while_it_is_open() -> None:
-    values, cluster = ClusterValues(Options()), Cluster(max_dirty_bytes="1000")
+    values, cluster = values_of(Options()), Cluster(max_dirty_bytes="1000")
     seen: list[int] = []
     others: list[int] = []
     values.follow("max_dirty_bytes", seen.append)
@@ -41,8 +50,22 @@ def test_what_the_program_has_chosen_stays() -> None:
     options, cluster = Options(max_dirty_bytes=5000), Cluster(max_dirty_bytes="1000")
     seen: list[int] = []
     assert own_options(options) == {"max_dirty_bytes": 5000}
-    values = ClusterValues(options)
+    values = values_of(options)
     values.follow("max_dirty_bytes", seen.append)
     values.start(cast(Any, cluster))
     cluster.now(2, max_dirty_bytes="2000")
     assert seen == [5000]
+
+
+def test_it_says_what_it_runs_with() -> None:
+    cluster = Cluster()
+    values = values_of(Options(max_dirty_bytes=5000))
+    values.start(cast(Any, cluster))
+    cluster.now(2, max_dirty_bytes="2000")
+    said = cluster.client_report()
+    assert (said.client_id, said.name, said.configuration.version) == (CLIENT, "a job", 2)
+    assert [(key.name, key.value, key.state) for key in said.configuration.keys] == [
+        ("max_dirty_bytes", "5000", pb.OWN_FILE)
+    ]
+    values.name = "mount /mnt"
+    assert cluster.client_report().name == "mount /mnt"

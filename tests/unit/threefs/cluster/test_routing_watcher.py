@@ -37,6 +37,7 @@ class FakeManagers(ConnectionPool):
         self.wholes = 0  # snapshots that were sent
         self.configuration: Configuration | None = None  # of all managers; None: they are of an older release
         self.checked: list[str] = []
+        self.told: list[str] = []  # by clients, of themselves
         self._changed = asyncio.Event()
 
     async def check(self, address: str, timeout_s: float) -> None:
@@ -49,6 +50,8 @@ class FakeManagers(ConnectionPool):
 
     async def call(self, address: str, method: Any, request: Any, **_: Any) -> Any:
         self.calls.append((address, request.known_version))
+        if request.HasField("client"):
+            self.told.append(request.client.name)
         await asyncio.sleep(0)
         found = self.known[address]
         while isinstance(found, Routing) and found.version == request.known_version and request.wait_ms:
@@ -98,6 +101,19 @@ def test_it_has_a_snapshot_when_started_and_follows_the_next() -> None:
         peers.now(a=snapshot(4))
         assert await cluster.refresh(3, 5) == snapshot(4)
         assert seen == [snapshot(3), snapshot(4)]
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_a_client_says_of_itself_what_it_wants_with_each_poll() -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        await cluster.start(5)
+        assert not peers.told, "nobody has said what to say"
+        cluster.client_report = lambda: pb.ClientReport(name=f"at {cluster.routing.version}")
+        peers.now(a=snapshot(4))
+        await cluster.refresh(3, 5)
+        await turns()
+        assert peers.told == ["at 3", "at 4"]
 
     run({"a": snapshot(3)}, body)
 
