@@ -127,7 +127,7 @@ def takeover_does_not_conflict() -> None:
             self._check(*await election_module._read_lease_and_term(tx))
             return await function(tx)
 
-        own = {"clock": self._clock, "random": self._random}
+        own: dict[str, Any] = {"clock": self._clock, "random": self._random}
         return await retry.run(self._engine, guarded, **own, replayable=replayable, timeout_s=timeout_s)
 
     put(Epoch, "run", run)
