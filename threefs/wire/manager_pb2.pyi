@@ -932,17 +932,19 @@ class SeenStore(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MetadataStore(_message.Message):
-    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten")
+    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten", "next_epoch")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NEXT_INODE_FIELD_NUMBER: _ClassVar[int]
     DURABLE_CHANGE_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    NEXT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     epoch: int
     generation: int
     next_inode: int
     durable_change: int
     forgotten: bool
-    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ...) -> None: ...
+    next_epoch: int
+    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ..., next_epoch: _Optional[int] = ...) -> None: ...

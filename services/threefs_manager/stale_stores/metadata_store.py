@@ -16,9 +16,6 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import nobody_listens
 
-#: A rebuilt manager does not know how often the metadata was restored, and no epoch may be given twice.
-FORGOTTEN_EPOCHS = 64
-
 _RESTORE_HINT = (
     "mount its disk, or restore the newest backup with `threefs restore BACKUP` (docs/backup.md). A store that the "
     "cluster does not know is not used, because files would show the bytes of others"
@@ -64,8 +61,12 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
             f"{known.store_id}: {_RESTORE_HINT}"
         )
     if request.restored:
-        epoch = max(known.epoch, request.epoch) + 1 + (FORGOTTEN_EPOCHS if known.forgotten else 0)
-        return pb.MetadataStore(store_id=request.store_id, epoch=epoch, generation=request.generation)
+        return pb.MetadataStore(
+            store_id=request.store_id,
+            epoch=max(known.epoch + 1, request.epoch + 1, known.next_epoch),
+            generation=request.generation,
+            next_epoch=known.next_epoch,
+        )
     if request.epoch == known.epoch and 0 < request.next_inode < known.next_inode:
         raise StrangeStore(
             f"the metadata store is an older copy: its next inode number is {request.next_inode}, but the cluster has "
@@ -89,6 +90,7 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
         generation=request.generation,
         next_inode=request.next_inode or (known.next_inode if same_epoch else 0),
         durable_change=request.durable_change or (known.durable_change if same_epoch else 0),
+        next_epoch=known.next_epoch,
     )
 
 

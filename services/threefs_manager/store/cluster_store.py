@@ -8,7 +8,17 @@ import structlog
 from google.protobuf.message import Message
 
 from threefs import routing as routing_module
-from threefs.cluster.manager_records import CHAIN, CLUSTER_KEY, MOVE, NODE, SEEN, TABLE, TARGET, record_key
+from threefs.cluster.manager_records import (
+    CHAIN,
+    CLUSTER_KEY,
+    METADATA_KEY,
+    MOVE,
+    NODE,
+    SEEN,
+    TABLE,
+    TARGET,
+    record_key,
+)
 from threefs.env.clock import Clock
 from threefs.errors import Conflict, Fenced, StrangeStore, ThreefsError
 from threefs.ids import ChainId, NodeId, TableId, TargetId
@@ -124,6 +134,14 @@ class Writer:
     def put_generation(self, seen: pb.SeenStore) -> None:
         """Record how far the store of a target is. It is no part of the routing."""
         self._tx.set(record_key(SEEN, seen.target_id), records.encode(seen))
+
+    async def metadata(self) -> pb.MetadataStore:
+        """What is known of the metadata store. It is no part of the routing."""
+        value = await self._tx.get(METADATA_KEY)
+        return pb.MetadataStore() if value is None else records.decode(value, pb.MetadataStore, METADATA_KEY)
+
+    def put_metadata(self, known: pb.MetadataStore) -> None:
+        self._tx.set(METADATA_KEY, records.encode(known))
 
     def put_chains(self, chains: Iterable[Chain], targets: Iterable[Target] = ()) -> None:
         self._is_changed = True

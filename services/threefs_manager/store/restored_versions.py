@@ -6,6 +6,10 @@ reaches. It raises the routing at once, because nodes ignore an older one. It ra
 reported what they know of them (`restore_inquiry.py`). Then the targets that served a chain last return to it as if all
 of them had died: they have what was acknowledged.
 
+The backup may also lack restores of the metadata, and the epochs of inode numbers that were given for them. So the next
+restored metadata store gets an epoch that is made from the clock as well: no number of an inode is given out twice,
+even if the same two backups are restored twice.
+
 Chains may have got members since that the backup does not know, on nodes that it does not know either. They come with
 what the nodes report, and no id is given out again: a second target of a number would take the place of the first one
 in the routing, and the storage service would delete the chunks of the first one.
@@ -21,9 +25,11 @@ from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Tar
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.store.cluster_store import Writer
 
-_EPOCH_S = 1_735_689_600  # 2025-01-01
+_BEGIN_S = 1_735_689_600  # 2025-01-01
 _CHANGES_PER_MINUTE = 8  # bits: more changes than a chain can have in a minute, on the average of years
 _CHANGES_PER_S = 32  # bits, of the routing
+_EPOCH_S = 128  # from one epoch of inode numbers that is made from the clock to the next: they last until 2059
+_LAST_EPOCH = 1 << 23  # that is made from the clock, so that a clock that is wrong leaves half of the 24 bits
 
 
 def wrong_store_message(expected_cluster_id: str, actual: str) -> str:
@@ -36,11 +42,14 @@ def wrong_store_message(expected_cluster_id: str, actual: str) -> str:
 
 
 async def raise_routing_version(writer: Writer, wall_ns: int) -> bool:
-    """Raise the version of the routing if the store was restored and its chains are not settled yet; returns whether
-    that is so."""
+    """Raise the version of the routing, and the next epoch of the metadata, if the store was restored and its chains
+    are not settled yet; returns whether that is so."""
     if not await writer.is_restored():
         return False
     writer.cluster.routing_version = raised_routing_version(writer.cluster.routing_version, wall_ns)
+    metadata = await writer.metadata()
+    metadata.next_epoch = max(metadata.next_epoch, epoch_at(wall_ns))
+    writer.put_metadata(metadata)
     _skip_ids(writer.cluster, ())
     writer.put_cluster()
     return True
@@ -85,6 +94,11 @@ def raised_routing_version(version: int, wall_ns: int) -> int:
     return max(version, (wall_ns // 10**9) << _CHANGES_PER_S)
 
 
+def epoch_at(wall_ns: int) -> int:
+    """An epoch of inode numbers above those that restores of the metadata have reached until that moment."""
+    return min(_LAST_EPOCH, max(0, wall_ns // 10**9 - _BEGIN_S) // _EPOCH_S)
+
+
 def with_raised_version(chain: Chain, wall_ns: int) -> Chain:
-    minutes = max(0, wall_ns // 10**9 - _EPOCH_S) // 60
+    minutes = max(0, wall_ns // 10**9 - _BEGIN_S) // 60
     return dataclasses.replace(chain, version=max(chain.version + 1, minutes << _CHANGES_PER_MINUTE))

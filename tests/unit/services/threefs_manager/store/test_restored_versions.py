@@ -1,11 +1,20 @@
 import asyncio
 
-from threefs_manager.store.cluster_store import read_routing
-from threefs_manager.store.restored_versions import raised_routing_version, with_raised_version, without_serving
+from threefs_manager.stale_stores.metadata_store import admit
+from threefs_manager.store.cluster_store import Writer, read_routing
+from threefs_manager.store.restored_versions import (
+    epoch_at,
+    raise_routing_version,
+    raised_routing_version,
+    with_raised_version,
+    without_serving,
+)
 
 from tests.harness.manager_bench import Bench
 from tests.unit.services.threefs_manager.test_service import PLAN
+from threefs.cluster.manager_records import METADATA_KEY
 from threefs.ids import ChainId, TargetId
+from threefs.kv import records
 from threefs.kv.restore_mark import read_mark, write_mark
 from threefs.routing import Chain, ChainMember, PublicState
 from threefs.wire import manager_pb2 as pb
@@ -25,6 +34,26 @@ def test_versions_rise_beyond_what_counting_reaches_and_never_fall() -> None:
     assert (
         with_raised_version(Chain(ChainId(1), 7, MEMBERS), (1_735_689_600 + 30 * 365 * 86400) * 10**9).version < 1 << 32
     )
+
+
+def test_epochs_of_inode_numbers_that_are_made_from_the_clock_fit_into_their_bits() -> None:
+    assert 500_000 < epoch_at(NOW_NS) < epoch_at(NOW_NS + 128 * 10**9) < 1 << 23
+    assert epoch_at(0) == 0, "a clock that was never set"
+    assert epoch_at(1 << 63) == 1 << 23, "a clock that is wrong"
+
+
+async def test_the_same_backups_restored_twice_give_no_epoch_twice() -> None:
+    """I15: between the two times the metadata had the epoch that the first one gave."""
+    epochs = []
+    for wall_ns in (NOW_NS, NOW_NS + 200 * 10**9):
+        bench = Bench()  # with the store as the backup has it
+        tx = bench.engine.begin()
+        write_mark(tx, complete=True)
+        tx.set(METADATA_KEY, records.encode(pb.MetadataStore(store_id="aa", epoch=3, generation=9)))
+        await raise_routing_version(Writer(tx, pb.ClusterRecord()), wall_ns)
+        request = pb.AdmitStoreRequest(cluster_id="c", store_id="aa", epoch=3, generation=9, restored=True)
+        epochs.append((await admit(tx, "c", request)).epoch)
+    assert 3 < epochs[0] < epochs[1]
 
 
 def test_the_target_that_served_last_returns_as_if_all_had_died() -> None:
