@@ -233,7 +233,7 @@ class Faults:
         if step.what == "doze":
             return self._dozes.begin(*step.hosts)
         if step.what in store_faults.KINDS:
-            return self.stores.begin(step.what, step.hosts[0])
+            return self._store_fault(step.what, step.hosts[0])
         return getattr(self, f"_{step.what}")(*step.hosts)  # type: ignore[no-any-return]
 
     def _runs(self, host: str) -> bool:
@@ -393,6 +393,20 @@ class Faults:
         blocked.add(host)
         return lambda: blocked.discard(host)
 
+    def _store_fault(self, what: str, store: str) -> Callable[[], Any] | None:
+        if not store_faults.loses_chains(what, store):
+            return self.stores.begin(what, store)
+        if not self._emptied_disks.filled():
+            return None  # an older copy of a disk is known by what the managers have noted since
+        put_right = self.stores.begin(what, store)
+
+        def restored() -> None:
+            assert put_right is not None
+            put_right()
+            self.members.join_again()
+
+        return restored if put_right is not None else None
+
     def _wipe(self, host: str) -> Callable[[], Any] | None:
         return self._emptied_disks.wipe(host)
 
@@ -401,8 +415,8 @@ class Faults:
 
     def _stray(self, host: str) -> Callable[[], Any] | None:
         registered = self._world.registered.get(host)
-        if not registered:
-            return None
+        if not registered or self._world.inquiry() is not None:
+            return None  # no message outlives the managers that it was sent to, and these have heard nobody yet
         hear_again(self._world, registered[0])
         return lambda: None
 

@@ -15,12 +15,25 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from threefs_manager.store.restore_inquiry import Inquiry
+from threefs_storage.chain import kept_version
+
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.administrator import administer
-from tests.sim.world import World
+from tests.sim.world import LEASE_S, World
 from threefs.errors import InvalidArgument, NotFound
 from threefs.routing import EMPTY, Hold, Routing
-from threefs.rpc.methods import ADD_NODES, HOLD_TARGETS, REBALANCE, SET_DRAINING, SET_REPLICAS, Method, Rep, Req
+from threefs.rpc.methods import (
+    ACCEPT_UNHEARD,
+    ADD_NODES,
+    HOLD_TARGETS,
+    REBALANCE,
+    SET_DRAINING,
+    SET_REPLICAS,
+    Method,
+    Rep,
+    Req,
+)
 from threefs.wire import manager_pb2 as pb
 
 HOLDS = ("offline", "rotate")
@@ -28,6 +41,7 @@ KINDS = ("join", "drain", "level", "copies", *HOLDS)
 _LASTS_S = (2.0, 8.0)
 _OUT_S = (0.5, 6.0)
 _PAUSE_S = (0.5, 4.0)
+_INQUIRY_S = 8 * LEASE_S
 
 
 class MovingMembers:
@@ -67,7 +81,47 @@ class MovingMembers:
             await asyncio.wait(self._calls)
         while self._world.primary() is None:
             await asyncio.sleep(0.1)
+        await self._give_up_stores_without_chains()
         await self._hold(self._held(), pb.HOLD_NONE)
+
+    def join_again(self) -> None:
+        """The managers' store was restored: it may lack the storage processes that have joined since."""
+        world = self._world
+        joined = [host for host in world.storage_hosts if host in world.spare_hosts]
+
+        async def join() -> None:
+            await self._call(ADD_NODES, _plan(joined))
+            for host in joined:
+                if host not in world.fabric.down:
+                    world.start(host)
+
+        if joined:
+            self._ask(join())
+
+    async def _give_up_stores_without_chains(self) -> None:
+        """A target that was planned when the backup was made, and whose store was made later or never, is awaited until
+        an administrator says that it has nothing."""
+        world = self._world
+        until = world.loop.time() + _INQUIRY_S
+        while (inquiry := world.inquiry()) is not None and world.loop.time() < until:
+            if world.loop.time() > until - _INQUIRY_S / 2 and (nodes := self._without_chains(inquiry)):
+                try:
+                    await self._call(ACCEPT_UNHEARD, pb.AcceptUnheardRequest(nodes=nodes))
+                except InvalidArgument as error:
+                    world.tell(f"nodes {nodes} are not given up: {error}")
+            await asyncio.sleep(0.1)
+
+    def _without_chains(self, inquiry: Inquiry) -> list[int]:
+        """Nodes of which no awaited target has ever kept a version of its chain."""
+        stores = {f"s{node}": self._world.storages.get(f"s{node}") for node in inquiry.awaited_nodes}
+        return [
+            int(host[1:])
+            for host, node in stores.items()
+            if node is not None
+            and not any(
+                kept_version.load(target.engine) for target in node.targets if target.target_id in inquiry._awaited
+            )
+        ]
 
     @property
     def holds_any(self) -> bool:
@@ -99,8 +153,7 @@ class MovingMembers:
             return lambda: None
 
         async def join() -> None:
-            request = pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=int(host[1:]))])
-            await self._call(ADD_NODES, request)
+            await self._call(ADD_NODES, _plan([host]))
             world.storage_hosts.append(host)
             if host not in world.fabric.down:
                 world.start(host)
@@ -158,6 +211,10 @@ class MovingMembers:
     async def _undrain(self, host: str) -> None:
         await self._drain(host, False)
         await self._level()
+
+
+def _plan(hosts: list[str]) -> pb.AddNodesRequest:
+    return pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=int(host[1:])) for host in hosts])
 
 
 def draw(dice: SeededRandom, world: World, length_s: float) -> list[tuple[float, str, tuple[str, ...], float]]:

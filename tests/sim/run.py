@@ -134,7 +134,7 @@ def _configure_logs(world: World | None) -> None:
 async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None) -> None:
     await world.begin()
     faults, workload = Faults(world), Workload(world, load)
-    files = Files(world, world.file_hosts[0], load.files_pause_s, load.files_bytes, whole=not load.stores)
+    files = Files(world, world.file_hosts[0], load.files_pause_s, load.files_bytes, whole=not load.forgets_names)
     lockers = Lockers(world, load.files_pause_s)
     for begun in (workload, files, lockers):
         begun.begin()
@@ -175,6 +175,11 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     steps = draw(dice, world, load.faults_s)
     if load.stores:
         for at, what, store, lasts in store_faults.draw(SeededRandom(world.seed, "stores"), load.faults_s):
+            steps.append(Step(at, what, (store,), lasts))
+    if load.restores:
+        lost = SeededRandom(world.seed, "restores")
+        names = load.stores or not world.locker_hosts  # who counts under a lock forgets nothing
+        for at, what, store, lasts in store_faults.draw_restores(lost, load.faults_s, names=names):
             steps.append(Step(at, what, (store,), lasts))
     if load.intruders:
         for at, what, host, lasts in intruders.draw(SeededRandom(world.seed, "intruders"), world, load.faults_s):

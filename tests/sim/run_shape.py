@@ -38,6 +38,7 @@ _MORE_OF = 0.3
 _SCARCE = 0.12  # of all runs reach bounds of processes
 _MOVING = 0.2  # of all runs have members of chains that move
 _HELD = 0.2  # of all runs have targets that an administrator holds
+_LOST = 0.1  # of all runs lose stores of the managers and the metadata
 _OLD = 0.5  # of all runs have chains that are older than a run takes
 _MAX_AGE_MIN = 300
 
@@ -51,8 +52,9 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     load = replace(load, holds=SeededRandom(seed, "held").chance(_HELD))
     more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):
-        return with_more(MORE[more.below(len(MORE))], size, load)
-    return size, load
+        size, load = with_more(MORE[more.below(len(MORE))], size, load)
+    lost = SeededRandom(seed, "restored").chance(_LOST) and not size.local_stores
+    return size, replace(load, restores=lost)
 
 
 def _age_min(dice: SeededRandom) -> int:

@@ -2,9 +2,12 @@
 
 AT empty STORE FOR      the services of the store are killed; they find an empty store, and later the right one again
 AT aged STORE FOR       the same with the store as it was at half the time until now
-AT restored meta FOR    the store of the metadata is lost: it is empty, until the backup of half the time is loaded
+AT restored STORE FOR   the store is lost: it is empty, until the backup of half the time is loaded
+AT torn STORE FOR       the same with half of that backup in the place of the empty store: its restore was broken off
 
-STORE is `meta` or `managers`. While a store is strange its services refuse it: nothing is served, granted or written.
+STORE is `meta` or `managers`, where stores are lost also `both`. While a store is strange its services refuse it:
+nothing is served, granted or written. A store that was lost lacks what is younger than the backup: names, and what has
+happened to chains, but no byte of a chunk. An administrator adds the nodes again that have joined since.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +24,9 @@ from threefs.kv.restore_mark import RESTORE_KEY
 from threefs.wire import manager_pb2 as pb
 from threefs.wire.records_pb2 import Counter, RestoreMark, StoreRecord
 
-META, MANAGERS = "meta", "managers"
-KINDS = ("empty", "aged", "restored")
+META, MANAGERS, BOTH = "meta", "managers", "both"
+_RESTORES = ("restored", "torn")
+KINDS = ("empty", "aged", *_RESTORES)
 #: What the services do with the strange store must take effect meanwhile: they become primary, and wait for T.
 LASTS_S = (0.5, 2.5 * LEASE_S)
 
@@ -35,32 +39,36 @@ class StoreFaults:
         self._strange: set[str] = set()
 
     def copy(self, what: str, store: str) -> None:
-        """For `aged` and `restored`: the store as it is now."""
-        if store not in self._strange:
-            self._copies[what, store] = self._kv(store).pairs()
+        """For `aged`, `restored` and `torn`: the store as it is now."""
+        for one in _stores(store):
+            if one not in self._strange:
+                self._copies[what, one] = self._kv(one).pairs()
 
     def begin(self, what: str, store: str) -> Callable[[], Any] | None:
         """How to put it right; None where it cannot be, or where nobody could know that the store is strange."""
-        found = self._copies.get((what, store), {}) if what != "empty" else {}
-        if self._strange or (not found and what != "empty"):
+        stores = _stores(store)
+        found = {one: self._copies.get((what, one), {}) if what != "empty" else {} for one in stores}
+        if self._strange or (what != "empty" and not all(map(_is_used, stores, found.values()))):
             return None  # each of the stores knows the other
-        if what == "aged" and not self._is_known_to_be_older(store, found):
+        if what == "aged" and not self._is_known_to_be_older(store, found[store]):
             return None
-        self._strange.add(store)
-        hosts = self._world.meta_hosts if store == META else self._world.manager_hosts
+        self._strange.update(stores)
+        hosts = [host for one in stores for host in self._hosts(one)]
         running = [host for host in hosts if host not in self._world.fabric.down]
-        right = self._kv(store).pairs()
-        self._mount(store, hosts, {} if what == "restored" else found)
-        if what == "restored":
+        right = {one: _restored(found[one]) if what in _RESTORES else self._kv(one).pairs() for one in stores}
+        strange = {one: _meanwhile(what, found[one]) for one in stores}
+        self._mount(strange)
+        if what in _RESTORES and META in stores:
             self._world.restores += 1
         for host in running:
             self._world.start(host)
-        refused = self._watch_meta({} if what == "restored" else found) if store == META else self._watch_managers()
+        watches = [self._watch_meta(pairs) if one == META else self._watch_managers() for one, pairs in strange.items()]
 
         def put_right() -> None:
-            self.violations += refused()
-            self._mount(store, hosts, _restored(found) if what == "restored" else right)
-            self._strange.discard(store)
+            for refused in watches:
+                self.violations += refused()
+            self._mount(right)
+            self._strange.difference_update(stores)
             for host in hosts:
                 if host not in self._world.fabric.down:
                     self._world.start(host)
@@ -70,10 +78,14 @@ class StoreFaults:
     def _kv(self, store: str) -> SimKv:
         return self._world.meta_kv if store == META else self._world.manager_kv
 
-    def _mount(self, store: str, hosts: Sequence[str], pairs: Mapping[bytes, bytes]) -> None:
-        for host in hosts:
-            self._world.kill(host)
-        self._kv(store).mount(pairs)
+    def _hosts(self, store: str) -> Sequence[str]:
+        return self._world.meta_hosts if store == META else self._world.manager_hosts
+
+    def _mount(self, stores: Mapping[str, Mapping[bytes, bytes]]) -> None:
+        for store, pairs in stores.items():
+            for host in self._hosts(store):
+                self._world.kill(host)
+            self._kv(store).mount(pairs)
 
     def _is_known_to_be_older(self, store: str, found: Mapping[bytes, bytes]) -> bool:
         if store == META:
@@ -124,6 +136,30 @@ class StoreFaults:
         return refused
 
 
+def loses_chains(what: str, store: str) -> bool:
+    """Whether the managers forget what has happened to chains."""
+    return what in _RESTORES and store != META
+
+
+def _stores(store: str) -> tuple[str, ...]:
+    return (MANAGERS, META) if store == BOTH else (store,)
+
+
+def _is_used(store: str, pairs: Mapping[bytes, bytes]) -> bool:
+    """Whether there is something in it that may be lost. The metadata begin with the first start of their service."""
+    return (keys.STORE if store == META else CLUSTER_KEY) in pairs
+
+
+def _meanwhile(what: str, found: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """What is in the store until it is put right."""
+    if what == "restored":
+        return {}
+    if what == "torn":
+        half = dict(sorted(found.items())[: len(found) // 2])
+        return {**half, RESTORE_KEY: records.encode(RestoreMark(complete=False, as_of_ns=1))}
+    return found
+
+
 def _restored(backup: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     return {**backup, RESTORE_KEY: records.encode(RestoreMark(complete=True, as_of_ns=1))}
 
@@ -132,7 +168,17 @@ def draw(dice: SeededRandom, length_s: float) -> list[tuple[float, str, str, flo
     """Moments, kinds, stores and times: one or two of a run."""
     steps = []
     for _ in range(1 + dice.below(2)):
-        what = KINDS[dice.below(len(KINDS))]
+        what = ("empty", "aged", "restored")[dice.below(3)]
         store = META if what == "restored" or dice.chance(0.5) else MANAGERS
         steps.append((dice.uniform(0.2, 0.9) * length_s, what, store, dice.uniform(*LASTS_S)))
+    return steps
+
+
+def draw_restores(dice: SeededRandom, length_s: float, *, names: bool) -> list[tuple[float, str, str, float]]:
+    """The same for stores that are lost and restored: up to three of a run. With `names`, also that of the metadata."""
+    steps = []
+    for _ in range(1 + dice.below(3)):
+        what = _RESTORES[dice.below(len(_RESTORES))]
+        store = (MANAGERS, MANAGERS, BOTH, META)[dice.below(4)] if names else MANAGERS
+        steps.append((dice.uniform(0.1, 1.0) * length_s, what, store, dice.uniform(*LASTS_S)))
     return steps

@@ -2,10 +2,12 @@
 
 import gc
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
+from threefs_manager.store import restored_versions
 from threefs_meta.store import identity
 
 from tests.sim.faults import parse
@@ -23,14 +25,15 @@ def nothing_is_collected() -> Iterator[None]:
     gc.enable()
 
 
-def played(scenario: str, chains: int = 4) -> Outcome:
-    load = Load(chunks=2, pause_s=0.3, files_pause_s=0.1)
+def played(scenario: str, chains: int = 4, spares: int = 0) -> Outcome:
+    load = Load(chunks=2, pause_s=0.3, files_pause_s=0.1, restores=True)
     size = Size(storage=4, clients=2) if chains == 4 else Size(storage=3, targets_per_disk=1, clients=2)
+    size = replace(size, spares=spares)
     return run(5, size=size, load=load, scenario=parse(scenario), logs=True)
 
 
-def well(scenario: str) -> Outcome:
-    outcome = played(scenario)
+def well(scenario: str, chains: int = 4, spares: int = 0) -> Outcome:
+    outcome = played(scenario, chains, spares)
     assert not outcome.violations, outcome.violations
     return outcome
 
@@ -85,3 +88,30 @@ def test_a_metadata_store_that_only_a_backup_is_left_of() -> None:
 
 def test_a_store_that_is_not_older_for_anybody_is_left_alone() -> None:
     assert well("4.0 aged managers 2.0").faults == {}
+
+
+@pytest.mark.parametrize("what", ["restored", "torn"])
+def test_chains_that_have_changed_since_a_backup_go_on_from_what_their_targets_keep(what: str) -> None:
+    """s1 was put out since the backup, and starts when the managers' store is restored."""
+    outcome = well(f"6.0 kill s1 4.5\n10.0 {what} managers 1.0\n15.0 cut s1 c1")
+    assert outcome.faults == {"kill": 1, what: 1, "cut": 1} and said(outcome, "serving from a restored store")
+    refused = "store is empty" if what == "restored" else "only in part"
+    assert said(outcome, refused)
+
+
+def test_members_that_have_joined_since_a_backup_are_heard() -> None:
+    outcome = well("7.0 join s4\n8.0 drain s1 30.0\n13.0 restored managers 1.0\n18.0 cut s1 c1", chains=1, spares=1)
+    assert outcome.faults == {"join": 1, "drain": 1, "restored": 1, "cut": 1}
+    assert said(outcome, "serving from a restored store")
+
+
+def test_managers_and_metadata_that_are_restored_twice_from_the_same_moment() -> None:
+    """The second backup is older than the first restore: it knows nothing of the numbers that were given out since."""
+    outcome = well("6.0 restored meta 1.0\n11.0 restored both 1.0\n16.0 cut s1 c1", chains=1)
+    assert outcome.faults == {"restored": 2, "cut": 1}
+
+
+def test_numbers_that_the_same_backups_give_out_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(restored_versions, "epoch_at", lambda wall_ns: 0)
+    outcome = played("6.0 restored meta 1.0\n11.0 restored both 1.0\n16.0 cut s1 c1", chains=1)
+    assert outcome.violations, "numbers of inodes or of leases mean two things"

@@ -54,12 +54,17 @@ class Load:
     large: float = 0.0  # the share of chunks whose content is large
     cancels: float = 0.0  # the share of operations that their caller gives up at some moment
     stores: bool = False  # other stores take the place of those of metadata and managers
+    restores: bool = False  # these stores are lost, and restored from backups
     cuts: bool = False  # of the power of local stores
     intruders: bool = False  # processes of another key
     visitors: bool = False  # processes that hold all connections that a service takes
     holds: bool = False  # an administrator takes targets out of service, and makes others the head
     dozes: bool = False  # clients fall asleep under their locks
     crowd: int = 0  # writers with identities of their own, who write once each to the same chunk
+
+    @property
+    def forgets_names(self) -> bool:
+        return self.stores or self.restores
 
 
 class Change(NamedTuple):

@@ -12,6 +12,7 @@ from threefs_client.context import ClientContext
 from threefs_client.options import Options
 from threefs_manager.election import LEASES_PER_T, Election
 from threefs_manager.service import Manager
+from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings as MetaSettings
 from threefs_storage.node import LIMITS, StorageNode
@@ -42,6 +43,8 @@ from threefs.wire import manager_pb2 as pb
 LEASE_S = 2.0  # T
 SCRUB_S = 1.5
 PORT = 7000
+#: Of the wall clocks of managers, which agree: numbers that two restores make from them are of different minutes.
+WALL_PACE = 240
 _START_S = 60.0
 _MOST_TRIES = 60  # to get in, while somebody pretends to be a manager
 
@@ -248,6 +251,7 @@ class World:
         return callers
 
     async def _manager(self, process: Process, clock: SimClock, random: SeededRandom) -> None:
+        clock.wall_pace = WALL_PACE
         holder = random.token(16).hex()
         server = Server(self._net(process), Identity("", holder, self.size.key, "threefs-manager"), clock=clock)
         local = self.size.local_stores
@@ -467,6 +471,11 @@ class World:
                 found.append((epoch.number, host))
         return max(found)[1] if found else None
 
+    def inquiry(self) -> Inquiry | None:
+        """What the primary waits for before it serves from a store that was restored from a backup."""
+        primary = self.primary()
+        return self.managers[primary]._inquiry if primary is not None else None
+
     def hold_off_left_s(self) -> float:
         """How long a target may still stay out, because a link had failed."""
         primary = self.primary()
@@ -476,7 +485,7 @@ class World:
     def healthy(self) -> bool:
         """Every target serves, and may."""
         routing = self.routing()
-        if routing is None or not routing.chains:
+        if routing is None or not routing.chains or self.inquiry() is not None:
             return False
         if any(m.state is not PublicState.SERVING for chain in routing.chains.values() for m in chain.members):
             return False

@@ -1,0 +1,91 @@
+"""Stores of the managers that were restored from backups: what is raised, and who is asked before they are served."""
+
+from typing import Any
+
+from threefs_manager.service import Manager
+from threefs_manager.store import restored_versions
+from threefs_manager.store.restore_inquiry import Inquiry
+from threefs_storage.targets import Targets
+
+from tests.sim.planted.registry import plant, put
+from threefs.ids import ChainId
+
+
+@plant
+def restored_routing_counts_on() -> None:
+    """I5: nodes know a newer version of the routing, and take the restored store for an older copy for ever."""
+    put(restored_versions, "raised_routing_version", lambda version, wall_ns: version)
+
+
+@plant
+def first_report_ends_the_inquiry() -> None:
+    """I2: chains go on from what one node knows, while another one alone has what was acknowledged since."""
+
+    def check_done(self: Inquiry) -> None:
+        if self.newest_chains or not self._awaited:
+            self.done.set()
+
+    put(Inquiry, "_check_done", check_done)
+
+
+@plant
+def reports_of_kept_chains_are_not_used() -> None:
+    """I2: all nodes are heard, and chains go on as they are in the backup."""
+    take = Inquiry._take
+
+    def forget(self: Inquiry, kept: Any) -> None:
+        take(self, kept)
+        self.newest_chains.pop(ChainId(kept.chain.chain_id), None)
+
+    put(Inquiry, "_take", forget)
+
+
+@plant
+def leases_are_granted_while_nodes_are_asked() -> None:
+    """I2: heartbeats are answered from the chains of the backup, and nobody reports what he keeps."""
+    heartbeat = Manager.heartbeat
+
+    async def granting(self: Manager, request: Any) -> Any:
+        inquiry, self._inquiry = self._inquiry, None
+        try:
+            return await heartbeat(self, request)
+        finally:
+            self._inquiry = inquiry
+
+    put(Manager, "heartbeat", granting)
+
+
+@plant
+def ids_of_targets_are_given_out_again() -> None:
+    """A move gives a new target the number of one that has come since the backup: that one's store passes for it."""
+    put(restored_versions, "_skip_ids", lambda cluster, known: None)
+
+
+@plant
+def unnamed_stores_are_not_read() -> None:
+    """I2: a member that has come since the backup is not asked, though it alone has what came last."""
+
+    async def nothing(self: Targets, own: Any, routing: Any) -> None:
+        pass
+
+    put(Targets, "read_unnamed", nothing)
+
+
+@plant
+def members_that_have_left_are_awaited() -> None:
+    """I13: a target that a move has taken out since the backup, and that is deleted, never reports."""
+    take = Inquiry._take
+
+    def waiting(self: Inquiry, kept: Any) -> None:
+        awaited = set(self._awaited)
+        take(self, kept)
+        self._awaited |= awaited
+
+    put(Inquiry, "_take", waiting)
+
+
+@plant
+def epochs_are_given_out_again() -> None:
+    """I15: manager and metadata are restored twice from backups of before the first time: new files have the numbers of
+    those that were made between."""
+    put(restored_versions, "epoch_at", lambda wall_ns: 0)
