@@ -1,5 +1,6 @@
 """One storage process, assembled from its parts. The outside world (net, disk, clock, managers) is passed in."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -83,6 +84,7 @@ class StorageNode:
             open_table=open_table,
         )
         self._kept_routing = KeptRouting(settings.data_dir, settings.node_id)
+        self._adopting = asyncio.Lock()
         self._registration = Registration(
             managers(self._peers),
             kind=NodeKind.STORAGE,
@@ -146,10 +148,12 @@ class StorageNode:
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
     async def _adopt(self, routing: Routing) -> None:
-        """Before the targets act in this routing."""
-        self._kept_routing.keep(routing)
-        await self.targets.open_added(routing)
-        await self.targets.keep_chains(routing)
+        """Before the targets act in this routing. One after the other: the start adopts the routing that there is, and
+        the next one may come meanwhile. Both would open the same stores."""
+        async with self._adopting:
+            self._kept_routing.keep(routing)
+            await self.targets.open_added(routing)
+            await self.targets.keep_chains(routing)
 
     async def stop(self) -> None:
         """Give the leases up, then tell the manager so, then stop."""

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from threefs_manager.election import Election
 from threefs_manager.service import Manager
+from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings
 
@@ -113,3 +114,22 @@ async def test_the_store_keeps_its_identity_until_it_is_wiped(tmp_path: Path) ->
             seen += [store.store_id for store in node.targets.stores()]
             await node.stop()
         assert seen[0] == seen[1] != 0
+
+
+async def test_two_routings_at_once_open_a_store_once(tmp_path: Path) -> None:
+    async with Bench(tmp_path) as bench:
+        node = await bench.node(1)
+        (target,) = node.targets
+        await target.engine.close()
+        node.targets.by_id.clear()  # as before a routing that gives this node the target
+        opened: list[Path] = []
+        open_engine = node.targets._open_engine
+
+        async def counted(directory: Path) -> ChunkEngine:
+            opened.append(directory)
+            return await open_engine(directory)
+
+        node.targets._open_engine = counted  # type: ignore[method-assign]
+        await asyncio.gather(*(node._adopt(node._cluster.routing) for _ in range(2)))
+        assert len(opened) == 1 and [other.target_id for other in node.targets] == [target.target_id]
+        await node.stop()
