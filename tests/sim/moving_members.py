@@ -17,6 +17,7 @@ from typing import Any
 
 from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_storage.chain import kept_version
+from threefs_storage.engine import record_store
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.administrator import administer
@@ -42,6 +43,7 @@ _LASTS_S = (2.0, 8.0)
 _OUT_S = (0.5, 6.0)
 _PAUSE_S = (0.5, 4.0)
 _INQUIRY_S = 8 * LEASE_S
+_CHAIN_NOTE = record_store._NOTES + kept_version._NAME.encode()
 
 
 class MovingMembers:
@@ -112,16 +114,14 @@ class MovingMembers:
             await asyncio.sleep(0.1)
 
     def _without_chains(self, inquiry: Inquiry) -> list[int]:
-        """Nodes of which no awaited target has ever kept a version of its chain."""
-        stores = {f"s{node}": self._world.storages.get(f"s{node}") for node in inquiry.awaited_nodes}
-        return [
-            int(host[1:])
-            for host, node in stores.items()
-            if node is not None
-            and not any(
-                kept_version.load(target.engine) for target in node.targets if target.target_id in inquiry._awaited
-            )
-        ]
+        """Nodes that run, and of which no awaited target has ever kept a version of its chain."""
+        awaited = {target: inquiry._targets[target].node_id for target in inquiry._awaited}
+        keeping = {node for target, node in awaited.items() if self._keeps_chain(f"s{node}", target)}
+        return [node for node in inquiry.awaited_nodes if node not in keeping and f"s{node}" in self._world.storages]
+
+    def _keeps_chain(self, host: str, target: int) -> bool:
+        tables = self._world.disks[host].tables
+        return any(_CHAIN_NOTE in rows.values for path, rows in tables.items() if f"target-{target}" in path.parts)
 
     @property
     def holds_any(self) -> bool:
