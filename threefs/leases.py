@@ -34,6 +34,14 @@ def client_lease_s(lease_s: float) -> float:
     return max(_TS_PER_CLIENT_LEASE * lease_s, MIN_CLIENT_LEASE_S)
 
 
+def client_reliance_s(lease_s: float) -> float:
+    """How long a client relies on its lease after it has sent a renewal; then it asks. `lease_s` is T.
+
+    A tick shorter than the lease: the clock of the service that counts the ticks may run faster than the client's.
+    """
+    return client_lease_s(lease_s) * (TICKS_PER_LEASE - 1) / TICKS_PER_LEASE
+
+
 # ---- A delegation: the right of one mount to know all names of a directory. The answer to each name that the mount
 # adds there says whether the delegation stands, and the mount relies on that for DELEGATION_S from when it *sent* the
 # request: the transaction that saw the delegation began later. Before another client adds a name, the meta service
@@ -46,8 +54,10 @@ DELEGATION_S = 0.25
 DELEGATION_RECALL_S = 0.3
 
 
-# ---- Repeated changes of the metadata: a repeat gets the stored result of the first attempt for REPLAYS_KEPT_S.
-# Clients end an operation before that, because a later repeat would make the change once more.
+# ---- Repeated changes of the metadata: a repeat gets the stored result of the first attempt for REPLAYS_KEPT_S. A
+# later repeat would make the change once more. A client sends the last one within MAX_OPERATION_S. After that it may
+# lie in a suspended client until the service closes the connection, which was silent for so long (`idle_s` in
+# threefs/rpc/limits.py, 15 minutes). The rest is for clocks of different speeds.
 
-REPLAYS_KEPT_S = 30 * 60.0
+REPLAYS_KEPT_S = 45 * 60.0
 MAX_OPERATION_S = 20 * 60.0

@@ -13,7 +13,7 @@ from threefs.health.verdict import Reason, Severity
 from threefs.human_readable import count_of
 from threefs.wire import manager_pb2 as pb
 
-#: A fifth of what leases bear (`threefs/leases.py`).
+#: A twentieth of what leases bear (`threefs/leases.py`).
 MAX_CLOCK_PPM = 10_000
 
 
@@ -138,7 +138,7 @@ def several_releases(answers: Answers) -> Iterator[Reason]:
 
 
 def clock_rates(answers: Answers) -> Iterator[Reason]:
-    """Leases bear clocks whose rates differ by 5 %. No sound clock comes near to that."""
+    """Leases bear a clock that runs a fifth faster than another one. No sound clock comes near to that."""
     for row in answers.status.nodes:
         if row.alive and row.HasField("clock_ppm") and abs(row.clock_ppm) >= MAX_CLOCK_PPM:
             speed = "faster" if row.clock_ppm > 0 else "slower"
@@ -146,7 +146,7 @@ def clock_rates(answers: Answers) -> Iterator[Reason]:
                 "clock_rate",
                 Severity.WARN,
                 f"the clock of {node_name(row.node)} runs {abs(row.clock_ppm) / 10_000:.2g} % {speed} than that of the "
-                f"primary manager (the bound is {MAX_CLOCK_PPM / 10_000:g} %; at 5 % leases are not safe)",
+                f"primary manager (the bound is {MAX_CLOCK_PPM / 10_000:g} %; leases bear 20 % between two machines)",
                 "mend the clock source of its machine, or move the process to another one; if many nodes are named, "
                 "the clock of the manager is the wrong one",
             )

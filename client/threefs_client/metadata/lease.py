@@ -13,7 +13,7 @@ from itertools import islice
 from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError, Unavailable
-from threefs.leases import RENEWALS_PER_LEASE, client_lease_s
+from threefs.leases import RENEWALS_PER_LEASE, client_lease_s, client_reliance_s
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs.wire import meta_pb2 as pb
 
@@ -52,6 +52,10 @@ class Lease:
     def duration_s(self) -> float:
         return client_lease_s(self._lease_s())
 
+    def _end_of_reliance(self, sent_at: float) -> float:
+        """The end of the lease that a request of that moment begins or renews, as this client believes in it."""
+        return sent_at + client_reliance_s(self._lease_s())
+
     @property
     def remaining_s(self) -> float:
         """Until it ends without a renewal; 0 without a lease."""
@@ -71,7 +75,7 @@ class Lease:
                 self._holders -= 1
                 raise
         if not self.number:
-            self._valid_until = self._clock.monotonic() + self.duration_s  # the lease begins with this request
+            self._valid_until = self._end_of_reliance(self._clock.monotonic())  # the lease begins with this request
 
     def granted(self, number: int) -> None:
         """The session or lock was granted under the lease of that number."""
@@ -188,7 +192,7 @@ class Lease:
                 self._notify_lost()
         self._reported.update(request.hold)
         self._reported.difference_update(request.drop)
-        self._valid_until = sent_at + self.duration_s
+        self._valid_until = self._end_of_reliance(sent_at)
 
     async def _return(self) -> None:
         self._valid_until = 0.0

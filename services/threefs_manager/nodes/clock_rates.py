@@ -1,6 +1,7 @@
 """How much faster or slower the clocks of nodes run than that of this manager.
 
-Leases bear clocks whose rates differ by 5 % (I3); a clock that is much worse than any sound one is told long before.
+Leases bear a clock that runs a fifth faster than another one (docs/protocol.md, "Leases"); one that is much worse than
+any sound clock is told long before.
 Each heartbeat has a reading of its sender's clock. A message that travels long only makes its sender look late, so of
 each interval the reading that came with the least delay counts. Two such readings with an hour between them give the
 rate; the delays spoil it by some parts per million.

@@ -6,6 +6,7 @@ from typing import Any
 from threefs_client.async_file import AsyncFile
 from threefs_client.data.handles import Handle
 from threefs_client.data.whole_files import WholeFileWriter
+from threefs_client.metadata import lease as lease_module
 from threefs_client.metadata.call_retry import MetaClient
 from threefs_client.metadata.lease import Lease
 from threefs_client.metadata.precreated import PrecreatedFiles
@@ -26,6 +27,7 @@ from threefs_meta.store.namespace import Namespace
 
 from tests.sim.kv import SimKv
 from tests.sim.planted.registry import plant, plant_for, put
+from threefs.leases import client_lease_s
 from threefs.wire import meta_pb2 as pb
 
 
@@ -33,6 +35,12 @@ from threefs.wire import meta_pb2 as pb
 def conflicts_not_seen() -> None:
     """I9: a transaction is committed though what it has read was changed."""
     put(SimKv, "_judge", lambda self, attempt: None)
+
+
+@plant_for("unit/client/threefs_client/metadata/test_lease.py::test_it_is_believed_for_less_than_its_length")
+def lease_is_believed_to_its_end() -> None:
+    """I18: a client with a slow clock relies on a lease that has ended by the clock of the service."""
+    put(lease_module, "client_reliance_s", client_lease_s)
 
 
 @plant

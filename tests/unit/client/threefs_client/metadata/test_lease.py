@@ -97,6 +97,18 @@ async def test_files_that_stay_open_are_reported_in_time_and_dropped_later(meta:
 
 
 @with_lease
+async def test_it_is_believed_for_less_than_its_length(meta: Meta) -> None:
+    """The service that counts the time may have a clock that runs faster."""
+    await meta.open()
+    await meta.clock.pass_by(10)
+    meta.away = True
+    await meta.clock.pass_by(24)
+    assert meta.lease.is_valid
+    await meta.clock.pass_by(2)
+    assert not meta.lease.is_valid and meta.lease.duration_s == 30
+
+
+@with_lease
 async def test_after_a_silence_it_asks_before_anything_is_written(meta: Meta) -> None:
     await meta.open()
     meta.lease.opened_for_read(1)
