@@ -5,8 +5,11 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine import exactly_once
 
-from tests.harness.chain_harness import OFFLINE, SERVING, SYNCING, chain_of, until
-from threefs.errors import ResultDropped, ResultForgotten
+from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, chain_of, until
+from threefs.errors import ResultDropped, ResultForgotten, StaleFence
+from threefs.ids import ChunkId
+from threefs.layout import FENCE_CHUNK
+from threefs.wire import storage_pb2 as pb
 
 
 def other(number: int) -> bytes:
@@ -54,6 +57,25 @@ async def test_r6_where_results_are_forgotten_a_write_is_made_anew_or_unknown(
         chain.change((2, SERVING), (1, OFFLINE))
         with pytest.raises(ResultForgotten):
             await chain.send(chain.row(b"OLD", client=other(0), seq=1), b"OLD")
+
+
+async def test_r6_a_fence_does_not_deny_a_write_whose_result_may_be_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """StaleFence says that a write was not applied. Its client would make it anew, over what others have written."""
+    monkeypatch.setattr(exactly_once, "MAX_ENTRIES", 33)
+    async with chain_of(tmp_path, 2) as chain:
+        row = chain.row(b"OLD", seq=1, fence=1)
+        await chain.send(row, b"OLD")
+        for number in range(40):
+            await chain.write(b"NEW", client=other(number), seq=1, known_version=chain[1].committed())
+        fence = ChunkId(CHUNK.inode, FENCE_CHUNK)
+        await chain.write(b"", chunk=fence, kind=pb.EXTEND, length=1, client=other(99), chunk_bytes=64 << 20)
+        row.again = True
+        with pytest.raises(ResultDropped):
+            await chain.send(row, b"OLD")
+        with pytest.raises(StaleFence):
+            await chain.write(b"LST", seq=2, known_version=41, fence=1)
 
 
 async def test_r6_what_is_forgotten_travels_with_a_resync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

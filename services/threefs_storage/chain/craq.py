@@ -4,7 +4,7 @@ Each replica, under the lock of the chunk: finishes an older pending version, de
 the new version durable as pending, forwards it to the successor, and commits it once the successor has. So all
 successors have committed what a predecessor has committed (I3), and an acknowledged write is durable on all of them
 (I2). Changes go ahead of their forwards, so that all replicas make them durable at the same time (early_staging.py).
-docs/protocol.md explains the rules R1 to R11 and P1 to P13 that the comments name.
+docs/protocol.md explains the rules R1 to R12 and P1 to P13 that the comments name.
 """
 
 from collections.abc import AsyncIterator, Awaitable
@@ -272,11 +272,11 @@ class Craq:
         if chunk in target.damaged and record.committed is not None and keeps_bytes(record.committed, write):
             # Another member may have these bytes, but never those of a version that is made of damaged ones.
             raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired before it is changed: try again")
-        admission.check_fence(target, write)
         if entry is None and may_be_forgotten(record.forgotten, write.known_version, target.logical_time.now):
-            if write.again or write.first_seq:
+            if write.again or write.first_seq:  # before the fence, whose error says that it was never applied
                 raise ResultDropped(f"the result of write {identity.seq} of chunk {chunk} may have been dropped")
             raise ResultForgotten(version=committed)
+        admission.check_fence(target, write)
         version = committed + 1 if record.committed is not None else target.first_version
         assert version > committed, "versions only rise (I4)"
         result = await self._stage(target, chunk, write, version, identity, payload, deadline)

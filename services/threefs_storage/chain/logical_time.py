@@ -9,6 +9,9 @@ in which no target of the chain ran are not counted.
 from threefs.env.clock import Clock
 
 _MINUTE_S = 60.0
+#: The time is looked at every few seconds. In a longer gap the process was suspended: that does not count, because what
+#: was on its way then may arrive afterwards.
+_SUSPENDED_S = 600.0
 
 
 class LogicalTime:
@@ -22,8 +25,12 @@ class LogicalTime:
     @property
     def now(self) -> int:
         """Whole minutes. They never fall."""
-        passed = int((self._clock.monotonic() - self._counted_until) / _MINUTE_S)
-        assert passed >= 0, "a monotonic clock does not go back"
+        uncounted_s = self._clock.monotonic() - self._counted_until
+        assert uncounted_s >= 0, "a monotonic clock does not go back"
+        if uncounted_s >= _SUSPENDED_S:
+            self._counted_until += uncounted_s
+            return self._minutes
+        passed = int(uncounted_s / _MINUTE_S)
         self._minutes += passed
         self._counted_until += passed * _MINUTE_S
         return self._minutes

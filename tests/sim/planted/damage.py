@@ -1,6 +1,7 @@
 """Damage, old copies and lost results: what storage does where the simplest thing would be wrong."""
 
 import dataclasses
+import math
 from typing import Any
 
 from threefs_manager.chains import controller as chain_controller
@@ -8,7 +9,7 @@ from threefs_manager.chains.resync_progress import ResyncProgress
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.stale_stores.target_stores import StoreGenerations
 from threefs_storage import targets as targets_module
-from threefs_storage.chain import admission, changes, copies, craq
+from threefs_storage.chain import admission, changes, copies, craq, logical_time
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.resync import Resync
 from threefs_storage.chain.successor import AheadCall
@@ -207,6 +208,26 @@ def first_seq_not_sent() -> None:
 def forgotten_results_are_not_missed() -> None:
     """I6: a late attempt whose result was forgotten is applied again."""
     put(craq, "may_be_forgotten", lambda forgotten, known_version, now: False)
+
+
+@plant_for(f"{_ONCE}::test_r6_a_fence_does_not_deny_a_write_whose_result_may_be_dropped")
+def fence_denies_what_may_be_applied() -> None:
+    """R6: a repeat under an older fence is told that its write was not applied, though its result may be dropped."""
+    from_client = Craq._from_client
+
+    async def hasty(self: Craq, target: Target, chunk: Any, write: Any, identity: Any, *rest: Any) -> Any:
+        record = target.engine.record(chunk)
+        if record is None or record.entry(identity.client, identity.channel) is None:
+            admission.check_fence(target, write)
+        return await from_client(self, target, chunk, write, identity, *rest)
+
+    put(Craq, "_from_client", hasty)
+
+
+@plant_for("unit/services/threefs_storage/chain/test_logical_time.py::test_the_time_of_a_suspension_does_not_count")
+def suspensions_count_as_logical_time() -> None:
+    """A write that was on its way while all were suspended meets a chunk that has forgotten it."""
+    put(logical_time, "_SUSPENDED_S", math.inf)
 
 
 @plant_for(f"{_ONCE}::test_r6_what_is_forgotten_travels_with_a_resync")

@@ -25,3 +25,15 @@ def test_it_goes_on_from_a_later_time_and_not_from_an_earlier_one() -> None:
     age.observe(3)
     clock.advance(1)
     assert age.now == 21
+
+
+def test_the_time_of_a_suspension_does_not_count() -> None:
+    """Nobody has closed the connections meanwhile, so a write of before may come when all go on."""
+    clock = SteppedClock()
+    age = LogicalTime(clock, 7)
+    clock.advance(30)
+    assert age.now == 7
+    clock.advance(3 * 3600)
+    assert age.now == 7
+    clock.advance(60)
+    assert age.now == 8
