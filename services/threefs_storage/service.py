@@ -198,17 +198,23 @@ class Storage:
             self._report()  # only a target that knows the newest version of its chain gets a lease
 
     def _remove(self, target: Target) -> None:
-        """A move has taken this target out of its chain for good."""
+        """Its chain does not have this target any more."""
         if target.target_id not in self._removing:
             self._removing.add(target.target_id)
-            self._background.attempt(f"removal of target {target.target_id}", self._delete(target))
+            self._background.attempt(f"removal of target {target.target_id}", self._close_removed(target))
 
-    async def _delete(self, target: Target) -> None:
+    async def _close_removed(self, target: Target) -> None:
+        """A routing that still names the target says that a move has taken it out for good: it is deleted. A manager
+        that was restored from a backup of before it was made does not know it at all, and proves nothing."""
         await self._repair.end(target)
         await self._pending_recovery.end(target)
         while len(target.locks):  # calls that are under way find out that they have no lease
             await self._clock.sleep(_REMOVAL_PAUSE_S)
-        await self._targets.delete(target)
+        named = self._cluster.routing.targets.get(target.target_id)
+        if named is not None and named.chain_id == target.chain.chain_id:
+            await self._targets.delete(target)
+        else:
+            await self._targets.set_aside(target)
         self._started.discard(target.target_id)
         self._removing.discard(target.target_id)
         self._report()

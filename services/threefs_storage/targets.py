@@ -46,7 +46,7 @@ class Targets:
         self.by_id: dict[int, Target] = {}
         #: What the manager is told of targets that are being deleted: their stores close, and nobody may read them.
         self._deleting: dict[TargetId, tuple[manager_pb2.Store, manager_pb2.TargetReport]] = {}
-        self.unnamed: list[manager_pb2.Store] = []  # on the disk, and not in the routing at the start
+        self.unnamed: list[manager_pb2.Store] = []  # on the disk, and not in the routing
         self._grant_epoch = 0  # rises when the answers to heartbeats in flight must grant nothing
         self._node_id = node_id
         self._directory = directory
@@ -123,6 +123,14 @@ class Targets:
         await self._disk.remove_directory(self._directory / f"target-{target.target_id}")
         del self._deleting[target.target_id]
         _LOG.info("a target that has moved away is deleted", target=target.target_id)
+
+    async def set_aside(self, target: Target) -> None:
+        """Close the store of a target that the cluster does not know, and leave it on the disk."""
+        self.unnamed.append(store_of(target))
+        del self.by_id[target.target_id]
+        with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
+            await target.engine.close()
+        _LOG.error("a target that the manager does not know is kept on the disk, closed", target=target.target_id)
 
     async def reopen(self, target: Target) -> None:
         """Open the store of a target that has left its chain again. Raises NoSpace, Unavailable, Corrupt."""

@@ -99,6 +99,12 @@ def target_without_a_record_is_deleted() -> None:
     put(Targets, "apply_routing", hasty)
 
 
+@plant_for(f"{_STORED}::test_only_a_target_that_the_routing_still_names_is_deleted")
+def target_that_nobody_names_is_deleted() -> None:
+    """A restored manager, which continues a chain without knowing of a member, makes its node delete the only copy."""
+    put(Targets, "set_aside", Targets.delete)
+
+
 @plant_for(f"{_TRANSITIONS}::test_a_leaving_target_that_is_out_never_returns")
 def leaving_target_returns() -> None:
     """A target that was put out for a move is filled again, and put out again."""

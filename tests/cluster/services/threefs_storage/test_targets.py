@@ -10,7 +10,7 @@ from threefs_storage.chain import admission
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.targets import Targets
 
-from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of
+from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of, until
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TableId, TargetId
@@ -160,6 +160,23 @@ def at_any_time(reports: list[pb.TargetReport]) -> list[pb.TargetReport]:
         report.ClearField("unscrubbed_ms")
         report.ClearField("free_bytes")
     return reports
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_only_a_target_that_the_routing_still_names_is_deleted(tmp_path: Path, named: bool) -> None:
+    """A manager that was restored from a backup of before it was made has a newer version of the chain without it."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"the only copy")
+        targets, target = chain[2].targets, chain[2].target
+        directory = targets._directory / f"target-{target.target_id}"
+        chain.version += 1
+        chain.members = [(1, SERVING)]
+        known = {number: one for number, one in chain.routing().targets.items() if named or number != target.target_id}
+        chain[2].cluster.learn(dataclasses.replace(chain.routing(), targets=known))
+        await until(lambda: target.target_id not in chain[2].storage._removing)
+        assert not any(report.target_id == target.target_id for report in targets.reports())
+        assert directory.exists() is not named
+        assert [store.target_id for store in targets.unnamed] == ([] if named else [target.target_id])
 
 
 async def test_nothing_looks_into_a_target_that_is_being_deleted(tmp_path: Path) -> None:
