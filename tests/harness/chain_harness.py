@@ -38,7 +38,7 @@ from threefs.wire import common_pb2
 from threefs.wire import storage_pb2 as pb
 
 SERVING, SYNCING, OFFLINE = PublicState.SERVING, PublicState.SYNCING, PublicState.OFFLINE
-WAITING = PublicState.WAITING
+WAITING, LASTSRV = PublicState.WAITING, PublicState.LASTSRV
 CHAIN = ChainId(1)
 CHUNK = ChunkId(7, 0)
 CLIENT = bytes(range(16))

@@ -2,9 +2,9 @@
 
 When only the reserve of the disk is left, the head gives way to a replica that has room (peer_room.py); if there is
 none, the chain refuses writes of clients. A target that has no room even for the writes of its predecessor leaves its
-chain, so that the others can go on. The only serving target of a chain stays, for reads. When there is room again, the
-store of a target that left is opened again, and the target returns like any other: by resync, or as lastsrv. A target
-that has not left takes changes again.
+chain, so that the others can go on. The only serving target of a chain stays, for reads. If all have left at the same
+time, one returns without room. When there is room again, the store of a target that left is opened again, and the
+target returns like any other: by resync, or as lastsrv. A target that has not left takes changes again.
 
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
@@ -82,7 +82,8 @@ class TargetRecovery:
         with contextlib.suppress(NoSpace):
             await target.engine.recover()
         space = target.engine.space()
-        if space.free_bytes < max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO)):
+        has_room = space.free_bytes >= max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO))
+        if not has_room and not _is_needed_for_reads(target):
             if target.engine.failure is not None:
                 self.on_no_space(target)
             return
@@ -102,3 +103,9 @@ class TargetRecovery:
         _LOG.info("the target returns", target=target.target_id)
         self._on_return(target)
         self._report()
+
+
+def _is_needed_for_reads(target: Target) -> bool:
+    """Whether all targets of its chain have left, each because its own disk was full: one of them has to serve, for
+    reads and for removals, which make room again."""
+    return target.leaving and target.state is PublicState.LASTSRV and not target.chain.serving

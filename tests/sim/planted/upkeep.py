@@ -9,13 +9,14 @@ from threefs_storage.chain.reads import Reads
 from threefs_storage.chain.resync import Resync
 from threefs_storage.engine import engine as engine_module
 from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.health import target_recovery
 from threefs_storage.health.chunk_repair import Repair
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.service import Storage, _split_payload
 from threefs_storage.target import Target
 
-from tests.sim.planted.registry import plant, put
+from tests.sim.planted.registry import plant, plant_for, put
 from threefs.errors import ThreefsError
 from threefs.rpc.methods import SYNC_DONE
 from threefs.rpc.server_connection import ServerConnection
@@ -111,6 +112,15 @@ def resync_survives_a_chain_change() -> None:
 def full_target_stays() -> None:
     """A replica without room stays in its chain, and every write of the chain waits for it."""
     put(TargetRecovery, "on_no_space", lambda self, target: None)
+
+
+@plant_for(
+    "cluster/services/threefs_storage/health/test_target_recovery.py"
+    "::test_of_targets_that_have_left_at_the_same_time_one_returns_without_room"
+)
+def full_chain_is_read_by_nobody() -> None:
+    """All replicas leave at the same time because they are full, and nothing can be removed to make room."""
+    put(target_recovery, "_is_needed_for_reads", lambda target: False)
 
 
 @plant

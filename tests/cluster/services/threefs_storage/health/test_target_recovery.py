@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, chain_of, until
+from tests.harness.chain_harness import CHUNK, LASTSRV, OFFLINE, SERVING, SYNCING, chain_of, until
 from threefs.errors import NoSpace, ThreefsError
 from threefs.routing import LocalState
 
@@ -65,6 +65,21 @@ async def test_the_only_one_that_serves_stays_for_reads(tmp_path: Path) -> None:
         assert await chain.read(1) == (1, b"before") and not chain[1].target.leaving
         free(chain[1])
         assert (await chain.write(b"x" * 70_000)).version == 2
+
+
+async def test_of_targets_that_have_left_at_the_same_time_one_returns_without_room(tmp_path: Path) -> None:
+    """Without it nobody could read, nor remove what fills the disks."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        for node in (1, 2):
+            fill(chain[node])
+            chain[node].storage._target_recovery.on_no_space(chain[node].target)
+        assert all(chain[node].target.local_state is LocalState.OFFLINE for node in (1, 2))
+        chain.change((1, LASTSRV), (2, LASTSRV))
+        await until(lambda: all(chain[node].target.local_state is LocalState.ONLINE for node in (1, 2)))
+        chain[1].target.leased_until = float("inf")
+        chain.change((1, SERVING), (2, OFFLINE))
+        assert await chain.read(1) == (1, b"before")
 
 
 async def test_a_store_that_cannot_be_opened_at_first_is_opened_later(tmp_path: Path) -> None:
