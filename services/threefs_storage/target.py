@@ -169,7 +169,7 @@ class Target:
 
     def check_epoch(self, chunk: ChunkId) -> None:
         """Raises NotServing if this target was out of its chain since the change began, even if it has returned: the
-        content that the change began with has been replaced."""
+        content that the change began with has been replaced (R12)."""
         if self._change_epochs[chunk] != self.epoch:
             raise NotServing(f"target {self.target_id} was out of its chain since this change began")
 

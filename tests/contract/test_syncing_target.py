@@ -11,6 +11,7 @@ from threefs.errors import (
     NoSpace,
     NotServing,
     OutcomeUnknown,
+    ThreefsError,
     Unavailable,
     VersionGap,
 )
@@ -188,3 +189,25 @@ async def test_r5_a_pending_version_that_cannot_be_dropped_holds_the_promotion_u
         target.engine.drop_pending = drop  # type: ignore[method-assign]
         await done(chain, 2)
         assert target.synced_in_version == chain.version and not chain[2].pending()
+
+
+async def test_r12_a_change_that_slept_while_its_target_was_out_is_void(tmp_path: Path) -> None:
+    """Its disk is slow. Meanwhile the others have gone on, and the resync has found nothing that differs."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"old")
+        chain[2].peers.sends_ahead = False
+        chain[2].disk.hold_sync = gate = Gate()
+        row = chain.ahead_row(2, b"new", 2)
+        change = asyncio.create_task(chain.send(row, b"new"))
+        await gate.reached.wait()
+        chain.change((3, SERVING), (2, OFFLINE), (1, OFFLINE))
+        chain.change((3, SERVING), (2, SYNCING), (1, OFFLINE))
+        await until(lambda: chain[2].target.synced_in_version == chain.version)
+        chain.change((3, SERVING), (2, SERVING), (1, OFFLINE))
+        chain[2].disk.hold_sync = None
+        gate.open.set()
+        with pytest.raises(ThreefsError):
+            await change
+        await until(lambda: not len(chain[2].target.locks))
+        assert chain[2].pending() == 0
+        assert await chain.read(2) == await chain.read(3) == (1, b"old")

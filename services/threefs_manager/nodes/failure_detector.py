@@ -193,7 +193,7 @@ class FailureDetector:
         return known
 
     def _heard_since_loss(self, witness: TargetId, chain: Chain) -> bool:
-        """Whether a serving target has reported since the others of its chain were lost (R7).
+        """Whether a serving target has reported since the others of its chain were lost (R13).
 
         Before that it may be dead as well. Then the others must not be put out: they may be the only ones that have
         every acknowledged version.

@@ -1,4 +1,4 @@
-"""Leases, elections, chain tables: the rules R7 to R10, and what processes say of themselves."""
+"""Leases, elections, chain tables: the rules R7 to R10 and R13, and what processes say of themselves."""
 
 import dataclasses
 import math
@@ -51,6 +51,15 @@ def only_one_lastsrv() -> None:
         return gone
 
     put(transitions, "_remove_dead", last_only)
+
+
+@plant_for(
+    "unit/services/threefs_manager/nodes/test_failure_detector.py"
+    "::test_r13_a_witness_counts_only_if_it_was_heard_of_since_the_others_were_lost"
+)
+def witness_may_be_dead_as_well() -> None:
+    """R13: a serving target is put offline because another one was heard of before it was lost."""
+    put(FailureDetector, "_heard_since_loss", lambda self, witness, chain: True)
 
 
 @plant

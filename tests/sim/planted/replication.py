@@ -288,6 +288,12 @@ def replace_lowers_a_version() -> None:
     put(Craq, "_replace", replaced)
 
 
+@plant_for("contract/test_syncing_target.py::test_r12_a_change_that_slept_while_its_target_was_out_is_void")
+def change_outlives_a_demotion() -> None:
+    """R12: a change that slept in the disk while its target was put out and returned goes on when it wakes up."""
+    put(Target, "check_epoch", lambda self, chunk: None)
+
+
 @plant
 def result_of_a_pending_write() -> None:
     """R6: a repeat is answered with what is pending, before that is committed anywhere."""

@@ -152,7 +152,7 @@ def test_a_survivor_with_another_disk_has_nothing_to_serve_alone_with(store_id: 
     assert bench.known() == [known]
 
 
-def test_r7_a_witness_counts_only_if_it_was_heard_of_since_the_others_were_lost() -> None:
+def test_r13_a_witness_counts_only_if_it_was_heard_of_since_the_others_were_lost() -> None:
     """Else it may be dead as well, its disk with it, and those who are put out had everything."""
     bench = Bench(SERVING, SERVING)
     bench.heartbeat(1)
