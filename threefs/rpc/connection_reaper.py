@@ -2,6 +2,8 @@
 
 A server checks its connections every second. When it has no memory for other calls, it evicts at once the connection
 that would hold its memory for the longest time.
+
+A server that was suspended evicts all. A request of before may be older than what is remembered of its repeats.
 """
 
 from collections.abc import Collection
@@ -11,6 +13,8 @@ from threefs.errors import ConnectionIdle, ConnectionLost, ThreefsError
 from threefs.rpc.limits import Limits
 
 CHECK_INTERVAL_S = 1.0
+#: A check that comes so late means that this process did not run.
+SUSPENDED_S = 30.0
 #: A slower transfer counts as no progress.
 _MIN_BYTES_PER_S = 16 << 10
 #: A peer that needs longer to take what is queued for it is evicted when others need memory.
@@ -104,19 +108,27 @@ class ConnectionReaper:
     def __init__(self, peers: Collection[Peer], limits: Limits) -> None:
         self._peers = peers
         self._limits = limits
-        self._checked_at = 0.0
+        self._checked_at: float | None = None
 
     def check(self, now: float) -> None:
         """To be called every CHECK_INTERVAL_S."""
-        elapsed_s = max(now - self._checked_at, 0.001)
+        elapsed_s = CHECK_INTERVAL_S if self._checked_at is None else max(now - self._checked_at, 0.001)
+        was_suspended = self.is_late(now)
         self._checked_at = now
         for peer in list(self._peers):
+            if was_suspended:
+                peer.evict(_end_by_suspension(peer, elapsed_s))
+                continue
             peer.drop_late_calls(now)
             progress = peer.progress
             progress.check(peer, now, elapsed_s)
             error = self._reason_to_evict(progress, now)
             if error is not None:
                 peer.evict(error)
+
+    def is_late(self, now: float) -> bool:
+        """Whether this process was suspended, and the connections of before are not evicted yet."""
+        return self._checked_at is not None and now - self._checked_at >= SUSPENDED_S
 
     def free_memory(self) -> bool:
         """Evict the peer that will hold its memory for the longest time. False: every peer makes progress."""
@@ -147,6 +159,12 @@ class ConnectionReaper:
         if now - progress.idle_since >= limits.idle_s:
             return ConnectionIdle(f"idle for {limits.idle_s:.0f} s: connect again")
         return None
+
+
+def _end_by_suspension(peer: Peer, suspended_s: float) -> ThreefsError:
+    """ConnectionIdle says that no call of the connection was begun."""
+    error = ConnectionLost if peer.busy else ConnectionIdle
+    return error(f"this service did not run for {suspended_s:.0f} s: connect again")
 
 
 def _hold_s(peer: Peer) -> float:

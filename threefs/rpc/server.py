@@ -11,7 +11,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.eager import StartedCoroutine
 from threefs.env.net import Listener, Net, Stream
 from threefs.env.process_tuning import max_connections
-from threefs.errors import Overloaded, Stopping
+from threefs.errors import Overloaded, Stopping, Unavailable
 from threefs.rpc import frames
 from threefs.rpc.connection_reaper import CHECK_INTERVAL_S, ConnectionReaper
 from threefs.rpc.handshake import Identity
@@ -135,6 +135,16 @@ class Server:
     def identified(self, connection: ServerConnection) -> None:
         """The identity of the peer is certain."""
         self._unidentified.pop(connection, None)
+
+    def check_takes_calls(self, now: float) -> None:
+        """Raises Stopping; Unavailable before it has started, and after a suspension until the connections of before
+        are gone."""
+        if self.stopping:
+            raise Stopping("the service is stopping")
+        if not self.handlers:
+            raise Unavailable("the service is starting")
+        if self._reaper.is_late(now):
+            raise Unavailable("this service was suspended, and takes only what is sent now: connect again")
 
     def _check_peers(self) -> None:
         self._reaper.check(self.clock.monotonic())

@@ -14,9 +14,7 @@ from threefs.errors import (
     NotAuthorised,
     Overloaded,
     ProtocolError,
-    Stopping,
     ThreefsError,
-    Unavailable,
     UnknownMethod,
 )
 from threefs.rpc import frames, handshake
@@ -385,11 +383,8 @@ class ServerConnection:
         self.server.calls_bytes += size
 
     def _admit(self, header: Header, body: bytes) -> Call[Any, Any]:
-        limits = self.server.limits
-        if self.server.stopping:
-            raise Stopping("the service is stopping")
-        if not self.server.handlers:
-            raise Unavailable("the service is starting")
+        limits, now = self.server.limits, self.server.clock.monotonic()
+        self.server.check_takes_calls(now)
         if len(self.calls) >= limits.calls:
             raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
         self.server.check_calls(self._calls_bytes, len(body), hops=frames.hops(header))
@@ -407,7 +402,7 @@ class ServerConnection:
             raise ProtocolError(f"the request of {method} cannot be parsed") from None
         if header.payload_bytes:
             self.server.make_room(header.payload_bytes, hops=frames.hops(header))
-        return Call(self, header, method, request, self.server.clock.monotonic())
+        return Call(self, header, method, request, now)
 
     def refuse_call(self, header: Header, error: ThreefsError) -> None:
         body = frames.error_body(error)

@@ -71,6 +71,20 @@ def test_a_peer_with_calls_under_way_may_be_silent_and_an_idle_one_only_for_a_wh
         assert busy or isinstance(peer.end, ConnectionIdle)
 
 
+def test_after_a_suspension_of_the_service_all_are_disconnected() -> None:
+    """What they sent before may be older than what is remembered of its repeats."""
+    quiet, calls = FakePeer(), FakePeer()
+    calls.busy = True
+    reaper = ConnectionReaper([quiet, calls], LIMITS)
+    after(reaper, quiet, 3)
+    reaper.check(32.0)
+    assert quiet.end is None and calls.end is None and not reaper.is_late(32.0)
+    assert reaper.is_late(3 * 3600.0)
+    reaper.check(3 * 3600.0)
+    assert isinstance(quiet.end, ConnectionIdle) and isinstance(calls.end, ConnectionLost)
+    assert not reaper.is_late(3 * 3600.0), "new ones may call"
+
+
 def test_without_room_the_slowest_peer_is_disconnected_and_no_quick_one() -> None:
     quick, slow, small = FakePeer(), FakePeer(), FakePeer()
     peers = [quick, slow, small]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from structlog.testing import CapturingLogger
 
 from tests.harness.rpc import LOOPS, RawPeer, Served, announcing, on_a_loop
-from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, WrongVersion
+from threefs.errors import ChunkNotFound, Internal, LimitExceeded, ProtocolError, Unavailable, WrongVersion
 from threefs.rpc import frames
 from threefs.rpc import server as server_module
 from threefs.rpc.connection_pool import ConnectionPool
@@ -51,6 +51,18 @@ async def test_a_stranger_gets_the_reason_and_is_cut_off(data: bytes, error: typ
         async with RawPeer(address) as raw:
             raw.writer.write(data)
             assert isinstance(await raw.goodbye(), error)
+        await still_serves(server, peers, address)
+
+
+async def test_a_request_of_before_a_suspension_is_not_taken() -> None:
+    """Its repeat may have been made elsewhere so long ago that nobody remembers it."""
+    async with Served() as (server, peers, address):
+        await still_serves(server, peers, address)
+        assert server._reaper._checked_at is not None
+        server._reaper._checked_at -= 3600
+        with pytest.raises(Unavailable, match="was suspended"):
+            await peers.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+        server._check_peers()
         await still_serves(server, peers, address)
 
 
