@@ -10,11 +10,12 @@ its name by one rename. So what has the name of a checkpoint is whole, whenever 
 """
 
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from typing import NamedTuple
 
 from threefs.env.random import RANDOM, Random
-from threefs.errors import AlreadyExists, Corrupt, InvalidArgument, NotFound
+from threefs.errors import AlreadyExists, Corrupt, CorruptChunk, InvalidArgument, NotADirectory, NotFound
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import INDEX_NAME, Index
@@ -86,13 +87,13 @@ class CheckpointDirectory:
                 found.append(Published(int(name[2]), name[1], self._at(entry.name)))
         return sorted(found)
 
-    def newest_valid(self, kind: str | None = None) -> tuple[Published, Index] | None:
+    def newest_valid(self, kind: str | None = None, *, damaged: Collection[str] = ()) -> tuple[Published, Index] | None:
         """The checkpoint of the highest step that is as its index says, by what storage has recorded; None if there is
-        none. A damaged one is passed over. If one is removed while it is looked at, by a job that saves, all are looked
-        for again: newer ones are there then."""
+        none. A damaged one is passed over, and so are the paths `damaged`. If one is removed while it is looked at, by
+        a job that saves, all are looked for again: newer ones are there then."""
         while True:
             try:
-                candidates = self.published(kind)
+                candidates = [each for each in self.published(kind) if each.path not in damaged]
             except NotFound:
                 return None
             for each in reversed(candidates):
@@ -115,7 +116,7 @@ class CheckpointDirectory:
         try:
             index = read_index(self._fs, each.path)
             verify(self._fs, each.path, index)
-        except (NotFound, Corrupt):
+        except (NotFound, NotADirectory, Corrupt, CorruptChunk):
             return None
         return index
 
@@ -141,15 +142,16 @@ class CheckpointDirectory:
             path = moved
         self._fs.remove(path, recursive=True)
 
-    def make_room(self, kind: str, keep: int | None) -> None:
-        """Remove the checkpoints of a kind that are older than the newest `keep` valid ones (None: no checkpoint); and
-        what saves and removals have left behind that did not end. No other save may go on in this directory."""
+    def make_room(self, kind: str, keep: int | None, *, damaged: Collection[str] = ()) -> None:
+        """Remove the checkpoints of a kind that are older than the newest `keep` valid ones (None: no checkpoint; the
+        paths `damaged` are none of these); and what saves and removals have left behind that did not end. No other save
+        may go on in this directory."""
         valid, doomed = 0, list[str]()
         for each in reversed(self.published(kind) if keep is not None else []):
             assert keep is not None, "else there is nothing to look at"
             if valid >= keep:
                 doomed.append(each.path)
-            elif self._valid_index(each) is not None:
+            elif each.path not in damaged and self._valid_index(each) is not None:
                 valid += 1
         names = [entry.name for entry in self._fs.list(self.root)]
         doomed += [self._at(name) for name in names if name.startswith((_SAVING, _REMOVING))]

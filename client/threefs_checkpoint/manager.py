@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.errors import InvalidArgument, NotFound, ThreefsError
+from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotFound, ThreefsError
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint import loading, save_interval
 from threefs_checkpoint.dtypes import element_type, is_finite
@@ -58,19 +58,28 @@ class _Slot(NamedTuple):
     kind: str
     step: int
     keep: int | None  # older ones to keep; None: all
+    damaged: set[str]  # paths of those that could not be loaded
 
     def begin(self) -> str:
         published = self.directory.published(self.kind)
         if published and published[-1].step > self.step:
-            raise InvalidArgument(
-                f"step {self.step} is older than {published[-1].path}, so it would be removed before that one: "
-                "`rewind` removes the checkpoints of later steps"
-            )
-        self.directory.make_room(self.kind, self.keep)
+            self._refuse_older_step()
+        self.directory.make_room(self.kind, self.keep, damaged=self.damaged)
         return self.directory.begin(self.kind, self.step)
 
+    def _refuse_older_step(self) -> None:
+        """Behind damaged ones a job goes on from an older one, and saves older steps than theirs."""
+        newest = self.directory.newest_valid(self.kind, damaged=self.damaged)
+        if newest is not None and newest[0].step > self.step:
+            raise InvalidArgument(
+                f"step {self.step} is older than {newest[0].path}, so it would be removed before that one: "
+                "`rewind` removes the checkpoints of later steps"
+            )
+
     def publish(self, path: str) -> str:
-        return self.directory.publish(path, self.kind, self.step)
+        final = self.directory.publish(path, self.kind, self.step)
+        self.damaged.discard(final)
+        return final
 
     def abandon(self, path: str) -> None:
         self.directory.remove(path)
@@ -127,6 +136,8 @@ class CheckpointManager:
         self._clock = clock
         self._saver = Saver(fs, self._group, staging_bytes=staging_bytes, chunk_bytes=chunk_bytes, clock=clock)
         self._last = {kind: (0, clock.monotonic()) for kind in (FULL, MODEL)}
+        #: Paths of what could not be loaded, although storage has recorded it as it should be.
+        self._damaged = set[str]()
         root = self._directory.root
         loading.agree(self._group, lambda: fs.mkdir(root, parents=True) if self._group.rank == 0 else None)
 
@@ -163,7 +174,7 @@ class CheckpointManager:
         kind = MODEL if model_only else FULL
         if model_only:
             state, masters = {name: value for name, value in state.items() if self._is_model(name)}, None
-        slot = _Slot(self._directory, kind, step, self._keep[kind])
+        slot = _Slot(self._directory, kind, step, self._keep[kind], self._damaged)
         self._saver.save(step, state, slot, masters=masters, metadata=metadata, veto=veto)
         self._last[kind] = step, self._clock.monotonic()
 
@@ -221,19 +232,26 @@ class CheckpointManager:
     ) -> Loaded | None:
         """Load the newest valid checkpoint; None if there is none. Each rank names what it needs, as in `load`.
 
-        Another job may save here: if it removes a checkpoint while that is loaded, the newest one is loaded then.
+        One of which storage has lost bytes is passed over, too. Another job may save here: if it removes a checkpoint
+        while that is loaded, the newest one is loaded then. Raises Corrupt if there are checkpoints, and each is
+        damaged.
         """
         kind = MODEL if model_only else FULL
+        reasons: list[str] = []  # of those that were passed over
         loaded: Loaded | None = None
         while loaded is None:
-            content = self._told_by_rank_0(lambda: self._directory.newest_valid(kind))
+            content = self._told_by_rank_0(lambda: self._newest(kind, reasons))
             if not content:
                 return None
             try:
                 loaded = self._load(content, names, read_once, into)
-            except Exception:  # it has failed on all ranks, each with its own error
-                if not self._is_gone(content):
+            except Exception as error:  # it has failed on all ranks, each with its own error
+                if self._is_gone(content):
+                    continue
+                if not self._is_damage(error):
                     raise
+                self._damaged.add(_path_in(content))
+                reasons.append(str(error))
         self._last = {each: (max(loaded.step, last), at) for each, (last, at) in self._last.items()}
         return loaded
 
@@ -286,18 +304,37 @@ class CheckpointManager:
         loading.agree(self._group, work)
         return self._group.all_gather(content)[0]
 
+    def _newest(self, kind: str, reasons: Sequence[str]) -> tuple[Published, Index] | None:
+        """Raises Corrupt if all are damaged: a job that began anew then would be a surprise."""
+        try:
+            before = self._directory.published(kind)
+        except NotFound:
+            return None
+        found = self._directory.newest_valid(kind, damaged=self._damaged)
+        if found is None and before:
+            raise Corrupt(
+                f"each {kind} checkpoint in {self._directory.root} is damaged, also the newest one, {before[-1].name}: "
+                + "".join(f"{reason}; " for reason in reasons)
+                + "`threefs ckpt verify --read` says what is wrong with each; remove them to begin anew"
+            )
+        return found
+
+    def _is_damage(self, error: Exception) -> bool:
+        """Whether a rank has failed because bytes are not those of the index, or are lost."""
+        own = b"damage" if isinstance(error, Corrupt | CorruptChunk) else b""
+        return any(self._group.all_gather(own))
+
     def _is_gone(self, content: bytes) -> bool:
         """Whether what rank 0 has told of was removed since."""
         gone = False
         if self._group.rank == 0:
             with suppress(ThreefsError):  # the first error is the one to show
-                gone = not self._directory.has(content.partition(b"\0")[0].decode())
+                gone = not self._directory.has(_path_in(content))
         return bool(self._group.all_gather(b"gone" if gone else b"")[0])
 
     def _load(self, content: bytes, names: Any, read_once: bool, into: Mapping[str, NDArray[Any]] | None) -> Loaded:
-        path, _, encoded = content.partition(b"\0")
-        where = path.decode()
-        index = indexes.decode(encoded, where)
+        where = _path_in(content)
+        index = indexes.decode(content.partition(b"\0")[2], where)
         wanted: dict[str, Slice] = {}
 
         def choose() -> None:
@@ -309,6 +346,11 @@ class CheckpointManager:
             self._fs, where, index, wanted, group=self._group, read_once=read_once, into=into, report=report
         )
         return Loaded(index.step, where, tensors, index, report)
+
+
+def _path_in(content: bytes) -> str:
+    """Of what rank 0 has told."""
+    return content.partition(b"\0")[0].decode()
 
 
 def not_finite(**values: float | None) -> str:

@@ -50,6 +50,9 @@ def test_the_newest_valid_checkpoint_is_that_which_storage_has_whole(fs: Checkpo
     damage(fs, "/c/step-000000000002/index")
     found = directory.newest_valid()
     assert found is not None and found[0].step == 1 and found[1].tensors["a"].shape == (9,)
+    fs.write_file("/c/step-000000000009", b"a file of somebody")
+    assert directory.newest_valid() == found
+    assert directory.newest_valid(damaged=["/c/step-000000000001"]) is None
 
 
 def test_room_is_made_behind_the_newest_valid_ones(fs: CheckpointFiles) -> None:

@@ -18,7 +18,7 @@ from threefs_checkpoint.state import Shard, State
 from tests.harness.checkpoint_files import CheckpointFiles
 from tests.harness.clocks import SteppedClock
 from tests.harness.ranks import each_rank, outcomes
-from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
+from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotFound, Unavailable
 
 CHUNK = 256
 
@@ -363,3 +363,73 @@ def test_what_somebody_else_removes_does_not_fail_a_save(fs: CheckpointFiles) ->
     manager.save(2, state_of(2))
     manager.close()
     assert steps_of(fs, FULL) == [2]
+
+
+class Rotten(CheckpointFiles):
+    """Some checkpoints have lost bytes, of which storage's records know nothing yet."""
+
+    lost: tuple[int, ...] = ()
+
+    def read_batch(self, rows: Any, into: Any = None) -> list[memoryview]:
+        if any(f"/step-{step:012d}/data-" in str(row[0]) for row in rows for step in self.lost):
+            raise CorruptChunk("bytes 0 to 4096 fail their checksum")
+        return super().read_batch(rows, into)
+
+
+def test_a_checkpoint_that_has_lost_bytes_gives_way_to_the_one_before(fs: CheckpointFiles) -> None:
+    first = manager_of(fs)
+    for step in (10, 20):
+        first.save(step, state_of(step))
+    first.close()
+    rotten = Rotten(fs.root)
+    rotten.lost = (20,)
+
+    def work(group: Group) -> list[int]:
+        manager = manager_of(rotten if group.rank == 1 else fs, group)
+        found = manager.resume()
+        assert found is not None and (found.tensors["optim.m"] == 10).all()
+        present = []
+        for step in (11, 12, 20):
+            manager.save(step, state_of(step))
+            manager.wait()
+            present.append(steps_of(fs, FULL))
+        manager.close()
+        return [found.step, *present]  # type: ignore[list-item]
+
+    for found in each_rank(2, work):
+        assert found == [10, [10, 11, 20], [11, 12, 20], [12, 20]], "the valid one stays while another one is filled"
+    last = manager_of(fs).resume()
+    assert last is not None and last.step == 20
+
+
+def test_a_job_whose_checkpoints_are_all_damaged_does_not_begin_anew(fs: CheckpointFiles) -> None:
+    first = manager_of(fs)
+    for step in (10, 20):
+        first.save(step, state_of(step))
+    first.close()
+    rotten = Rotten(fs.root)
+    rotten.lost = (10, 20)
+    with pytest.raises(Corrupt, match=r"step-000000000020: bytes 0 to 4096 fail.*; bytes .*ckpt verify --read"):
+        manager_of(rotten).resume()
+    for step in (10, 20):
+        fs.remove(f"/c/step-{step:012d}/data-00000")
+    found = outcomes(2, lambda group: manager_of(fs, group).resume())
+    assert isinstance(found[0], Corrupt) and isinstance(found[1], Unavailable)
+
+
+def test_behind_damaged_checkpoints_a_job_goes_on_saving(fs: CheckpointFiles) -> None:
+    first = manager_of(fs)
+    for step in (10, 20):
+        first.save(step, state_of(step))
+    first.close()
+    fs.remove("/c/step-000000000020/data-00000")
+    manager = manager_of(fs)
+    found = manager.resume()
+    assert found is not None and found.step == 10
+    for step in (11, 12):
+        manager.save(step, state_of(step))
+    manager.wait()
+    manager.save(9, state_of(9))
+    with pytest.raises(SaveFailedError, match="older than /c/step-000000000012"):
+        manager.close()
+    assert steps_of(fs, FULL) == [11, 12, 20]
