@@ -1,5 +1,6 @@
 """Short samples before long ones: an order in stages by length."""
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,14 +22,17 @@ class Curriculum:
     edges: tuple[int, ...]
     _by_stage: NDArray[np.int64]
     _ends: NDArray[np.int64]
+    _digest: str  # of the stages: they follow from lengths, of which there are several kinds (bytes, tokens)
 
     def __init__(self, lengths: NDArray[np.integer], edges: tuple[int, ...]) -> None:
         if not edges or list(edges) != sorted(set(edges)):
             raise InvalidArgument(f"edges {edges} do not rise; give the first length of each stage but the first")
         stages = np.searchsorted(np.array(edges), lengths, side="right")
         object.__setattr__(self, "edges", tuple(edges))
-        object.__setattr__(self, "_by_stage", np.argsort(stages, kind="stable"))
+        by_stage = np.argsort(stages, kind="stable").astype("<i8", copy=False)
+        object.__setattr__(self, "_by_stage", by_stage)
         object.__setattr__(self, "_ends", np.cumsum(np.bincount(stages, minlength=len(edges) + 1)))
+        object.__setattr__(self, "_digest", hashlib.sha256(by_stage.data).hexdigest()[:16])
 
     @property
     def samples(self) -> int:
@@ -36,7 +40,7 @@ class Curriculum:
 
     @property
     def description(self) -> str:
-        return f"curriculum {self.samples} {self.edges}"
+        return f"curriculum {self.edges} {self._ends.tolist()} {self._digest}"
 
     def numbers(self, seed: int, epoch: int, places: Numbers) -> Numbers:
         stages = np.searchsorted(self._ends, places, side="right")

@@ -61,6 +61,8 @@ class PackedLoader:
         start_method: str = "spawn",
     ) -> None:
         self.order = order or Shuffled(len(source))
+        if not self.order.samples:
+            raise InvalidArgument("0 samples do not make a sequence; give another dataset")
         self.packing = packing
         self._lengths = reopened(source)  # no other thread or process uses this one
         self._token_bytes = token_bytes

@@ -35,11 +35,13 @@ class ShardWriter:
 
     def add(self, sample: Buffer) -> None:
         """Raises InvalidArgument for a sample that is too large."""
-        size = memoryview(sample).nbytes
+        view = memoryview(sample)
+        size = view.nbytes
         if size > format.MAX_SAMPLE_BYTES:
             raise InvalidArgument(f"a sample of {size} bytes is larger than {format.MAX_SAMPLE_BYTES}")
-        self._pending += sample
-        self._crcs += format.sample_crc(sample)
+        content = view.cast("B") if size else b""  # an array would be added to the bytes before it, number by number
+        self._pending += content
+        self._crcs += format.sample_crc(content)
         self._lengths.append(size)
         self._end += size
         if len(self._pending) >= _WRITE_BYTES:

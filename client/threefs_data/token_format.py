@@ -66,16 +66,24 @@ class TokenFormat:
         return np.dtype(self.dtype).newbyteorder("<")
 
     def tokens(self, sample: Buffer) -> NDArray[Any]:
-        """The tokens of a sample."""
-        count = self.sequence_length or -1
-        return np.frombuffer(sample, self.numpy_dtype, count)
+        """The tokens of a sample. Raises Corrupt."""
+        self._check(sample)
+        return np.frombuffer(sample, self.numpy_dtype, self.sequence_length or -1)
 
     def starts(self, sample: Buffer) -> NDArray[np.bool_]:
-        """For each token of a sample, whether a document begins with it. Raises InvalidArgument."""
+        """For each token of a sample, whether a document begins with it. Raises InvalidArgument, Corrupt."""
         if not self.document_starts:
             raise InvalidArgument("these samples were made without document starts")
+        self._check(sample)
         bits = np.frombuffer(sample, np.uint8, offset=self.sequence_length * self.token_bytes)
         return np.unpackbits(bits, count=self.sequence_length, bitorder="little").astype(np.bool_)
+
+    def _check(self, sample: Buffer) -> None:
+        """The samples are files of their own, which may be of another dataset."""
+        size = memoryview(sample).nbytes
+        if size != self.sample_bytes if self.sequence_length else size % self.token_bytes:
+            what = f"{self.sequence_length} tokens" if self.sequence_length else "whole tokens"
+            raise Corrupt(f"a sample of {size} bytes does not have {what} of {self.dtype}, as {NAME} says")
 
     def encode(self) -> bytes:
         return json.dumps({"version": VERSION, **asdict(self)}, indent=2).encode() + b"\n"

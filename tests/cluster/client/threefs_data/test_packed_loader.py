@@ -65,3 +65,9 @@ def test_states_of_another_packing_are_refused(fs: LocalFiles) -> None:
     other = PackedLoader(Dataset(fs, "/ds"), Packing(65), token_bytes=2, global_batch=8)
     with pytest.raises(InvalidArgument, match="another dataset or order"):
         loader(fs).load_state_dict(other.state_dict())
+
+
+def test_a_dataset_without_samples_is_refused(fs: LocalFiles) -> None:
+    pack(fs, [], "/empty")
+    with pytest.raises(InvalidArgument, match="0 samples"):
+        PackedLoader(Dataset(fs, "/empty"), Packing(8), token_bytes=2, global_batch=1)

@@ -1,7 +1,9 @@
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from threefs_data import Dataset, format
+from threefs_data import Dataset, format, pack
 from threefs_data.shard_writer import ShardWriter, write_index
 
 from tests.harness.local_files import LocalFiles
@@ -29,3 +31,13 @@ def test_a_sample_that_is_too_large_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="larger than"):
         writer.add(bytearray(format.MAX_SAMPLE_BYTES + 1))
     writer.close()
+
+
+def test_samples_may_be_arrays(tmp_path: Path) -> None:
+    """numpy would add one of the right length to the bytes before it."""
+    fs = LocalFiles(str(tmp_path))
+    page = np.arange(format.DATA_START, dtype=np.uint8)
+    arrays: list[Any] = [page, page[:1], np.arange(6.0).reshape(2, 3), np.empty((0, 3)), page]
+    pack(fs, arrays, "/ds")
+    with Dataset(fs, "/ds") as dataset:
+        assert dataset.__getitems__(range(5)) == [array.tobytes() for array in arrays]

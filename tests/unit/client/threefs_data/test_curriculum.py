@@ -32,3 +32,10 @@ def test_a_stage_is_shuffled_in_each_epoch() -> None:
 def test_edges_must_rise(edges: tuple[int, ...]) -> None:
     with pytest.raises(InvalidArgument, match="rise"):
         Curriculum(np.array([1]), edges)
+
+
+def test_stages_by_other_lengths_are_another_order() -> None:
+    lengths = np.arange(1, 50)
+    orders = [Curriculum(each, (10,)) for each in (lengths, lengths[::-1], lengths // 2)]
+    assert len({order.description for order in orders}) == 3
+    assert Curriculum(lengths, (10,)).description == orders[0].description

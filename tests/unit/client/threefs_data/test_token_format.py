@@ -77,3 +77,13 @@ def test_the_smallest_type_is_taken(ids: int, dtype: str) -> None:
 def test_no_type_holds_more() -> None:
     with pytest.raises(InvalidArgument):
         smallest_dtype((1 << 32) + 1)
+
+
+@pytest.mark.parametrize("size", [0, 22, 23, 25, 48])
+def test_samples_of_another_dataset_are_named(size: int) -> None:
+    for read in (SEQUENCES.tokens, SEQUENCES.starts):
+        with pytest.raises(Corrupt, match=f"a sample of {size} bytes does not have 11 tokens of uint16"):
+            read(bytes(size))
+    if size % 2:
+        with pytest.raises(Corrupt, match="whole tokens of uint16"):
+            TokenFormat("uint16").tokens(bytes(size))
