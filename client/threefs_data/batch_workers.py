@@ -9,6 +9,7 @@ import contextlib
 import mmap
 import multiprocessing
 import os
+import signal
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -157,7 +158,9 @@ def _ended(worker: _Worker) -> Unavailable:
 
 
 def _work(source: _Opener, pipe: Connection, inherited: list[Connection]) -> None:
-    """Body of a worker process."""
+    """Body of a worker process. Ctrl-C, which the terminal sends to it too, is for the training: it closes the loader, or
+    goes on with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in inherited:
         other.close()
     reader = _Reader(source, pipe)
