@@ -1,6 +1,7 @@
 """Reads batches ahead of a training, by worker processes or by a thread, and hands them out in order."""
 
 import contextlib
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol, TypeVar
@@ -29,7 +30,8 @@ class _Readers(Protocol):
 class ReadAhead:
     """Reads `depth` batches while the training works on another one; 0 stands for 2 batches per process.
 
-    Without workers a thread of this process reads. Processes and thread live until `close`.
+    Without workers a thread of this process reads. Processes and thread live until `close`. A forked child has none of
+    its parent's: it starts others when it iterates.
     """
 
     def __init__(self, source: Source, *, workers: int, depth: int, start_method: str) -> None:
@@ -43,37 +45,48 @@ class ReadAhead:
         self._depth = depth or 2 * max(1, workers)
         self._start_method = start_method
         self._readers: _Readers | None = None
+        self._process = os.getpid()  # which has started them
 
     def batches(self, plan: Iterable[tuple[list[int], T]]) -> Iterator[tuple[Batch, T]]:
         """A batch of each list of numbers, with what stands beside it."""
-        readers = self._readers = self._readers or self._start()
+        readers = self._readers = self._of_this_process() or self._start()
         waiting: deque[tuple[Any, T]] = deque()
         try:
             for numbers, beside in plan:
-                if self._readers is not readers:
-                    raise InvalidArgument("the loader was closed while batches were taken from it; iterate anew")
+                self._check(readers)
                 waiting.append((readers.submit(numbers), beside))
                 if len(waiting) > self._depth:
                     yield self._next(readers, waiting)
             while waiting:
                 yield self._next(readers, waiting)
         finally:
-            for ticket, _ in waiting:
+            for ticket, _ in waiting if self._of_this_process() is readers else ():
                 with contextlib.suppress(ThreefsError):  # the error of another batch is under way
                     readers.discard(ticket)
 
     def close(self) -> None:
-        if self._readers is not None:
-            self._readers.close()
-            self._readers = None
+        readers, self._readers = self._of_this_process(), None
+        if readers is not None:
+            readers.close()
+
+    def _of_this_process(self) -> _Readers | None:
+        return self._readers if self._process == os.getpid() else None
 
     def _start(self) -> _Readers:
+        self._process = os.getpid()
         if self._workers:
             return BatchWorkers(self._source, self._workers, self._start_method)
         return _ThreadReader(self._source)
 
-    @staticmethod
-    def _next(readers: _Readers, waiting: deque[tuple[Any, T]]) -> tuple[Batch, T]:
+    def _check(self, readers: _Readers) -> None:
+        if self._of_this_process() is not readers:
+            raise InvalidArgument(
+                "the loader was closed while batches were taken from it, or they are taken by a forked child; iterate "
+                "anew"
+            )
+
+    def _next(self, readers: _Readers, waiting: deque[tuple[Any, T]]) -> tuple[Batch, T]:
+        self._check(readers)
         ticket, beside = waiting.popleft()
         return readers.receive(ticket), beside
 

@@ -158,8 +158,8 @@ def _ended(worker: _Worker) -> Unavailable:
 
 
 def _work(source: _Opener, pipe: Connection, inherited: list[Connection]) -> None:
-    """Body of a worker process. Ctrl-C, which the terminal sends to it too, is for the training: it closes the loader, or
-    goes on with it."""
+    """Body of a worker process. Ctrl-C, which the terminal sends to it too, is for the training: that closes the
+    loader, or goes on with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in inherited:
         other.close()

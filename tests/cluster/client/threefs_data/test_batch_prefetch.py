@@ -4,6 +4,7 @@ import pytest
 from threefs_data import Dataset, pack
 from threefs_data.batch_prefetch import ReadAhead
 
+from tests.harness.children import in_child
 from tests.harness.local_files import LocalFiles
 from threefs.errors import InvalidArgument
 
@@ -57,6 +58,27 @@ def test_a_close_in_the_middle_is_said(dataset: Dataset, workers: int) -> None:
     ahead.close()
     with pytest.raises(InvalidArgument, match="the loader was closed while batches were taken from it"):
         next(batches)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_forked_child_takes_no_batch_of_its_parent(dataset: Dataset, workers: int) -> None:
+    ahead = ReadAhead(dataset, workers=workers, depth=4, start_method="fork")
+    batches = ahead.batches(([number], number) for number in range(50))
+    assert next(batches)[1] == 0
+
+    def goes_on() -> None:
+        with pytest.raises(InvalidArgument, match="taken by a forked child; iterate anew"):
+            next(batches)
+        batches.close()
+
+    def begins_anew() -> None:
+        found = [bytes(batch.samples[0]) for batch, _ in ahead.batches(([number], "x") for number in range(50))]
+        assert found == SAMPLES[:50]
+        ahead.close()
+
+    assert [in_child(work) for work in (goes_on, begins_anew, ahead.close)] == [0, 0, 0]
+    assert [beside for _, beside in batches] == list(range(1, 50))
+    ahead.close()
 
 
 def test_impossible_values_are_refused(dataset: Dataset) -> None:
