@@ -18,7 +18,7 @@ from threefs_checkpoint.saving import SaveFailedError
 from threefs_checkpoint.verification import verify as verify_records
 from threefs_client import FileSystem
 
-from threefs.errors import Corrupt, NotFound, NotSupported
+from threefs.errors import Corrupt, CorruptChunk, NotADirectory, NotFound, NotSupported
 from threefs_cli import output
 from threefs_cli.cluster_selector import CONNECT_S, ClusterSelector, cluster_options
 from threefs_cli.safe_write import SafeWriter
@@ -88,7 +88,7 @@ def list_checkpoints(selector: ClusterSelector, root: str) -> None:
 def _row(fs: FileSystem, path: str, kind: str) -> dict[str, Any]:
     try:
         index = read_index(fs, path)
-    except (Corrupt, NotFound, NotSupported) as error:
+    except (Corrupt, CorruptChunk, NotADirectory, NotFound, NotSupported) as error:
         return {"path": path, "kind": kind, "problem": str(error)}
     return {"path": path, "kind": kind, **_summary(index)}
 
@@ -179,7 +179,7 @@ def _problem(fs: FileSystem, path: str, read: bool) -> str:
         verify_records(fs, path, index)
         for name, part in wanted_of(index, list(index.tensors)).items() if read else ():
             load(fs, path, index, {name: part})  # one at a time: a checkpoint may be larger than the memory
-    except (Corrupt, NotFound, NotSupported) as error:
+    except (Corrupt, CorruptChunk, NotADirectory, NotFound, NotSupported) as error:
         return str(error)
     return ""
 

@@ -27,9 +27,9 @@ def print_json_line(value: Any) -> None:
 
 
 def print_table(table: Table) -> None:
-    console = Console()
+    console = Console(markup=False, emoji=False)  # names of files and tensors may have brackets and colons
     if not console.is_terminal:
-        console = Console(width=_WIDE)  # nothing is cut off in a file or a pipe
+        console.width = _WIDE  # nothing is cut off in a file or a pipe
     console.print(table)
 
 

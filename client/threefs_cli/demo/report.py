@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from threefs.env.clock import CLOCK, Clock
 from threefs_cli import output
@@ -83,7 +84,6 @@ class Report:
             column.justify = "right"
         for step in self.steps:
             measured = step.length_bytes > 0
-            broken = [what for what, held in step.checks if not held]
             table.add_row(
                 step.name,
                 step.things,
@@ -91,6 +91,13 @@ class Report:
                 f"{step.seconds:.2f}",
                 f"{output.size(step.bytes_per_s)}/s" if measured else "",
                 f"{self.over_loopback(step):.1%}" if measured else "",
-                "[green]held[/]" if step.held else f"[red]BROKEN: {'; '.join(broken) or 'nothing checked'}[/]",
+                _verdict(step),
             )
         return table
+
+
+def _verdict(step: Step) -> Text:
+    if step.held:
+        return Text("held", "green")
+    broken = [what for what, held in step.checks if not held]
+    return Text(f"BROKEN: {'; '.join(broken) or 'nothing checked'}", "red")

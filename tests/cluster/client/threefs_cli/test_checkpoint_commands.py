@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import threefs_checkpoint
-from threefs_checkpoint import CheckpointManager, Derived, Every
+from threefs_checkpoint import CheckpointDirectory, CheckpointManager, Derived, Every
 from threefs_checkpoint.state import State
 from threefs_client import FileSystem
 
@@ -98,6 +98,21 @@ def test_errors_say_what_the_path_lacks(threefs: CommandLine, root: str, fs: Fil
     found = threefs.run("ckpt", "import", str(file), f"{root}/imports")
     assert found.exit_code == 1 and f"{root}/imports is there and is no checkpoint" in found.stderr
     assert bytes(fs.read_file(f"{root}/imports/notes.txt")) == b"mine"
+
+
+def test_what_somebody_has_put_among_the_checkpoints_is_named(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/ckpt-strange")
+    good, file, empty = (f"/ckpt-strange/step-{step:012d}" for step in (1, 2, 3))
+    threefs_checkpoint.save(fs, good, {"[/w]": np.zeros(3)})
+    fs.write_file(file, b"a note")
+    fs.mkdir(f"{empty}/index", parents=True)
+    problems = [row.get("problem") for row in threefs.json("ckpt", "ls", "/ckpt-strange")]
+    assert problems[0] is None and all(problems[1:])
+    assert "[/w]" in threefs.ok("ckpt", "show", good)
+    found = threefs.run("ckpt", "verify", good, file, empty)
+    assert found.exit_code == 1 and f"{good}: valid" in found.output and found.output.count("\n") == 3
+    newest = CheckpointDirectory(fs, "/ckpt-strange").newest_valid()
+    assert newest is not None and newest[0].step == 1
 
 
 def test_directories_of_torch(threefs: CommandLine, root: str, tmp_path: Path) -> None:

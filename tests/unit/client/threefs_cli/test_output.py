@@ -47,3 +47,11 @@ def test_a_table_in_a_pipe_is_not_cut(capsys: pytest.CaptureFixture[str]) -> Non
     output.print_table(table)
     printed = capsys.readouterr().out
     assert "x" * 70 in printed and "y" * 70 in printed
+
+
+@pytest.mark.parametrize("name", ["[/b]", "[red]x", "layers[0].w", ":smile:"])
+def test_a_name_in_a_table_stands_there_as_it_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = Table("a")
+    table.add_row(name)
+    output.print_table(table)
+    assert name in capsys.readouterr().out
