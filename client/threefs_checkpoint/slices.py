@@ -4,10 +4,14 @@ Elements of a slice are numbered in row-major order, the last index fastest, as 
 is stored in the same order. A slice of it is read as rows, each of which covers the innermost dimensions of the slice.
 """
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import NamedTuple
+
+from threefs.env.random import RANDOM
 
 #: Rows that are shorter are joined by reading what lies between them, ...
 SHORT_ROW_BYTES = 4096
@@ -15,6 +19,9 @@ SHORT_ROW_BYTES = 4096
 MAX_AMPLIFICATION = 8
 #: Of one portion: each costs some hundred bytes of memory.
 MAX_ROWS = 1 << 16
+
+_PRIME = (1 << 61) - 1
+_SECRET = RANDOM.token(16)
 
 Shape = tuple[int, ...]
 
@@ -90,29 +97,36 @@ def _below(index: int, box: Slice) -> Slice:
     return Slice((index, *box.offset), (1, *box.shape))
 
 
+def make_up(parts: Iterable[Slice], shape: Shape) -> bool:
+    """Whether the slices have each index of a tensor of this shape exactly once, in time for each of them alone.
+
+    They have if their corners, with signs that alternate, are together those of the whole tensor: all others meet, and
+    cancel out. The corners of a slice are a product over its dimensions. With a secret random number for each border
+    of a dimension it is one number, and the sum is right by chance once in 2**55.
+    """
+    numbers: dict[tuple[int, int], int] = {}
+
+    def number(dimension: int, border: int) -> int:
+        found = numbers.get((dimension, border))
+        if found is None:
+            text = b"%d %d" % (dimension, border)
+            found = int.from_bytes(hashlib.blake2b(text, key=_SECRET, digest_size=16).digest(), "little") % _PRIME
+            numbers[dimension, border] = found
+        return found
+
+    def corners(part: Slice) -> int:
+        product = 1
+        for dimension, (begin, length) in enumerate(zip(part.offset, part.shape, strict=True)):
+            product = product * (number(dimension, begin + length) - number(dimension, begin)) % _PRIME
+        return product
+
+    return sum(map(corners, parts)) % _PRIME == corners(whole(shape))
+
+
 def overlapping(slices: Iterable[Slice]) -> tuple[Slice, Slice] | None:
-    """Two that have an index in common, if there are any. Empty slices have none."""
-    parts = sorted({part for part in slices if part.size}, key=lambda part: part.offset)
-    if len(parts) < 2 or _are_cells(parts):
-        return None
-    active: list[Slice] = []
-    for part in parts:
-        active = [other for other in active if not other.offset or other.end[0] > part.offset[0]]
-        for other in active:
-            if intersection(part, other) is not None:
-                return other, part
-        active.append(part)
-    return None
-
-
-def _are_cells(parts: Sequence[Slice]) -> bool:
-    """Whether each is one cell of the grid that the borders of all of them make. Then different ones are disjoint."""
-    for dimension in range(len(parts[0].shape)):
-        borders = {part.offset[dimension] for part in parts} | {part.end[dimension] for part in parts}
-        following = dict(zip(ordered := sorted(borders), ordered[1:], strict=False))
-        if any(following[part.offset[dimension]] != part.end[dimension] for part in parts):
-            return False
-    return len({part.offset for part in parts}) == len(parts)
+    """Two that have an index in common, if there are any. Empty slices have none. Compares each with each."""
+    parts = sorted({part for part in slices if part.size})
+    return next((pair for pair in combinations(parts, 2) if intersection(*pair) is not None), None)
 
 
 # ---- slices of a tensor in a file ----

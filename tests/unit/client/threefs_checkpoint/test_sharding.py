@@ -48,6 +48,13 @@ def test_what_does_not_make_up_a_tensor_is_refused(holdings: list[list[HeldShard
         assign(holdings)
 
 
+def test_an_overlap_among_very_many_shards_is_found() -> None:
+    rows = [held("a", 1000, number, number + 1) for number in range(999)]
+    parts = [Slice((998, 0), (1, 2)), Slice((999, 0), (1, 1))]  # as many elements as are missing
+    with pytest.raises(InvalidArgument, match="the shards of tensor 'a' overlap"):
+        assign([rows, [rows[0]._replace(part=part) for part in parts]])
+
+
 @given(st.data(), st.integers(1, 5))
 def test_each_shard_is_written_by_exactly_one_rank_that_holds_it(data: st.DataObject, world: int) -> None:
     holdings: list[list[HeldShard]] = [[] for _ in range(world)]

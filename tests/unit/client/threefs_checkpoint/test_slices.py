@@ -57,6 +57,41 @@ def test_an_overlap_is_found_exactly_if_there_is_one(data: st.DataObject, shape:
         assert marked(shape, found[0]) & marked(shape, found[1])
 
 
+@given(st.data(), shapes)
+def test_slices_make_up_a_tensor_exactly_if_each_index_is_there_once(
+    data: st.DataObject, shape: tuple[int, ...]
+) -> None:
+    parts = [whole(shape)]
+    for _ in range(data.draw(st.integers(0, 6))):  # cut some of them
+        part = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
+        cuttable = [axis for axis, length in enumerate(part.shape) if length > 1]
+        if not cuttable:
+            parts.append(part)
+            continue
+        axis = data.draw(st.sampled_from(cuttable))
+        at = data.draw(st.integers(1, part.shape[axis] - 1))
+        offset, shape_of = list(part.offset), list(part.shape)
+        shape_of[axis] = at
+        parts.append(Slice(tuple(offset), tuple(shape_of)))
+        offset[axis] += at
+        shape_of[axis] = part.shape[axis] - at
+        parts.append(Slice(tuple(offset), tuple(shape_of)))
+    assert slices.make_up(parts, shape)
+    parts += data.draw(st.lists(parts_of(shape), max_size=2))
+    del parts[: data.draw(st.integers(0, 1))]
+    counted = np.zeros(shape, int)
+    for part in parts:
+        counted[part.relative_to(whole(shape))] += 1
+    assert slices.make_up(parts, shape) == bool((counted == 1).all())
+
+
+def test_many_slices_in_no_grid_are_looked_at_once_each() -> None:
+    """Whoever compares each with each needs an hour for them."""
+    columns = [Slice((0, number), (2, 1)) for number in range(50_000)]
+    parts = [*columns, Slice((0, 50_000), (1, 1)), Slice((1, 50_000), (1, 1))]
+    assert slices.make_up(parts, (2, 50_001)) and not slices.make_up(parts[1:], (2, 50_001))
+
+
 def test_within() -> None:
     assert Slice((1, 2), (3, 4)).within((4, 6)) and Slice((), ()).within(())
     for part in (Slice((1, 2), (3, 5)), Slice((-1, 0), (1, 1)), Slice((0,), (1,)), Slice((0, 0), (1, -1))):
