@@ -77,6 +77,8 @@ def _fields(file: BinaryIO, field: str, where: str) -> Iterator[bytes]:
     found = False
     for name, size in _members(file, where):
         base, _, extension = name.rpartition("/")[2].partition(".")
+        if not base or not extension:  # README, or what macOS puts beside each file: of no sample, as for others
+            continue
         sample = f"{name.rpartition('/')[0]}/{base}"
         if sample != key:
             if key is not None and not found:

@@ -63,6 +63,12 @@ def test_what_webdataset_wrote_is_read(tmp_path: Path) -> None:
     assert list(webdataset.read(directory_of(tmp_path), "txt")) == [b"a text"] * 50
 
 
+def test_files_of_no_sample_are_passed_over(tmp_path: Path) -> None:
+    names = ["README", "d/LICENSE", "a.bin", "._a.bin", "a.txt", "d/._b.bin", "d/b.bin", ".hidden", "c."]
+    directory = one_tar(tmp_path, [(name, name.encode()) for name in names])
+    assert list(webdataset.read(directory, "bin")) == [b"a.bin", b"d/b.bin"]
+
+
 @pytest.mark.parametrize("kind", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_the_kinds_of_tar_files(tmp_path: Path, kind: int) -> None:
     name = "d" * 80 + "/" + ("n" * 90 if kind == tarfile.USTAR_FORMAT else "é" * 110)
