@@ -27,6 +27,8 @@ MAX_STEP = 10**12 - 1
 _NAME = re.compile(rf"({FULL}|{MODEL})-(\d{{12}})")
 _SAVING, _REMOVING = "saving-", "removing-"
 _TOKEN_BYTES = 8
+#: The rest of a save or a removal that did not end. Other names are of somebody who shares the directory.
+_LEFT = re.compile(rf"({_SAVING}[0-9a-f]{{16}}-({FULL}|{MODEL})-\d{{12}}|{_REMOVING}[0-9a-f]{{16}}-.+)", re.DOTALL)
 
 
 class Published(NamedTuple):
@@ -136,7 +138,7 @@ class CheckpointDirectory:
     def remove(self, path: str) -> None:
         """Remove a checkpoint, or what a save has left. Raises NotFound."""
         name = path.rpartition("/")[2]
-        if not name.startswith(_REMOVING):
+        if not (name.startswith(_REMOVING) and _LEFT.fullmatch(name)):
             moved = self._at(f"{_REMOVING}{self._random.token(_TOKEN_BYTES).hex()}-{name}")
             self._fs.rename(path, moved, replace=False)
             path = moved
@@ -154,7 +156,7 @@ class CheckpointDirectory:
             elif each.path not in damaged and self._valid_index(each) is not None:
                 valid += 1
         names = [entry.name for entry in self._fs.list(self.root)]
-        doomed += [self._at(name) for name in names if name.startswith((_SAVING, _REMOVING))]
+        doomed += [self._at(name) for name in names if _LEFT.fullmatch(name)]
         for path in doomed:
             with suppress(NotFound):  # `threefs ckpt rm`, or a job that ends, removes it too
                 self.remove(path)

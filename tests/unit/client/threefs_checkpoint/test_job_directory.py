@@ -59,10 +59,21 @@ def test_room_is_made_behind_the_newest_valid_ones(fs: CheckpointFiles) -> None:
     put(fs, FULL, 1, 2, 3, 4)
     put(fs, MODEL, 1)
     damage(fs, "/c/step-000000000004/data-00000")
-    fs.mkdir("/c/saving-00-step-000000000005")
-    fs.mkdir("/c/removing-00-x")
+    left = [
+        f"/c/saving-{'0f' * 8}-step-000000000005",
+        f"/c/saving-{'0f' * 8}-model-000000000005",
+        f"/c/removing-{'0f' * 8}-x",
+    ]
+    for path in left:
+        fs.mkdir(path)
+    others = ["removing-duplicates", "removing-0f-x", "saving-00-step-000000000005", f"saving-{'0f' * 8}-accounts"]
+    for name in others:
+        fs.mkdir(f"/c/{name}")
     CheckpointDirectory(fs, "/c").make_room(FULL, 1)
-    assert fs.listing("/c") == ["model-000000000001", "step-000000000003", "step-000000000004"]
+    assert fs.listing("/c") == sorted([*others, "model-000000000001", "step-000000000003", "step-000000000004"])
+    begun = CheckpointDirectory(fs, "/c").begin(FULL, 9)
+    CheckpointDirectory(fs, "/c").make_room(FULL, None)
+    assert not fs._at(begun).exists() and fs.listing("/c")[0] == "model-000000000001"
 
 
 def test_what_is_removed_loses_its_name_first(fs: CheckpointFiles) -> None:
