@@ -42,6 +42,14 @@ class Datasets:
     def __init__(self, *datasets: Dataset) -> None:
         if not datasets:
             raise InvalidArgument("there is no dataset; give one or more")
+        first: Any = datasets[0].fs
+        for dataset in datasets:
+            own: Any = dataset.fs
+            if own is not first and own.__getstate__() != first.__getstate__():  # its files have the numbers of others
+                raise InvalidArgument(
+                    f"{dataset.path} is read by another connection than {datasets[0].path}, perhaps from another "
+                    "cluster: open all datasets of a mixture by one connection"
+                )
         self.datasets = datasets
         joined = "\n".join(dataset.fingerprint for dataset in datasets)
         self.fingerprint = hashlib.sha256(joined.encode()).hexdigest()[:32]

@@ -65,3 +65,13 @@ def test_other_datasets_have_another_fingerprint(fs: LocalFiles) -> None:
     datasets = opened(fs)
     assert len({datasets.fingerprint, Datasets(*datasets.datasets[::-1]).fingerprint}) == 2
     datasets.close()
+
+
+def test_all_are_of_one_cluster(fs: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    other = LocalFiles(str(tmp_path / "other"))
+    for files in (fs, other):
+        pack(files, [b"a"], "/one")
+    with pytest.raises(InvalidArgument, match="/one is read by another connection than /one, perhaps from another clu"):
+        Datasets(Dataset(fs, "/one"), Dataset(other, "/one"))
+    assert len(Datasets(Dataset(fs, "/one"), Dataset(LocalFiles(fs.root), "/one"))) == 2
