@@ -1,6 +1,8 @@
 """`threefs data`: datasets for training."""
 
 import dataclasses
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -106,7 +108,7 @@ def prepare(
             fs,
             inputs,
             path,
-            tokenizer=tokenizers.named(tokenizer),
+            tokenizer=_tokenizer(tokenizer),
             input_format=input_format,
             reader=reader,
             output=made,
@@ -114,6 +116,13 @@ def prepare(
             **chosen,
         )
     _report(selector, done, CLOCK.monotonic() - start)
+
+
+def _tokenizer(name: str) -> tokenizers.Tokenizer:
+    """A module may lie where the command is called: an installed program does not look there by itself."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
+    return tokenizers.named(name)
 
 
 @data.command(

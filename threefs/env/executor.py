@@ -15,6 +15,7 @@ from concurrent.futures import (
     wait,
 )
 from itertools import islice
+from types import TracebackType
 from typing import TypeVar
 
 from threefs.errors import Unavailable
@@ -31,7 +32,15 @@ def process_pool(workers: int) -> Executor:
     """Processes that are spawned, because forked ones inherit threads and connections that they cannot use. They end
     when this process is killed, and at once on Ctrl-C."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker)
+    return _ProcessPool(workers, mp_context=context, initializer=_begin_worker)
+
+
+class _ProcessPool(ProcessPoolExecutor):
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """After Ctrl-C no call begins that waits."""
+        self.shutdown(cancel_futures=kind is not None)
 
 
 def thread_pool(name: str, threads: int) -> Executor:
@@ -60,6 +69,9 @@ def results(
 
     After the first error no call begins; the error is raised when those that run have ended. Raises Unavailable when
     a worker dies.
+
+    No call of a pool whose workers have died is cancelled. Its thread gives each of them that error, and ends in the
+    midst if one was cancelled: the others would be waited for without end. On Ctrl-C the workers die at any moment.
     """
     remaining = iter(calls)
     running: set[Future[T]] = set()
@@ -72,7 +84,13 @@ def results(
             for future in done:
                 yield future.result()
     except BrokenExecutor as error:
+        wait(running)
+        running = set()
         raise Unavailable(f"a worker process has died ({error}); {SPAWN_HINT}") from error
+    except KeyboardInterrupt:
+        if isinstance(executor, ProcessPoolExecutor):  # it ends its calls itself
+            running = set()
+        raise
     finally:
         for future in running:
             future.cancel()

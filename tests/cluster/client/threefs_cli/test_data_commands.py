@@ -1,6 +1,7 @@
 """Datasets, by the command line and real services."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,13 @@ def test_a_dataset_in_other_formats(
     with Dataset(fs, f"{top}/a") as first, Dataset(fs, f"{top}/b") as second:
         numbers = range(300)
         assert list(map(bytes, first.read(numbers))) == list(map(bytes, second.read(numbers)))
+
+
+def test_a_tokenizer_of_the_current_directory(
+    threefs: CommandLine, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "of_words.py").write_text("def lengths(text):\n    return [len(word) for word in text.split()]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = threefs.json("data", "prepare", str(corpus / "corpus"), "/words", "--tokenizer", "of_words:lengths")
+    assert done["tokens"] > 0

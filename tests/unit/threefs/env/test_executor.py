@@ -1,7 +1,10 @@
 import os
 import signal
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import pytest
 
@@ -53,3 +56,48 @@ def test_processes_compute_and_their_errors_arrive() -> None:
 def test_the_death_of_a_worker_is_said() -> None:
     with process_pool(1) as executor, pytest.raises(Unavailable, match=r"a worker process has died .*__main__"):
         list(results(executor, kill_oneself, [(1,)], at_once=1))
+
+
+class Call(Future[int]):
+    def cancel(self) -> bool:
+        raise AssertionError("the thread of the pool ends in the midst when it finds a call that was cancelled")
+
+
+class BreakingPool(ProcessPoolExecutor):
+    """Says of one call that the workers have died, and of the others a little later."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(1)
+        self.calls: list[Call] = []
+        self._error = error
+
+    def submit(self, *_: Any) -> Call:  # type: ignore[override]
+        self.calls.append(Call())
+        if len(self.calls) == 3:
+            self.calls[0].set_exception(self._error)
+            threading.Timer(0.05, self._end).start()
+        return self.calls[-1]
+
+    def _end(self) -> None:
+        for call in self.calls[1:]:
+            call.set_exception(self._error)
+
+
+def test_no_call_of_a_pool_that_has_died_is_cancelled() -> None:
+    pool = BreakingPool(BrokenProcessPool("died"))
+    with pytest.raises(Unavailable, match="a worker process has died"):
+        list(results(pool, square, [(1,)] * 3, at_once=3))
+    assert all(call.done() for call in pool.calls)
+
+
+def test_after_ctrl_c_the_calls_of_a_pool_are_left_to_it() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        list(results(BreakingPool(KeyboardInterrupt()), square, [(1,)] * 3, at_once=3))
+
+
+@pytest.mark.processes
+def test_a_pool_that_is_interrupted_begins_no_call_that_waits() -> None:
+    with pytest.raises(KeyboardInterrupt), process_pool(1) as executor:
+        calls = [executor.submit(square, 1) for _ in range(5000)]
+        raise KeyboardInterrupt
+    assert calls[-1].cancelled()
