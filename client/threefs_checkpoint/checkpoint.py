@@ -98,6 +98,9 @@ def save(
     try:
         saver.save(0, tensors, _Path(fs, path.rstrip("/"), random), metadata=metadata)
         saver.wait()
+    except BaseException:  # after Ctrl-C nothing appears
+        saver.break_off()
+        raise
     finally:
         saver.close()
 

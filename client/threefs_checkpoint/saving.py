@@ -125,6 +125,10 @@ class Saver:
             if pending.done() and pending.exception() is not None:  # else the wait was broken off, and the save goes on
                 self._pending = None
 
+    def break_off(self) -> None:
+        """The save that goes on fails soon, and publishes nothing, unless it has done so."""
+        self._area.break_off()
+
     def close(self) -> None:
         """Return when the last save has ended."""
         self._closed = True
@@ -163,8 +167,8 @@ class Saver:
         plan = self._plan(mine, self._agree(step, mine.digest, veto, None))
         saving = _Save(step, plan, destination, masters, metadata, began, [])
         self._area.begin()
-        self._pending = self._thread.start(lambda: self._finish(saving))
         try:
+            self._pending = self._thread.start(lambda: self._finish(saving))
             start = self._clock.monotonic()
             plan.files[self._group.rank].stage(self._area, mine.arrays)
             saving.copied[:] = start, self._clock.monotonic()
@@ -255,6 +259,7 @@ class Saver:
         indexes.decode(content, where)  # what cannot be loaded is not published
         self._fs.write_file(where, content, exclusive=True)
         verify_content(self._fs, where, content)
+        self._area.check()
         return saving.destination.publish(path)
 
     def _index(self, saving: _Save, written: Sequence[str]) -> Index:

@@ -38,6 +38,7 @@ class StagingArea:
         self._changed = new_condition()
         self._open = False  # chunks may still come
         self._draining = False
+        self._broken_off = False
 
     @property
     def peak_bytes(self) -> int:
@@ -47,7 +48,16 @@ class StagingArea:
     def begin(self) -> None:
         """A save begins. The one before has ended."""
         assert not self._staged and len(self._free) == self._made, "the last save has given all buffers back"
-        self._open, self._draining = True, False
+        self._open, self._draining, self._broken_off = True, False, False
+
+    def break_off(self) -> None:
+        """Nothing that this save has staged is to be published."""
+        self._broken_off = True
+
+    def check(self) -> None:
+        """Raises InvalidArgument if the save was broken off."""
+        if self._broken_off:
+            raise InvalidArgument("the save was broken off")
 
     def buffer(self) -> memoryview:
         """Memory for a chunk. Waits while the area is full."""
@@ -75,17 +85,19 @@ class StagingArea:
             self._changed.notify_all()
 
     def batches(self, batch_bytes: int) -> Iterator[list[StagedChunk]]:
-        """The chunks in the order in which they were staged. A batch is free again when the next one is asked for."""
+        """The chunks in the order in which they were staged. A batch is free again when the next one is asked for.
+        Raises InvalidArgument if the save was broken off."""
         while batch := self._next(batch_bytes):
             try:
+                self.check()
                 yield batch
             finally:
                 self._give(batch)
 
     def discard(self) -> None:
         """Drop what is staged and what still comes."""
-        for _ in self.batches(self._chunk_bytes):
-            pass
+        while batch := self._next(self._chunk_bytes):
+            self._give(batch)
 
     def _next(self, batch_bytes: int) -> list[StagedChunk]:
         with self._changed:

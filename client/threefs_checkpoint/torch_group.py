@@ -1,5 +1,6 @@
 """The group of torch.distributed: ranks of a job, over gloo, whatever the training itself uses."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,11 @@ class TorchGroup(Group):
         return TorchGroup(self._among)
 
     def close(self) -> None:
-        dist.destroy_process_group(self._group)
+        """Also a second time, and where the job has ended torch.distributed before."""
+        group, self._group = self._group, None
+        if group is not None:
+            with suppress(ValueError):  # torch does not know it any more
+                dist.destroy_process_group(group)
 
 
 def _tensor(view: memoryview) -> Any:

@@ -257,3 +257,23 @@ def test_a_save_after_the_end_is_refused(fs: CheckpointFiles) -> None:
     saver.close()
     with pytest.raises(InvalidArgument, match="was closed"):
         saver.save(1, {}, Slot(fs))
+
+
+def test_a_save_that_is_broken_off_publishes_nothing(tmp_path: Path) -> None:
+    class Slow(CheckpointFiles):
+        def write_batch(self, rows: Any) -> None:
+            going_on.wait(60)
+            super().write_batch(rows)
+
+    going_on = threading.Event()
+    fs = Slow(str(tmp_path))
+    saver = Saver(fs, chunk_bytes=CHUNK)
+    saver.save(1, state_of(0, 1), Slot(fs))
+    saver.break_off()
+    going_on.set()
+    with pytest.raises(SaveFailedError, match="the save was broken off"):
+        saver.wait()
+    assert fs.listing("/c") == []
+    saver.save(2, state_of(0, 1), Slot(fs, 2))
+    assert saver.wait() is not None and fs.listing("/c") == ["step-000000000002"]
+    saver.close()

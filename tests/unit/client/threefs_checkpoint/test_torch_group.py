@@ -28,7 +28,10 @@ def _main(rank: int, meeting: str, result: Connection) -> None:
     assert group.all_gather(b"") == [b""] * WORLD
     result.send_bytes(b",".join(b"%d" % len(each) for each in found[:WORLD]) + b" " + b",".join(found[WORLD:]))
     group.close()
+    group.close()
+    assert dist.is_initialized()
     dist.destroy_process_group()
+    twin.close()
 
 
 @pytest.mark.slow
