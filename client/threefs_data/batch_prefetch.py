@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -47,7 +47,7 @@ class ReadAhead:
         self._readers: _Readers | None = None
         self._process = os.getpid()  # which has started them
 
-    def batches(self, plan: Iterable[tuple[list[int], T]]) -> Iterator[tuple[Batch, T]]:
+    def batches(self, plan: Iterable[tuple[list[int], T]]) -> Generator[tuple[Batch, T], None, None]:
         """A batch of each list of numbers, with what stands beside it."""
         readers = self._readers = self._of_this_process() or self._start()
         waiting: deque[tuple[Any, T]] = deque()

@@ -16,7 +16,7 @@ from threefs.cluster.manager_records import METADATA_KEY
 from threefs.ids import ChainId, TargetId
 from threefs.kv import records
 from threefs.kv.restore_mark import read_mark, write_mark
-from threefs.routing import Chain, ChainMember, PublicState
+from threefs.routing import EMPTY, Chain, ChainMember, PublicState
 from threefs.wire import manager_pb2 as pb
 
 MEMBERS = (ChainMember(TargetId(101), PublicState.SERVING),)
@@ -50,7 +50,7 @@ async def test_the_same_backups_restored_twice_give_no_epoch_twice() -> None:
         tx = bench.engine.begin()
         write_mark(tx, complete=True)
         tx.set(METADATA_KEY, records.encode(pb.MetadataStore(store_id="aa", epoch=3, generation=9)))
-        await raise_routing_version(Writer(tx, pb.ClusterRecord()), wall_ns)
+        await raise_routing_version(Writer(tx, pb.ClusterRecord(), EMPTY), wall_ns)
         request = pb.AdmitStoreRequest(cluster_id="c", store_id="aa", epoch=3, generation=9, restored=True)
         epochs.append((await admit(tx, "c", request)).epoch)
     assert 3 < epochs[0] < epochs[1]
