@@ -9,6 +9,8 @@ what each target's scrubber checks.
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import structlog
+
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, TargetId
@@ -22,6 +24,8 @@ from threefs_storage.target import Target
 
 _CALL_S = 5.0
 _SECOND_COMPARISON_S = 2.0
+_SHOWN = 8  # chunks in a line of the log
+_LOG = structlog.get_logger()
 
 
 class CommittedRow(NamedTuple):
@@ -43,6 +47,19 @@ class Comparison:
     def __init__(self, peers: PeerTargets, *, clock: Clock) -> None:
         self._peers = peers
         self._clock = clock
+
+    async def check(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> None:
+        """Let the target leave its chain if chunks behind `after`, up to and including `last`, diverge here."""
+        divergent = await self.find_divergent(target, after, last)
+        if not divergent or len(target.chain.serving) < 2 or target.has_failed:
+            return
+        _LOG.error(
+            "a target diverges from its neighbours: it leaves, and returns by resync",
+            target=target.target_id,
+            chunks=divergent[:_SHOWN],
+            count=len(divergent),
+        )
+        target.leave_divergent(f"{len(divergent)} chunks differ from those of the chain, the first is {divergent[0]}")
 
     async def find_divergent(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> list[ChunkId]:
         """Chunks behind `after`, up to and including `last` (None: to the end), that diverge at this target.

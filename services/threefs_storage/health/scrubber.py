@@ -23,7 +23,6 @@ _MIN_BYTES = 4096  # every chunk counts as at least this many bytes
 _CURSOR = "scrub"  # the note in the store that names the last chunk that was read
 _COUNT = "scrub_chunks"  # the note that says how many chunks of the pass lie before the cursor
 _LEAST_PAUSE_S = 1.0  # between two passes
-_SHOWN = 8  # chunks in a line of the log
 _LOG = structlog.get_logger()
 
 
@@ -108,25 +107,12 @@ class Scrubber:
             last = page[-1][0]
             assert len(page) <= _PAGE, "a page has at most the chunks that were asked for"
             assert after is None or last > after, "the cursor only moves on"
-            await self._compare(target, after, last if len(page) == _PAGE else None)
+            await self._comparison.check(target, after, last if len(page) == _PAGE else None)
             after = last
             engine.put_note(_CURSOR, after.key())
             engine.put_note(_COUNT, target.pass_chunks.to_bytes(8, "big"))
         engine.put_note(_CURSOR, None)
         target.note_scrub_pass()
-
-    async def _compare(self, target: Target, after: ChunkId | None, last: ChunkId | None) -> None:
-        divergent = await self._comparison.find_divergent(target, after, last)
-        if divergent and len(target.chain.serving) > 1 and not target.has_failed:
-            _LOG.error(
-                "a target diverges from its neighbours: it leaves, and returns by resync",
-                target=target.target_id,
-                chunks=divergent[:_SHOWN],
-                count=len(divergent),
-            )
-            target.leave_divergent(
-                f"{len(divergent)} chunks differ from those of the chain, the first is {divergent[0]}"
-            )
 
     async def _verify(self, target: Target, engine: ChunkEngine, chunk: ChunkId) -> int:
         """Read a chunk from the disk and note damage of its record or bytes. Returns the bytes read."""
