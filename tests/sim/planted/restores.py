@@ -7,8 +7,13 @@ from threefs_manager.store import restored_versions
 from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_storage.targets import Targets
 
-from tests.sim.planted.registry import plant, put
+from tests.sim.planted.registry import plant, plant_for, put
 from threefs.ids import ChainId
+
+_INQUIRY = "unit/services/threefs_manager/store/test_restore_inquiry.py"
+_VERSIONS = "unit/services/threefs_manager/store/test_restored_versions.py"
+_TARGETS = "cluster/services/threefs_storage/test_targets.py"
+_STORES = "sim/test_store_faults.py"
 
 
 @plant
@@ -17,7 +22,7 @@ def restored_routing_counts_on() -> None:
     put(restored_versions, "raised_routing_version", lambda version, wall_ns: version)
 
 
-@plant
+@plant_for(f"{_INQUIRY}::test_all_stores_are_waited_for_and_the_newest_counts")
 def first_report_ends_the_inquiry() -> None:
     """I2: chains go on from what one node knows, while another one alone has what was acknowledged since."""
 
@@ -55,13 +60,13 @@ def leases_are_granted_while_nodes_are_asked() -> None:
     put(Manager, "heartbeat", granting)
 
 
-@plant
+@plant_for(f"{_VERSIONS}::test_ids_that_may_have_been_given_out_since_the_backup_are_skipped")
 def ids_of_targets_are_given_out_again() -> None:
     """A move gives a new target the number of one that has come since the backup: that one's store passes for it."""
     put(restored_versions, "_skip_ids", lambda cluster, known: None)
 
 
-@plant
+@plant_for(f"{_TARGETS}::test_stores_that_the_routing_does_not_name_are_read_for_the_registration")
 def unnamed_stores_are_not_read() -> None:
     """I2: a member that has come since the backup is not asked, though it alone has what came last."""
 
@@ -71,7 +76,7 @@ def unnamed_stores_are_not_read() -> None:
     put(Targets, "read_unnamed", nothing)
 
 
-@plant
+@plant_for(f"{_INQUIRY}::test_members_that_came_since_the_backup_report_and_those_that_left_need_not")
 def members_that_have_left_are_awaited() -> None:
     """I13: a target that a move has taken out since the backup, and that is deleted, never reports."""
     take = Inquiry._take
@@ -84,7 +89,7 @@ def members_that_have_left_are_awaited() -> None:
     put(Inquiry, "_take", waiting)
 
 
-@plant
+@plant_for(f"{_STORES}::test_managers_and_metadata_that_are_restored_twice_from_the_same_moment")
 def epochs_are_given_out_again() -> None:
     """I15: manager and metadata are restored twice from backups of before the first time: new files have the numbers of
     those that were made between."""

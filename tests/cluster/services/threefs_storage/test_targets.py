@@ -236,3 +236,20 @@ async def test_stores_that_the_routing_does_not_name_are_read_and_left_alone(tmp
         await found.close()
         await disk.close()
         await chain[1].restart()
+
+
+async def test_stores_that_the_routing_does_not_name_are_read_for_the_registration(tmp_path: Path) -> None:
+    """I2: the manager was restored from a backup of before target 201 was made."""
+    disk = RealDisk(threads=1)
+    routing = TestChain(tmp_path, 3).routing()
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(routing)
+    await targets.keep_chains(routing)
+    await targets.close()
+    older = dataclasses.replace(routing, targets={t: found for t, found in routing.targets.items() if t != 201})
+    again = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await again.open(older)
+    await again.read_unnamed([TargetId(201), TargetId(202)], older)
+    (store,) = again.unnamed
+    assert (store.target_id, store.kept.chain.chain_id, len(store.kept.targets)) == (201, CHAIN, 3)
+    await disk.close()

@@ -12,7 +12,7 @@ from threefs_manager.store.restored_versions import (
 
 from tests.harness.manager_bench import Bench
 from tests.unit.services.threefs_manager.test_service import PLAN
-from threefs.cluster.manager_records import METADATA_KEY
+from threefs.cluster.manager_records import FIRST_ADDED_TARGET, FIRST_META_NODE, METADATA_KEY
 from threefs.ids import ChainId, TargetId
 from threefs.kv import records
 from threefs.kv.restore_mark import read_mark, write_mark
@@ -54,6 +54,16 @@ async def test_the_same_backups_restored_twice_give_no_epoch_twice() -> None:
         request = pb.AdmitStoreRequest(cluster_id="c", store_id="aa", epoch=3, generation=9, restored=True)
         epochs.append((await admit(tx, "c", request)).epoch)
     assert 3 < epochs[0] < epochs[1]
+
+
+async def test_ids_that_may_have_been_given_out_since_the_backup_are_skipped() -> None:
+    bench = Bench()
+    tx = bench.engine.begin()
+    write_mark(tx, complete=True)
+    writer = Writer(tx, pb.ClusterRecord(next_target=FIRST_ADDED_TARGET + 5, next_meta_node=FIRST_META_NODE + 3))
+    await raise_routing_version(writer, NOW_NS)
+    assert writer.cluster.next_target > FIRST_ADDED_TARGET + 1000
+    assert writer.cluster.next_meta_node > FIRST_META_NODE + 1000
 
 
 def test_the_target_that_served_last_returns_as_if_all_had_died() -> None:
