@@ -70,11 +70,11 @@ class BeatingProcess:
     async def connect(self) -> None:
         await self._pool.connect(self._address, _CALL_S, HEARTBEAT.traffic)
 
-    def start(self, delay_s: float) -> None:
-        """Heartbeats begin after `delay_s`, as those of processes that were started at different moments."""
+    def start(self, routing_after_s: float) -> None:
+        """Beat from now on, and ask for the routing for the first time a while later."""
         self._tasks = [
-            asyncio.create_task(self._beat(delay_s)),
-            asyncio.create_task(self._follow(delay_s)),
+            asyncio.create_task(self._beat()),
+            asyncio.create_task(self._follow(routing_after_s)),
             asyncio.create_task(self._be_present()),
         ]
 
@@ -82,8 +82,8 @@ class BeatingProcess:
         await cancel_and_wait(*self._tasks)
         await self._pool.close()
 
-    async def _beat(self, delay_s: float) -> None:
-        due_s = CLOCK.monotonic() + delay_s
+    async def _beat(self) -> None:
+        due_s = CLOCK.monotonic()
         while True:
             await CLOCK.sleep(due_s - CLOCK.monotonic())
             due_s = max(due_s + self._interval_s, CLOCK.monotonic())

@@ -9,6 +9,7 @@ GOALS: Sequence[Goal] = (
     number_at_most("dead_disk_spread", 1.1, "dead_disk_spread"),
     number_at_most("manager_core_share", 0.5, "manager_core_share"),
     number_at_most("manager_failures", 0.0, "manager_failures"),
+    number_at_most("manager_leases_missing", 0.0, "manager_leases_missing"),
     number_at_most("errors", 0.0, "errors"),
     number_at_most("fsck_unclean", 0.0, "fsck_unclean"),
     number_at_most("moved_over_minimum", 1.1, "moved_over_minimum"),

@@ -33,6 +33,7 @@ LEASE_S = 10.0  # as a manager has it by default
 _START_S = 120.0
 _POLL_S = 0.05
 _CALL_S = 60.0
+_FIRST_ROUTING_S = 20.0  # in which all ask for the whole snapshot: that has megabytes
 _OPENED_AT_ONCE = 64  # connections
 
 
@@ -74,15 +75,15 @@ async def _measure(run: Run, found: Measurements) -> None:
 
 
 async def _start(beating: Sequence[BeatingProcess]) -> None:
+    """Each beats as soon as it is connected: one of which nothing is heard for T after the start is dead."""
     opening = asyncio.Semaphore(_OPENED_AT_ONCE)
 
     async def open_one(one: BeatingProcess) -> None:
         async with opening:
             await one.connect()
+        one.start(RANDOM.uniform(0.0, _FIRST_ROUTING_S))
 
     await asyncio.gather(*map(open_one, beating))
-    for one in beating:
-        one.start(RANDOM.uniform(0.0, LEASE_S))
 
 
 async def _settle(counts: Counts, run: Run) -> None:
@@ -95,7 +96,8 @@ async def _settle(counts: Counts, run: Run) -> None:
 
 
 async def _load(run: Run, found: Measurements, manager: _Manager, cluster_id: str, counts: Counts) -> None:
-    heard, sent, failed = counts.heartbeats, counts.routings + counts.changes, len(counts.failures)
+    heard, leased, sent = counts.heartbeats, counts.leased, counts.routings + counts.changes
+    failed = len(counts.failures)
     cpu_s, begin_s = process_cpu_s(manager.pid), time.monotonic()
     pool = ConnectionPool(RealNet(), Identity(cluster_id, RANDOM.token(16).hex()))
     for change in range(run.size.routing_changes):
@@ -121,6 +123,7 @@ async def _load(run: Run, found: Measurements, manager: _Manager, cluster_id: st
         "manager_resident_mib": resident_bytes(manager.pid) / MIB,
         "manager_refused_answers": counts.refused,
         "manager_failures": len(counts.failures) - failed,
+        "manager_leases_missing": (counts.heartbeats - heard) * run.size.targets_per_disk - (counts.leased - leased),
     }.items():
         found.add_number(name, value)
     for failure in counts.failures[failed : failed + 3]:
