@@ -10,6 +10,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import AlreadyExists, Corrupt, NotADirectory, NotFound, NotSupported
 from threefs_checkpoint import loading, single_file
 from threefs_checkpoint.filesystem_protocol import FileSystem
+from threefs_checkpoint.index import INDEX_NAME, START
 from threefs_checkpoint.job_directory import publish, read_index
 from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, Saver
 from threefs_checkpoint.slices import Slice
@@ -57,9 +58,19 @@ def _may_be_replaced(fs: FileSystem, path: str) -> bool:
         return _is_empty(fs, path)
     except NotADirectory:
         return _is_single_file(fs, path)
-    except (Corrupt, NotSupported):
-        return True  # a damaged checkpoint is one too
+    except Corrupt:
+        return _begins_as_index(fs, f"{path}/{INDEX_NAME}")  # a damaged checkpoint is one too
+    except NotSupported:
+        return True
     return True
+
+
+def _begins_as_index(fs: FileSystem, path: str) -> bool:
+    """Other programs have files and directories of that name, too."""
+    if fs.stat(path).is_directory:
+        return False
+    (start,) = fs.read_batch([(path, 0, len(START))])
+    return bytes(start) == START
 
 
 def _is_empty(fs: FileSystem, path: str) -> bool:

@@ -14,7 +14,7 @@ class FileSystem(Protocol):
     def link_file(self, file: Any, destination: str) -> Any: ...
 
     def stat(self, path: str) -> Any:
-        """Its `length` and `layout.chunk_bytes` are asked for."""
+        """Its `length`, `is_directory` and `layout.chunk_bytes` are asked for."""
         ...
 
     def read_batch(

@@ -32,7 +32,9 @@ MIN_CHUNK_BYTES, MAX_CHUNK_BYTES = 64, 64 << 20
 #: Shards begin at multiples of this, so no element lies in two pieces.
 ALIGNMENT_BYTES = 64
 
-_FIRST_LINE = re.compile(rb"threefs-checkpoint (\d{1,9}) ([0-9a-f]{8}) (\d{1,12})\n")
+#: With this every version begins.
+START = b"threefs-checkpoint "
+_FIRST_LINE = re.compile(START + rb"(\d{1,9}) ([0-9a-f]{8}) (\d{1,12})\n")
 HEAD_BYTES = 64  # no first line is longer
 _CRC_DIGITS = 8
 
@@ -141,7 +143,7 @@ def encode(index: Index) -> bytes:
             f"the index of {len(index.tensors)} tensors has {len(content)} bytes; {MAX_INDEX_BYTES} are the most: "
             "larger chunks make it smaller"
         )
-    return b"threefs-checkpoint %d %08x %d\n" % (VERSION, crc32c(content), len(content)) + content
+    return START + b"%d %08x %d\n" % (VERSION, crc32c(content), len(content)) + content
 
 
 def _tensor_row(tensor: Tensor) -> list[Any]:

@@ -53,9 +53,12 @@ def read_index(fs: FileSystem, path: str) -> Index:
     """The index of the checkpoint `path`. Raises NotFound, Corrupt, NotSupported."""
     where = f"{path}/{INDEX_NAME}"
     try:
-        length = fs.stat(where).length
+        found = fs.stat(where)
     except NotFound:
         raise NotFound(f"{path} is no checkpoint: there is no file {where}") from None
+    if found.is_directory:
+        raise Corrupt(f"{where} is a directory, and no index of a checkpoint")
+    length = found.length
     if length > indexes.MAX_INDEX_BYTES + indexes.HEAD_BYTES:
         raise Corrupt(f"{where} has {length} bytes, more than an index may have ({indexes.MAX_INDEX_BYTES})")
     (content,) = fs.read_batch([(where, 0, length)])

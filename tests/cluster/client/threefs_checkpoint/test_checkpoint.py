@@ -127,10 +127,23 @@ def test_what_is_no_checkpoint_is_not_replaced(fs: CheckpointFiles) -> None:
     fs.mkdir("/other")
     fs.write_file("/other/shard", b"mine")
     fs.write_file("/file", b"mine")
-    for path in ("/other", "/file"):
-        with pytest.raises(SaveFailedError, match=f"{path} is there and is no checkpoint; remove it"):
-            save(fs, path, model())
-    assert sorted(entry.name for entry in fs.list("/")) == ["data", "file", "other"]
+    fs.mkdir("/site/index", parents=True)
+    for number, content in enumerate((b"vectors of a search, which are many bytes", b"", b"threefs-")):
+        fs.mkdir(f"/search-{number}")
+        fs.write_file(f"/search-{number}/index", content)
+    kept = ["file", "other", "search-0", "search-1", "search-2", "site"]
+    for name in kept:
+        with pytest.raises(SaveFailedError, match=f"/{name} is there and is no checkpoint; remove it"):
+            save(fs, f"/{name}", model())
+    assert sorted(entry.name for entry in fs.list("/")) == ["data", *kept]
+
+
+def test_a_damaged_checkpoint_is_replaced(fs: CheckpointFiles) -> None:
+    save(fs, "/ckpt", {"a": np.zeros(3)})
+    index = fs._at("/ckpt/index")
+    index.write_bytes(index.read_bytes()[:-1])
+    save(fs, "/ckpt", {"b": np.ones(3)})
+    assert list(load(fs, "/ckpt")) == ["b"]
 
 
 def test_a_failed_save_leaves_the_older_one_and_nothing_else(tmp_path: Path) -> None:

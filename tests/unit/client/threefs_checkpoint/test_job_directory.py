@@ -51,6 +51,7 @@ def test_the_newest_valid_checkpoint_is_that_which_storage_has_whole(fs: Checkpo
     found = directory.newest_valid()
     assert found is not None and found[0].step == 1 and found[1].tensors["a"].shape == (9,)
     fs.write_file("/c/step-000000000009", b"a file of somebody")
+    fs.mkdir("/c/step-000000000010/index", parents=True)
     assert directory.newest_valid() == found
     assert directory.newest_valid(damaged=["/c/step-000000000001"]) is None
 
