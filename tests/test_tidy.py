@@ -289,7 +289,7 @@ def test_only_env_touches_the_outside() -> None:
 
 #: Modules that know pickles, each with what it does with them.
 PICKLES = {
-    "client/threefs_torch/checkpoint_copy.py": "reads metadata of torch.distributed.checkpoint: names of a list",
+    "client/threefs_torch/pickled_metadata.py": "reads metadata of torch.distributed.checkpoint: names of a list",
 }
 
 

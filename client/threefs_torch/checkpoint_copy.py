@@ -2,12 +2,10 @@
 checkpoint. Neither runs code that a file contains."""
 
 import os
-import pickle
 import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +13,26 @@ import torch
 import torch.distributed.checkpoint as dcp
 from threefs_checkpoint import loading
 from threefs_checkpoint.checkpoint import save
-from threefs_checkpoint.dtypes import ELEMENT_TYPES
+from threefs_checkpoint.dtypes import ELEMENT_TYPES, ElementType
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import Index
 from threefs_checkpoint.job_directory import read_index
 from threefs_checkpoint.state import Shard
-from torch.distributed.checkpoint import metadata as of_torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 
 from threefs.env.random import RANDOM
-from threefs.errors import AlreadyExists, Corrupt, NotFound, NotSupported
+from threefs.errors import AlreadyExists, Corrupt, Internal, InvalidArgument, NotFound, NotSupported, ThreefsError
+from threefs_torch import pickled_metadata
+from threefs_torch.pickled_metadata import Content
 from threefs_torch.tensor_bytes import DTYPES, dtype_name
 
-_METADATA = ".metadata"
 _TOKEN_BYTES = 8
-#: Functions and classes that the metadata name beside those of torch's module for them and the types of numbers.
-_NAMED = {
-    ("collections", "OrderedDict"),
-    ("pathlib", "PosixPath"),
-    ("torch", "Size"),
-    ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
-    ("torch.serialization", "_get_layout"),
-}
 
 
 def export(fs: FileSystem, path: str, directory: Path, names: Sequence[str] | None = None) -> int:
     """Write the tensors of a checkpoint, or those of these names, to the new `directory`, which appears when it is
-    whole. Returns their bytes. One tensor at a time is in memory. Raises NotFound, Corrupt, AlreadyExists."""
+    whole. Returns their bytes. One tensor at a time is in memory. Raises NotFound, Corrupt, AlreadyExists, Internal."""
     index = read_index(fs, path)
     wanted = loading.wanted_of(index, names)
     if os.path.lexists(directory):
@@ -57,7 +48,7 @@ def export(fs: FileSystem, path: str, directory: Path, names: Sequence[str] | No
     }
     unfinished = directory.with_name(f"{directory.name}.unfinished-{RANDOM.token(_TOKEN_BYTES).hex()}")
     try:
-        with _alone():
+        with _alone(), _own_errors(directory, Internal):
             dcp.save(described, storage_writer=dcp.FileSystemWriter(unfinished), planner=_OneByOne(load), no_dist=True)
         unfinished.rename(directory)
     except BaseException:
@@ -95,68 +86,58 @@ class _OneByOne(dcp.DefaultSavePlanner):
 
 def import_directory(fs: FileSystem, directory: Path, path: str, **options: Any) -> list[str]:
     """Save the tensors of a directory as the checkpoint `path`. Returns the names of the values that are no tensors,
-    which are left out. Needs memory for all tensors. Raises NotFound, Corrupt, NotSupported."""
-    entries = _read_metadata(directory).state_dict_metadata
-    tensors = {
-        name: torch.empty(found.size, dtype=found.properties.dtype)
-        for name, found in entries.items()
-        if isinstance(found, TensorStorageMetadata)
-    }
+    which are left out. Needs memory for all tensors. Raises NotFound, Corrupt, NotSupported, InvalidArgument."""
+    content = pickled_metadata.read(directory)
+    tensors = {name: _empty(name, found) for name, found in content.tensors.items()}
     state = {name: _shard(name, tensor) for name, tensor in tensors.items()}
-    with _alone():
-        dcp.load(tensors, storage_reader=_Reader(directory), no_dist=True)  # into the memory of the shards
+    with _alone(), _own_errors(directory, Corrupt):  # into the memory of the shards
+        dcp.load(tensors, storage_reader=_Reader(directory, content), no_dist=True)
     save(fs, path, state, **options)
-    return [name for name in entries if name not in tensors]
+    return content.left_out
 
 
-def _shard(name: str, tensor: torch.Tensor) -> Shard:
-    dtype = dtype_name(tensor.dtype)
-    if dtype not in ELEMENT_TYPES:
-        raise NotSupported(f"tensor {name!r} is {dtype}, which a checkpoint cannot hold")
-    kind = ELEMENT_TYPES[dtype]
-    array = tensor.view(DTYPES[kind.carrier.name]).numpy()
-    return Shard(array, array.shape, (0,) * array.ndim, dtype)
-
-
-class _Reader(dcp.FileSystemReader):
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        return _read_metadata(Path(self.path))
-
-
-def _read_metadata(directory: Path) -> Metadata:
-    file = directory / _METADATA
+@contextmanager
+def _own_errors(directory: Path, otherwise: type[ThreefsError]) -> Iterator[None]:
+    """torch wraps what goes wrong, also Ctrl-C, in an exception that no `except Exception` sees. Raises what it has
+    wrapped, or `otherwise`."""
     try:
-        with file.open("rb") as opened:
-            found = _Unpickler(opened).load()
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFound(
-            f"{directory} is no directory of torch.distributed.checkpoint: there is no file {file}"
+        yield
+    except CheckpointException as error:
+        wrapped, _ = next(iter(error.failures.values()))
+        if isinstance(wrapped, OSError) or not isinstance(wrapped, Exception):
+            raise wrapped from None
+        raise otherwise(f"{directory}: torch.distributed.checkpoint has failed: {wrapped!r}") from None
+
+
+def _empty(name: str, found: TensorStorageMetadata) -> torch.Tensor:
+    _element_type(name, found.properties.dtype)
+    try:
+        return torch.empty(found.size, dtype=found.properties.dtype)
+    except RuntimeError:
+        raise InvalidArgument(
+            f"there is no memory for tensor {name!r} of the shape {list(found.size)}: all tensors are loaded at once"
         ) from None
-    except NotSupported as error:
-        raise NotSupported(f"{file} {error}") from None
-    except Exception as error:  # a pickle that is cut short or damaged raises many kinds
-        raise Corrupt(f"{file} is not what torch.distributed.checkpoint writes: {error!r}") from None
-    if not isinstance(found, Metadata):
-        raise Corrupt(f"{file} is not what torch.distributed.checkpoint writes: it has a {type(found).__name__}")
+
+
+def _element_type(name: str, dtype: torch.dtype) -> ElementType:
+    found = ELEMENT_TYPES.get(dtype_name(dtype))
+    if found is None:
+        raise NotSupported(f"tensor {name!r} is {dtype}, which a checkpoint cannot hold")
     return found
 
 
-def _member(kind: Any, name: str) -> Any:
-    """As Python pickles members of enumerations, in some versions."""
-    if not (isinstance(kind, type) and issubclass(kind, Enum)):
-        raise NotSupported(f"asks {kind!r} for {name!r}, which metadata of torch.distributed.checkpoint do not")
-    return kind[name]
+def _shard(name: str, tensor: torch.Tensor) -> Shard:
+    kind = _element_type(name, tensor.dtype)
+    array = tensor.view(DTYPES[kind.carrier.name]).numpy()
+    return Shard(array, array.shape, (0,) * array.ndim, kind.name)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes the objects of which metadata consist, and no others."""
+class _Reader(dcp.FileSystemReader):
+    """Knows of tensors alone: other values are pickles, of which torch would make objects."""
 
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("builtins", "getattr"):
-            return _member
-        found = getattr(torch, name, None) if module == "torch" else getattr(of_torch, name, None)
-        is_number = module == "torch" and isinstance(found, torch.dtype)
-        is_described = module == of_torch.__name__ and isinstance(found, type) and found.__module__ == module
-        if is_number or is_described or (module, name) in _NAMED:
-            return super().find_class(module, name)
-        raise NotSupported(f"names {module}.{name}, which metadata of torch.distributed.checkpoint do not have")
+    def __init__(self, directory: Path, content: Content) -> None:
+        super().__init__(directory)
+        self._content = content
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        return Metadata(dict(self._content.tensors), storage_data=self._content.stored)

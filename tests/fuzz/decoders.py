@@ -271,4 +271,7 @@ if importlib.util.find_spec("torch") is not None:  # `make ml-venv`
     DECODERS |= {
         "torch-metadata": Decoder(torch_decoders.metadata, [torch_decoders.example()]),
         "torch-metadata-resealed": Decoder(torch_decoders.resealed_metadata, [torch_decoders.example()]),
+        "torch-metadata-pickled": Decoder(
+            torch_decoders.of_torch, [torch_decoders.example_of_torch(protocol) for protocol in range(3, 6)]
+        ),
     }

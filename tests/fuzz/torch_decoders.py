@@ -1,10 +1,12 @@
-"""The metadata of a distributed checkpoint of torch: what is tried, and an example. Needs torch."""
+"""The metadata of a distributed checkpoint of torch: what is tried, and examples. Needs torch."""
 
 import json
+import pickle
 
 import torch
-from threefs_torch import metadata_format
+from threefs_torch import metadata_format, pickled_metadata
 from threefs_torch.metadata_format import StoredItem
+from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -32,6 +34,20 @@ def resealed_metadata(data: bytes) -> object:
         "crc32c": crc32c(payload),
     }
     return metadata_format.decode(json.dumps(header).encode() + b"\n" + payload + b"\n", "metadata")
+
+
+def of_torch(data: bytes) -> object:
+    return pickled_metadata.decode(data, "metadata")
+
+
+def example_of_torch(protocol: int) -> bytes:
+    size = torch.Size([4, 2])
+    whole = TensorStorageMetadata(
+        TensorProperties(torch.bfloat16), size, [ChunkStorageMetadata(torch.Size([0, 0]), size)]
+    )
+    places = {MetadataIndex("w", torch.Size([0, 0])): _StorageInfo("__0_0.distcp", 0, 32)}
+    described = Metadata({"w": whole, "step": BytesStorageMetadata()}, {"w": ("w",)}, places, StorageMeta("a", "b"))
+    return pickle.dumps(described, protocol)
 
 
 def example() -> bytes:
