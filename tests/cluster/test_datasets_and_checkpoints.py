@@ -1,17 +1,18 @@
 """Datasets and checkpoints on a cluster of real processes."""
 
+import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from threefs_checkpoint import load, read_index, save
+from threefs_checkpoint import CheckpointManager, load, read_index, save
 from threefs_client.blocking.filesystem import FileSystem
 from threefs_data import Dataset, Loader, pack, pack_files
 
 from tests.harness.cluster import LocalCluster
-from threefs.errors import AlreadyExists, NotFound
+from threefs.errors import AlreadyExists, CorruptChunk, NotFound
 
 SAMPLES = [bytes([number % 251]) * (1 + number * 37 % 3000) for number in range(2000)]
 
@@ -98,3 +99,34 @@ def test_a_checkpoint_comes_back_bit_by_bit(fs: FileSystem, directory: str, chun
     assert read_index(fs, path).tensors["exact"].shards[0].offset % chunk_bytes == 0
     assert load(fs, path, ["step"])["step"] == 17
     assert not [entry.name for entry in fs.list(directory) if "unfinished" in entry.name]
+
+
+def turn_over(directory: Path, content: bytes) -> int:
+    """Change this content on the disks, below the services; how often it was there."""
+    count = 0
+    for path in directory.rglob("*.blocks"):
+        if path.stat().st_size:
+            with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as disk:
+                at = disk.find(content)
+                while at >= 0:
+                    disk[at] ^= 1
+                    count += 1
+                    at = disk.find(content, at + 1)
+    return count
+
+
+def test_a_checkpoint_that_no_disk_has_undamaged_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path) as own, own.connect() as fs:
+        manager = CheckpointManager(fs, "/run")
+        for seed in (1, 2):
+            manager.save(seed, model(seed))
+            manager.wait()
+        assert turn_over(tmp_path, model(2)["exact"].tobytes()[-64:]) == 3
+        with pytest.raises(CorruptChunk, match="/run/step-000000000002/data-00000"):
+            load(fs, "/run/step-000000000002")
+        found = manager.resume()
+        assert found is not None and found.step == 1
+        assert found.tensors["exact"].tobytes() == model(1)["exact"].tobytes()
+        manager.save(2, model(3))
+        manager.close()
+        assert load(fs, "/run/step-000000000002")["exact"].tobytes() == model(3)["exact"].tobytes()

@@ -1,3 +1,4 @@
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,7 @@ def test_a_forked_child_takes_no_batch_of_its_parent(dataset: Dataset, workers: 
     def goes_on() -> None:
         with pytest.raises(InvalidArgument, match="taken by a forked child; iterate anew"):
             next(batches)
+        assert isinstance(batches, Generator)
         batches.close()
 
     def begins_anew() -> None:
