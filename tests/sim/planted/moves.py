@@ -183,4 +183,4 @@ def dead_node_is_waited_for_for_ever() -> None:
 def taken_back_moves_keep_their_target() -> None:
     """The record of a move that is taken back goes, and the target that it has added stays: one copy too many."""
     put(moves, "reverted", lambda move, chain: None)
-    put(move_executor, "_is_resizing", lambda routing: False)
+    put(MoveExecutor, "_is_resizing", lambda self, routing: False)
