@@ -60,7 +60,8 @@ async def test_ids_that_may_have_been_given_out_since_the_backup_are_skipped() -
     bench = Bench()
     tx = bench.engine.begin()
     write_mark(tx, complete=True)
-    writer = Writer(tx, pb.ClusterRecord(next_target=FIRST_ADDED_TARGET + 5, next_meta_node=FIRST_META_NODE + 3))
+    record = pb.ClusterRecord(next_target=FIRST_ADDED_TARGET + 5, next_meta_node=FIRST_META_NODE + 3)
+    writer = Writer(tx, record, EMPTY)
     await raise_routing_version(writer, NOW_NS)
     assert writer.cluster.next_target > FIRST_ADDED_TARGET + 1000
     assert writer.cluster.next_meta_node > FIRST_META_NODE + 1000
