@@ -23,7 +23,9 @@ _MOVES = "unit/services/threefs_manager/chains/test_moves.py"
 _TRANSITIONS = "unit/services/threefs_manager/chains/test_transitions.py"
 
 
-@plant
+@plant_for(
+    "unit/services/threefs_manager/nodes/test_failure_detector.py::test_a_target_that_a_move_takes_away_counts_as_alive_until_its_lease_has_ended"
+)
 def leaving_target_is_put_out_at_once() -> None:
     """R9: a target that is to leave is taken for dead while it holds a lease."""
     withhold_lease = FailureDetector.withhold_lease

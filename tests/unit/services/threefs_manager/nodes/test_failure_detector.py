@@ -276,3 +276,18 @@ def test_a_target_whose_lease_is_withheld_is_silent_after_t() -> None:
     bench.clock.advance(T)
     assert [bench.heartbeat(node) for node in (1, 2, 3)] == [True, False, True]
     assert bench.known()[1] is LocalState.OFFLINE
+
+
+def test_a_target_that_a_move_takes_away_counts_as_alive_until_its_lease_has_ended() -> None:
+    """R9: till then it may serve, so nobody may take its place."""
+    bench = Bench(SERVING, SERVING, SERVING)
+    leaving = tuple(ChainMember(m.target_id, m.state, leaving=m.target_id == 201) for m in bench.chain.members)
+    bench.chain = Chain(bench.chain.chain_id, bench.version, leaving)
+    for node in (1, 2, 3):
+        assert bench.heartbeat(node)
+    bench.failure_detector.withhold_lease(bench.chain, bench.chain.leaving)
+    bench.clock.advance(T - 1)
+    assert [bench.heartbeat(node) for node in (1, 2, 3)] == [True, False, True]
+    assert bench.known() == [LocalState.UPTODATE] * 3
+    bench.clock.advance(1)
+    assert bench.known()[1] is LocalState.OFFLINE
