@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import AsyncIterator
 from typing import Any
 
 from threefs_manager.chains import controller as chain_controller
@@ -107,7 +108,7 @@ def syncing_drops_pending_at_once() -> None:
 
 @plant_for(f"{_REPAIR}::test_the_middle_and_the_tail_are_damaged_and_the_head_is_good")
 def repair_asks_one_neighbour() -> None:
-    """Where that one is damaged too, the good copy of a third one is not found."""
+    """Where that one is damaged too, the good copy of a third one is not found, nor salvaged."""
     has = copies.Copies._has
 
     async def next_one(self: copies.Copies, target: Target, member: Any, *rest: Any) -> Any:
@@ -119,6 +120,12 @@ def repair_asks_one_neighbour() -> None:
     others = chunk_repair._others
     put(chunk_repair, "_others", lambda target: others(target)[:1])
     put(copies.Copies, "_has", next_one)
+
+    async def nothing(self: copies.Copies, target: Target, chunk: Any) -> AsyncIterator[bytearray]:
+        for content in list[bytearray]():
+            yield content
+
+    put(copies.Copies, "other_versions", nothing)
 
 
 @plant_for(f"{_REPAIR}::test_an_older_copy_has_the_bytes_that_a_change_has_kept")

@@ -159,7 +159,7 @@ def connections_are_counted_for_ever() -> None:
     put(Server, "connection_ended", connection_ended)
 
 
-@plant_for("sim/test_visitors.py::test_bounds_are_reached_and_nothing_is_lost")
+@plant_for("contract/test_hostile_peers.py::test_mischief_of_one_leaves_nothing_and_others_are_served")
 def requests_of_lost_connections_are_counted_for_ever() -> None:
     """I20: the memory of requests is counted as taken after their connection has ended."""
     count = ServerConnection._count
