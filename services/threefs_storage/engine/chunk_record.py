@@ -7,6 +7,7 @@ wrong key.
 """
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from threefs_storage.engine.exactly_once import (
     add_entry,
     newest_stamp,
 )
-from threefs_storage.engine.overlay import MAX_EXTENTS, BlobKey, Extent, Overlay
+from threefs_storage.engine.overlay import EXTENT_BYTES, MAX_EXTENTS, BlobKey, Overlay
 
 _FORMAT = 4
 _HEAD = struct.Struct("<BBH")  # format, flags, number of entries
@@ -32,7 +33,6 @@ _COUNT = struct.Struct("<H")
 _FORGOTTEN = struct.Struct("<QI")
 _DIGEST = struct.Struct("<IB")
 _OVERLAY = struct.Struct("<IH")  # length of the base, number of extents
-_EXTENT = struct.Struct("<5I")
 _CRC = struct.Struct("<I")
 
 
@@ -113,12 +113,12 @@ class Record:
     incoming_forgotten: Forgotten = NOTHING_FORGOTTEN
 
     @property
-    def blobs(self) -> dict[int, int]:
+    def blobs(self) -> Mapping[int, int]:
         """The number of each blob that the versions name, and its bytes."""
-        found: dict[int, int] = {}
+        found: Mapping[int, int] = {}
         for version in (self.committed, self.pending):
             if version is not None and version.overlay is not None:
-                found |= version.overlay.blobs
+                found = {**found, **version.overlay.blobs} if found else version.overlay.blobs
         return found
 
     @property
@@ -158,7 +158,8 @@ class Record:
         if pending.identity is not None:
             result = OnceEntry(*pending.identity, pending.version, pending.length, pending.checksum, pending.stamp)
             entries, forgotten = add_entry(entries, forgotten, result)
-        return Record(replace(pending, chain_version=chain_version), None, entries, None, forgotten)
+        committed = pending if pending.chain_version == chain_version else replace(pending, chain_version=chain_version)
+        return Record(committed, None, entries, None, forgotten)
 
     @property
     def next_entries(self) -> tuple[tuple[OnceEntry, ...], Forgotten]:
@@ -288,14 +289,13 @@ def _checksum_delta(base: Version, version: Version) -> bytes:
 
 
 def _encode_overlay(overlay: Overlay, base: Version | None) -> bytes:
-    assert len(overlay.extents) <= MAX_EXTENTS, "an overlay is bounded (I20)"
-    head, extents = _OVERLAY.pack(overlay.base_length, len(overlay.extents)), _encode_extents(overlay)
-    return head + (extents if base is None else encode_delta(_encode_extents(base.overlay), extents, _EXTENT.size))
+    assert overlay.count <= MAX_EXTENTS, "an overlay is bounded (I20)"
+    head = _OVERLAY.pack(overlay.base_length, overlay.count)
+    return head + (overlay.row if base is None else encode_delta(_row(base.overlay), overlay.row, EXTENT_BYTES))
 
 
-def _encode_extents(overlay: Overlay | None) -> bytes:
-    fields = [field for extent in overlay.extents for field in extent] if overlay is not None else []
-    return struct.pack(f"<{len(fields)}I", *fields)
+def _row(overlay: Overlay | None) -> bytes:
+    return overlay.row if overlay is not None else b""
 
 
 def _decode_body(chunk: ChunkId, body: bytes) -> Record:
@@ -364,9 +364,9 @@ def _decode_overlay(chunk: ChunkId, body: bytes, at: int, base: Version | None) 
     base_length, count = _OVERLAY.unpack_from(body, at)
     if count > MAX_EXTENTS:
         raise ValueError(f"an overlay has {count} extents, {MAX_EXTENTS} are the most")
-    before = _encode_extents(base.overlay) if base is not None else None
-    row, end = _decode_row(before, body, at + _OVERLAY.size, count, _EXTENT.size)
-    return Overlay(chunk, base_length, tuple(map(Extent._make, _EXTENT.iter_unpack(row)))), end
+    before = _row(base.overlay) if base is not None else None
+    row, end = _decode_row(before, body, at + _OVERLAY.size, count, EXTENT_BYTES)
+    return Overlay(chunk, base_length, row), end
 
 
 def _decode_entries(forms: _Forms, body: bytes, at: int, count: int) -> tuple[tuple[OnceEntry, ...], int]:

@@ -17,7 +17,7 @@ from threefs_storage.engine.content_plan import (
     changed_checksums,
     partly_kept_blocks,
 )
-from threefs_storage.engine.overlay import BlobKey, Extent, Overlay
+from threefs_storage.engine.overlay import BlobKey, Overlay
 from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.scratch import Scratch
 
@@ -90,7 +90,7 @@ class ChunkWriter:
         else:
             overlay = (old.overlay or Overlay(blob.chunk, old.base_length)).cut(plan.length)
         overlay = overlay.written(plan.offset, plan.payload, blob.number)
-        if len(overlay.extents) > limits.extents or overlay.stored_bytes > limits.stored_bytes:
+        if overlay.count > limits.extents or overlay.stored_bytes > limits.stored_bytes:
             return None
         return overlay if self._files.has_room_beside(plan.payload, reserve=reserve) else None
 
@@ -281,8 +281,8 @@ def _outgrows_block(old: Version, plan: ContentPlan) -> bool:
 
 def _clipped(overlay: Overlay, length: int) -> Overlay | None:
     """The overlay without its extents from `length` on; None if none is left, and the block has all bytes before."""
-    extents: tuple[Extent, ...] = tuple(overlay.within(0, length))
-    return replace(overlay, extents=extents) if extents else None
+    kept = Overlay.of(overlay.chunk, overlay.base_length, overlay.within(0, length))
+    return kept if kept.row else None
 
 
 def _checksums(update: Update, plan: ContentPlan, content: memoryview, size: int) -> tuple[bytes, int]:

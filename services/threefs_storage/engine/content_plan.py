@@ -1,16 +1,18 @@
 """The new content of a chunk after a change: its length, checksums and parts. Pure: no bytes are moved here."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-from threefs.checksums import CRC_BYTES, Buffer, append, combine, crc32c
+from threefs.checksums import CRC_BYTES, Buffer, after_change, append, combine, crc32c
 from threefs.errors import InvalidArgument, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import MAX_CHUNK_BYTES
 from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN, Forgotten, OnceEntry
+
+_FEW_BLOCKS = 2  # of a change whose effect on the checksum of the content costs less than the sum of all blocks
 
 
 class Kind(enum.IntEnum):
@@ -174,7 +176,8 @@ def changed_checksums(
     crcs.extend(bytes(count * CRC_BYTES - len(crcs)))
     grown = range(old_length // size, count if plan.length > old_length else 0)
     written = range(plan.offset // size, -(-plan.end // size) if plan.payload else 0)
-    for block in {*kept, *written, *grown}:
+    changed = {*kept, *written, *grown}
+    for block in changed:
         begin, end = block * size, min((block + 1) * size, plan.length)
         checksum, at = 0, begin
         kept_end = min(end, plan.keep)
@@ -193,7 +196,17 @@ def changed_checksums(
             at = stop
         crcs[block * CRC_BYTES : (block + 1) * CRC_BYTES] = checksum.to_bytes(CRC_BYTES, "little")
     packed = bytes(crcs)
-    return packed, combine(packed, size, (plan.length - 1) % size + 1) if plan.length else 0
+    return packed, _checksum_after(old, plan.length, size, packed, changed)
+
+
+def _checksum_after(old: Version | None, length: int, size: int, crcs: bytes, changed: Set[int]) -> int:
+    """The checksum of content with these checksums of blocks; `changed` are those that differ from the old content."""
+    if not length:
+        return 0
+    last = (length - 1) % size + 1
+    if old is None or old.lost or old.length != length or len(changed) > _FEW_BLOCKS:
+        return combine(crcs, size, last)
+    return after_change(old.checksum, old.block_checksums, crcs, changed, size, last)
 
 
 def _merged(old: Buffer, begin: int, end: int, plan: ContentPlan, payload: memoryview) -> bytearray:

@@ -45,10 +45,10 @@ class ChunkFolder:
         limits, overlay = self._store.limits, version.overlay
         if overlay is None or update.kind != Kind.WRITE or update.length > limits.deferred_bytes or version.lost:
             return False
-        if len(overlay.extents) + 2 <= limits.extents and overlay.stored_bytes + update.length <= limits.stored_bytes:
+        if overlay.count + 2 <= limits.extents and overlay.stored_bytes + update.length <= limits.stored_bytes:
             return False
         more = overlay.written(update.offset, update.length, 0)  # a number that no blob has
-        is_full = len(more.extents) > limits.extents or more.stored_bytes > limits.stored_bytes
+        is_full = more.count > limits.extents or more.stored_bytes > limits.stored_bytes
         return is_full and self._fits_in_place(version)
 
     def _fits_in_place(self, version: Version) -> bool:

@@ -7,8 +7,9 @@ from bottom to top: zeros up to the length of the version, the first `base_lengt
 
 import struct
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 from threefs.ids import ChunkId
@@ -21,6 +22,12 @@ MAX_BLOB_BYTES = 1 << 20
 _PREFIX = b"\xff" * 13 + b"b"
 _NUMBER = struct.Struct(">I")
 _LAST_NUMBER = (1 << 32) - 1
+
+_EXTENT = struct.Struct("<5I")
+EXTENT_BYTES = _EXTENT.size
+_FIELDS = 5
+_BLOB, _BLOB_BYTES = 2, 4  # places of these fields
+_KEPT_ROWS = 1024  # whose blobs are kept: those of chunks that are being changed
 
 
 class BlobKey(NamedTuple):
@@ -56,6 +63,9 @@ class Extent(NamedTuple):
     def end(self) -> int:
         return self.offset + self.length
 
+    def packed(self) -> bytes:
+        return _EXTENT.pack(*self)
+
     def clipped(self, begin: int, end: int) -> "Extent":
         """The part of it within a range that it overlaps."""
         first, last = max(begin, self.offset), min(end, self.end)
@@ -78,33 +88,64 @@ class OverlayLimits:
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
+    """Its extents are kept packed, as records hold them: a change of one of hundreds copies bytes then, and makes no
+    objects of the others."""
+
     chunk: ChunkId  # whose blobs these are
     base_length: int  # bytes of the block that count; 0 without a block
-    extents: tuple[Extent, ...] = ()  # ascending; no two of them overlap
+    row: bytes = b""  # its extents, packed, ascending; no two of them overlap
+
+    @classmethod
+    def of(cls, chunk: ChunkId, base_length: int, extents: Iterable[Extent]) -> "Overlay":
+        return cls(chunk, base_length, b"".join(extent.packed() for extent in extents))
+
+    @property
+    def count(self) -> int:
+        """How many extents it has."""
+        return len(self.row) // EXTENT_BYTES
+
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        return tuple(map(Extent._make, _EXTENT.iter_unpack(self.row)))
+
+    def _extent(self, at: int) -> Extent:
+        return Extent._make(_EXTENT.unpack_from(self.row, at * EXTENT_BYTES))
+
+    def _first_from(self, offset: int) -> int:
+        """Which extent is the first that begins at that offset or behind it."""
+        return bisect_left(range(self.count), offset, key=lambda at: self._extent(at).offset)
+
+    def _first_behind(self, offset: int) -> int:
+        """Which extent is the first that ends behind that offset."""
+        first = self._first_from(offset)
+        return first - 1 if first and self._extent(first - 1).end > offset else first
 
     def written(self, offset: int, length: int, blob: int) -> "Overlay":
         """With a blob of that length at that offset."""
         if not length:
             return self
         new = Extent(offset, length, blob, 0, length)
-        first = bisect_left(self.extents, (offset,))
-        if first and self.extents[first - 1].end > offset:
-            first -= 1
-        last = first
-        while last < len(self.extents) and self.extents[last].offset < new.end:
-            last += 1
-        hit = self.extents[first:last]
-        left = [e.clipped(0, offset) for e in hit[:1] if e.offset < offset]
-        right = [e.clipped(new.end, e.end) for e in hit[-1:] if e.end > new.end]
-        return replace(self, extents=(*self.extents[:first], *left, new, *right, *self.extents[last:]))
+        first, last = self._first_behind(offset), self._first_from(new.end)
+        parts = [self.row[: first * EXTENT_BYTES], new.packed(), self.row[last * EXTENT_BYTES :]]
+        if first < last:  # it hides these, or parts of them
+            left, right = self._extent(first), self._extent(last - 1)
+            if left.offset < offset:
+                parts.insert(1, left.clipped(0, offset).packed())
+            if right.end > new.end:
+                parts.insert(-1, right.clipped(new.end, right.end).packed())
+        return replace(self, row=b"".join(parts))
 
     def cut(self, length: int) -> "Overlay":
         """Without what lies beyond that length."""
-        return Overlay(self.chunk, min(self.base_length, length), tuple(self.within(0, length)))
+        if self.base_length <= length and not (self.row and self._extent(self.count - 1).end > length):
+            return self
+        return Overlay.of(self.chunk, min(self.base_length, length), self.within(0, length))
 
     def within(self, begin: int, end: int) -> Iterator[Extent]:
         """The extents of a range, cut at its ends."""
-        return (e.clipped(begin, end) for e in self.extents if e.offset < end and e.end > begin)
+        if begin < end:
+            places = range(self._first_behind(begin), self._first_from(end))
+            yield from (self._extent(at).clipped(begin, end) for at in places)
 
     def covered(self, begin: int, end: int) -> list[tuple[int, int]]:
         """The parts of a range that extents cover, ascending; adjacent ones are one."""
@@ -119,16 +160,17 @@ class Overlay:
     def base_needed(self, begin: int, end: int) -> int:
         """How many bytes of the block, from `begin` on, a read of this range needs: 0 if extents cover them all."""
         needed = max(begin, min(end, self.base_length))
-        for extent in reversed(self.extents):
+        for at in reversed(range(self._first_behind(begin), self._first_from(needed))):
+            extent = self._extent(at)
             if extent.end < needed:
                 break
-            needed = max(begin, min(needed, extent.offset))
+            needed = max(begin, extent.offset)
         return needed - begin
 
     @property
-    def blobs(self) -> dict[int, int]:
+    def blobs(self) -> Mapping[int, int]:
         """The number of each blob, and its bytes."""
-        return {extent.blob: extent.blob_bytes for extent in self.extents}
+        return _blobs_of(self.row)
 
     @property
     def stored_bytes(self) -> int:
@@ -148,3 +190,9 @@ class Overlay:
             end = extent.end
         if end > length:
             raise ValueError(f"extents end at {end}, the version has {length} bytes")
+
+
+@lru_cache(maxsize=_KEPT_ROWS)
+def _blobs_of(row: bytes) -> Mapping[int, int]:
+    fields = struct.unpack(f"<{len(row) // EXTENT_BYTES * _FIELDS}I", row)
+    return dict(zip(fields[_BLOB::_FIELDS], fields[_BLOB_BYTES::_FIELDS], strict=True))

@@ -132,7 +132,7 @@ class RecordStore:
             self._cache(chunk, record)
         return number
 
-    def _blobs(self, chunk: ChunkId) -> dict[int, int]:
+    def _blobs(self, chunk: ChunkId) -> Mapping[int, int]:
         """The number of each blob that the chunk has, and its bytes; 0 bytes if the record that says so is damaged."""
         try:
             record = self.get(chunk)

@@ -36,7 +36,7 @@ def blobs_written_behind_the_flush() -> None:
 def blobs_of_the_committed_version_are_given_up() -> None:
     """What a pending version overwrites is removed before that version is committed."""
 
-    def newest(self: Record) -> dict[int, int]:
+    def newest(self: Record) -> Mapping[int, int]:
         version = self.pending or self.committed
         return {} if version is None or version.overlay is None else version.overlay.blobs
 

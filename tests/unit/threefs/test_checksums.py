@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from threefs.checksums import append, block_crcs, checksum_block_bytes, combine, crc32c, crc32c_behind
+from threefs.checksums import after_change, append, block_crcs, checksum_block_bytes, combine, crc32c, crc32c_behind
 
 #: From RFC 3720, appendix B.4.
 VECTORS = [
@@ -51,6 +51,21 @@ def test_combine_at_real_sizes(blocks: int, last: int, block_bytes: int, seed: i
 def test_a_full_chunk_of_256_blocks(block_bytes: int) -> None:
     data = np.random.default_rng(7).bytes(256 * block_bytes)
     assert combine(block_crcs(data, block_bytes), block_bytes, block_bytes) == crc32c(data)
+
+
+@given(
+    blocks=st.integers(0, 300),
+    last=st.one_of(st.just(4096), st.integers(1, 4096)),
+    changed=st.sets(st.integers(0, 300), max_size=3),
+)
+def test_the_checksum_after_a_change_follows_from_the_changed_blocks(blocks: int, last: int, changed: set[int]) -> None:
+    content = bytearray(np.random.default_rng(blocks).bytes(blocks * 4096 + last))
+    before = block_crcs(content, 4096)
+    changed = {block for block in changed if block <= blocks}
+    for block in changed:
+        content[block * 4096] ^= 0xA5
+    after = block_crcs(content, 4096)
+    assert after_change(combine(before, 4096, last), before, after, changed, 4096, last) == crc32c(content)
 
 
 @given(first=st.binary(max_size=200), second=st.binary(max_size=200))

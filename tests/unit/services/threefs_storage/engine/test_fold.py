@@ -20,10 +20,10 @@ async def test_beyond_a_bound_the_overlay_is_folded(tmp_path: Path) -> None:
         for number in range(4):
             assert (await put(engine, CHUNK, b"x", 1000 * number)).block == first.block
         fifth = await put(engine, CHUNK, b"x", 4000)
-        assert fifth.overlay is not None and len(fifth.overlay.extents) == 1 and fifth.block == first.block
+        assert fifth.overlay is not None and fifth.overlay.count == 1 and fifth.block == first.block
         for number in range(9):
             second = await put(engine, CHUNK, b"y" * 1000, 1000 * number)  # adjacent, but not one extent
-        assert second.overlay is not None and len(second.overlay.extents) <= 4
+        assert second.overlay is not None and second.overlay.count <= 4
         large = await put(engine, CHUNK, b"z" * 5001, 7)
         assert large.overlay is None
         assert engine._store.blob_bytes == 0
@@ -45,7 +45,7 @@ async def test_appends_that_were_deferred_are_folded_into_their_block(tmp_path: 
         assert await read_all(engine, CHUNK) == data[:50] + b"x" * 100 + data[150:260_000]
         appended = await put(engine, CHUNK, data[200_000:202_000], 260_000)
         appended = await put(engine, CHUNK, b"z" * 2000, 262_000 + 72)
-        assert appended.overlay is not None and len(appended.overlay.extents) <= 4
+        assert appended.overlay is not None and appended.overlay.count <= 4
     async with opened(tmp_path, SMALL) as engine:
         content = data[:50] + b"x" * 100 + data[150:260_000] + data[200_000:202_000] + bytes(72) + b"z" * 2000
         assert await read_all(engine, CHUNK) == content

@@ -112,7 +112,7 @@ def test_bytes_that_were_cut_off_do_not_come_back() -> None:
 )
 def test_an_overlay_that_no_version_has_is_refused(extents: tuple[Extent, ...]) -> None:
     with pytest.raises(ValueError):
-        Overlay(CHUNK, 0, extents).check(100, has_block=True)
+        Overlay.of(CHUNK, 0, extents).check(100, has_block=True)
 
 
 def test_a_base_must_lie_in_a_block() -> None:
