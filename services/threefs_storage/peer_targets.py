@@ -47,9 +47,16 @@ class PeerTargets:
         """The result of a call that was begun, of which it is noted whether the process of that target was reached."""
         return await self.reachability.observe(self._routing().node_of(target).node_id, call)
 
+    def address_of(self, target: TargetId) -> str:
+        """Empty if the process of that target has not registered yet."""
+        return self._routing().address_of(target)
+
+    def has_room(self, address: str, method: Method[Any, Any], feature: int, size: int, hops: int) -> bool:
+        """Whether `begin_optional` would begin such a call now, with so many bytes of payload."""
+        return bool(address) and self._connections.has_room(address, method, feature, size, hops)
+
     def begin_optional(
-        self, target: TargetId, method: Method[Req, Rep], request: Req, **options: Any
+        self, address: str, method: Method[Req, Rep], request: Req, **options: Any
     ) -> "asyncio.Future[Rep] | None":
-        """Begin a call that may be left out, as `ConnectionPool.begin_optional` does."""
-        address = self._routing().address_of(target)
+        """Begin a call that may be left out, as `ConnectionPool.begin_optional` does; `address` may be empty."""
         return self._connections.begin_optional(address, method, request, **options) if address else None

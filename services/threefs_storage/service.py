@@ -1,8 +1,6 @@
 """The methods of the storage service."""
 
-import asyncio
-import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -13,21 +11,11 @@ from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.configuration import Role
 from threefs.env.buffers import BufferPool
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.net import Buffer
 from threefs.env.random import RANDOM, Random
 from threefs.errors import (
     Corrupt,
-    DiskFailed,
-    InProgress,
-    Internal,
     InvalidArgument,
-    LimitExceeded,
-    NoSpace,
     NotServing,
-    Overloaded,
-    ResultForgotten,
-    ThreefsError,
-    TooFewReplicas,
     Unavailable,
 )
 from threefs.ids import ChunkId
@@ -35,7 +23,6 @@ from threefs.routing import Routing
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import (
     FETCH_CHUNK,
-    FORWARD_STAGED,
     INSPECT_CHUNK,
     INVENTORY,
     LAST_CHUNK,
@@ -44,14 +31,11 @@ from threefs.rpc.methods import (
     READ,
     SCAN_CHUNKS,
     SPACE_INFO,
-    STAGE_AHEAD,
     START_SCRUB,
     SYNC_DONE,
-    WRITE,
 )
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
-from threefs.rpc.traffic_class import TrafficClass
 from threefs.telemetry.tracing import Tracing
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain import admission
@@ -64,12 +48,12 @@ from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.tombstone_collector import TombstoneCollector
 from threefs_storage.chain.traced import parts_of
 from threefs_storage.chain.version_query import VersionQuery
+from threefs_storage.chain.writes import Writes
 from threefs_storage.chunk_inspection import inspect_chunk
 from threefs_storage.chunk_listing import scan_chunks
 from threefs_storage.engine.chunk_record import Record
-from threefs_storage.engine.exactly_once import MAX_ENTRIES
 from threefs_storage.health.chunk_repair import Repair
-from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery, refusal, too_few
+from threefs_storage.health.peer_room import PeerRoomQuery
 from threefs_storage.health.replica_comparison import Comparison
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
@@ -79,11 +63,8 @@ from threefs_storage.scheduling.space_release import SpaceRelease
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
-_MAX_WRITES = 1024
-_MAX_IN_FLIGHT = 32_768  # writes of batches, of all clients
 _MAX_LISTED = 4096
-_REFRESH_S = 0.5
-_IN_PROGRESS = pb.ChunkWriteResult(code=InProgress.code, message="the write goes on")
+_FINISH_S = 0.5  # for a pending version that a query meets
 _REMOVAL_PAUSE_S = 0.1
 _LOG = structlog.get_logger()
 
@@ -117,11 +98,12 @@ class Storage:
         others = parts.peer_targets(peers, lambda: cluster.routing, clock=clock)
         self.reachability = others.reachability
         self.reachability.on_reached = report
-        successor = Successor(others, clock=clock, pool=pool)
+        messages = parts.shared_messages(others, clock=clock)
+        successor = Successor(others, messages, clock=clock, pool=pool)
         self._craq = parts.craq(successor, self.trace, clock=clock, random=random)
         self._reads = Reads(targets, self._craq, VersionQuery(others, clock=clock), pool, clock)
-        self._early_staging = parts.early_staging(self._craq, successor, self.trace, clock=clock)
-        self._pending_recovery = PendingRecovery(self._craq, self._early_staging, clock)
+        early_staging = parts.early_staging(self._craq, successor, self.trace, clock=clock)
+        self._pending_recovery = PendingRecovery(self._craq, early_staging, clock)
         self._copies = Copies(others, pool=pool)
         self.scheduler = BackgroundScheduler(
             foreground, pace_of(values), clock=clock, rates={Work.SCRUB: values.integer("scrub_bytes_per_s")}
@@ -136,8 +118,10 @@ class Storage:
         self._space_release = SpaceRelease(clock=clock)
         self._target_recovery = TargetRecovery(targets, clock=clock, report=report, on_return=self._restart_chain_tasks)
         self._room = PeerRoomQuery(others, clock=clock)
+        self._writes = Writes(
+            targets, cluster, self._craq, early_staging, messages, self.scheduler, self._room, self._target_recovery
+        )
         self._report = report
-        self._in_flight = 0
         self._started: set[int] = set()  # targets that have their tasks
         self._removing: set[int] = set()
         self._background = BackgroundTasks()
@@ -145,9 +129,7 @@ class Storage:
     def start(self, server: Server) -> None:
         """Serve, and finish the versions that a crash has left pending."""
         server.add(READ, self._reads.read)
-        server.add(WRITE, self._write)
-        server.add(STAGE_AHEAD, self._stage_ahead)
-        server.add(FORWARD_STAGED, self._forward_staged)
+        self._writes.start(server)
         server.serve(QUERY_VERSION, self._query_version)
         server.add(LAST_CHUNK, self._last_chunk)
         server.add(LIST_CHUNKS, self._list_chunks)
@@ -223,110 +205,6 @@ class Storage:
         self._pending_recovery.restart(target)
         self._resync.restart(target)
 
-    # ---- writes
-
-    async def _write(self, call: Call[pb.WriteRequest, pb.WriteReply]) -> None:
-        writes = call.request.writes
-        if len(writes) > _MAX_WRITES:
-            raise LimitExceeded(f"{len(writes)} writes in one request; {_MAX_WRITES} are the most")
-        parts = _split_payload(writes, call.payload)
-        if call.traffic is TrafficClass.BACKGROUND:
-            async with self.scheduler.turn(Work.FOR_PEERS, len(call.payload), call.remaining_s() / 2):
-                await self._write_all(call, parts)
-        elif len(writes) == 1 and not call.request.answer_after_ms:
-            self._answer_writes(call, [await self._write_one(call, writes[0], parts[0])])
-        else:
-            await self._write_all(call, parts)
-
-    def _answer_writes(self, call: Call[pb.WriteRequest, pb.WriteReply], results: list[pb.ChunkWriteResult]) -> None:
-        call.reply(pb.WriteReply(results=results, routing_version=self._cluster.routing.version))
-
-    async def _write_all(self, call: Call[pb.WriteRequest, pb.WriteReply], parts: list[memoryview]) -> None:
-        """Do the writes, and answer when all have ended, or earlier without those that are slow. All of them end before
-        the payload's buffer is given back, also when the call is cancelled or answered (I14)."""
-        count = len(parts)
-        if self._in_flight + count > _MAX_IN_FLIGHT:
-            raise Overloaded(
-                f"{self._in_flight} writes of batches are in flight, {count} more exceed {_MAX_IN_FLIGHT}: try again"
-            )
-        self._in_flight += count
-        try:
-            async with asyncio.TaskGroup() as group:
-                rows = [
-                    group.create_task(self._write_one(call, write, part))
-                    for write, part in zip(call.request.writes, parts, strict=True)
-                ]
-                if rows and call.request.answer_after_ms:
-                    _, slow = await asyncio.wait(rows, timeout=call.request.answer_after_ms / 1000)
-                    if slow:
-                        self._answer_writes(call, [_IN_PROGRESS if row in slow else row.result() for row in rows])
-        finally:
-            self._in_flight -= count
-        if not call.answered:
-            self._answer_writes(call, [row.result() for row in rows])
-
-    async def _write_one(
-        self, call: Call[pb.WriteRequest, pb.WriteReply], write: pb.ChunkWrite, payload: Buffer
-    ) -> pb.ChunkWriteResult:
-        try:
-            target = self._targets.get(write.target)
-        except NotServing as error:
-            return pb.ChunkWriteResult(code=error.code, message=error.message)
-        try:
-            if write.chain_version > target.chain.version:
-                await self._cluster.refresh(self._cluster.routing.version, _REFRESH_S)
-            done = await self._craq.write(target, write, payload, call.deadline)
-            return pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum)
-        except ThreefsError as error:
-            self._note_full(write, error)
-            if isinstance(error, NoSpace):
-                error = await self._no_space(target, write, error)
-            if isinstance(error, TooFewReplicas):
-                error = too_few(target, await self._room.absences(target, write.chunk_bytes))
-            if isinstance(error, DiskFailed):  # a client reads this, and the error names a file of this machine
-                shown = self._cluster.routing.shown_target(target.target_id)
-                error = DiskFailed(f"the disk of {shown} failed; `threefs status` says how")
-            version = error.version if isinstance(error, ResultForgotten) else 0
-            return pb.ChunkWriteResult(code=error.code, message=error.message, version=version)
-        except Exception as error:
-            _LOG.error("a write failed unexpectedly", error="".join(traceback.format_exception(error)))
-            return pb.ChunkWriteResult(code=Internal.code, message=f"the write failed: {type(error).__name__}")
-
-    async def _stage_ahead(self, call: Call[pb.StageAheadRequest, pb.StageAheadReply]) -> None:
-        write = call.request.write
-        _split_payload([write], call.payload)
-        try:
-            await self._early_staging.stage(self._targets.get(write.target), write, call.payload, call.deadline)
-        except ThreefsError as error:
-            self._note_full(write, error)
-            raise
-        call.reply(pb.StageAheadReply())
-
-    async def _forward_staged(self, call: Call[pb.ForwardStagedRequest, pb.ChunkWriteResult]) -> None:
-        request = call.request
-        target = self._targets.get(request.target)
-        if request.chain_version > target.chain.version:
-            await self._cluster.refresh(self._cluster.routing.version, _REFRESH_S)
-        done = await self._early_staging.take_forward(target, request, call.deadline)
-        call.reply(pb.ChunkWriteResult(version=done.version, length=done.length, checksum=done.checksum))
-
-    def _note_full(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
-        """A target without room for the write of a predecessor leaves its chain, so that the others can go on."""
-        target = self._targets.by_id.get(write.target)
-        if target is None or target.leaving:
-            return
-        if target.engine.failure is not None or (write.version and isinstance(error, NoSpace)):
-            self._target_recovery.on_no_space(target)
-
-    async def _no_space(self, target: Target, write: pb.ChunkWrite, error: NoSpace) -> ThreefsError:
-        """The error for a write that found no room. A full head gives way to a replica that has room."""
-        if write.version and not target.leaving:
-            return error  # the predecessor waits until this target has left the chain
-        found = PeerRoom.TAKES_OVER if target.leaving else await self._room.ask(target, write.chunk_bytes)
-        if found is PeerRoom.TAKES_OVER:
-            self._target_recovery.on_no_space(target)
-        return refusal(target, found, self._room.nodes(target))
-
     # ---- queries
 
     async def _query_version(self, request: pb.QueryVersionRequest) -> pb.QueryVersionReply:
@@ -339,7 +217,7 @@ class Storage:
             record = _record_for_query(target, chunk)
             unfinished = target.has_full_pending(chunk) and chunk not in target.current_pending
             if unfinished and target.serving:  # at a syncing target such a version is void (R5)
-                await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _REFRESH_S)
+                await self._craq.finish_pending(target, chunk, self._clock.monotonic() + _FINISH_S)
                 self._at_last(request.target, request.chain_version)
                 record = target.engine.record(chunk)
             versions.append(_committed_for_query(target, record))
@@ -481,17 +359,3 @@ def _record_for_query(target: Target, chunk: ChunkId) -> Record | None:
 
 def pace_of(values: AppliedConfiguration) -> PaceLimits:
     return PaceLimits(values.integer("background_bytes_per_s"), values.number("background_share"))
-
-
-def _split_payload(writes: Sequence[pb.ChunkWrite], payload: memoryview) -> list[memoryview]:
-    """Each write's share of the payload. Raises InvalidArgument."""
-    parts, place = [], 0
-    for write in writes:
-        if len(write.entries) > MAX_ENTRIES:
-            raise InvalidArgument(f"a write with {len(write.entries)} results; {MAX_ENTRIES} are the most")
-        size = write.length if write.kind in (pb.WRITE, pb.REPLACE) and not write.lost else 0
-        parts.append(payload[place : place + size])
-        place += size
-    if place != len(payload):
-        raise InvalidArgument(f"the writes announce {place} bytes of payload, and {len(payload)} came")
-    return parts

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threefs_storage.chain.shared_messages import SharedMessages
 from threefs_storage.chain.successor import Successor
 from threefs_storage.chain.write_messages import WholeChunk
 from threefs_storage.engine.exactly_once import NOTHING_FORGOTTEN
+from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.peer_targets import PeerTargets
 
 from tests.harness.chain_harness import Gate, TestChain, cancelled, chain_of, until
@@ -206,7 +208,8 @@ async def test_what_is_shipped_may_be_cancelled_while_the_successor_takes_nothin
         stream = connection._stream._stream
         passed = stream.send
         stream.send = lambda pieces: _blocked()  # type: ignore[method-assign]
-        successor = Successor(PeerTargets(head.peers, lambda: head.cluster.routing), clock=CLOCK, pool=head.server.pool)
+        peers = PeerTargets(head.peers, lambda: head.cluster.routing)
+        successor = Successor(peers, SharedMessages(peers, clock=CLOCK), clock=CLOCK, pool=head.server.pool)
         member = head.target.chain.successor(head.target_id)
         committed = head.record(A).committed
         assert member is not None and committed is not None
@@ -271,6 +274,38 @@ async def test_a_payload_that_goes_ahead_is_not_sent_after_its_write_has_ended(t
         await until(lambda: tail.committed(A) == 2)  # it is finished in the background
         assert b"\xdb" * 16 not in b"".join(seen)
         assert await chain.read(2, chunk=A) == (2, b"n" * (1 << 20))
+
+
+async def test_changes_that_share_a_message_are_sent_from_a_copy(tmp_path: Path) -> None:
+    """The message goes on when the write that brought them has been cancelled, and its buffer is another one's."""
+    async with chain_of(tmp_path, 2, overlay=OverlayLimits()) as chain:
+        head, tail = chain[1], chain[2]
+        await send_all(chain, [chain.row(b"old", chunk=A), chain.row(b"old", chunk=B)], b"oldold")
+        connection = await head.peers.connect(tail.address, 5, TrafficClass.REPLICATION)
+        stream = connection._stream._stream
+        passed = stream.send
+        stream.send = lambda pieces: _blocked()  # type: ignore[method-assign]
+        rows = [chain.row(b"a" * 9000, chunk=A), chain.row(b"b" * 9000, chunk=B)]
+        seen: list[bytes] = []
+        batch = asyncio.create_task(send_all(chain, rows, b"a" * 9000 + b"b" * 9000))
+        await until(lambda: head.pending(A) == head.pending(B) == 2 and connection._stream.sending)
+        messages = [request for _, request in head.peers.sent if isinstance(request, pb.StageAheadRequest)]
+        assert len(messages[-1].writes) == 2
+        await cancelled(batch)
+        await until(lambda: not any(each.calls for each in head.server._connections))  # the buffer is poisoned now
+        await fill_buffers(chain, 18_000)
+
+        def noted(pieces: Sequence[Buffer]) -> int:
+            taken = passed(pieces)
+            seen.append(b"".join(bytes(piece) for piece in pieces)[:taken])
+            return taken
+
+        stream.send = noted  # type: ignore[method-assign]
+        connection._stream._writable()
+        await until(lambda: tail.committed(A) == tail.committed(B) == 2)  # finished in the background
+        assert b"".join(seen).count(b"a" * 9000 + b"b" * 9000) == 1
+        await same_everywhere(chain, A, b"a" * 9000)
+        await same_everywhere(chain, B, b"b" * 9000)
 
 
 def _blocked() -> int:

@@ -4,8 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from threefs_storage import service
-from threefs_storage.chain import resync, successor
+from threefs_storage.chain import resync, successor, writes
 from threefs_storage.engine import chunk_reader, chunk_writer
 
 from tests.harness.chain_harness import (
@@ -156,23 +155,23 @@ async def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
 
 async def test_rows_of_batches_have_a_bound_of_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row is a task: a request of 40 KiB took 5 MiB, and 4,096 of them could wait."""
-    monkeypatch.setattr(service, "_MAX_IN_FLIGHT", 100)
+    monkeypatch.setattr(writes, "_MAX_IN_FLIGHT", 100)
     async with chain_of(tmp_path, 2) as chain:
         gate = chain[1].peers.before = Gate()
         first = asyncio.create_task(write_all(chain, [chain.row(b"x", chunk=c) for c in CHUNKS], b"x" * 40))
         second = asyncio.create_task(write_all(chain, [chain.row(b"y", chunk=c) for c in CHUNKS], b"y" * 40))
         await gate.reached.wait()
-        await until(lambda: chain[1].storage._in_flight == 80)
+        await until(lambda: chain[1].storage._writes._in_flight == 80)
         third = [chain.row(b"z", chunk=chunk) for chunk in CHUNKS]
         with pytest.raises(Overloaded):
             await write_all(chain, third, b"z" * 40)
         await cancelled(second)
-        await until(lambda: chain[1].storage._in_flight == 40)
+        await until(lambda: chain[1].storage._writes._in_flight == 40)
         chain[1].peers.before = None
         gate.open.set()
         await first
         reply = await write_all(chain, third, b"z" * 40)
-        assert not any(result.code for result in reply.results) and chain[1].storage._in_flight == 0
+        assert not any(result.code for result in reply.results) and chain[1].storage._writes._in_flight == 0
 
 
 async def test_a_write_with_more_results_than_any_chunk_has_is_refused(tmp_path: Path) -> None:

@@ -155,10 +155,8 @@ class HookedPeers(ConnectionPool):
         """The changes that left, with the forward or ahead of it."""
         found: list[pb.ChunkWrite] = []
         for _, request in self.sent:
-            if isinstance(request, pb.WriteRequest):
+            if isinstance(request, pb.WriteRequest | pb.StageAheadRequest):
                 found += request.writes
-            elif isinstance(request, pb.StageAheadRequest):
-                found.append(request.write)
         return found
 
     def count(self, method: Method[Any, Any]) -> int:
@@ -342,7 +340,7 @@ class TestChain:
 
     async def send_ahead(self, row: pb.ChunkWrite, content: bytes) -> None:
         """Ends when the change is staged and was sent on."""
-        request = pb.StageAheadRequest(write=row)
+        request = pb.StageAheadRequest(writes=[row])
         address = self[row.target // 100].address
         await self.peers.call(address, STAGE_AHEAD, request, timeout_s=20, payload=[content] if content else [])
 

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK, Clock
@@ -186,6 +187,11 @@ class ConnectionPool:
                 again = True
             connection = await self.connect(address, deadline - self._clock.monotonic(), traffic)
 
+    def has_room(self, address: str, method: Method[Any, Any], feature: int, size: int, hops: int) -> bool:
+        """Whether `begin_optional` would begin such a call now, with so many bytes of payload."""
+        connection = self.live(address, method.traffic)
+        return connection is not None and bool(connection.features & feature) and connection.has_room(size, hops)
+
     def begin_optional(
         self,
         address: str,
@@ -202,10 +208,9 @@ class ConnectionPool:
         does not state this feature, or if the call would have to wait for its turn. The caller has to end the future,
         as that of `ClientConnection.call`. The kernel gets the message before this returns, as far as it takes it, and
         `sent` is called when it has all of it."""
+        size = sum(memoryview(piece).nbytes for piece in payload)
         connection = self.live(address, method.traffic)
-        if connection is None or not connection.features & feature:
-            return None
-        if not connection.has_room(sum(memoryview(piece).nbytes for piece in payload), hops):
+        if connection is None or not (connection.features & feature and connection.has_room(size, hops)):
             return None
         call = connection.call(method, request, timeout_s=timeout_s, payload=payload, hops=hops, sent=sent)
         connection.flush()

@@ -31,7 +31,8 @@ from threefs.wire.common_pb2 import Hello
 NONCE_BYTES = 32
 #: Features, one bit each in HELLO: calls that a peer of the same protocol version may not know yet.
 STAGE_AHEAD_FEATURE = 1  # StageAhead and ForwardStaged
-FEATURES = STAGE_AHEAD_FEATURE
+SHARED_FORWARDS_FEATURE = 2  # ForwardVersions, and StageAhead of several changes
+FEATURES = STAGE_AHEAD_FEATURE | SHARED_FORWARDS_FEATURE
 _DEFAULT_LIMITS = Limits()
 _PROOF_BYTES = 32
 #: How a proof looks on the wire: tag and length of the field, which is always the last one.

@@ -122,6 +122,9 @@ SYNC_DONE = _method(_S, "Storage", "SyncDone", _S.SyncDoneRequest, _S.SyncDoneRe
 FETCH_CHUNK = _method(_S, "Storage", "FetchChunk", _S.FetchChunkRequest, _S.FetchChunkReply, _BACKGROUND)
 STAGE_AHEAD = _method(_S, "Storage", "StageAhead", _S.StageAheadRequest, _S.StageAheadReply, _REPLICATION)
 FORWARD_STAGED = _method(_S, "Storage", "ForwardStaged", _S.ForwardStagedRequest, _S.ChunkWriteResult, _REPLICATION)
+FORWARD_VERSIONS = _method(
+    _S, "Storage", "ForwardVersions", _S.ForwardVersionsRequest, _S.ForwardVersionsReply, _REPLICATION
+)
 SCAN_CHUNKS = _method(_S, "Storage", "ScanChunks", _S.ScanChunksRequest, _S.ScanChunksReply, _BACKGROUND)
 INSPECT_CHUNK = _method(_S, "Storage", "InspectChunk", _S.InspectChunkRequest, _S.InspectChunkReply)
 START_SCRUB = _method(_S, "Storage", "StartScrub", _S.StartScrubRequest, _S.StartScrubReply)

@@ -158,14 +158,16 @@ class WriteReply(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[ChunkWriteResult, _Mapping]]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class StageAheadRequest(_message.Message):
-    __slots__ = ("write",)
-    WRITE_FIELD_NUMBER: _ClassVar[int]
-    write: ChunkWrite
-    def __init__(self, write: _Optional[_Union[ChunkWrite, _Mapping]] = ...) -> None: ...
+    __slots__ = ("writes",)
+    WRITES_FIELD_NUMBER: _ClassVar[int]
+    writes: _containers.RepeatedCompositeFieldContainer[ChunkWrite]
+    def __init__(self, writes: _Optional[_Iterable[_Union[ChunkWrite, _Mapping]]] = ...) -> None: ...
 
 class StageAheadReply(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ChunkWriteResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[ChunkWriteResult, _Mapping]]] = ...) -> None: ...
 
 class ForwardStagedRequest(_message.Message):
     __slots__ = ("target", "chain_version", "chunk", "identity", "version", "length", "checksum", "removed", "stamp", "trace")
@@ -190,6 +192,20 @@ class ForwardStagedRequest(_message.Message):
     stamp: int
     trace: bytes
     def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., version: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., removed: bool = ..., stamp: _Optional[int] = ..., trace: _Optional[bytes] = ...) -> None: ...
+
+class ForwardVersionsRequest(_message.Message):
+    __slots__ = ("versions", "answer_after_ms")
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedCompositeFieldContainer[ForwardStagedRequest]
+    answer_after_ms: int
+    def __init__(self, versions: _Optional[_Iterable[_Union[ForwardStagedRequest, _Mapping]]] = ..., answer_after_ms: _Optional[int] = ...) -> None: ...
+
+class ForwardVersionsReply(_message.Message):
+    __slots__ = ("results",)
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    results: _containers.RepeatedCompositeFieldContainer[ChunkWriteResult]
+    def __init__(self, results: _Optional[_Iterable[_Union[ChunkWriteResult, _Mapping]]] = ...) -> None: ...
 
 class QueryVersionRequest(_message.Message):
     __slots__ = ("target", "chain_version", "inode", "index")

@@ -26,9 +26,9 @@ class PendingRecovery:
     """One task per target, started again with every chain version. It sets `target.pending_recovered` when no such
     version is left."""
 
-    def __init__(self, craq: Craq, early: EarlyStaging, clock: Clock) -> None:
+    def __init__(self, craq: Craq, early_staging: EarlyStaging, clock: Clock) -> None:
         self._craq = craq
-        self._early = early
+        self._early_staging = early_staging
         self._clock = clock
         self._background = BackgroundTasks()
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -44,7 +44,7 @@ class PendingRecovery:
             for target in list(targets):  # moves bring and take targets
                 for chunk in target.early.older_than(since):
                     try:
-                        await self._early.drop(target, chunk, since, self._clock.monotonic() + _TURN_S)
+                        await self._early_staging.drop(target, chunk, since, self._clock.monotonic() + _TURN_S)
                     except ThreefsError as error:
                         _LOG.info("an early version cannot be dropped now", chunk=chunk, error=str(error))
 

@@ -12,10 +12,11 @@ from threefs.errors import CorruptChunk, DeadlineExceeded, DiskFailed, NoSpace, 
 from threefs.ids import ChunkId, TargetId
 from threefs.routing import ChainMember, PublicState
 from threefs.rpc.handshake import STAGE_AHEAD_FEATURE
-from threefs.rpc.methods import FORWARD_STAGED, STAGE_AHEAD, WRITE
+from threefs.rpc.methods import STAGE_AHEAD, WRITE
 from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
+from threefs_storage.chain.shared_messages import SharedMessages
 from threefs_storage.chain.write_messages import WholeChunk, chunk_id, staged_version
 from threefs_storage.engine.chunk_record import Version
 from threefs_storage.peer_targets import PeerTargets
@@ -30,14 +31,16 @@ WHOLE_CHUNK_BYTES = 64 << 20
 
 class AheadCall:
     """The call that sends a change ahead to the successor: at most one. It uses the payload until it has ended, so the
-    end of the `with` statement cancels it (I14)."""
+    end of the `with` statement cancels it (I14). A message that it shares with others has a copy of the payload."""
 
-    __slots__ = ("_call", "_clock", "_peers", "_sent")
+    __slots__ = ("_call", "_clock", "_is_shared", "_messages", "_peers", "_sent")
 
-    def __init__(self, peers: PeerTargets, clock: Clock) -> None:
+    def __init__(self, peers: PeerTargets, messages: SharedMessages, clock: Clock) -> None:
         self._peers = peers
+        self._messages = messages
         self._clock = clock
-        self._call: asyncio.Future[pb.StageAheadReply] | None = None
+        self._call: asyncio.Future[Any] | None = None
+        self._is_shared = False
         self._sent = asyncio.Event()
 
     def __enter__(self) -> "AheadCall":
@@ -52,14 +55,19 @@ class AheadCall:
         successor = target.chain.successor(target.target_id) if target.has_serving_successor else None
         if successor is None or write.kind == pb.REPLACE:
             return None
+        change, hops = _change(target, successor, write, version, stamp), target.chain.hops_after(successor.target_id)
+        self._call = self._messages.begin_ahead(successor.target_id, change, payload, hops, self._sent.set)
+        if self._call is not None:
+            self._is_shared = True
+            return successor.target_id
         self._call = self._peers.begin_optional(
-            successor.target_id,
+            self._peers.address_of(successor.target_id),
             STAGE_AHEAD,
-            pb.StageAheadRequest(write=_change(target, successor, write, version, stamp)),
+            pb.StageAheadRequest(writes=[change]),
             feature=STAGE_AHEAD_FEATURE,
             timeout_s=max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic())),
             payload=[payload] if len(payload) else [],
-            hops=target.chain.hops_after(successor.target_id),
+            hops=hops,
             sent=self._sent.set,
         )
         return successor.target_id if self._call is not None else None
@@ -73,7 +81,7 @@ class AheadCall:
         with contextlib.suppress(ThreefsError):
             await target.cancel_on_chain_change(self._peers.observe(successor.target_id, self._until_sent(call)))
 
-    async def _until_sent(self, call: "asyncio.Future[pb.StageAheadReply]") -> None:
+    async def _until_sent(self, call: "asyncio.Future[Any]") -> None:
         sent: asyncio.Future[Any] = asyncio.ensure_future(self._sent.wait())
         try:
             await asyncio.wait((call, sent), return_when=asyncio.FIRST_COMPLETED)
@@ -88,8 +96,8 @@ class AheadCall:
         return self._call is not None and self._call.done() and self._call.exception() is not None
 
     async def answered(self) -> None:
-        """Wait until the call has ended. Its result is of no account."""
-        if self._call is not None:
+        """Wait until nothing uses the payload any more. The result of the call is of no account."""
+        if self._call is not None and not self._is_shared:
             with contextlib.suppress(ThreefsError):
                 await self._call
 
@@ -102,15 +110,16 @@ class AheadCall:
 class Successor:
     """Calls to the next target of a chain. Each one ends with ChainChanged as soon as the chain changes."""
 
-    def __init__(self, peers: PeerTargets, *, clock: Clock, pool: BufferPool) -> None:
+    def __init__(self, peers: PeerTargets, messages: SharedMessages, *, clock: Clock, pool: BufferPool) -> None:
         self._peers = peers
+        self._messages = messages
         self._clock = clock
         self._pool = pool
         self._budgets = [ByteBudget(WHOLE_CHUNK_BYTES) for _ in range(MAX_HOPS + 1)]
 
     def ahead_call(self) -> AheadCall:
         """A call that sends one change ahead, not begun."""
-        return AheadCall(self._peers, self._clock)
+        return AheadCall(self._peers, self._messages, self._clock)
 
     async def forward(
         self,
@@ -133,13 +142,8 @@ class Successor:
         """
         if is_staged:
             request = staged_version(successor.target_id, target.chain.version, chunk, pending)
-            call = self._peers.call(
-                successor.target_id,
-                FORWARD_STAGED,
-                request,
-                timeout_s=self._attempt_s(deadline),
-                hops=target.chain.hops_after(successor.target_id),
-            )
+            hops = target.chain.hops_after(successor.target_id)
+            call = self._messages.forward(successor.target_id, request, self._attempt_s(deadline), hops)
             return await target.cancel_on_chain_change(call)
         if write is not None and write.kind != pb.REPLACE and successor.state is PublicState.SERVING:
             message = _change(target, successor, write, pending.version, pending.stamp)

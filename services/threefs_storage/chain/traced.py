@@ -12,12 +12,13 @@ from typing import Any
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
 from threefs.ids import ChunkId, TargetId
-from threefs.rpc.methods import FORWARD_STAGED, WRITE, Method, Rep, Req
+from threefs.rpc.methods import WRITE, Method, Rep, Req
 from threefs.telemetry.event_trace import EventTrace
 from threefs.telemetry.tracing import Attributes, Tracing
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.craq import Craq, WriteResult
 from threefs_storage.chain.early_staging import EarlyStaging
+from threefs_storage.chain.shared_messages import SharedMessages
 from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.content_plan import Update
 from threefs_storage.peer_targets import PeerTargets
@@ -45,15 +46,29 @@ class TracedPeerTargets(PeerTargets):
         self._tracing = tracing
 
     async def call(self, target: TargetId, method: Method[Req, Rep], request: Req, **options: Any) -> Rep:
-        if method not in (WRITE, FORWARD_STAGED):
+        if method is not WRITE:
             return await super().call(target, method, request, **options)
         with self._tracing.inner("forward", {"threefs.to_target": target}, is_call=True):
-            if isinstance(request, pb.WriteRequest):
-                for write in request.writes:
-                    write.trace = self._tracing.context()
-            elif isinstance(request, pb.ForwardStagedRequest):
-                request.trace = self._tracing.context()
+            assert isinstance(request, pb.WriteRequest), "the request of a write"
+            for write in request.writes:
+                write.trace = self._tracing.context()
             return await super().call(target, method, request, **options)
+
+
+class TracedSharedMessages(SharedMessages):
+    """A forward is a span also where it shares a message."""
+
+    def __init__(self, *args: Any, tracing: Tracing, **options: Any) -> None:
+        """The others are the arguments of `SharedMessages`."""
+        super().__init__(*args, **options)
+        self._tracing = tracing
+
+    async def forward(
+        self, target: TargetId, version: pb.ForwardStagedRequest, timeout_s: float, hops: int
+    ) -> pb.ChunkWriteResult:
+        with self._tracing.inner("forward", {"threefs.to_target": target}, is_call=True):
+            version.trace = self._tracing.context()
+            return await super().forward(target, version, timeout_s, hops)
 
 
 class TracedCraq(Craq):
@@ -103,6 +118,7 @@ class Parts:
 
     events: Callable[..., EventTrace] = EventTrace
     peer_targets: Callable[..., PeerTargets] = PeerTargets
+    shared_messages: Callable[..., SharedMessages] = SharedMessages
     craq: Callable[..., Craq] = Craq
     early_staging: Callable[..., EarlyStaging] = EarlyStaging
 
@@ -114,6 +130,7 @@ def parts_of(tracing: Tracing | None) -> Parts:
     return Parts(
         partial(TracedEvents, tracing=tracing),
         partial(TracedPeerTargets, tracing=tracing),
+        partial(TracedSharedMessages, tracing=tracing),
         partial(TracedCraq, tracing=tracing),
         partial(TracedEarlyStaging, tracing=tracing),
     )

@@ -1,13 +1,16 @@
 """Changes that come ahead without one of the rules P2, P4, P5, P7, P11, P12 and P13."""
 
+import dataclasses
 from typing import Any
 
-from threefs_storage.chain import admission, early_staging
+from threefs_storage.chain import admission, early_staging, shared_messages
 from threefs_storage.chain import craq as craq_module
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.early_staging import EarlyStaging
 from threefs_storage.chain.early_versions import Change, EarlyVersion, EarlyVersions
+from threefs_storage.chain.shared_messages import SharedMessages
 from threefs_storage.chain.successor import AheadCall, Successor
+from threefs_storage.chain.writes import Writes
 from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.target import Target
@@ -18,6 +21,7 @@ from threefs.ids import ChunkId
 from threefs.routing import Chain
 from threefs.wire import storage_pb2 as pb
 
+_SHARED = "cluster/services/threefs_storage/chain/test_shared_messages.py"
 _STAGING = "cluster/services/threefs_storage/chain/test_early_staging.py"
 
 
@@ -169,6 +173,53 @@ def full_version_is_early_in_the_next_chain_version() -> None:
 def payload_goes_ahead_after_its_write() -> None:
     """I14: the call that sends a change ahead outlives the write whose buffer it sends from."""
     put(AheadCall, "__exit__", lambda self, *_: None)
+
+
+@plant_for("contract/test_buffer_ownership.py::test_changes_that_share_a_message_are_sent_from_a_copy")
+def shared_message_sends_from_the_buffer_of_a_write() -> None:
+    """I14: a message that changes share outlives them, and has no copy of their payloads."""
+    begin = SharedMessages.begin_ahead
+
+    def borrowed(self: SharedMessages, target: Any, write: Any, payload: Any, hops: int, sent: Any) -> Any:
+        begun = begin(self, target, write, payload, hops, sent)
+        if begun is not None:
+            row = self._aheads._turns[self._peers.address_of(target), hops][-1]
+            row.call = dataclasses.replace(row.call, payload=payload)
+        return begun
+
+    put(SharedMessages, "begin_ahead", borrowed)
+
+
+@plant_for(f"{_SHARED}::test_what_is_lost_on_the_way_is_sent_again_by_itself")
+def outcomes_of_a_shared_message_are_mixed_up() -> None:
+    """What the successor says of one change counts for another one."""
+    answer = shared_messages._answer
+
+    def turned(rows: list[Any], call: Any) -> None:
+        answer(rows[::-1], call)
+
+    put(shared_messages, "_answer", turned)
+
+
+@plant_for(f"{_SHARED}::test_a_slow_chunk_holds_up_no_other")
+def forwards_in_progress_count_as_done() -> None:
+    """I2: a version that the successor has not committed yet is committed here."""
+
+    async def hasty(self: SharedMessages, target: Any, version: pb.ForwardStagedRequest, *_: Any) -> Any:
+        return pb.ChunkWriteResult(version=version.version, length=version.length, checksum=version.checksum)
+
+    put(SharedMessages, "_forward_alone", hasty)
+
+
+@plant_for(f"{_SHARED}::test_a_slow_chunk_holds_up_no_other")
+def shared_forwards_wait_for_the_slowest() -> None:
+    """One chunk that is slow holds up all that are forwarded with it."""
+    run = Writes._run
+
+    async def patient(self: Writes, call: Any, count: int, rows: Any, after_ms: int, answer: Any) -> None:
+        await run(self, call, count, rows, 0, answer)
+
+    put(Writes, "_run", patient)
 
 
 @plant_for("contract/test_fences.py::test_a_write_that_only_successors_have_is_gone_when_the_fence_stands")

@@ -7,13 +7,14 @@ from threefs_storage.chain.chunk_locks import ChunkLocks
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.reads import Reads
 from threefs_storage.chain.resync import Resync
+from threefs_storage.chain.writes import Writes, split_payload
 from threefs_storage.engine import engine as engine_module
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.health import target_recovery
 from threefs_storage.health.chunk_repair import Repair
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
-from threefs_storage.service import Storage, _split_payload
+from threefs_storage.service import Storage
 from threefs_storage.target import Target
 
 from tests.sim.planted.registry import plant, plant_for, put
@@ -127,14 +128,14 @@ def full_chain_is_read_by_nobody() -> None:
 def rows_end_with_the_first() -> None:
     """I14: a cancelled batch ends with its first row; its payload is given back while the others still use it."""
 
-    async def write(self: Storage, call: Any) -> None:
+    async def write(self: Writes, call: Any) -> None:
         writes = call.request.writes
-        parts = _split_payload(call.request, call.payload)
+        parts = split_payload(writes, call.payload)
         rows = (self._write_one(call, one, part) for one, part in zip(writes, parts, strict=True))
         results = await asyncio.gather(*rows)
         call.reply(pb.WriteReply(results=results, routing_version=self._cluster.routing.version))
 
-    put(Storage, "_write", write)
+    put(Writes, "_write", write)
 
 
 @plant

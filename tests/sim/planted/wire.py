@@ -3,7 +3,7 @@
 from typing import Any
 
 from threefs_client.data import read_plans
-from threefs_storage import service as storage_service
+from threefs_storage.chain import writes as storage_writes
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.byte_budget import ByteBudget
@@ -139,7 +139,7 @@ def a_shared_message_waits_for_its_slowest_chain() -> None:
 )
 def writes_in_progress_are_answered_as_done() -> None:
     """A write that goes on counts as acknowledged."""
-    put(storage_service, "_IN_PROGRESS", storage_pb2.ChunkWriteResult(version=1))
+    put(storage_writes, "_IN_PROGRESS", storage_pb2.ChunkWriteResult(version=1))
 
 
 @plant

@@ -313,7 +313,7 @@ async def test_a_version_that_is_never_forwarded_is_dropped(tmp_path: Path) -> N
     """P10."""
     async with chain_of(tmp_path) as chain:
         await chain.send_ahead(chain.ahead_row(3, b"new", 1), b"new")
-        early, clock = chain[3].storage._early_staging, chain[3].storage._clock
+        early, clock = chain[3].storage._pending_recovery._early_staging, chain[3].storage._clock
         now = clock.monotonic()
         await early.drop(chain[3].target, CHUNK, now - 60, now + 20)
         assert chain[3].pending() == 1, "it may still be forwarded"

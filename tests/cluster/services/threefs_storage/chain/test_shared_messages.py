@@ -1,0 +1,221 @@
+"""Changes that share messages on their way along the chain."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from threefs_storage.chain import shared_messages
+from threefs_storage.engine.overlay import OverlayLimits
+
+from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, chain_of, target_of, until
+from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NotServing, NotStaged
+from threefs.ids import ChunkId
+from threefs.rpc.handshake import STAGE_AHEAD_FEATURE
+from threefs.rpc.methods import FORWARD_STAGED, FORWARD_VERSIONS, STAGE_AHEAD, WRITE
+from threefs.rpc.traffic_class import TrafficClass
+from threefs.wire import storage_pb2 as pb
+
+CHUNKS = [ChunkId(7, number) for number in range(8)]
+DEFERRED = OverlayLimits()
+_METHODS = (STAGE_AHEAD, FORWARD_VERSIONS, FORWARD_STAGED, WRITE)
+
+
+async def write_all(chain: TestChain, contents: Sequence[bytes], offset: int = 0) -> list[pb.ChunkWriteResult]:
+    """One message with a change of each of the first chunks."""
+    rows = [chain.row(content, offset, chunk=chunk) for chunk, content in zip(CHUNKS, contents, strict=False)]
+    reply = await chain.peers.call(
+        chain[chain.members[0][0]].address,
+        WRITE,
+        pb.WriteRequest(writes=rows),
+        timeout_s=20,
+        payload=[b"".join(contents)],
+    )
+    return list(reply.results)
+
+
+def contents(letter: bytes, count: int = 8) -> list[bytes]:
+    """Of different lengths."""
+    return [letter * (100 + number) for number in range(count)]
+
+
+async def assert_all_hold(chain: TestChain, expected: Sequence[bytes]) -> None:
+    for chunk, content in zip(CHUNKS, expected, strict=False):
+        for replica in chain.replicas:
+            assert (await chain.read(replica.node, chunk=chunk))[1] == content
+
+
+def counts(chain: TestChain, node: int) -> list[int]:
+    return [chain[node].peers.count(method) for method in _METHODS]
+
+
+async def test_the_changes_of_a_message_go_along_the_chain_together(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))  # makes the connections
+        before = [counts(chain, node) for node in (1, 2)]
+        results = await write_all(chain, contents(b"n"))
+        assert [(result.code, result.version, result.length) for result in results] == [
+            (0, 2, len(content)) for content in contents(b"n")
+        ]
+        for node, old in zip((1, 2), before, strict=True):
+            new = [after - earlier for after, earlier in zip(counts(chain, node), old, strict=True)]
+            assert new == [1, 1, 0, 0], "one message with the payload of eight changes, and one with their names"
+        await assert_all_hold(chain, contents(b"n"))
+        assert not any(len(replica.target.early) for replica in chain.replicas)
+
+
+async def test_a_change_that_is_alone_goes_ahead_at_once(tmp_path: Path) -> None:
+    """The turn of the loop may end with a sync, which the successor should begin at the same time."""
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await chain.write(b"old")
+        sent: list[int] = []
+        stage = chain[1].target.engine.stage
+
+        def staged(*args: object, **more: object) -> object:
+            sent.append(chain[1].peers.count(STAGE_AHEAD))
+            return stage(*args, **more)  # type: ignore[arg-type]
+
+        chain[1].target.engine.stage = staged  # type: ignore[method-assign, assignment]
+        await chain.write(b"new")
+        assert sent == [1]
+
+
+async def test_large_changes_go_by_themselves(tmp_path: Path) -> None:
+    """A copy would cost more than a message."""
+    large = [b"l" * (shared_messages.SHARED_BYTES + 1)] * 3
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o", 3))
+        before = chain[1].peers.count(STAGE_AHEAD)
+        assert not any(result.code for result in await write_all(chain, large))
+        assert chain[1].peers.count(STAGE_AHEAD) == before + 3
+        await assert_all_hold(chain, large)
+
+
+async def test_a_message_has_a_bound_of_bytes_and_of_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_messages, "_MAX_MESSAGE_BYTES", 250)
+    monkeypatch.setattr(shared_messages, "_MAX_CALLS", 3)
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))
+        await write_all(chain, contents(b"n"))
+        messages = [request for _, request in chain[1].peers.sent if isinstance(request, pb.StageAheadRequest)]
+        assert all(sum(write.length for write in each.writes) <= 250 for each in messages)
+        names = [request for _, request in chain[1].peers.sent if isinstance(request, pb.ForwardVersionsRequest)]
+        assert all(len(each.versions) <= 3 for each in names)
+        await assert_all_hold(chain, contents(b"n"))
+
+
+async def test_a_slow_chunk_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_messages, "_ANSWER_AFTER_MS", 20)
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))
+        alone = chain[1].peers.count(FORWARD_STAGED)
+        async with chain[2].target.locks.hold(CHUNKS[0], 20):
+            write = asyncio.create_task(write_all(chain, contents(b"n")))
+            await until(lambda: all(chain[1].committed(chunk) == 2 for chunk in CHUNKS[1:]))
+            assert chain[1].committed(CHUNKS[0]) == 1 and not write.done()
+            await until(lambda: chain[1].peers.count(FORWARD_STAGED) == alone + 1)
+        assert not any(result.code for result in await write)
+        await assert_all_hold(chain, contents(b"n"))
+
+
+async def test_what_is_lost_on_the_way_is_sent_again_by_itself(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))
+        again = chain[1].peers.count(WRITE)
+        early_staging = chain[2].storage._pending_recovery._early_staging
+        stage = early_staging.stage
+
+        async def forgetful(target: object, write: pb.ChunkWrite, *rest: object) -> None:
+            if write.chunk.index == 3:
+                raise NotServing("it was lost")
+            await stage(target, write, *rest)  # type: ignore[arg-type]
+
+        early_staging.stage = forgetful  # type: ignore[method-assign, assignment]
+        assert not any(result.code for result in await write_all(chain, contents(b"n")))
+        assert chain[1].peers.count(WRITE) == again + 1
+        await assert_all_hold(chain, contents(b"n"))
+
+
+async def test_a_service_of_an_older_release_gets_each_change_by_itself(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))
+        older = chain[1].peers.live(chain[2].address, TrafficClass.REPLICATION)
+        assert older is not None
+        older.features = STAGE_AHEAD_FEATURE
+        before = [counts(chain, node) for node in (1, 2)]
+        await write_all(chain, contents(b"n"))
+        assert [after - earlier for after, earlier in zip(counts(chain, 1), before[0], strict=True)] == [8, 0, 8, 0]
+        await assert_all_hold(chain, contents(b"n"))
+
+
+async def test_a_lost_message_costs_a_repeat(tmp_path: Path) -> None:
+    """The connection ends while the names are on their way."""
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))
+        async with chain[3].target.locks.hold(CHUNKS[0], 20):
+            write = asyncio.create_task(write_all(chain, contents(b"n")))
+            await until(lambda: chain[1].peers.count(FORWARD_VERSIONS) == 2)
+            connection = chain[1].peers.live(chain[2].address, TrafficClass.REPLICATION)
+            assert connection is not None
+            connection.close()
+        assert not any(result.code for result in await write)
+        await assert_all_hold(chain, contents(b"n"))
+
+
+async def test_a_change_of_the_chain_ends_what_shares_a_message(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))
+        async with chain[2].target.locks.hold(CHUNKS[0], 20):
+            write = asyncio.create_task(write_all(chain, contents(b"n")))
+            await until(lambda: chain[1].pending(CHUNKS[0]) == 2)
+            chain.change((1, SERVING), (3, SERVING), (2, OFFLINE))
+            assert not any(result.code for result in await write)
+        for chunk, content in zip(CHUNKS, contents(b"n"), strict=True):
+            assert (await chain.read(3, chunk=chunk))[1] == content
+
+
+async def test_each_change_of_a_message_has_its_own_result(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))
+        rows = [chain.ahead_row(2, b"new", 2, chunk=chunk) for chunk in CHUNKS[:3]]
+        rows[1].checksum ^= 1
+        request = pb.StageAheadRequest(writes=rows)
+        reply = await chain.peers.call(chain[2].address, STAGE_AHEAD, request, timeout_s=20, payload=[b"new" * 3])
+        assert [result.code for result in reply.results] == [0, ChecksumMismatch.code, 0]
+        assert [chain[2].pending(chunk) for chunk in CHUNKS[:3]] == [2, 0, 2]
+        names = [
+            pb.ForwardStagedRequest(
+                target=target_of(2 if number < 3 else 7),
+                chain_version=chain.version,
+                chunk=row.chunk,
+                identity=row.identity,
+                version=2,
+                length=len(contents(b"o")[number % 3]),
+                checksum=_pending_checksum(chain, CHUNKS[number % 3]),
+                stamp=row.stamp,
+            )
+            for number, row in enumerate([*rows, rows[0]])
+        ]
+        forwards = pb.ForwardVersionsRequest(versions=names)
+        found = await chain.peers.call(chain[2].address, FORWARD_VERSIONS, forwards, timeout_s=20)
+        assert [result.code for result in found.results] == [0, NotStaged.code, 0, NotServing.code]
+        assert [chain[2].committed(chunk) for chunk in CHUNKS[:3]] == [2, 1, 2]
+
+
+def _pending_checksum(chain: TestChain, chunk: ChunkId) -> int:
+    pending = chain[2].record(chunk).pending
+    return pending.checksum if pending is not None else 0
+
+
+async def test_requests_that_are_too_large_are_refused(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        address = chain[1].address
+        names = pb.ForwardVersionsRequest(versions=[pb.ForwardStagedRequest()] * 1025)
+        with pytest.raises(LimitExceeded, match="1025 versions"):
+            await chain.peers.call(address, FORWARD_VERSIONS, names, timeout_s=20)
+        writes = pb.StageAheadRequest(writes=[chain.row(b"x")] * 2)
+        with pytest.raises(InvalidArgument, match="2 bytes of payload, and 1 came"):
+            await chain.peers.call(address, STAGE_AHEAD, writes, timeout_s=20, payload=[b"x"])
+        many = pb.StageAheadRequest(writes=[pb.ChunkWrite()] * 1025)
+        with pytest.raises(LimitExceeded, match="1025 writes"):
+            await chain.peers.call(address, STAGE_AHEAD, many, timeout_s=20)
