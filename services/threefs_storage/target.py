@@ -10,7 +10,7 @@ import structlog
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import ChainChanged, Corrupt, NoSpace, NotServing, ThreefsError, Unavailable
 from threefs.ids import ChunkId, TargetId
-from threefs.routing import Chain, LocalState, PublicState
+from threefs.routing import Chain, ChainMember, LocalState, PublicState
 from threefs_storage.chain.chunk_locks import ChunkLocks
 from threefs_storage.chain.early_versions import EarlyVersions
 from threefs_storage.chain.logical_time import LogicalTime
@@ -81,9 +81,12 @@ class Target:
         self.chain = chain  # the newest version that this target knows
         self.state: PublicState | None = None
         self.serving = False
+        self.is_head = False
         self.is_tail = False
         self.is_last = False  # the last target that writes reach
+        self.successor: ChainMember | None = None  # the next target that writes reach
         self.has_serving_successor = False
+        self.hops_behind = 0  # how many targets writes reach behind the successor
         self._clock = clock
         self._chain_waits: dict[asyncio.Timeout, None] = {}
         self.apply_chain(chain)
@@ -120,16 +123,18 @@ class Target:
         self.state = chain.state(self.target_id)
         self.serving = self.state is PublicState.SERVING
         self.serving_count = len(chain.serving)
+        self.is_head = chain.head == self.target_id
         self.is_tail = chain.tail == self.target_id
         self.is_last = chain.last == self.target_id
         if self.gives_way:
             self.leased_until = -math.inf
-        successor = chain.successor(self.target_id)
+        successor = self.successor = chain.successor(self.target_id)
         self.has_serving_successor = successor is not None and successor.state is PublicState.SERVING
+        self.hops_behind = chain.hops_after(successor.target_id) if successor is not None else 0
         self.current_pending.clear()
         self.abandoned.clear()
         self.pending_recovered.clear()
-        if not self.serving or chain.head == self.target_id:
+        if not self.serving or self.is_head:
             self.early.clear()  # as head it finishes them, as syncing it drops them (P7, P8)
         if self.state not in (PublicState.SERVING, PublicState.LASTSRV):
             self.epoch += 1
@@ -154,9 +159,7 @@ class Target:
         assert all(chunk in self.locks for chunk in self._change_epochs), "a change holds the lock of its chunk"
         assert max(self._change_epochs.values(), default=0) <= self.epoch, "epochs rise"
         assert self.serving or not len(self.early), "only a serving target has early versions (P8)"
-        assert self.chain.head != self.target_id or not len(self.early), (
-            "at the head every pending version is full (P7)"
-        )
+        assert not self.is_head or not len(self.early), "at the head every pending version is full (P7)"
         assert self.current_pending.isdisjoint(self.early), "an early version is not forwarded (P4)"
         assert self.abandoned.isdisjoint(self.early), "an early version is not finished (P4)"
         compared, total = self.resync_counts

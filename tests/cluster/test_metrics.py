@@ -53,7 +53,7 @@ def test_the_metrics_say_what_has_happened(scraped: dict[str, str]) -> None:
     writes = [
         sample.value
         for sample in storage["threefs_rpc_call_duration_seconds"].samples
-        if sample.name.endswith("_count") and sample.labels["method"] in ("Write", "ForwardStaged", "StageAhead")
+        if sample.name.endswith("_count") and sample.labels["method"] in ("Write", "ForwardVersions", "StageAhead")
     ]
     assert sum(writes) > 0
     assert sum(sample.value for sample in meta["threefs_meta_transactions"].samples) > 0

@@ -29,7 +29,7 @@ def check_write(target: Target, write: pb.ChunkWrite) -> None:
 def check_ahead(target: Target, write: pb.ChunkWrite) -> None:
     """Check a change whose payload comes ahead (P2). Raises ChainChanged, NotServing."""
     check(target, write.chain_version)
-    if target.chain.head == target.target_id:
+    if target.is_head:
         raise NotServing(
             f"target {target.target_id} is the head of chain {target.chain.chain_id}: it has no predecessor"
         )
@@ -68,7 +68,7 @@ def check_fence(target: Target, write: pb.ChunkWrite) -> None:
 
 def check_head(target: Target) -> None:
     """Raises NotServing."""
-    if target.chain.head != target.target_id:
+    if not target.is_head:
         raise NotServing(f"target {target.target_id} is not the head of chain {target.chain.chain_id}")
 
 

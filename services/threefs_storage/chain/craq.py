@@ -159,7 +159,7 @@ class Craq:
                 await self.replicate(target, chunk, record.pending, deadline)
                 admission.check(target, chain_version)
                 record = target.engine.record(chunk)
-            successor = target.chain.successor(target.target_id)
+            successor = target.successor
             assert successor is not None and successor.state is PublicState.SYNCING, (
                 "a syncing successor leaves only with a new chain version"
             )
@@ -212,7 +212,7 @@ class Craq:
 
     async def _collect_tail_first(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> None:
         chain_version = target.chain.version
-        successor = target.chain.successor(target.target_id)
+        successor = target.successor
         if successor is not None:
             await self._successor.collect_tombstone(target, successor, chunk, version, deadline)
         admission.check(target, chain_version)
@@ -440,7 +440,7 @@ class Craq:
                 raise ChainChanged(  # R5
                     f"target {target.target_id} became syncing after it had staged version {pending.version}"
                 )
-            successor = target.chain.successor(target.target_id)
+            successor = target.successor
             if successor is None:
                 break
             self._trace.add(chunk, "forwarding", version=pending.version, to=successor.target_id)
@@ -483,7 +483,7 @@ class Craq:
     async def _back_off(
         self, target: Target, chain_version: int, error: ThreefsError, attempts: int, deadline: float
     ) -> int:
-        """Wait before the next attempt, but not if the chain has changed. Raises DeadlineExceeded."""
+        """Wait before the next attempt, but not when the chain has changed. Raises DeadlineExceeded."""
         if target.chain.version != chain_version:
             return 0
         pause_s = _BACKOFF.pause_s(attempts, self._random)
@@ -491,7 +491,10 @@ class Craq:
             raise DeadlineExceeded(
                 f"the successor of target {target.target_id} did not take the write before the deadline: {error}"
             )
-        await self._clock.sleep(pause_s)
+        try:
+            await target.cancel_on_chain_change(self._clock.sleep(pause_s))
+        except ChainChanged:
+            return 0
         return attempts + 1
 
 

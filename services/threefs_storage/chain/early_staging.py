@@ -54,7 +54,7 @@ class EarlyStaging:
                         raise Unavailable(
                             f"target {target.target_id} cannot send the change on: send it with the forward"
                         )
-                    assert target.serving and target.chain.head != target.target_id, (
+                    assert target.serving and not target.is_head, (
                         "only a serving target that is not the head has early versions (P7, P8)"
                     )
                     target.early.mark(chunk, EarlyVersion(change, self._clock.monotonic(), passed_to))

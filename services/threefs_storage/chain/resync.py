@@ -74,7 +74,7 @@ class Resync:
         if before is not None:
             before.cancel()
         target.resync_counts = (0, 0)
-        successor = target.chain.successor(target.target_id) if target.is_tail else None
+        successor = target.successor if target.is_tail else None
         if successor is not None and successor.state is PublicState.SYNCING:
             run = self._run(target, successor.target_id, target.chain.version)
             self._tasks[target.target_id] = self._background.run(f"resync of target {target.target_id}", run)

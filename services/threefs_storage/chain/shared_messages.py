@@ -204,9 +204,19 @@ def _answer_by(call: "asyncio.Future[Any] | None", rows: list[_Row[Any]], unsent
         _fail(rows, unsent)
     else:
         call.add_done_callback(partial(_answer, rows))
+        for row in rows:
+            row.outcome.add_done_callback(partial(_give_up, rows, call))
+
+
+def _give_up(rows: list[_Row[Any]], call: "asyncio.Future[Any]", _: object) -> None:
+    """When every change of the message was cancelled, the receiver should not go on with them."""
+    if not call.done() and all(row.outcome.cancelled() for row in rows):
+        call.cancel()
 
 
 def _answer(rows: list[_Row[Any]], call: "asyncio.Future[Any]") -> None:
+    if call.cancelled():
+        return
     if (error := call.exception()) is not None:
         assert isinstance(error, ThreefsError), "calls fail with errors of threefs"
         _fail(rows, error)

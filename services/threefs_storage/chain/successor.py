@@ -52,10 +52,10 @@ class AheadCall:
         """Send the change to the successor, if that one serves and there is room for it at once (P1). Returns the
         successor; None if nothing was sent."""
         assert self._call is None, "a change is sent ahead once"
-        successor = target.chain.successor(target.target_id) if target.has_serving_successor else None
+        successor = target.successor if target.has_serving_successor else None
         if successor is None or write.kind == pb.REPLACE:
             return None
-        change, hops = _change(target, successor, write, version, stamp), target.chain.hops_after(successor.target_id)
+        change, hops = _change(target, successor, write, version, stamp), target.hops_behind
         self._call = self._messages.begin_ahead(successor.target_id, change, payload, hops, self._sent.set)
         if self._call is not None:
             self._is_shared = True
@@ -75,7 +75,7 @@ class AheadCall:
     async def sent(self, target: Target) -> None:
         """Wait until the kernel has the whole message, or the call or the chain has ended. A forward that overtakes its
         payload finds nothing, and the payload is sent once more."""
-        call, successor = self._call, target.chain.successor(target.target_id)
+        call, successor = self._call, target.successor
         if call is None or successor is None or self._sent.is_set() or call.done():
             return
         with contextlib.suppress(ThreefsError):
@@ -142,7 +142,7 @@ class Successor:
         """
         if is_staged:
             request = staged_version(successor.target_id, target.chain.version, chunk, pending)
-            hops = target.chain.hops_after(successor.target_id)
+            hops = target.hops_behind
             call = self._messages.forward(successor.target_id, request, self._attempt_s(deadline), hops)
             return await target.cancel_on_chain_change(call)
         if write is not None and write.kind != pb.REPLACE and successor.state is PublicState.SERVING:
@@ -170,7 +170,7 @@ class Successor:
         if whole.version.lost:
             return await self._send(target, successor, message, b"", deadline, traffic)
         length = whole.version.length
-        budget = self._budgets[min(target.chain.hops_after(successor.target_id), MAX_HOPS)]
+        budget = self._budgets[min(target.hops_behind, MAX_HOPS)]
         await self._reserve(budget, target, length, deadline)
         try:
             buffer = self._pool.take(length)
@@ -231,7 +231,7 @@ class Successor:
             pb.WriteRequest(writes=[message]),
             timeout_s=self._attempt_s(deadline),
             payload=[payload] if len(payload) else [],
-            hops=target.chain.hops_after(successor.target_id),
+            hops=target.hops_behind,
             traffic=traffic,
         )
         reply = await target.cancel_on_chain_change(call)

@@ -62,11 +62,7 @@ class TombstoneCollector:
 
     async def collect_page(self, target: Target) -> int:
         """Visit a page of records, and return how many were collected. Raises what the successor refuses with."""
-        if (
-            target.chain.head != target.target_id
-            or not target.all_members_serve
-            or target.logical_time.now <= WRITE_LIFETIME_MINUTES
-        ):
+        if not target.is_head or not target.all_members_serve or target.logical_time.now <= WRITE_LIFETIME_MINUTES:
             return 0
         page = target.inventory(self._cursors.get(target.target_id), _PAGE)
         self._cursors[target.target_id] = page[-1][0] if len(page) == _PAGE else None

@@ -211,6 +211,12 @@ def forwards_in_progress_count_as_done() -> None:
     put(SharedMessages, "_forward_alone", hasty)
 
 
+@plant_for(f"{_SHARED}::test_a_message_of_which_every_change_was_cancelled_is_given_up")
+def shared_message_outlives_all_its_changes() -> None:
+    """The successor holds the locks of chunks for changes that nobody waits for any more."""
+    put(shared_messages, "_give_up", lambda *_: None)
+
+
 @plant_for(f"{_SHARED}::test_a_slow_chunk_holds_up_no_other")
 def shared_forwards_wait_for_the_slowest() -> None:
     """One chunk that is slow holds up all that are forwarded with it."""

@@ -31,7 +31,7 @@ from threefs.errors import (
     VersionGap,
 )
 from threefs.ids import NodeId
-from threefs.rpc.methods import FORWARD_STAGED, STAGE_AHEAD, WRITE
+from threefs.rpc.methods import FORWARD_STAGED, FORWARD_VERSIONS, STAGE_AHEAD, WRITE
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
 
@@ -89,7 +89,7 @@ async def test_the_forward_that_finds_nothing_costs_the_payload_again(tmp_path: 
             target.drop_early(CHUNK)
         gate.open.set()
         assert (await write).version == 2
-        assert chain[1].peers.count(FORWARD_STAGED) == 1 and chain[1].peers.count(WRITE) == 2
+        assert chain[1].peers.count(FORWARD_VERSIONS) == 1 and chain[1].peers.count(WRITE) == 2
         assert await chain.read(3) == (2, b"new")
 
 
@@ -146,7 +146,7 @@ async def test_a_service_that_does_not_know_it_is_sent_nothing_ahead(tmp_path: P
         assert older is not None
         older.features = 0
         await chain.write(b"new")
-        assert not chain[1].peers.count(STAGE_AHEAD) and not chain[1].peers.count(FORWARD_STAGED)
+        assert not chain[1].peers.count(STAGE_AHEAD) and not chain[1].peers.count(FORWARD_VERSIONS)
         assert chain[2].peers.count(STAGE_AHEAD) == 1, "the ones behind it do"
         assert await chain.read(3) == (2, b"new")
 

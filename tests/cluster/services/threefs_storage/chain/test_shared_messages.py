@@ -8,7 +8,7 @@ import pytest
 from threefs_storage.chain import shared_messages
 from threefs_storage.engine.overlay import OverlayLimits
 
-from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, chain_of, target_of, until
+from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, cancelled, chain_of, target_of, until
 from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NotServing, NotStaged
 from threefs.ids import ChunkId
 from threefs.rpc.handshake import STAGE_AHEAD_FEATURE
@@ -172,6 +172,22 @@ async def test_a_change_of_the_chain_ends_what_shares_a_message(tmp_path: Path) 
             assert not any(result.code for result in await write)
         for chunk, content in zip(CHUNKS, contents(b"n"), strict=True):
             assert (await chain.read(3, chunk=chunk))[1] == content
+
+
+async def test_a_message_of_which_every_change_was_cancelled_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver would hold the locks of the chunks until its own deadline, and the next attempts would wait."""
+    monkeypatch.setattr(shared_messages, "_MESSAGE_S", 600.0)
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o", 2))
+        async with chain[3].target.locks.hold(CHUNKS[0], 20), chain[3].target.locks.hold(CHUNKS[1], 20):
+            write = asyncio.create_task(write_all(chain, contents(b"n", 2)))
+            await until(lambda: chain[2].peers.count(FORWARD_VERSIONS) > 0 and len(chain[2].target.locks) == 2)
+            await cancelled(write)
+            await until(lambda: not any(each.calls for each in chain[2].server._connections))
+        await until(lambda: chain[1].committed(CHUNKS[0]) == chain[1].committed(CHUNKS[1]) == 2)  # in the background
+        await assert_all_hold(chain, contents(b"n", 2))
 
 
 async def test_each_change_of_a_message_has_its_own_result(tmp_path: Path) -> None:
