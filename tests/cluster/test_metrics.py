@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from tests.harness.cluster import LocalCluster
 from tests.harness.prometheus import families, generate_text, needs_promtool, promtool, sample_names, scrape
 
 ROOT = Path(__file__).resolve().parents[2]
+WELL_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -26,9 +28,24 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         for number in range(4):
             fs.write_file(f"/d/{number}", b"x" * 100_000)
             assert fs.read_file(f"/d/{number}") == b"x" * 100_000
-        programs = {"manager": cluster.manager, "meta": cluster.meta, "storage": cluster.storage[1]}
+        programs = {"meta": cluster.meta, "storage": cluster.storage[1]}
         found = {role: scrape(program.settings["metrics_port"]) for role, program in programs.items()}
-        yield found | {"client": generate_text(ClientMetrics(fs).collect())}
+        manager = scrape_once_well(cluster.manager.settings["metrics_port"])
+        yield found | {"manager": manager, "client": generate_text(ClientMetrics(fs).collect())}
+
+
+def scrape_once_well(port: int) -> str:
+    """Heartbeats come late while the processes of a cluster start on a busy machine, and the manager says so. Nor is
+    it a failure if the disk of this machine is nearly full."""
+    deadline = time.monotonic() + WELL_S
+    while reasons := reasons_of_health(text := scrape(port)) - {"disk_nearly_full"}:
+        assert time.monotonic() < deadline, f"after {WELL_S:g} s health still gives {', '.join(sorted(reasons))}"
+        time.sleep(0.1)
+    return text
+
+
+def reasons_of_health(text: str) -> set[str]:
+    return {sample.labels["reason"] for sample in families(text)["threefs_health_reasons"].samples}
 
 
 def test_every_process_shows_what_is_common_to_all(scraped: dict[str, str]) -> None:
@@ -46,7 +63,8 @@ def test_the_linter_of_prometheus_finds_nothing(scraped: dict[str, str], role: s
 def test_the_metrics_say_what_has_happened(scraped: dict[str, str]) -> None:
     manager, meta, storage = (families(scraped[role]) for role in ("manager", "meta", "storage"))
     assert [sample.value for sample in manager["threefs_manager_primary"].samples] == [1]
-    assert [sample.value for sample in manager["threefs_health_status"].samples] == [0]
+    severity = 1 if reasons_of_health(scraped["manager"]) else 0
+    assert [sample.value for sample in manager["threefs_health_status"].samples] == [severity]
     beats = [s.value for s in manager["threefs_control_call_duration_seconds"].samples if s.name.endswith("_count")]
     assert sum(beats) > 0
     assert sum(sample.value for sample in storage["threefs_target_chunks"].samples) > 0
