@@ -23,7 +23,7 @@ fast: $(READY) ## Run the unit tests that start no process and are quick, with f
 
 # Tests mostly wait for processes and leases, so a few files run side by side even on two cores.
 test: $(READY) ## Run all tests, or some one by one (ARGS="tests/unit/threefs -k rocks")
-	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile)
+	$(BIN)/python -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
 
 coverage: $(READY) ## Report which lines the unit and contract tests run: build/coverage/index.html
 	COVERAGE_FILE=build/coverage/data $(BIN)/python -m pytest tests/unit tests/contract -n 3 --dist loadfile \

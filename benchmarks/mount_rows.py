@@ -11,7 +11,6 @@ from benchmarks.testbed import REPLICAS, Testbed, drop_caches, testbed, written_
 
 _4K = 4096
 _SYNC_EVERY = 32
-_MOST_SETTLE_S = 90.0
 _POLL_S = 0.1
 _COMPARED = "every byte compared by the reader, another process than the writer"
 
@@ -73,7 +72,7 @@ def _overwrite(plan: Round, bed: Testbed, point: Path, found: Measurements) -> N
 def _settle(plan: Round, place: Path) -> None:
     """Wait until the disk has written nothing for a while: what a load has left to do is part of its cost."""
     seen, since = written_bytes(place), time.monotonic()
-    end = since + _MOST_SETTLE_S
+    end = since + plan.size.most_settle_s
     while time.monotonic() < min(since + plan.size.settle_s, end):
         time.sleep(_POLL_S)
         now = written_bytes(place)

@@ -10,12 +10,14 @@ import structlog
 from hypothesis import HealthCheck, settings
 from threefs_client import FileSystem, keyring
 
-from tests.harness import rpc
+from tests.harness import file_order, rpc
 from tests.harness.cluster import LocalCluster
 from tests.harness.etcd import EtcdCluster, needs_etcd
 from tests.harness.meta_harness import MetaBench
 from tests.harness.postgres import PostgresServer, needs_postgres
 from threefs.env.buffers import POISON_VARIABLE
+
+TESTS = os.path.dirname(os.path.abspath(__file__))
 
 #: I14 is checked in all tests, and in the programs that they start.
 os.environ[POISON_VARIABLE] = "1"
@@ -25,6 +27,23 @@ settings.register_profile("threefs", deadline=None, suppress_health_check=[Healt
 #: For `make fast`.
 settings.register_profile("fast", settings.get_profile("threefs"), max_examples=25)
 settings.load_profile("threefs")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers of `make test` take the files in this order."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        tests.setdefault(os.path.relpath(item.path, TESTS), []).append(item)
+    order = file_order.in_turns({file: [given_s(item) for item in found] for file, found in tests.items()})
+    items[:] = [item for file in order for item in tests[file]]
+
+
+def given_s(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker is not None else 0.0
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -33,7 +33,6 @@ LEASE_S = 10.0  # as a manager has it by default
 _START_S = 120.0
 _POLL_S = 0.05
 _CALL_S = 60.0
-_FIRST_ROUTING_S = 20.0  # in which all ask for the whole snapshot: that has megabytes
 _OPENED_AT_ONCE = 64  # connections
 
 
@@ -67,21 +66,21 @@ async def _measure(run: Run, found: Measurements) -> None:
             for disk in disks
         ]
         try:
-            await _start(beating)
+            await _start(beating, size.first_routing_s)
             await _settle(counts, run)
             await _load(run, found, manager, cluster_id, counts)
         finally:
             await asyncio.gather(*(one.stop() for one in beating))
 
 
-async def _start(beating: Sequence[BeatingProcess]) -> None:
+async def _start(beating: Sequence[BeatingProcess], first_routing_s: float) -> None:
     """Each beats as soon as it is connected: one of which nothing is heard for T after the start is dead."""
     opening = asyncio.Semaphore(_OPENED_AT_ONCE)
 
     async def open_one(one: BeatingProcess) -> None:
         async with opening:
             await one.connect()
-        one.start(RANDOM.uniform(0.0, _FIRST_ROUTING_S))
+        one.start(RANDOM.uniform(0.0, first_routing_s))
 
     await asyncio.gather(*map(open_one, beating))
 
