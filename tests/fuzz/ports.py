@@ -87,13 +87,13 @@ class Ports:
             ],
         }
 
-    def annoy(self, name: str, dice: random.Random, seconds: float) -> int:
+    def annoy(self, name: str, dice: random.Random, seconds: float, least: int) -> int:
         """Bursts of bytes, each on a connection of its own; how many."""
         program = self.programs.get(name, self.programs["manager"])
         before = _resident_kib(program.process.pid)
         end = time.monotonic() + seconds
         bursts = 0
-        while time.monotonic() < end:
+        while time.monotonic() < end or bursts < least:
             self._burst(name, dice)
             bursts += 1
             if bursts % 50 == 0:
@@ -154,12 +154,12 @@ def ports() -> Iterator[Ports]:
             cluster.kill()
 
 
-def annoy_client(dice: random.Random, seconds: float) -> int:
+def annoy_client(dice: random.Random, seconds: float, least: int) -> int:
     """A server that answers with anything; how many calls were made."""
-    return asyncio.run(_annoy_client(dice, seconds))
+    return asyncio.run(_annoy_client(dice, seconds, least))
 
 
-async def _annoy_client(dice: random.Random, seconds: float) -> int:
+async def _annoy_client(dice: random.Random, seconds: float, least: int) -> int:
     body = common_pb2.Hello(protocol=frames.PROTOCOL, client_id="ab" * 16).SerializeToString()
     greeting = frames.encode(frames.HELLO, body=body)
     reply = manager_pb2.GetStatusReply(cluster_id="x").SerializeToString()
@@ -183,7 +183,7 @@ async def _annoy_client(dice: random.Random, seconds: float) -> int:
     address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
     end = time.monotonic() + seconds
     calls = 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or calls < least:
         peers = ConnectionPool(RealNet(), Identity("", "0" * 32))
         with contextlib.suppress(ThreefsError):
             await peers.call(address, GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=0.5)

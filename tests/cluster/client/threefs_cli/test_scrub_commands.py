@@ -7,6 +7,21 @@ from tests.harness.command_line import CommandLine
 WAIT_S = 60.0
 
 
+def passes(threefs: CommandLine, node: int) -> int:
+    """Of the target of a node that was read least often."""
+    rows = threefs.json("scrub", "status")["targets"]
+    return min(int(row["passes"]) for row in rows if row["node_id"] == node)
+
+
+def first_passes(threefs: CommandLine, node: int) -> int:
+    """Once there are some: each process begins with one."""
+    deadline = time.monotonic() + WAIT_S
+    while (found := passes(threefs, node)) == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
 def test_each_target_says_when_it_was_read(threefs: CommandLine) -> None:
     rows = threefs.json("scrub", "status")["targets"]
     assert [row["node_id"] for row in rows] == [1] * 4 + [2] * 4 + [3] * 4
@@ -14,20 +29,16 @@ def test_each_target_says_when_it_was_read(threefs: CommandLine) -> None:
         assert row["interval_s"] == 7 * 86_400 and row["lost_chunks"] == 0
         assert (row["since_pass_s"] is None) == (row["passes"] == 0)
         assert row["scrubbing"] or row["pass_chunks"] == 0
+    first_passes(threefs, 1)
     assert "last pass ended" in threefs.ok("scrub", "status")
 
 
 def test_a_pass_begins_when_somebody_wants_one(threefs: CommandLine) -> None:
-    def passes() -> int:
-        return min(int(row["passes"]) for row in threefs.json("scrub", "status")["targets"] if row["node_id"] == 2)
-
-    deadline = time.monotonic() + WAIT_S
-    while (before := passes()) == 0:  # each process begins with one
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    before = first_passes(threefs, 2)
     (row,) = threefs.json("scrub", "now", "2")["nodes"]
     assert (row["node_id"], row["error"]) == (2, None)
-    while passes() == before:
+    deadline = time.monotonic() + WAIT_S
+    while passes(threefs, 2) == before:
         assert time.monotonic() < deadline
         time.sleep(0.1)
     assert [line.split(":")[0] for line in threefs.ok("scrub", "now").splitlines()] == ["node 1", "node 2", "node 3"]

@@ -19,7 +19,7 @@ def wait_whole(threefs: CommandLine) -> None:
 
 
 def test_a_disk_is_out_of_service_for_a_while(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, lease_s=2.0) as cluster, cluster.connect() as fs:
+    with LocalCluster(tmp_path) as cluster, cluster.connect() as fs:
         threefs = CommandLine(cluster.address)
         fs.write_file("/a", b"old" * 1000)
         dry = threefs.json("target", "offline", "--node", "2", "--dry-run")
@@ -57,7 +57,7 @@ def test_a_disk_is_out_of_service_for_a_while(tmp_path: Path) -> None:
 
 
 def test_a_whole_chain_is_out_only_by_force(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, lease_s=2.0, replicas=1, targets_per_disk=1) as cluster, cluster.connect() as fs:
+    with LocalCluster(tmp_path, replicas=1, targets_per_disk=1) as cluster, cluster.connect() as fs:
         threefs = CommandLine(cluster.address)
         fs.write_file("/a", b"kept" * 1000)
         assert "its reads and writes would wait" in threefs.run("target", "offline", "101").output
@@ -74,7 +74,7 @@ def test_a_whole_chain_is_out_only_by_force(tmp_path: Path) -> None:
 
 
 def test_another_target_becomes_the_head(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, lease_s=2.0) as cluster, cluster.connect() as fs:
+    with LocalCluster(tmp_path) as cluster, cluster.connect() as fs:
         threefs = CommandLine(cluster.address)
         fs.write_file("/a", b"a" * 1000)
         before = [m["target_id"] for m in threefs.json("chain", "show", "1")["members"]]

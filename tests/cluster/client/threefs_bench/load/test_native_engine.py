@@ -111,7 +111,7 @@ async def test_processes_of_the_runner_and_the_cpu_of_the_services(cluster: Loca
     writes, (reads,) = found.results
     assert [result.error for result in (*writes, reads)] == ["", "", ""]
     assert sum(result.bytes for result in writes) == 8 << 20
-    assert 800 < reads.runtime_ms < 3000 and reads.operations > 0 and reads.user_s > 0
+    assert reads.runtime_ms > 800 and reads.operations > 0 and reads.user_s > 0
     assert reads.grants["at_once"] + reads.grants["granted"] > 0
     assert set(found.services[1]) == {"manager", "meta", "storage"} and found.services[1]["storage"] > 0
 

@@ -22,7 +22,7 @@ KILLS = int(os.environ.get("THREEFS_PREPARE_KILLS", "6"))
 SPLIT_BYTES, SHARD_BYTES = 20_000, 15_000
 OPTIONS = ["--split-size", str(SPLIT_BYTES), "--shard-size", str(SHARD_BYTES), "--seed", "7", "--workers", "2"]
 OPTIONS += ["--sequence-length", "64", "--end-of-document", "256", "--document-starts"]
-ROWS = 6000
+ROWS = 3000
 
 
 @pytest.fixture(scope="module")
