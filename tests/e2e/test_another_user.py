@@ -23,7 +23,7 @@ pytestmark = needs_root
 
 CLIENT = """
 import sys, threefs
-fs = threefs.connect(sys.argv[1], connect_timeout_s=2.0)
+fs = threefs.connect(sys.argv[1], connect_timeout_s=30.0)
 """
 
 #: Every service and method by hand, without a key.
@@ -223,7 +223,7 @@ def test_a_process_in_the_place_of_a_service_learns_nothing_and_its_start_fails_
 
 LET_IN = """
 import sys, threefs
-fs = threefs.connect(sys.argv[1], connect_timeout_s=2.0)
+fs = threefs.connect(sys.argv[1], connect_timeout_s=30.0)
 print(fs.read_file("/readable").decode())
 for work in (
     lambda: fs.read_file("/secret"),

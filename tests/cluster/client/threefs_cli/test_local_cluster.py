@@ -117,7 +117,7 @@ def test_a_cluster_has_a_key_that_its_user_needs_not_name(local: LocalCluster, m
     assert open_to_others(local.directory) == []
     monkeypatch.setenv(keyring.DATA_VARIABLE, "/nowhere")
     with pytest.raises(NotAuthorised, match="--key-file or"):
-        threefs_client.connect(address, connect_timeout_s=2.0)
+        threefs_client.connect(address, connect_timeout_s=30.0)
     with threefs_client.connect(address, key_file=str(local.key_file)) as fs:
         assert fs.read_file("/a") == b"a"
     monkeypatch.setenv(keyring.FILE_VARIABLE, str(local.key_file))
@@ -125,7 +125,7 @@ def test_a_cluster_has_a_key_that_its_user_needs_not_name(local: LocalCluster, m
         assert fs.read_file("/a") == b"a"
     monkeypatch.setenv(TOKEN_VARIABLE, "0123456789abcdef")
     with pytest.raises(NotAuthorised, match=rf"different keys.*\${TOKEN_VARIABLE}"):
-        threefs_client.connect(address, connect_timeout_s=2.0)
+        threefs_client.connect(address, connect_timeout_s=30.0)
 
 
 def test_a_chosen_key_stays_when_later_commands_do_not_name_it(
@@ -145,7 +145,7 @@ def test_a_chosen_key_stays_when_later_commands_do_not_name_it(
     asyncio.run(local.up())
     monkeypatch.setenv(keyring.DATA_VARIABLE, "/nowhere")
     with pytest.raises(NotAuthorised):
-        threefs_client.connect(address, connect_timeout_s=2.0)
+        threefs_client.connect(address, connect_timeout_s=30.0)
     with threefs_client.connect(address, token="a secret of some length") as fs:
         fs.write_file("/a", b"a")
 
