@@ -8,6 +8,8 @@ from renewing leases in time, and nothing would use the cores while they wait.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
+#: How much longer a file with processes takes whose tests have been given time, at least.
+_LONG = 3
 #: Trees whose tests start processes.
 OF_PROCESSES = ("bench", "chaos", "cluster", "e2e")
 
@@ -19,7 +21,7 @@ def in_turns(files: Mapping[str, Sequence[float]]) -> list[str]:
     of_processes = [file for file in order if file.partition("/")[0] in OF_PROCESSES]
     others = [file for file in order if file.partition("/")[0] not in OF_PROCESSES]
     places = [
-        *_places(of_processes, [1] * len(of_processes)),
+        *_places(of_processes, [_LONG if any(files[file]) else 1 for file in of_processes]),
         *_places(others, [len(files[file]) for file in others]),  # they take about as long as they have tests
     ]
     return [file for _, file in sorted(places)]

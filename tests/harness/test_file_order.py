@@ -22,3 +22,9 @@ def test_those_with_long_limits_come_first_then_those_with_many_tests() -> None:
 def test_nothing_is_lost() -> None:
     assert in_turns({}) == []
     assert in_turns({"unit/test_a.py": [0.0]}) == ["unit/test_a.py"]
+
+
+def test_long_files_do_not_come_all_at_once() -> None:
+    files = {f"e2e/test_{number}.py": [300.0 if number < 2 else 0.0] for number in range(6)}
+    files |= {f"unit/test_{number}.py": [0.0] for number in range(4)}
+    assert [file[0] for file in in_turns(files)] == [*"ueueueeeue"]
