@@ -151,7 +151,7 @@ class StorageNode:
         """Before the targets act in this routing. One after the other: the start adopts the routing that there is, and
         the next one may come meanwhile. Both would open the same stores."""
         async with self._adopting:
-            self._kept_routing.keep(routing)
+            self._kept_routing.keep(routing, self.targets.by_id)
             await self.targets.open_added(routing)
             await self.targets.keep_chains(routing)
 

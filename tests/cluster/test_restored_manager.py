@@ -153,11 +153,12 @@ def test_processes_that_outlive_the_manager_tell_it_too(tmp_path: Path) -> None:
         wait_for_states(threefs, {101: "serving", 201: "serving"})
 
 
-@pytest.mark.parametrize("outlive", [True, False])
+@pytest.mark.parametrize(("outlive", "asked_twice"), [(True, False), (False, False), (True, True)])
 def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledged(
-    tmp_path: Path, outlive: bool
+    tmp_path: Path, outlive: bool, asked_twice: bool
 ) -> None:
-    """Node 3 has come since, and its target alone has the last write. `outlive`: its process was not stopped."""
+    """Node 3 has come since, and its target alone has the last write. `outlive`: its process was not stopped.
+    `asked_twice`: it dies after it has taken in the routing of the restored manager, which has to ask again."""
     with LocalCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1, lease_s=1.0) as cluster:
         keep_ports(cluster)
         threefs = CommandLine(cluster.address)
@@ -182,6 +183,13 @@ def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledge
             for program in (cluster.storage[2], came):
                 program.kill()
         restore_manager(cluster, tmp_path)
+        if asked_twice:
+            wait_for_awaited(threefs, [1])
+            time.sleep(2.0)
+            for program in (cluster.manager, came):
+                program.kill()
+            cluster.manager.start()
+            came.launch()
         for program in (cluster.storage[1], *(() if outlive else (cluster.storage[2], came))):
             program.launch()
         assert read(cluster) == SINCE

@@ -10,6 +10,7 @@ chains and targets to new ones, over the chunks of the old ones, and the copy th
 """
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 import structlog
@@ -51,12 +52,18 @@ class KeptRouting:
         known = self._kept or self._stored()
         return [] if known is None else [t.target_id for t in known.targets.values() if t.node_id == self._node_id]
 
-    def keep(self, routing: Routing) -> None:
+    def keep(self, routing: Routing, held: Collection[int] = ()) -> None:
         """Store the routing durably if its nodes, targets or tables differ from those of the copy. A disk that does not
-        take it is tried again with the next routing. Raises StrangeStore."""
+        take it is tried again with the next routing. Raises StrangeStore.
+
+        `held` are the targets that are open here. A restored manager may not know one of them yet, and a copy without
+        it would not name it at the next start, from which on the manager could not hear of it.
+        """
         if self._kept is not None and _same_shape(self._kept, routing):
             return
         self.check(routing)
+        if any(target not in routing.targets for target in held):
+            return
         fresh = pb.KeptRouting(node_id=self._node_id, routing=routing_module.to_wire(routing))
         try:
             _replace(self._file, records.encode(fresh))

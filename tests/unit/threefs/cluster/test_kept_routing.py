@@ -50,6 +50,16 @@ def test_a_copy_says_which_targets_its_node_has(tmp_path: Path) -> None:
     assert KeptRouting(tmp_path, 1).own_targets() == []
 
 
+def test_a_copy_is_not_replaced_by_a_routing_that_lacks_a_target_which_is_open_here(tmp_path: Path) -> None:
+    """It is of a restored manager, which asks for such targets, also after the next start of this process."""
+    kept = KeptRouting(tmp_path, 1)
+    kept.keep(routing(3), held=[101])
+    kept.keep(routing(9 << 32, targets={}), held=[101])
+    assert KeptRouting(tmp_path, 1).own_targets() == [101]
+    kept.keep(routing(10 << 32, targets={}), held=[])
+    assert KeptRouting(tmp_path, 1).own_targets() == [], "it was set aside"
+
+
 def test_a_routing_that_lacks_a_table_of_the_copy_is_refused(tmp_path: Path) -> None:
     """Whoever made it gives the numbers of the lost chains away again."""
     two = {TableId(1): (ChainId(1),), TableId(2): (ChainId(1),)}
