@@ -170,7 +170,8 @@ class Targets:
     async def keep_chains(self, routing: Routing) -> None:
         """Store the chain versions of that routing durably, before the targets act in them. A target that is leaving
         serves nothing until it knows a newer chain version than these."""
-        await asyncio.gather(*(kept_version.save(t.engine, t.chain.chain_id, routing) for t in self if not t.leaving))
+        staying = [target for target in self if not target.leaving]
+        await asyncio.gather(*(kept_version.save(t.engine, t.target_id, t.chain.chain_id, routing) for t in staying))
 
     def apply_routing(self, routing: Routing) -> list[Target]:
         """Take over newer chain versions. Returns the targets whose chain has changed."""

@@ -84,6 +84,14 @@ def restored(directory: Path) -> Iterator[tuple[LocalCluster, CommandLine]]:
         yield cluster, threefs
 
 
+def add_third_node(cluster: LocalCluster, threefs: CommandLine, directory: Path) -> Program:
+    data = directory / "storage-3" / "data"
+    settings = {**cluster.storage[1].settings, "node_id": 3, "domain": "host3", "data_dir": data}
+    threefs.ok("node", "add", "3", "--domain", "host3")
+    cluster.storage[3] = Program("threefs_storage", data.parent, **settings)
+    return cluster.storage[3].start()
+
+
 def read(cluster: LocalCluster) -> bytes:
     with cluster.connect(timeout_s=60.0) as fs:
         return fs.read_file("/file")
@@ -166,11 +174,7 @@ def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledge
         with cluster.connect() as fs:
             fs.write_file("/file", BEFORE)
         threefs.ok("backup", "--once", str(tmp_path / "backup"))
-        data = tmp_path / "storage-3" / "data"
-        settings = {**cluster.storage[1].settings, "node_id": 3, "domain": "host3", "data_dir": data}
-        threefs.ok("node", "add", "3", "--domain", "host3")
-        cluster.storage[3] = came = Program("threefs_storage", data.parent, **settings)
-        came.start()
+        came = add_third_node(cluster, threefs, tmp_path)
         threefs.ok("node", "drain", "2")
         added = FIRST_ADDED_TARGET + 1
         wait_for_states(threefs, {101: "serving", added: "serving"})
@@ -192,5 +196,37 @@ def test_a_target_that_a_move_has_made_since_the_backup_has_what_was_acknowledge
             came.launch()
         for program in (cluster.storage[1], *(() if outlive else (cluster.storage[2], came))):
             program.launch()
+        assert read(cluster) == SINCE
+        wait_for_states(threefs, {101: "serving", added: "serving"})
+
+
+def test_a_store_that_a_move_has_deleted_since_the_backup_is_waited_for(tmp_path: Path) -> None:
+    """The last write is where the move has brought it, on a node that nobody can ask now. In the place of the deleted
+    store its node has made a new one, by the routing of the restored manager: it knows nothing of the chain."""
+    with LocalCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1, lease_s=1.0) as cluster:
+        keep_ports(cluster)
+        threefs = CommandLine(cluster.address)
+        wait_for_states(threefs, {101: "serving", 201: "serving"})  # a slow start puts one out
+        with cluster.connect() as fs:
+            fs.write_file("/file", BEFORE)
+        came = add_third_node(cluster, threefs, tmp_path)
+        threefs.ok("backup", "--once", str(tmp_path / "backup"))
+        cluster.storage[1].kill()
+        wait_for_states(threefs, {101: "offline", 201: "serving"})
+        threefs.ok("node", "drain", "2")
+        added = FIRST_ADDED_TARGET + 1
+        wait_for_states(threefs, {101: "offline", added: "serving"})
+        with cluster.connect() as fs:
+            fs.write_file("/file", SINCE)
+        while (tmp_path / "storage-2" / "data" / "target-201").exists():
+            time.sleep(0.1)
+        came.kill()
+        cluster.manager.kill()
+        restore_manager(cluster, tmp_path)
+        cluster.storage[1].launch()
+        wait_for_awaited(threefs, [2])
+        time.sleep(2.0)
+        assert status(threefs)["awaited_nodes"] == [2]
+        came.launch()
         assert read(cluster) == SINCE
         wait_for_states(threefs, {101: "serving", added: "serving"})

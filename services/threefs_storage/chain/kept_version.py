@@ -9,9 +9,9 @@ import structlog
 
 from threefs import routing as routing_module
 from threefs.errors import ThreefsError
-from threefs.ids import ChainId
+from threefs.ids import ChainId, TargetId
 from threefs.kv import records
-from threefs.routing import Chain, Routing
+from threefs.routing import Chain, Routing, Target
 from threefs.wire import manager_pb2 as pb
 from threefs_storage.engine.engine import ChunkEngine
 
@@ -37,11 +37,17 @@ def newest(engine: ChunkEngine, chain: Chain) -> Chain:
     return routing_module.chain_from_wire(kept.chain)
 
 
-async def save(engine: ChunkEngine, chain_id: ChainId, routing: Routing) -> None:
+async def save(engine: ChunkEngine, target_id: TargetId, chain_id: ChainId, routing: Routing) -> None:
     """Store the version of the chain durably. On a full disk it is stored later, before any other change; a failed disk
-    takes no more changes."""
+    takes no more changes.
+
+    A new store in the place of another one keeps none before its target is filled again. The routing may be that of a
+    restored manager, which would take the version for what the other store knew.
+    """
     chain = routing.chains[chain_id]
     known = load(engine)
+    if known is None and _has_other_store(routing.targets.get(target_id), engine):
+        return
     if known is not None and known.chain.chain_id == chain_id and known.chain.version >= chain.version:
         return
     members = [routing_module.target_to_wire(routing.targets[member.target_id]) for member in chain.members]
@@ -50,3 +56,7 @@ async def save(engine: ChunkEngine, chain_id: ChainId, routing: Routing) -> None
         await engine.keep_note(_NAME, records.encode(fresh))
     except ThreefsError as error:
         _LOG.warning("a chain version cannot be stored", chain=chain_id, version=chain.version, error=str(error))
+
+
+def _has_other_store(target: Target | None, engine: ChunkEngine) -> bool:
+    return target is not None and target.store_id not in (0, engine.store_id)

@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 
 from structlog.testing import capture_logs
@@ -7,7 +8,7 @@ from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, chain_of
 from threefs import routing as routing_module
 from threefs.errors import NoSpace
 from threefs.ids import ChainId
-from threefs.routing import Chain
+from threefs.routing import Chain, Routing
 
 
 async def test_a_store_keeps_the_newest_version_of_its_chain_with_the_stores_of_its_members(tmp_path: Path) -> None:
@@ -21,6 +22,22 @@ async def test_a_store_keeps_the_newest_version_of_its_chain_with_the_stores_of_
         (store,) = chain[1].targets.stores()
         assert store.kept.chain == routing_module.chain_to_wire(new.chains[CHAIN])
         assert [target.target_id for target in store.kept.targets] == [201, 101]
+
+
+async def test_a_new_store_keeps_nothing_while_the_routing_names_another_one(tmp_path: Path) -> None:
+    """A restored manager would take it for the store that is gone, and its own version for what that one knew."""
+    async with chain_of(tmp_path, 1) as chain:
+        engine, known = chain[1].target.engine, chain.routing()
+        target_id = chain[1].target.target_id
+
+        def of_store(store_id: int) -> Routing:
+            named = dataclasses.replace(known.targets[target_id], store_id=store_id)
+            return dataclasses.replace(known, targets={target_id: named})
+
+        await chain[1].targets.keep_chains(of_store(engine.store_id + 1))
+        assert kept_version.load(engine) is None
+        await chain[1].targets.keep_chains(of_store(engine.store_id))
+        assert kept_version.load(engine) is not None, "it is filled now"
 
 
 async def test_what_is_kept_survives_and_is_what_a_target_begins_with(tmp_path: Path) -> None:
