@@ -33,7 +33,8 @@ _PAUSE_S = 0.2
 HEARTBEATS_PER_T = 5
 _MAX_FAILURES = 3 * HEARTBEATS_PER_T
 #: For this long, and at least for three T, registration waits while another process counts as this node or has its
-#: address. A dead process is given up after T of silence; waiting for one that lives is useless.
+#: address. A dead process is given up after T of silence; waiting for one that lives is useless. It waits as long while
+#: the manager does not know one of its targets: that is set aside when the routing of the manager has come.
 _MIN_IN_USE_S = 15.0
 _IN_USE_TS = 3
 CLUSTER_ID_DIGITS = 32
@@ -135,7 +136,9 @@ class Registration:
             except StaleIncarnation as error:  # the directory was lost, or the wall clock went back
                 reason = str(error)
                 await self._draw_higher_incarnation()
-            except (AlreadyExists, NodeInUse) as error:
+            except (AlreadyExists, NodeInUse, NotFound) as error:
+                if isinstance(error, NotFound) and not self._request.stores:
+                    raise
                 if self._clock.monotonic() - began > max(_MIN_IN_USE_S, _IN_USE_TS * self._lease_s):
                     raise
                 reason = str(error)

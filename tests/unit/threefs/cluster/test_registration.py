@@ -196,6 +196,27 @@ def test_a_taken_address_may_become_free(tmp_path: Path) -> None:
     run(body)
 
 
+def test_a_target_that_the_manager_does_not_know_may_be_set_aside(tmp_path: Path) -> None:
+    """The routing that says so is on its way to a process that a restored manager did not hear of before."""
+
+    async def body() -> None:
+        refused = [NotFound("node 3 has no target 7")] * 3
+        for manager in (Manager(*refused), Manager(*refused, NotFound("the plan has no node 3"))):
+
+            def stores(asked: list[Any] = manager.requests) -> list[pb.Store]:
+                return [pb.Store(target_id=7)] if len(asked) < len(refused) else []
+
+            place = registration(manager, tmp_path, kind=NodeKind.STORAGE, node_id=3, stores=stores)
+            if len(manager.errors) == len(refused):
+                await place.start("h:1")
+                await place.stop()
+            else:
+                with pytest.raises(NotFound, match="the plan has no node 3"):
+                    await place.start("h:1")
+
+    run(body)
+
+
 def test_the_heart_goes_on_through_failures(tmp_path: Path) -> None:
     async def body() -> None:
         manager = Manager()
