@@ -5,15 +5,19 @@ from typing import Any
 from threefs_manager.service import Manager
 from threefs_manager.store import restored_versions
 from threefs_manager.store.restore_inquiry import Inquiry
+from threefs_storage.chain import kept_version
 from threefs_storage.targets import Targets
 
 from tests.sim.planted.registry import plant, plant_for, put
+from threefs.cluster.kept_routing import KeptRouting
 from threefs.ids import ChainId
 
 _INQUIRY = "unit/services/threefs_manager/store/test_restore_inquiry.py"
 _VERSIONS = "unit/services/threefs_manager/store/test_restored_versions.py"
 _TARGETS = "cluster/services/threefs_storage/test_targets.py"
 _STORES = "sim/test_store_faults.py"
+_KEPT = "cluster/services/threefs_storage/chain/test_kept_version.py"
+_COPIES = "unit/threefs/cluster/test_kept_routing.py"
 
 
 @plant
@@ -94,3 +98,16 @@ def epochs_are_given_out_again() -> None:
     """I15: manager and metadata are restored twice from backups of before the first time: new files have the numbers of
     those that were made between."""
     put(restored_versions, "epoch_at", lambda wall_ns: 0)
+
+
+@plant_for(f"{_KEPT}::test_a_new_store_keeps_nothing_while_the_routing_names_another_one")
+def new_store_speaks_for_the_deleted_one() -> None:
+    """I2: what a restored manager believes itself comes back to it as what a store knows, and it waits for no other."""
+    put(kept_version, "_has_other_store", lambda target, engine: False)
+
+
+@plant_for(f"{_COPIES}::test_a_copy_is_not_replaced_by_a_routing_that_lacks_a_target_which_is_open_here")
+def copy_forgets_what_a_restored_manager_does_not_know() -> None:
+    """I13: a node that starts again while the manager asks has not a word for the target with the last writes."""
+    keep = KeptRouting.keep
+    put(KeptRouting, "keep", lambda self, routing, held=(): keep(self, routing))
