@@ -50,11 +50,13 @@ class Inquiry:
         return sorted({self._targets[target].node_id for target in self._awaited})
 
     def on_register(self, request: pb.RegisterRequest) -> None:
-        """Take in what a storage node reports.
+        """Take in what a storage node reports. A store that its own chain does not name was set aside after an earlier
+        restore, or was never filled: if the backup does not name it either, it knows nothing.
 
         Raises NotFound for a target that is not its own, InvalidArgument for a chain that cannot exist.
         """
-        for store in (*request.stores, *request.unnamed_stores):
+        unnamed = [store for store in request.unnamed_stores if self._is_named(store)]
+        for store in (*request.stores, *unnamed):
             target = self._targets.get(TargetId(store.target_id)) or self._named_by_itself(store)
             if target is None or target.node_id != request.node_id:
                 raise NotFound(f"node {request.node_id} has no target {store.target_id} in this cluster")
@@ -64,6 +66,9 @@ class Inquiry:
             self._take(store.kept)
             self._awaited.discard(target.target_id)
         self._check_done()
+
+    def _is_named(self, store: pb.Store) -> bool:
+        return TargetId(store.target_id) in self._targets or self._named_by_itself(store) is not None
 
     def _named_by_itself(self, store: pb.Store) -> Target | None:
         """A target that the backup does not have, as its own store describes it."""

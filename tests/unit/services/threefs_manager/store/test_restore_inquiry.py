@@ -80,6 +80,16 @@ def test_members_that_came_since_the_backup_report_and_those_that_left_need_not(
         Inquiry(ROUTING, SteppedClock()).on_register(told(4, 900, kept(Chain(ChainId(7), 9, ()), came)))
 
 
+@pytest.mark.parametrize("what", [None, kept(Chain(ChainId(1), 40, CHAIN.members), *ROUTING.targets.values())])
+def test_a_store_that_nothing_names_keeps_no_node_from_its_report(what: pb.KeptChain | None) -> None:
+    """It was set aside after an earlier restore, whose chain goes on without it, or was never filled."""
+    inquiry = Inquiry(ROUTING, SteppedClock())
+    request = told(1, 101, kept(CHAIN))
+    request.unnamed_stores.add(target_id=900, store_id=8, kept=what)
+    inquiry.on_register(request)
+    assert inquiry.awaited_nodes == [2]
+
+
 @pytest.mark.parametrize("what", ["version", "state"])
 def test_impossible_chains_are_refused(what: str) -> None:
     """The manager would have ended with it, and again with each start."""
