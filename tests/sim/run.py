@@ -258,7 +258,7 @@ async def _early_versions_go(world: World) -> None:
 async def _scrub(world: World) -> None:
     """Everything is looked at once now, however rarely it is otherwise."""
     for host, node in world.storages.items():
-        for target in node.targets:
+        for target in list(node.targets):  # one that has moved away may be deleted meanwhile
             with contextlib.suppress(ThreefsError):
                 await world.processes[host].start(node.storage.scrubber._scrub(target))
 
