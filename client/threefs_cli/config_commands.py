@@ -23,6 +23,7 @@ from threefs_cli.configured_processes import (
     client_lines,
     client_outcomes,
     clients,
+    leave_out,
     outcome_lines,
     processes,
 )
@@ -323,9 +324,7 @@ async def _status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
     """With the clients, but for this command."""
     request = pb.GetStatusRequest(clients=True)
     status = await managers(fs, url).call(GET_STATUS, request, timeout_s=_CALL_TIMEOUT_S)
-    others = [one for one in status.clients if one.client_id != fs.context.client]
-    del status.clients[:]
-    status.clients.extend(others)
+    leave_out(status, fs.context.client)
     return status
 
 

@@ -160,6 +160,13 @@ def clients(status: pb.GetStatusReply) -> list[Process]:
     ]
 
 
+def leave_out(status: pb.GetStatusReply, client_id: bytes) -> None:
+    """Take a connection out of the status: that of the command which shows the others."""
+    others = [one for one in status.clients if one.client_id != client_id]
+    del status.clients[:]
+    status.clients.extend(others)
+
+
 def client_outcomes(
     found: Sequence[Process], names: Sequence[str], after: Configuration, *, is_planned: bool
 ) -> list[Outcome]:

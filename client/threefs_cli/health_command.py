@@ -16,6 +16,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
 from threefs_cli import output, reason_output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.configured_processes import leave_out
 
 _CALL_TIMEOUT_S = 10.0
 _PROBE_TIMEOUT_S = 2.0
@@ -73,7 +74,8 @@ def no_answer(error: str) -> Reason:
 async def _ask(fs: AsyncFileSystem, url: str) -> Answers:
     peers = fs.context.peers
     primary = managers(fs, url)
-    status = await primary.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+    status = await primary.call(GET_STATUS, pb.GetStatusRequest(clients=True), timeout_s=_CALL_TIMEOUT_S)
+    leave_out(status, fs.context.client)
     routing = (await primary.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)).routing
     metas = [row.node for row in status.nodes if row.node.kind == pb.META and row.alive]
     named = addresses.parse(url)

@@ -24,7 +24,7 @@ _NODE_STATES = ("alive", "silent", "ended", "not_started")
 
 async def manager_metrics(manager: Manager) -> Iterable[Metric]:
     try:
-        status = await manager.get_status(pb.GetStatusRequest())
+        status = await manager.get_status(pb.GetStatusRequest(clients=True))
         routing = (await manager.get_routing(pb.GetRoutingRequest())).routing
     except NotPrimary:
         return [_primary(0)]

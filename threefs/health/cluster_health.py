@@ -179,6 +179,8 @@ CHECKS: tuple[Callable[[Answers], Iterator[Reason]], ...] = (
     clock_rates,
     configuration_health.lagging_processes,
     configuration_health.refused_values,
+    configuration_health.lagging_clients,
+    configuration_health.values_refused_by_clients,
     metadata_health.late_backups,
     metadata_health.silent_backups,
     metadata_health.refused_stores,

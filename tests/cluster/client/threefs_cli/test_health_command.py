@@ -84,6 +84,36 @@ def test_the_exit_code_is_the_severity(directory: str) -> None:
     assert code == 2 and codes(found) == {"no_manager_answers"}
 
 
+def test_clients_that_do_not_take_the_configuration_are_named(tmp_path: Path) -> None:
+    def refuse(limit: int) -> None:
+        if limit == 1 << 20:
+            raise OSError("no room for it")
+
+    with LocalCluster(tmp_path) as cluster, cluster.connect() as fs:
+
+        def reasons() -> dict[str, str]:
+            result = CliRunner().invoke(main, ["health", "--address", cluster.address, "--json"])
+            return {reason["code"]: reason["summary"] for reason in json.loads(result.stdout)["reasons"]}
+
+        def set_limit(text: str) -> None:
+            command = ["config", "set", f"max_dirty_bytes={text}", "--address", cluster.address]
+            assert CliRunner().invoke(main, command).exit_code == 0
+
+        fs.stat("/")  # it connects with its first call
+        assert fs._connected is not None
+        context = fs._connected.context
+        context.cluster_values.follow("max_dirty_bytes", refuse)
+        set_limit("2MiB")
+        assert not {code for code in reasons() if code.startswith("client_")}
+        set_limit("1MiB")
+        summary = reasons()["client_configuration_refused"]
+        assert f"process {os.getpid()}: max_dirty_bytes (OSError: no room for it)" in summary
+        context.cluster.on_configuration = lambda newest: None  # it hears of the next version, and does not take it
+        set_limit("3MiB")
+        until(lambda: "client_configuration_behind" in reasons())
+        assert f"process {os.getpid()} (version 2); the newest is 3" in reasons()["client_configuration_behind"]
+
+
 def test_a_cluster_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     code, found = health(str(tmp_path))
     assert (code, found["health"], codes(found)) == (2, "ERR", {"no_manager_answers"})

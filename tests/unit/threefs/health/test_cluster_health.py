@@ -140,6 +140,19 @@ def managers_refusal(status: pb.GetStatusReply) -> None:
     status.manager_configuration.keys.add(name="log_level", state=pb.REFUSED, reason="it fails")
 
 
+def client_of(version: int, refused: tuple[str, str] | None = None) -> Change:
+    """A client that runs with that version of the configuration; the newest is 4."""
+
+    def change(status: pb.GetStatusReply) -> None:
+        older_configuration(status)
+        report = pb.ConfigurationReport(version=version, made_ns=1000 + version)
+        if refused is not None:
+            report.keys.add(name=refused[0], state=pb.REFUSED, reason=refused[1])
+        status.clients.add(client_id=bytes(16), name="train.py on gpu7, process 4711", configuration=report)
+
+    return change
+
+
 def refused(status: pb.GetStatusReply) -> None:
     status.refused_stores.add(address="host:9", reason="the metadata store is an older copy", ago_ms=4000)
 
@@ -297,6 +310,22 @@ WARN, ERR = Severity.WARN, Severity.ERR
             WARN,
             "the primary manager refuses values of the configuration: log_level (it fails)",
             "threefs config set",
+        ),
+        (
+            client_of(version=3),
+            "client_configuration_behind",
+            WARN,
+            "1 client or mount has not taken the newest version of the configuration: train.py on gpu7, process 4711 "
+            "(version 3); the newest is 4, 34 s old (the bound is T, 10 s)",
+            "threefs config status",
+        ),
+        (
+            client_of(version=4, refused=("max_dirty_bytes", "it fails")),
+            "client_configuration_refused",
+            WARN,
+            "1 client or mount refuses values of the configuration: train.py on gpu7, process 4711: max_dirty_bytes "
+            "(it fails)",
+            "threefs config rollback",
         ),
         (drains, "drain_stuck", WARN, "drains, but none of its 2 targets moves", "threefs node undrain 3"),
     ],

@@ -39,6 +39,30 @@ def test_one_that_is_silent_or_has_just_registered_is_not_behind() -> None:
     assert codes(status) == ["node_silent"]
 
 
+def test_clients_have_the_time_t_too_and_are_named_together() -> None:
+    for age_ms, expected in ((9_999, []), (10_000, ["client_configuration_behind"])):
+        status = configured(age_ms)
+        for number in range(20):
+            report = pb.ConfigurationReport(version=3, made_ns=1003 if number else NEWEST.made_ns)
+            status.clients.add(name=f"job {number:02}", configuration=report)
+        assert codes(status) == expected
+    (found,) = found_in(status)
+    assert found.summary.startswith("19 clients and mounts have not taken")
+    assert "job 01 (version 3), " in found.summary and "job 08 (version 3) and 11 more; " in found.summary
+
+
+def test_an_older_client_may_refuse_keys_of_services_that_it_does_not_know() -> None:
+    status = configured()
+    report = pb.ConfigurationReport(version=4, made_ns=NEWEST.made_ns)
+    report.keys.add(name="full_ratio", state=pb.REFUSED, reason="this release does not know the key")
+    report.keys.add(name="max_dirty_bytes", state=pb.OWN_FILE)
+    status.clients.add(name="job", configuration=report)
+    assert codes(status) == []
+    for name in ("max_dirty_bytes", "key_of_a_later_release"):
+        status.clients[0].configuration.keys[0].name = name
+        assert codes(status) == ["client_configuration_refused"]
+
+
 def test_nothing_is_behind_while_nothing_was_ever_set() -> None:
     status = sound()
     status.configuration_age_ms = 10**9
