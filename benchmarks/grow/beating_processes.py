@@ -1,8 +1,10 @@
 """A load: what thousands of storage processes send to their manager, each over a connection of its own."""
 
 import asyncio
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from benchmarks.grow.manager_store import INCARNATION, STORE_ID
 from threefs import __version__
@@ -11,7 +13,7 @@ from threefs.cluster.registration import HEARTBEATS_PER_T
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
-from threefs.errors import Overloaded, ThreefsError
+from threefs.errors import Overloaded, ThreefsError, Unavailable
 from threefs.ids import NodeId
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
@@ -19,7 +21,9 @@ from threefs.rpc.methods import GET_ROUTING, HEARTBEAT, PRESENCE
 from threefs.wire import manager_pb2 as pb
 
 _CALL_S = 60.0
+_PAUSE_S = 1.0  # before a call is tried again
 _CAPACITY_BYTES = 1 << 40
+_IN_WRITE_PATH = (pb.SERVING, pb.SYNCING)
 
 
 @dataclass
@@ -37,7 +41,11 @@ class Counts:
 
 
 class BeatingProcess:
-    """One storage process, as far as the manager sees it."""
+    """One storage process, as far as the manager sees it.
+
+    It follows its chains: only a target that reports the version of its chain as it is now gets a lease. It has no
+    chunks, so a target that syncs is up to date at once.
+    """
 
     def __init__(
         self, address: str, cluster_id: str, node_id: NodeId, targets: Sequence[int], lease_s: float, counts: Counts
@@ -49,9 +57,10 @@ class BeatingProcess:
         self._version = 0  # of the routing that it has
         self._term = 0  # of the manager that has said it
         self._told_version = 0  # in the answers to its heartbeats
+        self._leased = 0  # targets, in the newest of them
         self._pool = ConnectionPool(RealNet(), Identity(cluster_id, RANDOM.token(16).hex()))
-        self._reports = [
-            pb.TargetReport(
+        self._reports = {
+            target: pb.TargetReport(
                 target_id=target,
                 local_state=pb.LOCAL_UPTODATE,
                 chain_version=1,
@@ -64,19 +73,31 @@ class BeatingProcess:
                 generation=1,
             )
             for target in targets
-        ]
+        }
+        self._target_of: dict[int, int] = {}  # its own target of each chain; empty before the first snapshot
+        self._report_due = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def connect(self) -> None:
-        await self._pool.connect(self._address, _CALL_S, HEARTBEAT.traffic)
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has the routing, and all its targets may serve."""
+        return bool(self._target_of) and self._leased == len(self._reports)
 
-    def start(self, routing_after_s: float) -> None:
-        """Beat from now on, and ask for the routing for the first time a while later."""
-        self._tasks = [
-            asyncio.create_task(self._beat()),
-            asyncio.create_task(self._follow(routing_after_s)),
-            asyncio.create_task(self._be_present()),
-        ]
+    async def connect(self) -> None:
+        """As often as it takes: the manager that thousands connect to at once does not answer all in time."""
+        while True:
+            try:
+                await self._pool.connect(self._address, _CALL_S, HEARTBEAT.traffic)
+                return
+            except Unavailable:
+                await CLOCK.sleep(_PAUSE_S)
+
+    def start(self) -> None:
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._be_present())]
+
+    def follow_routing(self, snapshots: asyncio.Semaphore) -> None:
+        """`snapshots` bounds how many processes ask for the whole of it at the same time."""
+        self._tasks.append(asyncio.create_task(self._follow(snapshots)))
 
     async def stop(self) -> None:
         await cancel_and_wait(*self._tasks)
@@ -85,12 +106,12 @@ class BeatingProcess:
     async def _beat(self) -> None:
         due_s = CLOCK.monotonic()
         while True:
-            await CLOCK.sleep(due_s - CLOCK.monotonic())
+            await self._wait_due(due_s)
             due_s = max(due_s + self._interval_s, CLOCK.monotonic())
             request = pb.HeartbeatRequest(
                 node_id=self._node_id,
                 incarnation=INCARNATION,
-                targets=self._reports,
+                targets=self._reports.values(),
                 routing_version=self._told_version,
                 release=__version__,
                 clock_ms=round(CLOCK.monotonic() * 1000),
@@ -99,42 +120,79 @@ class BeatingProcess:
                 reply = await self._pool.call(self._address, HEARTBEAT, request, timeout_s=_CALL_S)
                 self._told_version = max(self._told_version, reply.routing_version)
                 self._counts.heartbeats += 1
-                self._counts.leased += len(reply.leased)
+                self._leased = len(reply.leased)
+                self._counts.leased += self._leased
             except ThreefsError as error:
                 self._counts.failures.append(f"heartbeat of node {self._node_id}: {error}")
 
-    async def _follow(self, delay_s: float) -> None:
-        """As a `RoutingWatcher` asks, but nothing is made of the answer."""
-        await CLOCK.sleep(delay_s)
+    async def _wait_due(self, due_s: float) -> None:
+        """Until the next heartbeat, which a change of a chain makes due at once."""
+        try:
+            async with asyncio.timeout(max(0.0, due_s - CLOCK.monotonic())):
+                await self._report_due.wait()
+        except TimeoutError:
+            pass
+        self._report_due.clear()
+
+    async def _follow(self, snapshots: asyncio.Semaphore) -> None:
+        """As a `RoutingWatcher` asks, but only its own chains are looked for in the answer."""
+        async with snapshots:
+            while not self._version:
+                await self._poll()
         while True:
-            request = pb.GetRoutingRequest(
-                known_version=self._version,
-                wait_ms=round(self._interval_s * 1000),
-                known_configuration=0,
-                known_term=self._term,
-            )
-            try:
-                reply = await self._pool.call(self._address, GET_ROUTING, request, timeout_s=_CALL_S)
-            except Overloaded:
-                self._counts.refused += 1
-                await CLOCK.sleep(self._interval_s / 2)
+            await self._poll()
+
+    async def _poll(self) -> None:
+        request = pb.GetRoutingRequest(
+            known_version=self._version,
+            wait_ms=round(self._interval_s * 1000),
+            known_configuration=0,
+            known_term=self._term,
+        )
+        try:
+            reply = await self._pool.call(self._address, GET_ROUTING, request, timeout_s=_CALL_S)
+        except Overloaded:
+            self._counts.refused += 1
+            await CLOCK.sleep(self._interval_s / 2)
+            return
+        except ThreefsError as error:
+            self._counts.failures.append(f"routing of node {self._node_id}: {error}")
+            await CLOCK.sleep(self._interval_s)
+            return
+        if reply.HasField("routing"):
+            self._version, self._term = reply.routing.version, reply.term
+            self._counts.routings += 1
+            self._counts.routing_bytes += reply.ByteSize()
+            self._adopt(reply.routing)
+        elif reply.HasField("changes"):
+            self._version = reply.changes.changed.version
+            self._counts.changes += 1
+            self._counts.change_bytes += reply.ByteSize()
+            self._learn(reply.changes.changed.chains)
+
+    def _adopt(self, routing: pb.Routing) -> None:
+        """A snapshot has its targets and chains in the order of their ids."""
+        for target in self._reports:
+            place = bisect_left(routing.targets, target, key=attrgetter("target_id"))
+            self._target_of[routing.targets[place].chain_id] = target
+        places = (bisect_left(routing.chains, chain, key=attrgetter("chain_id")) for chain in self._target_of)
+        self._learn([routing.chains[place] for place in places])
+
+    def _learn(self, chains: Iterable[pb.Chain]) -> None:
+        for chain in chains:
+            target = self._target_of.get(chain.chain_id)
+            if target is None or self._reports[target].chain_version == chain.version:
                 continue
-            except ThreefsError as error:
-                self._counts.failures.append(f"routing of node {self._node_id}: {error}")
-                await CLOCK.sleep(self._interval_s)
-                continue
-            if reply.HasField("routing"):
-                self._version, self._term = reply.routing.version, reply.term
-                self._counts.routings += 1
-                self._counts.routing_bytes += reply.ByteSize()
-            elif reply.HasField("changes"):
-                self._version = reply.changes.changed.version
-                self._counts.changes += 1
-                self._counts.change_bytes += reply.ByteSize()
+            state = next(member.state for member in chain.members if member.target_id == target)
+            self._reports[target].chain_version = chain.version
+            self._reports[target].local_state = pb.LOCAL_UPTODATE if state in _IN_WRITE_PATH else pb.LOCAL_ONLINE
+            self._report_due.set()
 
     async def _be_present(self) -> None:
         request = pb.PresenceRequest(node_id=self._node_id, incarnation=INCARNATION)
-        try:
-            await self._pool.call(self._address, PRESENCE, request, timeout_s=3600.0)
-        except ThreefsError as error:
-            self._counts.failures.append(f"presence of node {self._node_id}: {error}")
+        while True:
+            try:
+                await self._pool.call(self._address, PRESENCE, request, timeout_s=3600.0)
+            except ThreefsError as error:
+                self._counts.failures.append(f"presence of node {self._node_id}: {error}")
+            await CLOCK.sleep(_PAUSE_S)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import uvloop
 from threefs_bench.cost_meter import process_cpu_s, resident_bytes
 from threefs_cli import processes
 from threefs_manager.placement.chain_assignment import target_id
@@ -31,9 +32,11 @@ from threefs.wire import manager_pb2 as pb
 
 LEASE_S = 10.0  # as a manager has it by default
 _START_S = 120.0
+_SETTLE_S = 600.0  # of the load, which has one core, more than of the manager
 _POLL_S = 0.05
 _CALL_S = 60.0
 _OPENED_AT_ONCE = 64  # connections
+_SNAPSHOTS_AT_ONCE = 16  # each has megabytes, and the load has one core to read them
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class _Manager:
 
 
 def measure(run: Run, found: Measurements) -> None:
-    asyncio.run(_measure(run, found))
+    uvloop.run(_measure(run, found))
 
 
 async def _measure(run: Run, found: Measurements) -> None:
@@ -66,30 +69,36 @@ async def _measure(run: Run, found: Measurements) -> None:
             for disk in disks
         ]
         try:
-            await _start(beating, size.first_routing_s)
-            await _settle(counts, run)
+            await _start(beating)
+            await _settle(beating, counts, run)
             await _load(run, found, manager, cluster_id, counts)
         finally:
             await asyncio.gather(*(one.stop() for one in beating))
 
 
-async def _start(beating: Sequence[BeatingProcess], first_routing_s: float) -> None:
-    """Each beats as soon as it is connected: one of which nothing is heard for T after the start is dead."""
+async def _start(beating: Sequence[BeatingProcess]) -> None:
+    """Each beats as soon as it is connected: one of which nothing is heard for T after the start is dead, and comes
+    back as one that was started again."""
     opening = asyncio.Semaphore(_OPENED_AT_ONCE)
 
     async def open_one(one: BeatingProcess) -> None:
         async with opening:
             await one.connect()
-        one.start(RANDOM.uniform(0.0, first_routing_s))
+        one.start()
 
     await asyncio.gather(*map(open_one, beating))
+    snapshots = asyncio.Semaphore(_SNAPSHOTS_AT_ONCE)
+    for one in beating:
+        one.follow_routing(snapshots)
 
 
-async def _settle(counts: Counts, run: Run) -> None:
-    """Until each process has the routing, and has been heard of twice on average."""
-    while counts.routings < run.processes or counts.heartbeats < 2 * run.processes:
-        if counts.failures:
-            raise OSError(f"the manager does not keep up: {counts.failures[0]}")
+async def _settle(beating: Sequence[BeatingProcess], counts: Counts, run: Run) -> None:
+    """Until each process has the routing and leases for all its targets, and has been heard of twice on average."""
+    deadline_s = time.monotonic() + _SETTLE_S
+    while counts.heartbeats < 2 * run.processes or not all(one.is_settled for one in beating):
+        if time.monotonic() > deadline_s:
+            late, failure = sum(not one.is_settled for one in beating), (counts.failures or ["no call has failed"])[-1]
+            raise OSError(f"the manager does not keep up: {late} processes lack leases or the routing; {failure}")
         await CLOCK.sleep(_POLL_S)
     run.tell(f"{run.processes} processes beat, and have {counts.routing_bytes / counts.routings:,.0f} bytes of routing")
 

@@ -11,7 +11,6 @@ class Size:
     machines: int  # of the plan that is placed: each is a failure domain
     disks: int  # of a machine
     targets_per_disk: int
-    first_routing_s: float  # in which all processes ask for the whole snapshot: that of a large plan has megabytes
     manager_s: float  # that the manager is measured
     routing_changes: int  # in that time
     file_bytes: int  # that the growing cluster keeps, one copy counted
@@ -24,8 +23,8 @@ class Size:
         return self.machines * self.disks
 
 
-SMALL = Size("small", 12, 4, 6, 1.0, 3.0, 2, 16 << 20, 2.0, kills_in_each_change=False)
-FULL = Size("full", 180, 16, 12, 20.0, 60.0, 2, 512 << 20, 20.0, kills_in_each_change=True)
+SMALL = Size("small", 12, 4, 6, 3.0, 2, 16 << 20, 2.0, kills_in_each_change=False)
+FULL = Size("full", 180, 16, 12, 60.0, 2, 512 << 20, 20.0, kills_in_each_change=True)
 SIZES = {size.name: size for size in (SMALL, FULL)}
 
 

@@ -26,7 +26,7 @@ def test_a_small_run_has_every_figure(tmp_path: Path) -> None:
     missing = [goal.key for goal in GOALS if goal.key not in found]
     assert not missing, f"{missing}\n{done.stdout}"
     assert all(math.isfinite(found[goal.key]) for goal in GOALS)
-    must_hold = ("dead_disk_spread", "manager_failures", "errors", "fsck_unclean")
+    must_hold = ("dead_disk_spread", "manager_failures", "manager_leases_missing", "errors", "fsck_unclean")
     failed = [goal.key for goal in GOALS if goal.key in must_hold and not goal.reached(found[goal.key])]
     assert not failed, done.stdout
 
