@@ -180,11 +180,10 @@ class Manager:
         if not inquiry.done.is_set():
             _LOG.warning("nothing is served yet", reason=inquiry.reason())
         await inquiry.done.wait()
-        wall_ns = self._clock.wall_ns()
-        _, routing = await retry_forever(
-            lambda: store.change(lambda writer: restored_versions.adopt_chains(writer, inquiry.newest_chains, wall_ns)),
-            self._clock,
+        adopted = restored_versions.adopted_chains(
+            self._publisher.routing, inquiry.newest_chains, self._clock.wall_ns()
         )
+        routing = await restored_versions.adopt(store, adopted, self._clock)
         self._publisher.publish(routing)
         self._failure_detector.unfence(routing)
         self._inquiry = None

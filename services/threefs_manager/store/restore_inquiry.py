@@ -9,7 +9,8 @@ an administrator says that it is lost for good. Nodes give their leases up befor
 
 A chain may have got members since the backup, and lost others for good. The stores of new members report as well, and
 are waited for once one of them or another member has named them. A target that the newest version of its chain has not
-as a member any more is not waited for: ids are not given out twice, so it is a member of no later version either.
+as a member any more is not waited for, also if that is the version of the backup: ids are not given out twice, so it is
+a member of no later version either.
 """
 
 import asyncio
@@ -41,7 +42,7 @@ class Inquiry:
         self._of_chain: dict[ChainId, list[TargetId]] = {}
         for target in routing.targets.values():
             self._of_chain.setdefault(target.chain_id, []).append(target.target_id)
-        self._awaited: set[TargetId] = set(routing.targets)
+        self._awaited = {target.target_id for target in routing.targets.values() if not routing.is_removed(target)}
         self._check_done()
 
     @property

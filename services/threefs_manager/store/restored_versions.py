@@ -16,19 +16,23 @@ in the routing, and the storage service would delete the chunks of the first one
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from threefs import routing as routing_module
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET, FIRST_META_NODE, SKIPPED_IDS
-from threefs.ids import ChainId
-from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Target
+from threefs.env.clock import Clock
+from threefs.ids import ChainId, TargetId
+from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.store.cluster_store import Writer
+from threefs_manager.store.cluster_store import Store, Writer, retry_forever
 
 _BEGIN_S = 1_735_689_600  # 2025-01-01
 _CHANGES_PER_MINUTE = 8  # bits: more changes than a chain can have in a minute, on the average of years
 _CHANGES_PER_S = 32  # bits, of the routing
 _EPOCH_S = 128  # from one epoch of inode numbers that is made from the clock to the next: they last until 2059
+_BATCH = 128  # chains that a transaction adopts: each with its members, and their nodes
 _LAST_EPOCH = 1 << 23  # that is made from the clock, so that a clock that is wrong leaves half of the 24 bits
 
 
@@ -61,23 +65,58 @@ def _skip_ids(cluster: pb.ClusterRecord, known: Iterable[int]) -> None:
     cluster.next_meta_node = max(cluster.next_meta_node, FIRST_META_NODE) + SKIPPED_IDS
 
 
-async def adopt_chains(writer: Writer, newest: Mapping[ChainId, pb.KeptChain], wall_ns: int) -> None:
-    """Continue each chain from its newest version, of the backup or of what storage nodes have reported."""
-    if not await writer.is_restored():
-        return  # an earlier attempt of unknown outcome has done it
-    writer.clear_restore_mark()
-    adopted: list[Target] = []
-    for chain in writer.routing.chains.values():
+@dataclass(frozen=True, slots=True)
+class AdoptedChain:
+    """A chain as it goes on after a restore."""
+
+    chain: Chain
+    targets: Sequence[Target] = ()  # its members, if the backup may not know them
+
+
+def adopted_chains(routing: Routing, newest: Mapping[ChainId, pb.KeptChain], wall_ns: int) -> list[AdoptedChain]:
+    """Each chain from its newest version, of the backup or of what storage nodes have reported."""
+    found = []
+    for chain in routing.chains.values():
         kept = newest.get(chain.chain_id)
+        targets: list[Target] = []
         if kept is not None and kept.chain.version > chain.version:
             chain = routing_module.chain_from_wire(kept.chain)
-            adopted += map(routing_module.target_from_wire, kept.targets)
-        writer.put_chains([with_raised_version(without_serving(chain), wall_ns)])
-    for target in adopted:
-        writer.put_target(target)
-    for node_id in sorted({target.node_id for target in adopted} - writer.routing.nodes.keys()):  # it has joined since
+            targets = [routing_module.target_from_wire(target) for target in kept.targets]
+        found.append(AdoptedChain(with_raised_version(without_serving(chain), wall_ns), targets))
+    return found
+
+
+async def adopt(store: Store, adopted: Sequence[AdoptedChain], clock: Clock) -> Routing:
+    """Store the chains, some in each transaction, because a transaction is bounded; returns the routing after that.
+
+    The mark of the restore goes with the last ones. If the term ends before, the next primary asks all nodes again.
+    Chains that were adopted already are newer than what any of them keeps, and nothing was served from them. Raises
+    Fenced.
+    """
+    batches = [adopted[first : first + _BATCH] for first in range(0, max(1, len(adopted)), _BATCH)]
+    known = [target.target_id for one in adopted for target in one.targets]
+    for number, batch in enumerate(batches, 1):
+        write = partial(write_adopted, batch=batch, known=known, is_last=number == len(batches))
+        _, routing = await retry_forever(partial(store.change, write), clock)
+    return routing
+
+
+async def write_adopted(
+    writer: Writer, batch: Sequence[AdoptedChain], known: Sequence[TargetId], *, is_last: bool
+) -> None:
+    """`known` are all targets that are adopted, with the other batches as well: no id of them is given out."""
+    if not await writer.is_restored():
+        return  # an earlier attempt of unknown outcome has done it
+    for one in batch:
+        if writer.routing.chains[one.chain.chain_id] != one.chain:
+            writer.put_chains([one.chain], one.targets)
+    nodes = {target.node_id for one in batch for target in one.targets}
+    for node_id in sorted(nodes - writer.routing.nodes.keys()):  # it has joined since
         writer.put_node(Node(node_id, NodeKind.STORAGE, f"node-{node_id}", address="", incarnation=0))
-    _skip_ids(writer.cluster, [target.target_id for target in adopted])
+    writer.cluster.next_target = max([writer.cluster.next_target, *known])
+    if is_last:
+        _skip_ids(writer.cluster, known)
+        writer.clear_restore_mark()
     writer.put_cluster()
 
 

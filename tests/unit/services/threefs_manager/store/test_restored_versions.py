@@ -1,22 +1,45 @@
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 
+import pytest
 from threefs_manager.stale_stores.metadata_store import admit
-from threefs_manager.store.cluster_store import Writer, read_routing
+from threefs_manager.store.cluster_store import Store, Writer, read_cluster, read_routing, retry_forever
+from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_manager.store.restored_versions import (
+    adopt,
+    adopted_chains,
     epoch_at,
     raise_routing_version,
     raised_routing_version,
     with_raised_version,
     without_serving,
+    write_adopted,
 )
 
+from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
+from tests.harness.seeded_random import SeededRandom
+from tests.harness.terms import take
 from tests.unit.services.threefs_manager.test_service import PLAN
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET, FIRST_META_NODE, METADATA_KEY
-from threefs.ids import ChainId, TargetId
-from threefs.kv import records
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.kv import records, retry
+from threefs.kv.engine_api import MAX_TRANSACTION_KEYS, Transaction
+from threefs.kv.memory import MemoryEngine
 from threefs.kv.restore_mark import read_mark, write_mark
-from threefs.routing import EMPTY, Chain, ChainMember, PublicState
+from threefs.routing import (
+    EMPTY,
+    Chain,
+    ChainMember,
+    Node,
+    NodeKind,
+    PublicState,
+    Routing,
+    Target,
+    chain_to_wire,
+    target_to_wire,
+)
 from threefs.wire import manager_pb2 as pb
 
 MEMBERS = (ChainMember(TargetId(101), PublicState.SERVING),)
@@ -96,3 +119,95 @@ async def test_the_primary_raises_them_once_after_a_restore() -> None:
     await bench.start()
     assert await read_routing(bench.engine.begin()) == after
     await bench.stop()
+
+
+async def restored_store(engine: MemoryEngine, holder: str, clock: SteppedClock) -> tuple[Store, Routing]:
+    """As a primary has it at the beginning of a term."""
+    store = Store(engine, await take(engine, holder, clock=clock, random=SeededRandom(2)))
+    is_restored, routing = await retry_forever(
+        partial(store.change, lambda writer: raise_routing_version(writer, NOW_NS)), clock
+    )
+    assert is_restored
+    return store, routing
+
+
+async def fill(engine: MemoryEngine, clock: SteppedClock, chains: Sequence[Chain], nodes: int) -> None:
+    """A store that was loaded from a backup. Target NNN is of node N."""
+    store = Store(engine, await take(engine, "before", clock=clock, random=SeededRandom(2)))
+
+    async def write(writer: Writer, some: Sequence[Chain]) -> None:
+        for number in range(1, nodes + 1):
+            writer.put_node(Node(NodeId(number), NodeKind.STORAGE, f"d{number}", f"host:{number}", 1))
+        members = [(member.target_id, chain.chain_id) for chain in some for member in chain.members]
+        writer.put_chains(some, [Target(target, NodeId(target // 100_000), chain, 7) for target, chain in members])
+
+    for first in range(0, len(chains), 1000):
+        await retry_forever(partial(store.change, partial(write, some=chains[first : first + 1000])), clock)
+    await retry.run(engine, _mark, clock=clock, random=SeededRandom(2), replayable=True)
+
+
+async def _mark(tx: Transaction) -> None:
+    write_mark(tx, complete=True)
+
+
+def serving(chain: int, *targets: int) -> Chain:
+    return Chain(ChainId(chain), 5, tuple(ChainMember(TargetId(target), PublicState.SERVING) for target in targets))
+
+
+async def test_a_store_with_more_chains_than_fit_into_a_transaction_is_adopted() -> None:
+    clock, dice = SteppedClock(), SeededRandom(1)
+    engine = MemoryEngine(random=dice, conflict_rate=0.05, unknown_rate=0.05, clock=clock)
+    await fill(engine, clock, [serving(n, 100_000 + n) for n in range(1, MAX_TRANSACTION_KEYS + 1001)], nodes=1)
+    store, before = await restored_store(engine, "one", clock)
+    after = await adopt(store, adopted_chains(before, {}, NOW_NS), clock)
+    assert after == await store.load() and after.version > before.version
+    assert len(after.chains) == MAX_TRANSACTION_KEYS + 1000
+    assert all(chain.version > 100 and not chain.serving for chain in after.chains.values())
+    assert await read_mark(engine.begin()) is None
+
+
+async def test_a_store_without_chains_is_settled_as_well() -> None:
+    clock = SteppedClock()
+    engine = MemoryEngine(random=SeededRandom(1), clock=clock)
+    await fill(engine, clock, [], nodes=1)
+    store, before = await restored_store(engine, "one", clock)
+    await adopt(store, adopted_chains(before, {}, NOW_NS), clock)
+    assert await read_mark(engine.begin()) is None
+
+
+@pytest.mark.parametrize("adopted_before", [0, 1, 2])
+async def test_a_primary_that_takes_over_while_chains_are_adopted_begins_anew(adopted_before: int) -> None:
+    """Since the backup, the second target of chain 1 has moved to node 3, and served alone in the end."""
+    clock = SteppedClock()
+    engine = MemoryEngine(random=SeededRandom(1), clock=clock)
+    await fill(engine, clock, [serving(1, 100_001, 200_001), serving(2, 200_002)], nodes=2)
+    here, gone = TargetId(100_001), TargetId(200_001)
+    came = Target(TargetId(FIRST_ADDED_TARGET + 9000), NodeId(3), ChainId(1), 7)
+    newest = Chain(
+        ChainId(1), 9, (ChainMember(came.target_id, PublicState.SERVING), ChainMember(here, PublicState.OFFLINE))
+    )
+    store, routing = await restored_store(engine, "one", clock)
+    kept = pb.KeptChain(
+        chain=chain_to_wire(newest), targets=[target_to_wire(one) for one in (came, routing.targets[here])]
+    )
+    adopted = adopted_chains(routing, {ChainId(1): kept}, NOW_NS)
+    await store.change(partial(write_adopted, batch=adopted[:adopted_before], known=[came.target_id], is_last=False))
+
+    store, routing = await restored_store(engine, "two", clock)
+    assert (await read_cluster(engine.begin())).next_target > came.target_id, "no id is given out again"
+    inquiry = Inquiry(routing, clock)
+    other = pb.KeptChain(chain=chain_to_wire(serving(2, 200_002)))
+    for node, target, what in ((1, here, kept), (2, 200_002, other), (3, came.target_id, kept)):
+        assert not inquiry.done.is_set()
+        inquiry.on_register(
+            pb.RegisterRequest(node_id=node, unnamed_stores=[pb.Store(target_id=target, store_id=7, kept=what)])
+        )
+    assert inquiry.done.is_set(), "the target that has left keeps nothing of it any more"
+    after = await adopt(store, adopted_chains(routing, inquiry.newest_chains, NOW_NS), clock)
+    states = [(member.target_id, member.state) for member in after.chains[ChainId(1)].members]
+    assert states == [(came.target_id, PublicState.LASTSRV), (here, PublicState.OFFLINE)]
+    assert {member.state for member in after.chains[ChainId(2)].members} == {PublicState.LASTSRV}
+    assert after.nodes[NodeId(3)].kind is NodeKind.STORAGE and after.targets[came.target_id] == came
+    assert gone in after.targets, "its record goes when its node says that it keeps nothing"
+    assert all(chain.version > 100 for chain in after.chains.values())
+    assert await read_mark(engine.begin()) is None
