@@ -16,6 +16,8 @@ from tests.sim.workload import Load
 from tests.sim.world import Size
 from threefs.wire import manager_pb2 as pb
 
+TWICE = "6.0 restored meta 1.0\n11.0 restored both 1.0\n16.0 cut s1 c1"
+
 
 @pytest.fixture(autouse=True)
 def nothing_is_collected() -> Iterator[None]:
@@ -107,11 +109,25 @@ def test_members_that_have_joined_since_a_backup_are_heard() -> None:
 
 def test_managers_and_metadata_that_are_restored_twice_from_the_same_moment() -> None:
     """The second backup is older than the first restore: it knows nothing of the numbers that were given out since."""
-    outcome = well("6.0 restored meta 1.0\n11.0 restored both 1.0\n16.0 cut s1 c1", chains=1)
+    outcome = well(TWICE, chains=1)
     assert outcome.faults == {"restored": 2, "cut": 1}
+
+
+@pytest.mark.parametrize("counts_on", [True, False])
+def test_restores_of_both_that_get_the_same_epoch_from_the_clock(
+    monkeypatch: pytest.MonkeyPatch, counts_on: bool
+) -> None:
+    """The wall clocks of the simulator run so fast that each restore would get another one."""
+    monkeypatch.setattr(restored_versions, "_EPOCH_S", 1 << 20)
+    if not counts_on:
+        monkeypatch.setattr(restored_versions, "number_at", lambda wall_ns: 0)
+    outcome = played("6.0 restored both 1.0\n11.0 restored both 1.0\n16.0 cut s1 c1", chains=1)
+    assert outcome.faults == {"restored": 2, "cut": 1}
+    assert bool(outcome.violations) is not counts_on, outcome.violations
 
 
 def test_numbers_that_the_same_backups_give_out_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restored_versions, "epoch_at", lambda wall_ns: 0)
-    outcome = played("6.0 restored meta 1.0\n11.0 restored both 1.0\n16.0 cut s1 c1", chains=1)
+    monkeypatch.setattr(restored_versions, "number_at", lambda wall_ns: 0)
+    outcome = played(TWICE, chains=1)
     assert outcome.violations, "numbers of inodes or of leases mean two things"

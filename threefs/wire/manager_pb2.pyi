@@ -394,10 +394,12 @@ class AdmitStoreRequest(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: bool = ..., sole_address: _Optional[str] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
 
 class AdmitStoreReply(_message.Message):
-    __slots__ = ("epoch",)
+    __slots__ = ("epoch", "first_number")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     epoch: int
-    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
+    first_number: int
+    def __init__(self, epoch: _Optional[int] = ..., first_number: _Optional[int] = ...) -> None: ...
 
 class GetRoutingRequest(_message.Message):
     __slots__ = ("known_version", "wait_ms", "known_configuration", "known_term", "client")
@@ -932,7 +934,7 @@ class SeenStore(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MetadataStore(_message.Message):
-    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten", "next_epoch")
+    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten", "next_epoch", "first_number")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -940,6 +942,7 @@ class MetadataStore(_message.Message):
     DURABLE_CHANGE_FIELD_NUMBER: _ClassVar[int]
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     NEXT_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     epoch: int
     generation: int
@@ -947,4 +950,5 @@ class MetadataStore(_message.Message):
     durable_change: int
     forgotten: bool
     next_epoch: int
-    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ..., next_epoch: _Optional[int] = ...) -> None: ...
+    first_number: int
+    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ..., next_epoch: _Optional[int] = ..., first_number: _Optional[int] = ...) -> None: ...

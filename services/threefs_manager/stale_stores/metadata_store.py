@@ -33,7 +33,7 @@ async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest)
     updated = check_store(known, cluster_id, request)
     if updated != known:
         tx.set(METADATA_KEY, records.encode(updated))
-    return pb.AdmitStoreReply(epoch=updated.epoch)
+    return pb.AdmitStoreReply(epoch=updated.epoch, first_number=updated.first_number)
 
 
 def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
@@ -66,6 +66,7 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
             epoch=max(known.epoch + 1, request.epoch + 1, known.next_epoch),
             generation=request.generation,
             next_epoch=known.next_epoch,
+            first_number=known.first_number,
         )
     if request.epoch == known.epoch and 0 < request.next_inode < known.next_inode:
         raise StrangeStore(
@@ -91,6 +92,7 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
         next_inode=request.next_inode or (known.next_inode if same_epoch else 0),
         durable_change=request.durable_change or (known.durable_change if same_epoch else 0),
         next_epoch=known.next_epoch,
+        first_number=known.first_number,
     )
 
 

@@ -7,8 +7,9 @@ reported what they know of them (`restore_inquiry.py`). Then the targets that se
 of them had died: they have what was acknowledged.
 
 The backup may also lack restores of the metadata, and the epochs of inode numbers that were given for them. So the next
-restored metadata store gets an epoch that is made from the clock as well: no number of an inode is given out twice,
-even if the same two backups are restored twice.
+restored metadata store gets an epoch that is made from the clock as well, and counts in it from a number that is the
+rest of the clock: two restores may come within one epoch. So no number of an inode is given out twice, even if the same
+two backups are restored twice.
 
 Chains may have got members since that the backup does not know, on nodes that it does not know either. They come with
 what the nodes report, and no id is given out again: a second target of a number would take the place of the first one
@@ -32,6 +33,7 @@ _BEGIN_S = 1_735_689_600  # 2025-01-01
 _CHANGES_PER_MINUTE = 8  # bits: more changes than a chain can have in a minute, on the average of years
 _CHANGES_PER_S = 32  # bits, of the routing
 _EPOCH_S = 128  # from one epoch of inode numbers that is made from the clock to the next: they last until 2059
+_NUMBER_BITS = 39  # that such an epoch counts as a clock: half of its numbers, so that as many are left after the last
 _BATCH = 128  # chains that a transaction adopts: each with its members, and their nodes
 _LAST_EPOCH = 1 << 23  # that is made from the clock, so that a clock that is wrong leaves half of the 24 bits
 
@@ -52,7 +54,9 @@ async def raise_routing_version(writer: Writer, wall_ns: int) -> bool:
         return False
     writer.cluster.routing_version = raised_routing_version(writer.cluster.routing_version, wall_ns)
     metadata = await writer.metadata()
-    metadata.next_epoch = max(metadata.next_epoch, epoch_at(wall_ns))
+    metadata.next_epoch, metadata.first_number = max(
+        (metadata.next_epoch, metadata.first_number), (epoch_at(wall_ns), number_at(wall_ns))
+    )
     writer.put_metadata(metadata)
     _skip_ids(writer.cluster, ())
     writer.put_cluster()
@@ -130,12 +134,20 @@ def without_serving(chain: Chain) -> Chain:
 
 
 def raised_routing_version(version: int, wall_ns: int) -> int:
-    return max(version, (wall_ns // 10**9) << _CHANGES_PER_S)
+    """With the whole clock, not only its seconds: a store may be restored twice within one."""
+    return max(version, (wall_ns << _CHANGES_PER_S) // 10**9)
 
 
 def epoch_at(wall_ns: int) -> int:
     """An epoch of inode numbers above those that restores of the metadata have reached until that moment."""
     return min(_LAST_EPOCH, max(0, wall_ns // 10**9 - _BEGIN_S) // _EPOCH_S)
+
+
+def number_at(wall_ns: int) -> int:
+    """The inode number within that epoch from which a store counts that is restored at that moment: a clock that runs
+    faster than numbers are given out."""
+    length_ns = _EPOCH_S * 10**9
+    return (max(0, wall_ns - _BEGIN_S * 10**9) % length_ns << _NUMBER_BITS) // length_ns
 
 
 def with_raised_version(chain: Chain, wall_ns: int) -> Chain:

@@ -10,9 +10,10 @@ given out, and each start skips numbers of leases. So even a copy that lacks onl
 twice.
 
 Inode numbers are `epoch << EPOCH_BITS | counter`. The manager gives a store that was loaded from a backup an epoch that
-no store had before. So a new file never gets the number, and never the chunks, of a file that the backup does not know.
-The same holds for the numbers of leases: a client that has got a lock or an open file since the backup sees a number
-higher than all before, and knows by it that it holds nothing any more (I18).
+no store had before; or, if it was restored too, an epoch and a first number of it that are made from its clock, behind
+all that were given before. So a new file never gets the number, and never the chunks, of a file that the backup does
+not know. The same holds for the numbers of leases: a client that has got a lock or an open file since the backup sees a
+number higher than all before, and knows by it that it holds nothing any more (I18).
 """
 
 from collections.abc import Awaitable, Callable
@@ -94,10 +95,10 @@ class StoreIdentity:
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
         now_ns = self._clock.wall_ns()
         record, mark = await self._transaction(lambda tx: _identify(tx, fresh, now_ns, self._owner))
-        epoch = await self._report(restored=mark is not None, sole_address=self._address() if self._is_sole else "")
+        given = await self._report(restored=mark is not None, sole_address=self._address() if self._is_sole else "")
         while mark is not None and await self._transaction(_end_leases):
             pass
-        self.record = await self._transaction(lambda tx: _finish_restore(tx, epoch, now_ns))
+        self.record = await self._transaction(lambda tx: _finish_restore(tx, given, now_ns))
         # Only a store that was admitted counts its start: else restarts would bring an older copy up to date.
         await self._transaction(_count_start)
         await self._report(restored=False)
@@ -120,8 +121,8 @@ class StoreIdentity:
         StrangeStore, and the errors of managers that do not answer."""
         await self._report(restored=False, wait=False)
 
-    async def _report(self, *, restored: bool, sole_address: str = "", wait: bool = True) -> int:
-        """Returns the epoch that the manager gives. With `wait`, waits for a manager as long as it takes.
+    async def _report(self, *, restored: bool, sole_address: str = "", wait: bool = True) -> pb.AdmitStoreReply:
+        """Returns what the manager gives. With `wait`, waits for a manager as long as it takes.
 
         Another service may have reported a later tick of the same store meanwhile, so a refused report is made again.
         """
@@ -133,8 +134,8 @@ class StoreIdentity:
             attempts += 1
             try:
                 if wait:
-                    return (await self._ask_manager(request)).epoch
-                return (await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)).epoch
+                    return await self._ask_manager(request)
+                return await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)
             except StrangeStore:
                 if attempts == _MAX_ATTEMPTS:
                     raise
@@ -213,15 +214,16 @@ async def _end_leases(tx: Transaction) -> bool:
     return bool(page)
 
 
-async def _finish_restore(tx: Transaction, epoch: int, now_ns: int) -> StoreRecord:
+async def _finish_restore(tx: Transaction, given: pb.AdmitStoreReply, now_ns: int) -> StoreRecord:
     record = await read_record(tx)
     assert record is not None, "the store has an identity before its restore is settled"
-    if epoch > record.epoch:
-        record.epoch, record.restored_ns = epoch, now_ns
+    if given.epoch > record.epoch:
+        record.epoch, record.restored_ns = given.epoch, now_ns
         tx.set(keys.STORE, records.encode(record))
         before = await read_counter(tx, keys.NEXT_INODE)
-        first = await raise_to(tx, keys.NEXT_INODE, epoch << EPOCH_BITS)
-        await raise_to(tx, keys.LAST_LEASE, epoch << EPOCH_BITS)
+        first_of_restored = (given.epoch << EPOCH_BITS) + given.first_number
+        first = await raise_to(tx, keys.NEXT_INODE, first_of_restored)
+        await raise_to(tx, keys.LAST_LEASE, first_of_restored)
         # Numbers that no inode gets count as removed, so that the rest is the number of inodes.
         await increase(tx, keys.REMOVED_INODES, first - before)
         restore_mark.settle(tx)

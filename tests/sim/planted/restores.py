@@ -98,6 +98,13 @@ def epochs_are_given_out_again() -> None:
     """I15: manager and metadata are restored twice from backups of before the first time: new files have the numbers of
     those that were made between."""
     put(restored_versions, "epoch_at", lambda wall_ns: 0)
+    put(restored_versions, "number_at", lambda wall_ns: 0)
+
+
+@plant_for(f"{_VERSIONS}::test_the_same_backups_restored_twice_give_no_number_twice")
+def numbers_are_given_out_again_within_an_epoch() -> None:
+    """I15: the same two backups are restored twice within two minutes, and both times the clock says the same epoch."""
+    put(restored_versions, "number_at", lambda wall_ns: 0)
 
 
 @plant_for(f"{_KEPT}::test_a_new_store_keeps_nothing_while_the_routing_names_another_one")

@@ -11,6 +11,7 @@ from threefs.errors import NotServing
 from threefs.kv import dump, records, restore_mark, retry
 from threefs.kv.engine_api import Pair, Transaction
 from threefs.wire import meta_pb2 as pb
+from threefs.wire.manager_pb2 import AdmitStoreReply
 from threefs.wire.records_pb2 import StoreRecord
 
 CHUNK = 64 << 10
@@ -39,8 +40,8 @@ async def restore(bench: MetaBench, pairs: Backup) -> None:
         restore_mark.write_mark(tx, complete=True)
 
     await retry.run(bench.engine, load, replayable=True)
-    now_ns = bench.clock.wall_ns()
-    await retry.run(bench.engine, lambda tx: _finish_restore(tx, 1, now_ns), replayable=True)
+    given, now_ns = AdmitStoreReply(epoch=1, first_number=77), bench.clock.wall_ns()
+    await retry.run(bench.engine, lambda tx: _finish_restore(tx, given, now_ns), replayable=True)
 
 
 async def remove(bench: MetaBench, path: str) -> None:

@@ -10,12 +10,14 @@ from threefs_manager.store.restored_versions import (
     adopt,
     adopted_chains,
     epoch_at,
+    number_at,
     raise_routing_version,
     raised_routing_version,
     with_raised_version,
     without_serving,
     write_adopted,
 )
+from threefs_meta.store.identity import EPOCH_BITS
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
@@ -54,6 +56,7 @@ def test_versions_rise_beyond_what_counting_reaches_and_never_fall() -> None:
     assert with_raised_version(Chain(ChainId(1), 7, MEMBERS), 0).version == 8, "a clock that was never set"
     assert raised_routing_version(5, NOW_NS) > 1 << 60
     assert raised_routing_version(1 << 63, NOW_NS) == 1 << 63
+    assert raised_routing_version(5, NOW_NS + 1_000_000) > raised_routing_version(5, NOW_NS) + 1_000_000
     assert (
         with_raised_version(Chain(ChainId(1), 7, MEMBERS), (1_735_689_600 + 30 * 365 * 86400) * 10**9).version < 1 << 32
     )
@@ -65,18 +68,29 @@ def test_epochs_of_inode_numbers_that_are_made_from_the_clock_fit_into_their_bit
     assert epoch_at(1 << 63) == 1 << 23, "a clock that is wrong"
 
 
-async def test_the_same_backups_restored_twice_give_no_epoch_twice() -> None:
-    """I15: between the two times the metadata had the epoch that the first one gave."""
-    epochs = []
-    for wall_ns in (NOW_NS, NOW_NS + 200 * 10**9):
+@pytest.mark.parametrize("between_ns", [200 * 10**9, 10**9, 10**6])
+async def test_the_same_backups_restored_twice_give_no_number_twice(between_ns: int) -> None:
+    """I15: between the two times the metadata had the numbers that the first one gave."""
+    first_numbers = []
+    for wall_ns in (NOW_NS, NOW_NS + between_ns):
         bench = Bench()  # with the store as the backup has it
         tx = bench.engine.begin()
         write_mark(tx, complete=True)
         tx.set(METADATA_KEY, records.encode(pb.MetadataStore(store_id="aa", epoch=3, generation=9)))
         await raise_routing_version(Writer(tx, pb.ClusterRecord(), EMPTY), wall_ns)
         request = pb.AdmitStoreRequest(cluster_id="c", store_id="aa", epoch=3, generation=9, restored=True)
-        epochs.append((await admit(tx, "c", request)).epoch)
-    assert 3 < epochs[0] < epochs[1]
+        given = await admit(tx, "c", request)
+        assert given.epoch > 3
+        first_numbers.append((given.epoch << EPOCH_BITS) + given.first_number)
+        running = pb.AdmitStoreRequest(cluster_id="c", store_id="aa", epoch=given.epoch, generation=10)
+        assert await admit(tx, "c", running) == given
+    assert first_numbers[1] - first_numbers[0] > between_ns, "more than are given out in that time"
+
+
+def test_numbers_within_an_epoch_leave_room_behind_them() -> None:
+    for passed_s in range(0, 1000, 7):
+        assert 0 <= number_at(NOW_NS + passed_s * 10**9) < 1 << (EPOCH_BITS - 1)
+    assert number_at(0) == 0, "a clock that was never set"
 
 
 async def test_ids_that_may_have_been_given_out_since_the_backup_are_skipped() -> None:
