@@ -291,6 +291,7 @@ class CheckpointManager:
 
         self._saver.wait()
         loading.agree(self._group, remove)
+        self._last = {kind: (step, at) for kind, (_, at) in self._last.items()}  # else nothing is due until then again
 
     def _told_by_rank_0(self, find: Callable[[], tuple[Published, Index] | None]) -> bytes:
         """Path and index of a checkpoint that rank 0 finds, for all ranks; empty if there is none."""

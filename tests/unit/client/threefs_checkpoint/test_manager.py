@@ -248,6 +248,19 @@ def test_a_step_that_is_older_than_the_newest_needs_a_rewind(fs: CheckpointFiles
     assert steps_of(fs, FULL) == [10, 12] and steps_of(fs, MODEL) == []
 
 
+def test_behind_a_rewind_saves_are_due_as_they_were(fs: CheckpointFiles) -> None:
+    manager = manager_of(fs, every=Every(steps=10))
+    for step in range(1, 51):
+        manager.step(step, state_of(step))
+        manager.wait()
+    again = manager_of(fs, every=Every(steps=10))
+    for each in (manager, again):
+        each.rewind(40)
+        saved = [step for step in range(41, 71) if each.step(step, state_of(step)).saved and each.wait()]
+        each.close()
+        assert saved == [50, 60, 70]
+
+
 def test_a_choice_of_tensors_that_fails_on_one_rank_fails_on_all(fs: CheckpointFiles) -> None:
     def work(group: Group) -> Loaded | None:
         manager = manager_of(fs, group)
