@@ -300,10 +300,10 @@ class CheckpointManager:
         def work() -> None:
             nonlocal content
             found = find() if self._group.rank == 0 else None
-            content = b"" if found is None else found[0].path.encode() + b"\0" + indexes.encode(found[1])
+            content = b"" if found is None else _encoded_path(found[0].path) + b"\0" + indexes.encode(found[1])
 
         loading.agree(self._group, work)
-        return self._group.all_gather(content)[0]
+        return self._group.from_rank_0(content)
 
     def _newest(self, kind: str, reasons: Sequence[str]) -> tuple[Published, Index] | None:
         """Raises Corrupt if all are damaged: a job that began anew then would be a surprise."""
@@ -349,9 +349,13 @@ class CheckpointManager:
         return Loaded(index.step, where, tensors, index, report)
 
 
+def _encoded_path(path: str) -> bytes:
+    return path.encode("utf-8", "surrogateescape")  # a name may be any bytes
+
+
 def _path_in(content: bytes) -> str:
     """Of what rank 0 has told."""
-    return content.partition(b"\0")[0].decode()
+    return content.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
 def not_finite(**values: float | None) -> str:

@@ -16,7 +16,7 @@ from threefs_checkpoint.tensor_file import KnownHeader, TensorFile
 #: The most bytes that a rank reads and passes on in one piece. Small tensors share pieces.
 PIECE_BYTES = 8 << 20
 
-_HEAD = struct.Struct("<QQ")  # inode, length of the header
+_INODE = struct.Struct("<Q")
 
 T = TypeVar("T")
 
@@ -122,14 +122,9 @@ def _open_on_all(open_file: OpenFile[T], group: Group) -> TensorFile[T]:
 
 
 def _from_rank_0(own: KnownHeader | None, group: Group) -> KnownHeader:
-    head = b"" if own is None else _HEAD.pack(own.inode, len(own.content))
-    inode, length = _HEAD.unpack(group.all_gather(head)[0])
-    content = memoryview(bytearray(length if own is None else own.content))
-    if own is None:
-        group.exchange({}, {0: [content]})
-    else:
-        group.exchange({other: [content] for other in range(1, group.world)}, {})
-    return KnownHeader(inode, bytes(content))
+    message = group.from_rank_0(b"" if own is None else _INODE.pack(own.inode) + own.content)
+    (inode,) = _INODE.unpack_from(message)
+    return KnownHeader(inode, message[_INODE.size :])
 
 
 def _load_portion(file: TensorFile[T], group: Group, portion: list[Piece], memory: dict[str, memoryview]) -> int:

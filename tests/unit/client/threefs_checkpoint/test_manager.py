@@ -135,6 +135,16 @@ def test_the_newest_valid_one_is_resumed_on_another_number_of_ranks(fs: Checkpoi
     assert [loaded.step for loaded in each_rank(2, load) if loaded is not None] == [1, 1]
 
 
+def test_a_directory_may_have_a_name_of_any_bytes(fs: CheckpointFiles) -> None:
+    def work(group: Group) -> Loaded | None:
+        manager = CheckpointManager(fs, "/run \udcff\n", group=group, chunk_bytes=CHUNK, staging_bytes=4 * CHUNK)
+        manager.save(1, state_of(1))
+        manager.close()
+        return manager.resume()
+
+    assert [found is not None and found.step for found in each_rank(2, work)] == [1, 1]
+
+
 def test_there_may_be_none(fs: CheckpointFiles) -> None:
     assert each_rank(2, lambda group: manager_of(fs, group).resume()) == [None, None]
     found = outcomes(2, lambda group: manager_of(fs, group).load(7))

@@ -26,6 +26,7 @@ def _main(rank: int, meeting: str, result: Connection) -> None:
     assert all(set(bytes(incoming[other][0])) == {other} for other in others)
     assert all(bytes(incoming[other][1]) == b"%d" % rank for other in others)
     assert group.all_gather(b"") == [b""] * WORLD
+    assert group.from_rank_0(content if rank == 0 else b"") == bytes(1 << 20)
     result.send_bytes(b",".join(b"%d" % len(each) for each in found[:WORLD]) + b" " + b",".join(found[WORLD:]))
     group.close()
     group.close()
