@@ -11,7 +11,7 @@ from threefs.errors import AlreadyExists, Corrupt, NotADirectory, NotFound, NotS
 from threefs_checkpoint import loading, single_file
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import INDEX_NAME, START
-from threefs_checkpoint.job_directory import publish, read_index
+from threefs_checkpoint.job_directory import DAMAGE, identity, publish, read_index
 from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, Saver
 from threefs_checkpoint.slices import Slice
 from threefs_checkpoint.state import State
@@ -123,8 +123,18 @@ def load(
     NotSupported.
 
     bfloat16 and 8-bit floats come as unsigned integers of their size; the index has the names of their types. Also
-    reads the files that older versions have written.
+    reads the files that older versions have written. If another checkpoint takes the path meanwhile, that is loaded.
     """
+    while True:
+        before = identity(fs, path)
+        try:
+            return _load(fs, path, names)
+        except DAMAGE:
+            if before is None or identity(fs, path) in (before, None):
+                raise
+
+
+def _load(fs: FileSystem, path: str, names: Sequence[str] | Mapping[str, Slice] | None) -> dict[str, NDArray[Any]]:
     try:
         index = read_index(fs, path)
     except (NotADirectory, NotFound):

@@ -13,8 +13,8 @@ class FileSystem(Protocol):
 
     def link_file(self, file: Any, destination: str) -> Any: ...
 
-    def stat(self, path: str) -> Any:
-        """Its `length`, `is_directory` and `layout.chunk_bytes` are asked for."""
+    def stat(self, path: str, *, follow: bool = True) -> Any:
+        """Its `length`, `inode`, `is_directory` and `layout.chunk_bytes` are asked for."""
         ...
 
     def read_batch(

@@ -15,7 +15,15 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from threefs.env.random import RANDOM, Random
-from threefs.errors import AlreadyExists, Corrupt, CorruptChunk, InvalidArgument, NotADirectory, NotFound
+from threefs.errors import (
+    AlreadyExists,
+    Corrupt,
+    CorruptChunk,
+    InvalidArgument,
+    NotADirectory,
+    NotFound,
+    TooManySymlinks,
+)
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import INDEX_NAME, Index
@@ -29,6 +37,10 @@ _SAVING, _REMOVING = "saving-", "removing-"
 _TOKEN_BYTES = 8
 #: The rest of a save or a removal that did not end. Other names are of somebody who shares the directory.
 _LEFT = re.compile(rf"({_SAVING}[0-9a-f]{{16}}-({FULL}|{MODEL})-\d{{12}}|{_REMOVING}[0-9a-f]{{16}}-.+)", re.DOTALL)
+
+
+#: Errors that say of a path that it has no checkpoint, or a damaged one.
+DAMAGE = (Corrupt, CorruptChunk, NotADirectory, NotFound, TooManySymlinks)
 
 
 class Published(NamedTuple):
@@ -65,6 +77,14 @@ def read_index(fs: FileSystem, path: str) -> Index:
     return indexes.decode(bytes(content), where)
 
 
+def identity(fs: FileSystem, path: str) -> int | None:
+    """Of what has the path: what takes its place has another one. None if there is nothing."""
+    try:
+        return int(fs.stat(path, follow=False).inode)
+    except (NotFound, NotADirectory):
+        return None
+
+
 def publish(fs: FileSystem, filled: str, path: str) -> None:
     """Give a filled directory its path, by one rename. What has the path gives way in the same step."""
     try:
@@ -94,34 +114,27 @@ class CheckpointDirectory:
 
     def newest_valid(self, kind: str | None = None, *, damaged: Collection[str] = ()) -> tuple[Published, Index] | None:
         """The checkpoint of the highest step that is as its index says, by what storage has recorded; None if there is
-        none. A damaged one is passed over, and so are the paths `damaged`. If one is removed while it is looked at, by
-        a job that saves, all are looked for again: newer ones are there then."""
+        none. A damaged one is passed over, and so are the paths `damaged`. If one is removed or replaced while it is
+        looked at, by a job that saves, all are looked for again: newer ones are there then."""
         while True:
             try:
                 candidates = [each for each in self.published(kind) if each.path not in damaged]
             except NotFound:
                 return None
             for each in reversed(candidates):
+                before = identity(self._fs, each.path)
                 if (index := self._valid_index(each)) is not None:
                     return each, index
-                if not self.has(each.path):
+                if before is None or identity(self._fs, each.path) != before:
                     break
             else:
                 return None
-
-    def has(self, path: str) -> bool:
-        """Whether there is something under that path."""
-        try:
-            self._fs.stat(path)
-        except NotFound:
-            return False
-        return True
 
     def _valid_index(self, each: Published) -> Index | None:
         try:
             index = read_index(self._fs, each.path)
             verify(self._fs, each.path, index)
-        except (NotFound, NotADirectory, Corrupt, CorruptChunk):
+        except DAMAGE:
             return None
         return index
 

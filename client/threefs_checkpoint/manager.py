@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotFound, ThreefsError
+from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotADirectory, NotFound, ThreefsError
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint import loading, save_interval
 from threefs_checkpoint.dtypes import element_type, is_finite
@@ -232,9 +232,9 @@ class CheckpointManager:
     ) -> Loaded | None:
         """Load the newest valid checkpoint; None if there is none. Each rank names what it needs, as in `load`.
 
-        One of which storage has lost bytes is passed over, too. Another job may save here: if it removes a checkpoint
-        while that is loaded, the newest one is loaded then. Raises Corrupt if there are checkpoints, and each is
-        damaged.
+        One of which storage has lost bytes is passed over, too. Another job may save here: if it removes or replaces a
+        checkpoint while that is loaded, the newest one is loaded then. Raises Corrupt if there are checkpoints, and
+        each is damaged.
         """
         kind = MODEL if model_only else FULL
         reasons: list[str] = []  # of those that were passed over
@@ -276,10 +276,13 @@ class CheckpointManager:
             found = [each for each in self._directory.published(kind) if each.step == step]
             return (found[0], read_index(self._fs, found[0].path)) if found else None
 
-        content = self._told_by_rank_0(find)
-        if not content:
-            raise NotFound(f"{self._directory.root} has no {kind} checkpoint of step {step}")
-        return self._load(content, names, read_once, into)
+        while content := self._told_by_rank_0(find):
+            try:
+                return self._load(content, names, read_once, into)
+            except Exception:
+                if not self._is_gone(content):
+                    raise
+        raise NotFound(f"{self._directory.root} has no {kind} checkpoint of step {step}")
 
     def rewind(self, step: int) -> None:
         """Remove the checkpoints of later steps than `step`, before training goes on from that one again."""
@@ -307,11 +310,9 @@ class CheckpointManager:
 
     def _newest(self, kind: str, reasons: Sequence[str]) -> tuple[Published, Index] | None:
         """Raises Corrupt if all are damaged: a job that began anew then would be a surprise."""
-        try:
-            before = self._directory.published(kind)
-        except NotFound:
-            return None
-        found = self._directory.newest_valid(kind, damaged=self._damaged)
+        found, before = self._directory.newest_valid(kind, damaged=self._damaged), list[Published]()
+        while found is None and before != (before := self._published(kind)):  # until nobody else changes them
+            found = self._directory.newest_valid(kind, damaged=self._damaged)
         if found is None and before:
             raise Corrupt(
                 f"each {kind} checkpoint in {self._directory.root} is damaged, also the newest one, {before[-1].name}: "
@@ -320,17 +321,28 @@ class CheckpointManager:
             )
         return found
 
+    def _published(self, kind: str) -> list[Published]:
+        try:
+            return self._directory.published(kind)
+        except NotFound:
+            return []
+
     def _is_damage(self, error: Exception) -> bool:
         """Whether a rank has failed because bytes are not those of the index, or are lost."""
         own = b"damage" if isinstance(error, Corrupt | CorruptChunk) else b""
         return any(self._group.all_gather(own))
 
     def _is_gone(self, content: bytes) -> bool:
-        """Whether what rank 0 has told of was removed since."""
+        """Whether what rank 0 has told of was removed or replaced since."""
         gone = False
         if self._group.rank == 0:
-            with suppress(ThreefsError):  # the first error is the one to show
-                gone = not self._directory.has(_path_in(content))
+            try:
+                index = indexes.encode(read_index(self._fs, _path_in(content)))
+                gone = index != content.partition(b"\0")[2]
+            except (NotFound, NotADirectory):
+                gone = True
+            except ThreefsError:  # the first error is the one to show
+                pass
         return bool(self._group.all_gather(b"gone" if gone else b"")[0])
 
     def _load(self, content: bytes, names: Any, read_once: bool, into: Mapping[str, NDArray[Any]] | None) -> Loaded:
@@ -342,11 +354,15 @@ class CheckpointManager:
             wanted.update(names(index) if callable(names) else loading.wanted_of(index, names))
 
         loading.agree(self._group, choose)
-        report = LoadReport()
-        tensors = loading.load(
-            self._fs, where, index, wanted, group=self._group, read_once=read_once, into=into, report=report
-        )
-        return Loaded(index.step, where, tensors, index, report)
+        loaded = Loaded(index.step, where, {}, index)
+
+        def read() -> None:
+            loaded.tensors = loading.load(
+                self._fs, where, index, wanted, group=self._group, read_once=read_once, into=into, report=loaded.report
+            )
+
+        read()
+        return loaded
 
 
 def _encoded_path(path: str) -> bytes:

@@ -12,13 +12,13 @@ import threefs_client
 from rich.table import Table
 from threefs_checkpoint import comparison, safetensors_copy
 from threefs_checkpoint.index import Index
-from threefs_checkpoint.job_directory import CheckpointDirectory, read_index
+from threefs_checkpoint.job_directory import DAMAGE, CheckpointDirectory, read_index
 from threefs_checkpoint.loading import load, wanted_of
 from threefs_checkpoint.saving import SaveFailedError
 from threefs_checkpoint.verification import verify as verify_records
 from threefs_client import FileSystem
 
-from threefs.errors import Corrupt, CorruptChunk, NotADirectory, NotFound, NotSupported
+from threefs.errors import NotSupported
 from threefs_cli import output
 from threefs_cli.cluster_selector import CONNECT_S, ClusterSelector, cluster_options
 from threefs_cli.safe_write import SafeWriter
@@ -88,7 +88,7 @@ def list_checkpoints(selector: ClusterSelector, root: str) -> None:
 def _row(fs: FileSystem, path: str, kind: str) -> dict[str, Any]:
     try:
         index = read_index(fs, path)
-    except (Corrupt, CorruptChunk, NotADirectory, NotFound, NotSupported) as error:
+    except (*DAMAGE, NotSupported) as error:
         return {"path": path, "kind": kind, "problem": str(error)}
     return {"path": path, "kind": kind, **_summary(index)}
 
@@ -179,7 +179,7 @@ def _problem(fs: FileSystem, path: str, read: bool) -> str:
         verify_records(fs, path, index)
         for name, part in wanted_of(index, list(index.tensors)).items() if read else ():
             load(fs, path, index, {name: part})  # one at a time: a checkpoint may be larger than the memory
-    except (Corrupt, CorruptChunk, NotADirectory, NotFound, NotSupported) as error:
+    except (*DAMAGE, NotSupported) as error:
         return str(error)
     return ""
 

@@ -1,8 +1,10 @@
 """A local directory with the methods of the client that checkpoints need."""
 
 import builtins
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 from tests.harness.local_files import DEFAULT_CHUNK_BYTES, LocalFile, LocalFiles
 from threefs.checksums import Buffer, crc32c
-from threefs.errors import AlreadyExists, NotADirectory, NotFound
+from threefs.errors import AlreadyExists, NotADirectory, NotFound, TooManySymlinks
 
 chunk_sizes: dict[int, int] = {}  # of files that were made here, by inode
 
@@ -62,18 +64,22 @@ class CheckpointFiles(LocalFiles):
     def mkdir(self, path: str, *, parents: bool = False) -> None:
         self._at(path).mkdir(parents=parents, exist_ok=parents)
 
-    def stat(self, path: str) -> SimpleNamespace:
+    def stat(self, path: str, *, follow: bool = True) -> SimpleNamespace:
         try:
-            length = self._at(path).stat().st_size
+            found = self._at(path).stat(follow_symlinks=follow)
         except FileNotFoundError:
             raise NotFound(path) from None
         except NotADirectoryError:
             raise NotADirectory(path) from None
-        layout = SimpleNamespace(chunk_bytes=self._chunk_bytes(path))
-        return SimpleNamespace(length=length, layout=layout, is_directory=self._at(path).is_dir())
+        except OSError as error:
+            assert error.errno == errno.ELOOP
+            raise TooManySymlinks(path) from None
+        layout = SimpleNamespace(chunk_bytes=chunk_sizes.get(found.st_ino, DEFAULT_CHUNK_BYTES))
+        is_directory = stat.S_ISDIR(found.st_mode)
+        return SimpleNamespace(length=found.st_size, inode=found.st_ino, layout=layout, is_directory=is_directory)
 
     def _chunk_bytes(self, path: str) -> int:
-        return chunk_sizes.get(self._at(path).stat().st_ino, DEFAULT_CHUNK_BYTES)
+        return int(self.stat(path).layout.chunk_bytes)
 
     def rename(self, source: str, destination: str, *, replace: bool = True) -> None:
         if not replace and self._at(destination).exists():

@@ -121,6 +121,21 @@ def test_an_older_checkpoint_is_replaced_whole(fs: CheckpointFiles) -> None:
     assert list(load(fs, "/ckpt")) == ["b"]
 
 
+def test_a_load_of_what_is_replaced_meanwhile_has_one_of_the_two(fs: CheckpointFiles, tmp_path: Path) -> None:
+    save(fs, "/ckpt", {"a": np.zeros(1000)}, chunk_bytes=CHUNK)
+
+    class Late(CheckpointFiles):
+        is_late = True
+
+        def read_batch(self, rows: Any, into: Any = None) -> list[memoryview]:
+            if self.is_late and "/data-" in str(rows[0][0]):
+                self.is_late = False
+                save(fs, "/ckpt", {"b": np.ones(1000)}, chunk_bytes=CHUNK)
+            return super().read_batch(rows, into)
+
+    assert same(load(Late(str(tmp_path)), "/ckpt"), {"b": np.ones(1000)})
+
+
 def test_what_is_no_checkpoint_is_not_replaced(fs: CheckpointFiles) -> None:
     fs.mkdir("/data")
     save(fs, "/data", model())  # it was empty

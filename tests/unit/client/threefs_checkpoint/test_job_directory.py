@@ -56,6 +56,14 @@ def test_the_newest_valid_checkpoint_is_that_which_storage_has_whole(fs: Checkpo
     assert directory.newest_valid(damaged=["/c/step-000000000001"]) is None
 
 
+def test_links_that_lead_nowhere_are_no_checkpoints(fs: CheckpointFiles) -> None:
+    put(fs, FULL, 1)
+    for name, target in ("step-000000000009", "nowhere"), ("step-000000000008", "step-000000000008"):
+        fs._at(f"/c/{name}").symlink_to(target)
+    found = CheckpointDirectory(fs, "/c").newest_valid()
+    assert found is not None and found[0].step == 1
+
+
 def test_room_is_made_behind_the_newest_valid_ones(fs: CheckpointFiles) -> None:
     put(fs, FULL, 1, 2, 3, 4)
     put(fs, MODEL, 1)

@@ -326,16 +326,50 @@ def test_a_checkpoint_that_goes_while_it_is_looked_at_gives_way_to_the_newest(fs
     class Late(CheckpointFiles):
         late = True
 
-        def stat(self, path: str) -> Any:
+        def stat(self, path: str, *, follow: bool = True) -> Any:
             if self.late and path.endswith("/index"):
                 self.late = False
                 for step in (5, 6, 7):
                     saving.save(step, state_of(step))
                     saving.wait()
-            return super().stat(path)
+            return super().stat(path, follow=follow)
 
     found = manager_of(Late(fs.root)).resume()
     assert found is not None and found.step == 7
+    saving.close()
+
+
+@pytest.mark.parametrize(("is_resumed", "waiting"), [(True, 1), (True, 2), (False, 1)])
+def test_a_checkpoint_that_is_replaced_while_it_is_loaded_is_not_damaged(
+    fs: CheckpointFiles, is_resumed: bool, waiting: int
+) -> None:
+    """A job saves its last step again, and another one evaluates it: index and data of two were taken for one."""
+    saving = manager_of(fs)
+    saving.save(1, state_of(1))
+    saving.wait()
+
+    class Late(CheckpointFiles):
+        calls = 0
+
+        def again(self) -> None:
+            self.calls += 1
+            if self.calls == waiting:
+                saving.save(1, state_of(2))
+                saving.wait()
+
+        def read_batch(self, rows: Any, into: Any = None) -> list[memoryview]:
+            if "/data-" in str(rows[0][0]):
+                self.again()
+            return super().read_batch(rows, into)
+
+        def chunk_checksums(self, files: Any) -> Any:
+            self.again()
+            return super().chunk_checksums(files)
+
+    manager = manager_of(Late(fs.root))
+    found = manager.resume() if is_resumed else manager.load(1)
+    assert found is not None and (found.tensors["optim.m"] == 2).all()
+    assert not manager._damaged
     saving.close()
 
 
