@@ -361,7 +361,7 @@ class CheckpointManager:
                 self._fs, where, index, wanted, group=self._group, read_once=read_once, into=into, report=loaded.report
             )
 
-        read()
+        loading.agree(self._group, read)  # ranks that read for themselves fail by themselves
         return loaded
 
 

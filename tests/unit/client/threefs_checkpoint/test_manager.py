@@ -459,6 +459,20 @@ def test_a_checkpoint_that_has_lost_bytes_gives_way_to_the_one_before(fs: Checkp
     assert last is not None and last.step == 20
 
 
+def test_ranks_that_read_for_themselves_pass_over_the_same_checkpoint(fs: CheckpointFiles) -> None:
+    first = manager_of(fs)
+    for step in (10, 20):
+        first.save(step, state_of(step))
+    first.close()
+    rotten = Rotten(fs.root)
+    rotten.lost = (20,)
+
+    def work(group: Group) -> Loaded | None:
+        return manager_of(rotten if group.rank == 1 else fs, group).resume(read_once=False)
+
+    assert [found is not None and found.step for found in each_rank(2, work)] == [10, 10]
+
+
 def test_a_job_whose_checkpoints_are_all_damaged_does_not_begin_anew(fs: CheckpointFiles) -> None:
     first = manager_of(fs)
     for step in (10, 20):
