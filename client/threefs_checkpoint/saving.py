@@ -4,6 +4,7 @@ import json
 import operator
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -16,6 +17,7 @@ from threefs_checkpoint.data_file import DataFile
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import INDEX_NAME, Derived, Index, StoredShard, Tensor, data_name
+from threefs_checkpoint.job_directory import identity
 from threefs_checkpoint.sharding import HeldShard
 from threefs_checkpoint.staging import StagingArea
 from threefs_checkpoint.state import HeldState, Masters, State, described
@@ -207,11 +209,12 @@ class Saver:
             rank = self._group.rank
             begun = self._phase(lambda: saving.destination.begin() if rank == 0 else "")
             path = begun[0]
-            written = self._phase(lambda: self._write(saving, path))
-            final = self._phase(lambda: self._publish(saving, path, written) if rank == 0 else "")[0]
-        except BaseException as error:
+            written = self._phase(lambda: self._write(saving, path), path)
+            final = self._phase(lambda: self._publish(saving, path, written) if rank == 0 else "", path)[0]
+        except BaseException:
             if path and rank == 0:
-                _abandon(saving.destination, path, error)
+                with suppress(ThreefsError):  # the reason for giving up is the error to show
+                    saving.destination.abandon(path)
             raise
         finally:
             self._area.discard()
@@ -226,20 +229,27 @@ class Saver:
             staging_peak_bytes=self._area.peak_bytes,
         )
 
-    def _phase(self, work: Callable[[], str]) -> list[str]:
-        """The results of the work of all ranks. If it fails on one rank, it fails on all."""
+    def _phase(self, work: Callable[[], str], path: str = "") -> list[str]:
+        """The results of the work of all ranks, on the directory `path`. If it fails on one rank, it fails on all."""
         failure: BaseException | None = None
         said: dict[str, str] = {}
         try:
             said["result"] = work()
         except Exception as error:
             failure = error
-            said = {"error": f"{type(error).__name__}: {error}", "host": os.uname().nodename}
+            said = {"error": f"{type(error).__name__}: {error}{self._hint(error, path)}", "host": os.uname().nodename}
         everyone = [json.loads(message) for message in self._beside.all_gather(json.dumps(said).encode())]
         for rank, other in enumerate(everyone):
             if "error" in other:
                 raise SaveFailedError(f"rank {rank} on {other['host']}: {other['error']}") from failure
         return [other["result"] for other in everyone]
+
+    def _hint(self, error: Exception, path: str) -> str:
+        if path and isinstance(error, NotFound):
+            with suppress(ThreefsError):
+                if identity(self._fs, path) is None:
+                    return f"; {path} is gone: does another job save there? Each job needs a directory of its own"
+        return ""
 
     def _write(self, saving: _Save, path: str) -> str:
         """Write the data file of this rank. Returns the checksums of its shards, for rank 0."""
@@ -288,16 +298,6 @@ class Saver:
             derived=derived,
             metadata=saving.metadata,
         )
-
-
-def _abandon(destination: Destination, path: str, error: BaseException) -> None:
-    """Remove what was filled in vain. The reason for giving up is the error to show."""
-    try:
-        destination.abandon(path)
-    except NotFound:
-        error.add_note(f"{path} is gone: does another job save there? Each job needs a directory of its own")
-    except ThreefsError:
-        pass
 
 
 def _checked_step(step: object) -> int:

@@ -393,20 +393,6 @@ def test_an_exit_saves_the_state_although_the_save_before_has_failed(fs: Checkpo
     assert steps_of(fs, FULL) == [2]
 
 
-def test_a_save_whose_directory_another_job_has_removed_says_so(fs: CheckpointFiles) -> None:
-    class Swept(CheckpointFiles):
-        def chunk_checksums(self, files: Any) -> Any:
-            CheckpointDirectory(fs, "/c").make_room(FULL, 1)
-            return super().chunk_checksums(files)
-
-    manager = manager_of(Swept(fs.root))
-    manager.save(1, state_of(1))
-    with pytest.raises(SaveFailedError) as caught:
-        manager.wait()
-    assert "does another job save there?" in caught.value.__notes__[0]
-    manager.close()
-
-
 def test_what_somebody_else_removes_does_not_fail_a_save(fs: CheckpointFiles) -> None:
     left = CheckpointDirectory(fs, "/c").begin(FULL, 1)
 

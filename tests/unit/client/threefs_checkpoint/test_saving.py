@@ -20,7 +20,7 @@ from threefs_checkpoint.state import Shard, State
 
 from tests.harness.checkpoint_files import CheckpointFiles
 from tests.harness.ranks import each_rank, outcomes
-from threefs.errors import InvalidArgument, NoSpace
+from threefs.errors import InvalidArgument, NoSpace, NotFound
 
 CHUNK = 256
 
@@ -277,3 +277,16 @@ def test_a_save_that_is_broken_off_publishes_nothing(tmp_path: Path) -> None:
     saver.save(2, state_of(0, 1), Slot(fs, 2))
     assert saver.wait() is not None and fs.listing("/c") == ["step-000000000002"]
     saver.close()
+
+
+def test_a_save_whose_directory_another_job_has_removed_says_so(fs: CheckpointFiles) -> None:
+    class Swept(CheckpointFiles):
+        def chunk_checksums(self, files: Any) -> Any:
+            CheckpointDirectory(fs, "/c").make_room("step", 1)
+            raise NotFound(files[0])
+
+    def work(group: Group) -> SaveReport | None:
+        return run(Swept(fs.root) if group.rank == 1 else fs, group, state_of(group.rank, 2))
+
+    for found in outcomes(2, work):
+        assert isinstance(found, SaveFailedError) and "step-000000000001 is gone: does another job save" in str(found)
