@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 from threefs_checkpoint.index import check_shape
+from threefs_checkpoint.sharding import check_cover
+from threefs_checkpoint.slices import Slice
 from torch.distributed.checkpoint import metadata as of_torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 from torch.distributed.checkpoint.metadata import (
@@ -112,6 +114,8 @@ def _check_tensor(name: str, entry: TensorStorageMetadata) -> None:
             raise ValueError(f"a piece of tensor {name!r} has no place in it")
         if any(at + length > whole for at, length, whole in zip(chunk.offsets, chunk.sizes, size, strict=True)):
             raise ValueError(f"a piece reaches beyond tensor {name!r}")
+    pieces = {Slice(tuple(chunk.offsets), tuple(chunk.sizes)) for chunk in entry.chunks}
+    check_cover(name, tuple(size), sorted(pieces))  # what no piece has would be whatever stood in that memory
 
 
 def _is_shape(found: Any, dimensions: int) -> bool:

@@ -85,6 +85,8 @@ def test_paths_of_paths_take_no_memory() -> None:
             pickle.dumps(metadata(tensor(chunks=[piece()]))),
             "has no place",
         ),
+        (pickle.dumps(metadata(tensor(torch.Size([8])))), "have 4 of its 8 elements"),
+        (pickle.dumps(metadata(tensor(torch.Size([5]), chunks=[piece(0), piece(1)]))), "overlap"),
         (pickle.dumps(metadata("w")), "described by a str"),
         (pickle.dumps(metadata(state_dict_metadata=[("w", tensor())])), "a list in place of a dictionary"),
         (pickle.dumps(metadata(state_dict_metadata={3: tensor()})), "called 3"),
