@@ -1,6 +1,6 @@
 """The data file of one rank: copied chunk by chunk into the staging area, written from there, verified."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,8 @@ from threefs_checkpoint.verification import verify_file
 #: Bytes that are sent at a time. Enough for every storage process to have some.
 BATCH_BYTES = 64 << 20
 
-#: The memory of each shard, as its carrier.
-Arrays = Mapping[HeldShard, NDArray[Any]]
+#: The memory of each shard, as its carrier; or what loads it.
+Arrays = Mapping[HeldShard, NDArray[Any] | Callable[[], NDArray[Any]]]
 
 
 class DataFile:
@@ -34,7 +34,7 @@ class DataFile:
 
     def stage(self, area: StagingArea, arrays: Arrays) -> None:
         """Copy the arrays into the area, as chunks of the file."""
-        sources = [arrays[shard] for shard in self.shards]
+        sources = _Sources([arrays[shard] for shard in self.shards])
         for plan in self._plans:
             buffer = area.buffer()
             try:
@@ -69,7 +69,24 @@ class DataFile:
         ]
 
 
-def _fill(buffer: memoryview, plan: ChunkPlan, sources: Sequence[NDArray[Any]]) -> None:
+class _Sources:
+    """The memory of the shards, by number. Chunks are filled shard after shard: one is loaded at a time."""
+
+    def __init__(self, arrays: Sequence[NDArray[Any] | Callable[[], NDArray[Any]]]) -> None:
+        self._arrays = arrays
+        self._loaded: tuple[int, NDArray[Any]] | None = None
+
+    def __getitem__(self, number: int) -> NDArray[Any]:
+        found = self._arrays[number]
+        if isinstance(found, np.ndarray):
+            return found
+        if self._loaded is None or self._loaded[0] != number:
+            self._loaded = None  # its memory is for the next one
+            self._loaded = number, found()
+        return self._loaded[1]
+
+
+def _fill(buffer: memoryview, plan: ChunkPlan, sources: _Sources) -> None:
     chunk = np.frombuffer(buffer, np.uint8)
     end = 0
     for fill in plan.fills:

@@ -22,7 +22,7 @@ from threefs_checkpoint.loading import LoadReport
 from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.saving import CHUNK_BYTES, STAGING_BYTES, SaveFailedError, Saver, SaveReport
 from threefs_checkpoint.slices import Slice
-from threefs_checkpoint.state import Masters, Shard, State
+from threefs_checkpoint.state import Deferred, Masters, Shard, State
 
 #: One is valid while the other is being filled.
 SLOTS = 2
@@ -386,7 +386,10 @@ def first_not_finite(state: State) -> str:
     """The name of the first tensor with a value that is not finite, for a veto; empty if there is none. A type that the
     array only carries counts."""
     for name, value in state.items():
-        array, dtype = (value.array, value.dtype) if isinstance(value, Shard) else (value, "")
+        if isinstance(value, Deferred):
+            array, dtype = value.load(), value.dtype
+        else:
+            array, dtype = (value.array, value.dtype) if isinstance(value, Shard) else (value, "")
         if not is_finite(array, element_type(name, array, dtype)):
             return name
     return ""

@@ -2,14 +2,14 @@
 
 import hashlib
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from threefs.errors import InvalidArgument
 from threefs_checkpoint.data_file import Arrays
-from threefs_checkpoint.dtypes import carried, element_type
+from threefs_checkpoint.dtypes import ELEMENT_TYPES, carried, element_type
 from threefs_checkpoint.index import Derived, check_name, check_shape
 from threefs_checkpoint.sharding import HeldShard, encode
 from threefs_checkpoint.slices import Shape, Slice, whole
@@ -24,8 +24,16 @@ class Shard(NamedTuple):
     dtype: str = ""  # where the array only carries it: "bfloat16" in uint16, "float8_e4m3fn" in uint8
 
 
+class Deferred(NamedTuple):
+    """A whole tensor that is loaded when its turn has come to be copied, and dropped then."""
+
+    dtype: str  # one of ELEMENT_TYPES
+    shape: Shape
+    load: Callable[[], NDArray[Any]]  # an array of this shape and of the type's carrier
+
+
 #: Whole tensors or slices, by name.
-State = Mapping[str, NDArray[Any] | Shard]
+State = Mapping[str, NDArray[Any] | Shard | Deferred]
 #: Parameters that are not saved: their values are those of a master copy, in another type.
 Masters = Mapping[str, Derived]
 
@@ -49,11 +57,15 @@ def _indexes(name: str, field: str, values: object) -> Shape:
 
 def described(state: State, masters: Masters) -> HeldState:
     """Raises InvalidArgument for what a checkpoint cannot hold."""
-    arrays: dict[HeldShard, NDArray[Any]] = {}
+    arrays: dict[HeldShard, NDArray[Any] | Callable[[], NDArray[Any]]] = {}
     for name, value in state.items():
         if name in masters:
             continue
         check_name(name)
+        if isinstance(value, Deferred):
+            check_shape(name, value.shape, ELEMENT_TYPES[value.dtype].itemsize)
+            arrays[HeldShard(name, value.dtype, value.shape, whole(value.shape))] = value.load
+            continue
         shard = value if isinstance(value, Shard) else None
         array: Any = value if shard is None else shard.array
         kind = element_type(name, array, "" if shard is None else shard.dtype)

@@ -6,25 +6,26 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
+from numpy.typing import NDArray
 from threefs_checkpoint import loading
 from threefs_checkpoint.checkpoint import save
 from threefs_checkpoint.dtypes import ELEMENT_TYPES, ElementType
 from threefs_checkpoint.filesystem_protocol import FileSystem
 from threefs_checkpoint.index import Index
 from threefs_checkpoint.job_directory import read_index
-from threefs_checkpoint.state import Shard
+from threefs_checkpoint.state import Deferred
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
 
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, Corrupt, Internal, InvalidArgument, NotFound, NotSupported, ThreefsError
 from threefs_torch import pickled_metadata
-from threefs_torch.pickled_metadata import Content
 from threefs_torch.tensor_bytes import DTYPES, dtype_name
 
 _TOKEN_BYTES = 8
@@ -86,14 +87,30 @@ class _OneByOne(dcp.DefaultSavePlanner):
 
 def import_directory(fs: FileSystem, directory: Path, path: str, **options: Any) -> list[str]:
     """Save the tensors of a directory as the checkpoint `path`. Returns the names of the values that are no tensors,
-    which are left out. Needs memory for all tensors. Raises NotFound, Corrupt, NotSupported, InvalidArgument."""
+    which are left out. One tensor at a time is in memory, beside the staging area of the save. Raises NotFound,
+    Corrupt, NotSupported, InvalidArgument."""
     content = pickled_metadata.read(directory)
-    tensors = {name: _empty(name, found) for name, found in content.tensors.items()}
-    state = {name: _shard(name, tensor) for name, tensor in tensors.items()}
-    with _alone(), _own_errors(directory, Corrupt):  # into the memory of the shards
-        dcp.load(tensors, storage_reader=_Reader(directory, content), no_dist=True)
+    places: dict[str, dict[MetadataIndex, Any]] = {name: {} for name in content.tensors}
+    for index, place in content.stored.items():
+        places.get(index.fqn, {})[index] = place
+    state = {
+        name: Deferred(
+            _element_type(name, found.properties.dtype).name,
+            tuple(found.size),
+            partial(_load, directory, name, Metadata({name: found}, storage_data=places[name])),
+        )
+        for name, found in content.tensors.items()
+    }
     save(fs, path, state, **options)
     return content.left_out
+
+
+def _load(directory: Path, name: str, metadata: Metadata) -> NDArray[Any]:
+    tensor = _empty(name, metadata.state_dict_metadata[name])
+    with _alone(), _own_errors(directory, Corrupt):
+        dcp.load({name: tensor}, storage_reader=_Reader(directory, metadata), no_dist=True)
+    array: NDArray[Any] = tensor.view(DTYPES[_element_type(name, tensor.dtype).carrier.name]).numpy()
+    return array
 
 
 @contextmanager
@@ -114,9 +131,7 @@ def _empty(name: str, found: TensorStorageMetadata) -> torch.Tensor:
     try:
         return torch.empty(found.size, dtype=found.properties.dtype)
     except RuntimeError:
-        raise InvalidArgument(
-            f"there is no memory for tensor {name!r} of the shape {list(found.size)}: all tensors are loaded at once"
-        ) from None
+        raise InvalidArgument(f"there is no memory for tensor {name!r} of the shape {list(found.size)}") from None
 
 
 def _element_type(name: str, dtype: torch.dtype) -> ElementType:
@@ -126,18 +141,12 @@ def _element_type(name: str, dtype: torch.dtype) -> ElementType:
     return found
 
 
-def _shard(name: str, tensor: torch.Tensor) -> Shard:
-    kind = _element_type(name, tensor.dtype)
-    array = tensor.view(DTYPES[kind.carrier.name]).numpy()
-    return Shard(array, array.shape, (0,) * array.ndim, kind.name)
-
-
 class _Reader(dcp.FileSystemReader):
     """Knows of tensors alone: other values are pickles, of which torch would make objects."""
 
-    def __init__(self, directory: Path, content: Content) -> None:
+    def __init__(self, directory: Path, metadata: Metadata) -> None:
         super().__init__(directory)
-        self._content = content
+        self._metadata = metadata
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        return Metadata(dict(self._content.tensors), storage_data=self._content.stored)
+        return self._metadata

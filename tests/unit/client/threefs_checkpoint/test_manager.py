@@ -13,7 +13,7 @@ from threefs_checkpoint.manager import CheckpointManager, Loaded, first_not_fini
 from threefs_checkpoint.save_interval import Every
 from threefs_checkpoint.saving import SaveFailedError, SaveVetoedError
 from threefs_checkpoint.slices import Slice
-from threefs_checkpoint.state import Shard, State
+from threefs_checkpoint.state import Deferred, Shard, State
 
 from tests.harness.checkpoint_files import CheckpointFiles
 from tests.harness.clocks import SteppedClock
@@ -174,6 +174,7 @@ def test_a_rank_that_sees_no_number_stops_the_save_and_names_itself(fs: Checkpoi
     assert first_not_finite({"a": np.zeros(3), "b": np.array([1, np.nan])}) == "b" and not first_not_finite({})
     carried = Shard(np.array([0x3F80, 0x7FC0], np.uint16), (2,), (0,), "bfloat16")
     assert first_not_finite({"a": np.array([0x7FC0], np.uint16), "b": carried}) == "b"
+    assert first_not_finite({"b": Deferred("bfloat16", (1,), lambda: np.array([0x7FC0], np.uint16))}) == "b"
 
 
 def test_a_signal_to_one_rank_saves_and_ends_all(fs: CheckpointFiles) -> None:

@@ -4,6 +4,7 @@ import math
 import signal
 import threading
 import traceback
+import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -11,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from threefs_checkpoint.group import Group, SingleGroup
 from threefs_checkpoint.index import Derived
 from threefs_checkpoint.job_directory import CheckpointDirectory, read_index
 from threefs_checkpoint.loading import load, wanted_of
 from threefs_checkpoint.saving import SaveFailedError, Saver, SaveReport, SaveVetoedError
-from threefs_checkpoint.state import Shard, State
+from threefs_checkpoint.state import Deferred, Shard, State
 
 from tests.harness.checkpoint_files import CheckpointFiles
 from tests.harness.ranks import each_rank, outcomes
@@ -290,3 +292,28 @@ def test_a_save_whose_directory_another_job_has_removed_says_so(fs: CheckpointFi
 
     for found in outcomes(2, work):
         assert isinstance(found, SaveFailedError) and "step-000000000001 is gone: does another job save" in str(found)
+
+
+def test_tensors_that_are_deferred_are_in_memory_one_at_a_time(fs: CheckpointFiles) -> None:
+    loaded: list[weakref.ref[NDArray[Any]]] = []
+
+    def load_one(number: int) -> NDArray[Any]:
+        assert all(before() is None for before in loaded)
+        array = np.full(50 + 30 * number, number, np.uint16)
+        loaded.append(weakref.ref(array))
+        return array
+
+    saver = Saver(fs, chunk_bytes=CHUNK, staging_bytes=2 * CHUNK)
+    state = {f"{n}": Deferred("bfloat16", (50 + 30 * n,), lambda n=n: load_one(n)) for n in range(8)}  # type: ignore[misc]
+    saver.save(1, state, Slot(fs))
+    report = saver.wait()
+    assert report is not None and len(loaded) == 8, "each is loaded once"
+    index = read_index(fs, report.path)
+    found = load(fs, report.path, index, wanted_of(index, None))
+    assert all((found[f"{n}"] == n).all() and index.tensors[f"{n}"].dtype == "bfloat16" for n in range(8))
+    with pytest.raises(ZeroDivisionError):
+        saver.save(2, {"x": Deferred("int8", (1 << 12,), lambda: np.zeros(1 // 0))}, Slot(fs, 2))
+    with pytest.raises(SaveFailedError):
+        saver.wait()
+    saver.close()
+    assert fs.listing("/c") == ["step-000000000001"]
