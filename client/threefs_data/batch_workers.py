@@ -236,4 +236,5 @@ def _error_reply(number: int, error: Exception) -> bytes:
         code, text = error.code, error.message
     else:
         code, text = Internal.code, f"a loader process failed: {error!r}"
-    return _REPLY.pack(_ERROR, number, code) + text.encode()[:_MAX_ERROR_BYTES]
+    content = text.encode(errors="backslashreplace")  # a name may be no Unicode
+    return _REPLY.pack(_ERROR, number, code) + content[:_MAX_ERROR_BYTES]

@@ -85,6 +85,15 @@ def test_an_error_arrives_and_the_worker_goes_on(fs: LocalFiles, tmp_path: Path)
     workers.close()
 
 
+def test_an_error_that_has_a_name_of_any_bytes_arrives(fs: LocalFiles, tmp_path: Path) -> None:
+    (tmp_path / "ds").rename(tmp_path / "ds\udcff")
+    workers = BatchWorkers(Dataset(fs, "/ds\udcff"), 1, "fork")
+    (tmp_path / "ds\udcff" / "shard-00000.records").write_bytes(b"nonsense")
+    with pytest.raises(Corrupt, match=r"ds.*shard-00000"):
+        read(workers, [0])
+    workers.close()
+
+
 class Broken(LocalFiles):
     def read_batch(self, *_: object, **__: object) -> list[memoryview]:
         raise KeyError("a bug")
