@@ -12,6 +12,7 @@ from threefs.env.executor import Future, thread_pool
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_data.batch import Batch
 from threefs_data.batch_workers import BatchWorkers
+from threefs_data.schedule import whole
 from threefs_data.source import Source, reopened
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class ReadAhead:
     """
 
     def __init__(self, source: Source, *, workers: int, depth: int, start_method: str) -> None:
+        workers, depth = whole("workers", workers), whole("depth", depth)
         if workers < 0 or depth < 0:
             raise InvalidArgument(
                 f"{workers} workers and a depth of {depth} batches are not possible; give 0 (a thread of this process, "

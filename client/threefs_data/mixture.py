@@ -15,6 +15,7 @@ import numpy as np
 from threefs.errors import InvalidArgument
 from threefs_data.order import Numbers
 from threefs_data.permutation import Permutation, derived_seed, in_epochs
+from threefs_data.schedule import whole
 
 #: Places in a block. A share is exact to a part in this number.
 BLOCK = 1 << 16
@@ -32,6 +33,9 @@ class Mixture:
     samples: int
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "lengths", tuple(whole("the length of a dataset", each) for each in self.lengths))
+        object.__setattr__(self, "weights", tuple(self.weights))
+        object.__setattr__(self, "samples", whole("samples", self.samples))
         if len(self.lengths) != len(self.weights) or not self.lengths:
             raise InvalidArgument(
                 f"{len(self.lengths)} datasets and {len(self.weights)} weights: give one for each, at least one"

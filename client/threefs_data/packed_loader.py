@@ -14,7 +14,7 @@ from threefs_data.batch_prefetch import ReadAhead
 from threefs_data.loader import fingerprint
 from threefs_data.order import Numbers, Order, Shuffled
 from threefs_data.packing import PackedSchedule, Packing, Piece
-from threefs_data.schedule import Position
+from threefs_data.schedule import Position, whole
 from threefs_data.source import Source, reopened
 
 
@@ -65,7 +65,9 @@ class PackedLoader:
             raise InvalidArgument("0 samples do not make a sequence; give another dataset")
         self.packing = packing
         self._lengths = reopened(source)  # no other thread or process uses this one
-        self._token_bytes = token_bytes
+        self._token_bytes = whole("token_bytes", token_bytes)
+        if self._token_bytes < 1:
+            raise InvalidArgument(f"tokens of {token_bytes} bytes are not possible; give 1 or more")
         self._schedule = PackedSchedule(self.order, packing, self._lengths_of, global_batch, rank, world, drop_last)
         packed = f"{fingerprint(source, self.order)} {packing.description} {token_bytes}"
         self.position = Position(seed=seed, fingerprint=packed)

@@ -36,6 +36,8 @@ class Packing:
     window: int = 1024
 
     def __post_init__(self) -> None:
+        for name in ("capacity", "window"):
+            object.__setattr__(self, name, whole(name, getattr(self, name)))
         if self.capacity < 1 or self.window < 1:
             raise InvalidArgument(
                 f"a capacity of {self.capacity} tokens and a window of {self.window} samples are not possible; "

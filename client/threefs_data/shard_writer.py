@@ -36,6 +36,8 @@ class ShardWriter:
     def add(self, sample: Buffer) -> None:
         """Raises InvalidArgument for a sample that is too large."""
         view = memoryview(sample)
+        if not view.c_contiguous:
+            view = memoryview(view.tobytes())
         size = view.nbytes
         if size > format.MAX_SAMPLE_BYTES:
             raise InvalidArgument(f"a sample of {size} bytes is larger than {format.MAX_SAMPLE_BYTES}")

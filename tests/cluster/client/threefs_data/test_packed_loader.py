@@ -61,6 +61,12 @@ def test_tokens_must_be_whole(fs: LocalFiles) -> None:
         next(iter(odd))
 
 
+def test_tokens_without_bytes_are_refused(fs: LocalFiles) -> None:
+    """numpy counts no tokens then, so an epoch had no batches."""
+    with pytest.raises(InvalidArgument, match="tokens of 0 bytes"):
+        loader(fs, token_bytes=0)
+
+
 def test_states_of_another_packing_are_refused(fs: LocalFiles) -> None:
     other = PackedLoader(Dataset(fs, "/ds"), Packing(65), token_bytes=2, global_batch=8)
     with pytest.raises(InvalidArgument, match="another dataset or order"):

@@ -86,3 +86,10 @@ def test_other_weights_are_another_order() -> None:
     assert Mixture((5, 5), (1, 1), 10).description == Mixture((5, 5), (2, 2), 10).description
     others = [Mixture((5, 5), (1, 2), 10), Mixture((5, 6), (1, 1), 10), Mixture((5, 5), (1, 1), 11)]
     assert len({mixture.description for mixture in others}) == 3
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    plain = Mixture((5, 7), (1, 3), 10)
+    assert Mixture(np.array([5, 7]), np.array([1, 3]), np.int32(10)).description == plain.description  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"samples is a whole number, not 10\.0"):
+        Mixture((5, 7), (1, 3), 10.0)  # type: ignore[arg-type]
