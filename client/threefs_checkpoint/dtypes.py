@@ -54,6 +54,8 @@ def element_type(tensor: str, array: NDArray[Any], dtype: str = "") -> ElementTy
             f"tensor {tensor!r} is a {type(array).__module__}.{type(array).__qualname__}, and a checkpoint takes numpy "
             "arrays: tensor.detach().cpu().numpy() makes one of a torch tensor, numpy.asarray of a number or a list"
         )
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidArgument(f"tensor {tensor!r} is a masked array; a checkpoint holds no masks: `filled` ends them")
     found = ELEMENT_TYPES.get(dtype or array.dtype.name)
     if found is None:
         raise InvalidArgument(
@@ -72,6 +74,7 @@ def element_type(tensor: str, array: NDArray[Any], dtype: str = "") -> ElementTy
 
 def carried(array: NDArray[Any], kind: ElementType) -> NDArray[Any]:
     """The same memory as the carrier of its type."""
+    array = np.asarray(array)  # a matrix, which is one, stays two-dimensional whatever is done to it
     return array if array.dtype == kind.carrier else array.view(kind.carrier)
 
 

@@ -115,6 +115,14 @@ def test_arrays_that_are_not_in_one_piece(fs: CheckpointFiles) -> None:
     assert (found["columns"] == whole[:, ::3]).all() and (found["turned"] == whole.T).all()
 
 
+def test_arrays_of_subclasses_are_plain_and_masks_are_refused(fs: CheckpointFiles) -> None:
+    matrix = np.arange(2.0 * CHUNK).reshape(2, CHUNK)
+    save(fs, "/matrix", {"a": matrix.view(np.matrix)}, chunk_bytes=CHUNK)
+    assert same(load(fs, "/matrix"), {"a": matrix})
+    with pytest.raises(InvalidArgument, match="'a' is a masked array"):
+        save(fs, "/masked", {"a": np.ma.masked_array(np.arange(3), [True, False, True])})
+
+
 def test_an_older_checkpoint_is_replaced_whole(fs: CheckpointFiles) -> None:
     save(fs, "/ckpt", {"a": np.zeros(3)})
     save(fs, "/ckpt", {"b": np.ones(3)})
