@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from threefs.env.executor import Executor, process_pool, results
-from threefs.errors import AlreadyExists, InvalidArgument
+from threefs.errors import AlreadyExists, InvalidArgument, NotFound
 from threefs_data import format, token_format
 from threefs_data.filesystem_protocol import TreeFileSystem
 from threefs_data.prepare import sources, splits, tasks
@@ -143,9 +143,18 @@ class Job:
 
     def run(self, executor: Executor, progress: Progress) -> Prepared:
         """Do what is missing."""
-        fs = self._fs
         if self._exists(self._path):
             return self._finished_before()
+        try:
+            return self._do(executor, progress)
+        except (AlreadyExists, NotFound) as error:
+            if self._exists(self._directory):
+                raise
+            made = "made the dataset" if self._exists(self._path) else "removed the work of this one"
+            raise AlreadyExists(f"{self._path}: another command has {made} meanwhile ({error.message})") from None
+
+    def _do(self, executor: Executor, progress: Progress) -> Prepared:
+        fs = self._fs
         for directory in (f"{self._temporary}/{tasks.SPILLS}", *map(self._inside, (tasks.DATASET, tasks.ROWS))):
             fs.mkdir(directory, parents=True)
         spills, reused_splits = self._tokenize(executor, progress)
