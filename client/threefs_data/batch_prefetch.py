@@ -19,6 +19,8 @@ T = TypeVar("T")
 
 
 class _Readers(Protocol):
+    is_broken: bool  # others are to be started
+
     def submit(self, numbers: list[int]) -> Any: ...
 
     def receive(self, ticket: Any) -> Batch: ...
@@ -62,9 +64,16 @@ class ReadAhead:
             while waiting:
                 yield self._next(readers, waiting)
         finally:
-            for ticket, _ in waiting if self._of_this_process() is readers else ():
+            if self._of_this_process() is readers:
+                self._discard(readers, [ticket for ticket, _ in waiting])
+
+    def _discard(self, readers: _Readers, tickets: list[Any]) -> None:
+        for ticket in tickets:
+            if not readers.is_broken:
                 with contextlib.suppress(ThreefsError):  # the error of another batch is under way
                     readers.discard(ticket)
+        if readers.is_broken:
+            self.close()
 
     def close(self) -> None:
         readers, self._readers = self._of_this_process(), None
@@ -94,6 +103,8 @@ class ReadAhead:
 
 
 class _ThreadReader:
+    is_broken = False
+
     def __init__(self, source: Source) -> None:
         self._source = reopened(source)  # no other thread uses this one
         self._thread = thread_pool("threefs-loader", 1)

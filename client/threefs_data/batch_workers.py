@@ -12,14 +12,14 @@ import os
 import signal
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Protocol
 
-from threefs.env.executor import SPAWN_HINT, Future, thread_pool
+from threefs.env.executor import SPAWN_HINT, Future, interrupts_held, thread_pool
 from threefs.errors import Internal, ThreefsError, Unavailable, error_of
 from threefs_data import batch_slots
 from threefs_data.batch import Batch
@@ -67,6 +67,8 @@ class BatchWorkers:
         self._workers: list[_Worker] = []
         self._submitted = 0
         self._slots = 0
+        #: A message was broken off in its midst, or a worker has died: nothing can be asked of them any more.
+        self.is_broken = False
         pipes: list[Connection] = []
         for _ in range(workers):
             own, other = context.Pipe()
@@ -74,7 +76,8 @@ class BatchWorkers:
             # A forked worker inherits our ends of the pipes, which would keep the others waiting if we are killed.
             inherited = list(pipes) if start_method == "fork" else []
             process = context.Process(target=_work, args=(source.__reduce__(), other, inherited), daemon=True)
-            process.start()
+            with interrupts_held(start_method):
+                process.start()
             other.close()
             self._workers.append(_Worker(own, process))
 
@@ -132,23 +135,32 @@ class BatchWorkers:
         slot, worker = ticket.slot, ticket.worker
         descriptor = slot.descriptor
         try:
-            worker.pipe.send_bytes(_TASK.pack(slot.number, slot.size_bytes, ticket.samples, descriptor is not None))
-            if descriptor is not None:
-                assert worker.process.pid is not None, "it was started"
-                reduction.send_handle(worker.pipe, descriptor, worker.process.pid)
+            with self._whole_message():
+                worker.pipe.send_bytes(_TASK.pack(slot.number, slot.size_bytes, ticket.samples, descriptor is not None))
+                if descriptor is not None:
+                    assert worker.process.pid is not None, "it was started"
+                    reduction.send_handle(worker.pipe, descriptor, worker.process.pid)
         except OSError:
             raise _ended(worker) from None
         finally:
             slot.close_descriptor()
 
+    @contextlib.contextmanager
+    def _whole_message(self) -> Iterator[None]:
+        self.is_broken = True
+        yield
+        self.is_broken = False
+
     def _reply(self, ticket: Ticket) -> bytes:
         worker = ticket.worker
         while ticket.slot.number not in worker.replies:
             try:
-                reply = worker.pipe.recv_bytes()
+                worker.pipe.poll(None)  # Ctrl-C may come while nothing does
+                with self._whole_message():
+                    reply = worker.pipe.recv_bytes()
+                    worker.replies[_REPLY.unpack_from(reply)[1]] = reply
             except (EOFError, OSError):
                 raise _ended(worker) from None
-            worker.replies[_REPLY.unpack_from(reply)[1]] = reply
         return worker.replies.pop(ticket.slot.number)
 
 

@@ -14,18 +14,36 @@ from concurrent.futures import (
     ThreadPoolExecutor,
     wait,
 )
+from contextlib import contextmanager
 from itertools import islice
+from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import TypeVar
 
 from threefs.errors import Unavailable
 
-__all__ = ["SPAWN_HINT", "Executor", "Future", "process_pool", "results", "thread_pool"]
+__all__ = ["SPAWN_HINT", "Executor", "Future", "interrupts_held", "process_pool", "results", "thread_pool"]
 
 T = TypeVar("T")
 
 #: What ends spawned processes most often, at their beginning.
 SPAWN_HINT = 'in a script, put the code that starts it below `if __name__ == "__main__":`'
+
+
+@contextmanager
+def interrupts_held(start_method: str) -> Iterator[None]:
+    """For starting processes: Python begins with Ctrl-C held in them, and would end with a traceback before it comes to
+    what they do about it. Not with "forkserver", whose process would hand that on to those of others."""
+    if start_method == "forkserver":
+        yield
+        return
+    if start_method == "spawn":
+        resource_tracker.ensure_running()  # starting it with the first process would let Ctrl-C through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def process_pool(workers: int) -> Executor:
@@ -36,6 +54,10 @@ def process_pool(workers: int) -> Executor:
 
 
 class _ProcessPool(ProcessPoolExecutor):
+    def submit(self, function: Callable[..., T], /, *arguments: object, **named: object) -> Future[T]:
+        with interrupts_held("spawn"):  # it may start a process
+            return super().submit(function, *arguments, **named)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
@@ -52,6 +74,7 @@ def _begin_worker() -> None:
     """Without the watch, workers of a process that was killed would wait for work for ever. A worker has nothing to
     say about Ctrl-C, which the terminal sends to it too."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = multiprocessing.parent_process()
     assert parent is not None, "it runs in a worker"
 

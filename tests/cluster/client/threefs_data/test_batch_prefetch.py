@@ -1,9 +1,11 @@
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_data import Dataset, pack
 from threefs_data.batch_prefetch import ReadAhead
+from threefs_data.batch_workers import BatchWorkers
 
 from tests.harness.children import in_child
 from tests.harness.local_files import LocalFiles
@@ -48,6 +50,39 @@ def test_it_may_be_left_early_and_used_again(dataset: Dataset, workers: int) -> 
             if batch.numbers[0] == 5:
                 break
     ahead.close()
+    ahead.close()
+
+
+class Interrupted:
+    """A pipe in the midst of whose messages Ctrl-C comes."""
+
+    def __init__(self, pipe: Any, call: str) -> None:
+        self._pipe = pipe
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self._call:
+            return getattr(self._pipe, name)
+
+        def interrupted(*arguments: Any) -> None:
+            getattr(self._pipe, name)(*arguments)
+            raise KeyboardInterrupt
+
+        return interrupted
+
+
+@pytest.mark.parametrize("call", ["send_bytes", "recv_bytes"])
+def test_after_a_message_that_was_broken_off_there_are_other_workers(dataset: Dataset, call: str) -> None:
+    ahead = ReadAhead(dataset, workers=1, depth=2, start_method="fork")
+    plan = [([number], number) for number in range(9)]
+    assert len(list(ahead.batches(plan))) == 9
+    assert isinstance(ahead._readers, BatchWorkers)
+    worker = ahead._readers._workers[0]
+    worker.pipe, pipe = Interrupted(worker.pipe, call), worker.pipe  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        list(ahead.batches(plan))
+    assert not worker.process.is_alive() and pipe.closed
+    assert [batch.numbers.tolist() for batch, _ in ahead.batches(plan)] == [[number] for number in range(9)]
     ahead.close()
 
 
