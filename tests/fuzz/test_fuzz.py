@@ -16,6 +16,10 @@ def test_no_decoder_crashes(name: str) -> None:
     assert not result["finding"] and result["inputs"] > 10, result
 
 
+def test_it_goes_on_until_some_inputs_were_tried() -> None:
+    assert fuzz("frame", 1, 0.0, least=11)["inputs"] == 11
+
+
 def test_a_hostile_server_does_the_client_no_harm() -> None:
     result = fuzz("client", 1, 1.0, least=11)
     assert not result["finding"] and result["inputs"] > 10, result
