@@ -92,8 +92,10 @@ class BeatingProcess:
             except Unavailable:
                 await CLOCK.sleep(_PAUSE_S)
 
-    def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._be_present())]
+    def start(self, first_s: float) -> None:
+        """The first heartbeat is due after so many seconds."""
+        first_due_s = CLOCK.monotonic() + first_s
+        self._tasks = [asyncio.create_task(self._beat(first_due_s)), asyncio.create_task(self._be_present())]
 
     def follow_routing(self, snapshots: asyncio.Semaphore) -> None:
         """`snapshots` bounds how many processes ask for the whole of it at the same time."""
@@ -103,8 +105,7 @@ class BeatingProcess:
         await cancel_and_wait(*self._tasks)
         await self._pool.close()
 
-    async def _beat(self) -> None:
-        due_s = CLOCK.monotonic()
+    async def _beat(self, due_s: float) -> None:
         while True:
             await self._wait_due(due_s)
             due_s = max(due_s + self._interval_s, CLOCK.monotonic())

@@ -20,6 +20,7 @@ from benchmarks.grow import manager_store
 from benchmarks.grow.beating_processes import BeatingProcess, Counts
 from benchmarks.grow.run_plan import Run
 from benchmarks.measurements import MIB, Measurements
+from threefs.cluster.registration import HEARTBEATS_PER_T
 from threefs.env.clock import CLOCK
 from threefs.env.net import RealNet
 from threefs.env.random import RANDOM
@@ -77,14 +78,15 @@ async def _measure(run: Run, found: Measurements) -> None:
 
 
 async def _start(beating: Sequence[BeatingProcess]) -> None:
-    """Each beats as soon as it is connected: one of which nothing is heard for T after the start is dead, and comes
-    back as one that was started again."""
-    opening = asyncio.Semaphore(_OPENED_AT_ONCE)
+    """All connect at first, which heartbeats would slow down. One of which nothing is heard for T after the start is
+    dead, and comes back as one that was started again."""
+    opening, half_s = asyncio.Semaphore(_OPENED_AT_ONCE), time.monotonic() + LEASE_S / 2
 
     async def open_one(one: BeatingProcess) -> None:
         async with opening:
             await one.connect()
-        one.start()
+        first_s = half_s - time.monotonic() - RANDOM.uniform(0.0, LEASE_S / HEARTBEATS_PER_T)
+        one.start(max(0.0, first_s))
 
     await asyncio.gather(*map(open_one, beating))
     snapshots = asyncio.Semaphore(_SNAPSHOTS_AT_ONCE)

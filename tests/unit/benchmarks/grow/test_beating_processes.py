@@ -37,7 +37,7 @@ async def test_a_process_that_was_silent_for_t_gets_its_leases_back() -> None:
         process = BeatingProcess(solo.address, routing.cluster_id, NodeId(1), [target], T, counts)
         try:
             await process.connect()
-            process.start()
+            process.start(0.0)
             process.follow_routing(asyncio.Semaphore(1))
             await until_serving(solo, serving=True)
             while not process.is_settled:
