@@ -158,7 +158,7 @@ class CheckpointManager:
     def save(
         self,
         step: int,
-        state: State,
+        state: State | Callable[[], State],
         *,
         model_only: bool = False,
         masters: Masters | None = None,
@@ -172,10 +172,14 @@ class CheckpointManager:
         failed, or ranks disagree.
         """
         kind = MODEL if model_only else FULL
-        if model_only:
-            state, masters = {name: value for name, value in state.items() if self._is_model(name)}, None
+
+        def chosen() -> State:
+            given = state() if callable(state) else state
+            return {name: value for name, value in given.items() if self._is_model(name)} if model_only else given
+
         slot = _Slot(self._directory, kind, step, self._keep[kind], self._damaged)
-        self._saver.save(step, state, slot, masters=masters, metadata=metadata, veto=veto)
+        masters = None if model_only else masters
+        self._saver.save(step, chosen, slot, masters=masters, metadata=metadata, veto=veto)
         self._last[kind] = step, self._clock.monotonic()
 
     def wait(self) -> SaveReport | None:
@@ -209,9 +213,8 @@ class CheckpointManager:
             with suppress(SaveFailedError):  # of an older state, whose place this one takes
                 self.wait()
         if kinds:  # one at a time; the other one stays due
-            model_only, given = kinds[0] == MODEL, state() if callable(state) else state
             veto = not_finite(loss=loss, gradient_norm=gradient_norm)
-            self.save(step, given, model_only=model_only, masters=masters, metadata=metadata, veto=veto)
+            self.save(step, state, model_only=kinds[0] == MODEL, masters=masters, metadata=metadata, veto=veto)
         if should_exit:
             self.wait()
         return StepOutcome(bool(kinds), should_exit)
@@ -377,7 +380,11 @@ def _path_in(content: bytes) -> str:
 def not_finite(**values: float | None) -> str:
     """Says which of the values is not a finite number; empty if all are."""
     for name, value in values.items():
-        if value is not None and not math.isfinite(value):
+        try:
+            is_good = value is None or math.isfinite(value)
+        except Exception:  # of whatever was given as a number: the other ranks wait to hear of it
+            is_good = False
+        if not is_good:
             return f"{name.replace('_', ' ')} is {value}"
     return ""
 

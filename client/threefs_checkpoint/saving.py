@@ -141,7 +141,7 @@ class Saver:
     def save(
         self,
         step: int,
-        state: State,
+        state: State | Callable[[], State],
         destination: Destination,
         *,
         masters: Masters | None = None,
@@ -150,8 +150,9 @@ class Saver:
     ) -> None:
         """Copy the state, and return. `wait` has the end of the save. The arrays may change when this returns.
 
-        Every rank calls it, with the same step. The metadata are those of rank 0. With a `veto`, which says why, no
-        rank saves: SaveVetoedError. Raises SaveFailedError if the ranks disagree, or the save before has failed.
+        Every rank calls it, with the same step. A function is called for the state. The metadata are those of rank 0.
+        With a `veto`, which says why, no rank saves: SaveVetoedError. Raises SaveFailedError if the ranks disagree, or
+        the save before has failed.
         """
         if self._closed:
             raise InvalidArgument(f"step {step} is not saved: the manager was closed; make another one")
@@ -161,7 +162,7 @@ class Saver:
         mine: HeldState | None = None
         try:
             step = _checked_step(step)
-            mine = described(state, masters)
+            mine = described(state() if callable(state) else state, masters)
             indexes.encode(Index(step, 1, 0, self._chunk_bytes, (), {}, {}, metadata))
         except Exception as error:  # whatever it is: the other ranks wait to hear of it
             self._agree(step if isinstance(step, int) else -1, "", "", error)

@@ -171,6 +171,7 @@ def test_a_rank_that_sees_no_number_stops_the_save_and_names_itself(fs: Checkpoi
         assert "step 2 is not saved: rank 1 on " in str(error) and "loss is nan" in str(error)
     assert steps_of(fs, FULL) == []
     assert not_finite(loss=1.0, gradient_norm=math.inf) == "gradient norm is inf"
+    assert not_finite(loss="low") == "loss is low"  # type: ignore[arg-type]
     assert first_not_finite({"a": np.zeros(3), "b": np.array([1, np.nan])}) == "b" and not first_not_finite({})
     carried = Shard(np.array([0x3F80, 0x7FC0], np.uint16), (2,), (0,), "bfloat16")
     assert first_not_finite({"a": np.array([0x7FC0], np.uint16), "b": carried}) == "b"

@@ -5,6 +5,7 @@ import signal
 import threading
 import traceback
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -59,7 +60,9 @@ def state_of(rank: int, world: int, seed: int = 0) -> State:
     }
 
 
-def run(fs: CheckpointFiles, group: Group, state: State, step: int = 1, **options: Any) -> SaveReport | None:
+def run(
+    fs: CheckpointFiles, group: Group, state: State | Callable[[], State], step: int = 1, **options: Any
+) -> SaveReport | None:
     saver = Saver(fs, group, chunk_bytes=CHUNK, staging_bytes=options.pop("staging_bytes", 2 * CHUNK))
     try:
         saver.save(step, state, Slot(fs, options.pop("slot", step)), **options)
@@ -136,6 +139,15 @@ def test_what_cannot_be_saved_is_refused_on_all_ranks(fs: CheckpointFiles) -> No
     assert all(isinstance(error, SaveFailedError) and "saves step" in str(error) for error in found)
     found = outcomes(1, lambda group: run(fs, group, {}, metadata=object()))
     assert isinstance(found[0], InvalidArgument)
+
+
+def test_a_rank_that_has_no_state_says_so_to_the_others(fs: CheckpointFiles) -> None:
+    def broken() -> State:
+        return {"a": np.zeros(1 // 0)}
+
+    first, second = outcomes(2, lambda group: run(fs, group, broken if group.rank else lambda: state_of(0, 2)))
+    assert isinstance(first, SaveFailedError) and "rank 1 on " in str(first) and "ZeroDivisionError" in str(first)
+    assert isinstance(second, ZeroDivisionError)
 
 
 def test_a_copy_that_breaks_off_is_never_published(fs: CheckpointFiles) -> None:
