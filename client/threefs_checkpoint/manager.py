@@ -59,17 +59,19 @@ class _Slot(NamedTuple):
     step: int
     keep: int | None  # older ones to keep; None: all
     damaged: set[str]  # paths of those that could not be loaded
+    superseded: set[str]  # and of those behind the one from which the training goes on
 
     def begin(self) -> str:
         published = self.directory.published(self.kind)
         if published and published[-1].step > self.step:
             self._refuse_older_step()
-        self.directory.make_room(self.kind, self.keep, damaged=self.damaged)
+        self.directory.make_room(self.kind, self.keep, damaged=self.damaged | self.superseded)
         return self.directory.begin(self.kind, self.step)
 
     def _refuse_older_step(self) -> None:
-        """Behind damaged ones a job goes on from an older one, and saves older steps than theirs."""
-        newest = self.directory.newest_valid(self.kind, damaged=self.damaged)
+        """Behind damaged ones a job goes on from an older one, and saves older steps than theirs. Model-only ones may
+        be newer than the full one from which a job goes on."""
+        newest = self.directory.newest_valid(self.kind, damaged=self.damaged | self.superseded)
         if newest is not None and newest[0].step > self.step:
             raise InvalidArgument(
                 f"step {self.step} is older than {newest[0].path}, so it would be removed before that one: "
@@ -79,6 +81,7 @@ class _Slot(NamedTuple):
     def publish(self, path: str) -> str:
         final = self.directory.publish(path, self.kind, self.step)
         self.damaged.discard(final)
+        self.superseded.discard(final)
         return final
 
     def abandon(self, path: str) -> None:
@@ -138,6 +141,8 @@ class CheckpointManager:
         self._last = {kind: (0, clock.monotonic()) for kind in (FULL, MODEL)}
         #: Paths of what could not be loaded, although storage has recorded it as it should be.
         self._damaged = set[str]()
+        #: On rank 0, paths of checkpoints of later steps than that from which the training goes on.
+        self._superseded = set[str]()
         root = self._directory.root
         loading.agree(self._group, lambda: fs.mkdir(root, parents=True) if self._group.rank == 0 else None)
 
@@ -177,7 +182,7 @@ class CheckpointManager:
             given = state() if callable(state) else state
             return {name: value for name, value in given.items() if self._is_model(name)} if model_only else given
 
-        slot = _Slot(self._directory, kind, step, self._keep[kind], self._damaged)
+        slot = _Slot(self._directory, kind, step, self._keep[kind], self._damaged, self._superseded)
         masters = None if model_only else masters
         self._saver.save(step, chosen, slot, masters=masters, metadata=metadata, veto=veto)
         self._last[kind] = step, self._clock.monotonic()
@@ -256,7 +261,16 @@ class CheckpointManager:
                 self._damaged.add(_path_in(content))
                 reasons.append(str(error))
         self._last = {each: (max(loaded.step, last), at) for each, (last, at) in self._last.items()}
+        self._supersede(loaded.step)
         return loaded
+
+    def _supersede(self, step: int) -> None:
+        def find() -> None:
+            if self._group.rank == 0:
+                self._superseded.clear()
+                self._superseded.update(each.path for each in self._published() if each.step > step)
+
+        loading.agree(self._group, find)
 
     def load(
         self,
@@ -324,7 +338,7 @@ class CheckpointManager:
             )
         return found
 
-    def _published(self, kind: str) -> list[Published]:
+    def _published(self, kind: str | None = None) -> list[Published]:
         try:
             return self._directory.published(kind)
         except NotFound:

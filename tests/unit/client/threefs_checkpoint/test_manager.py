@@ -95,6 +95,26 @@ def test_model_only_checkpoints_are_kept_at_their_own_interval(fs: CheckpointFil
     assert len(steps_of(fs, FULL)) == 2
 
 
+def test_a_model_only_checkpoint_behind_the_full_one_does_not_end_the_job(fs: CheckpointFiles) -> None:
+    """A job that was killed goes on from the full one, and comes to a model-only one earlier than before."""
+    first = manager_of(fs, model_slots=2)
+    first.save(10, state_of(10))
+    first.save(16, state_of(16), model_only=True)
+    first.close()
+    second = manager_of(fs, model_slots=2)
+    found = second.resume()
+    assert found is not None and found.step == 10
+    present = []
+    for step in (15, 16, 22):
+        second.save(step, state_of(step), model_only=True)
+        second.wait()
+        present.append(steps_of(fs, MODEL))
+    second.save(21, state_of(21), model_only=True)
+    with pytest.raises(SaveFailedError, match="older than /c/model-000000000022"):
+        second.close()
+    assert present == [[15, 16], [15, 16], [16, 22]]
+
+
 def test_model_only_checkpoints_may_be_few(fs: CheckpointFiles) -> None:
     manager = manager_of(fs, model_slots=2)
     for step in (1, 2, 3):
