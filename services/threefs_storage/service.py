@@ -192,13 +192,15 @@ class Storage:
         await self._pending_recovery.end(target)
         while len(target.locks):  # calls that are under way find out that they have no lease
             await self._clock.sleep(_REMOVAL_PAUSE_S)
-        named = self._cluster.routing.targets.get(target.target_id)
-        if named is not None and named.chain_id == target.chain.chain_id:
+        named, is_gone = self._cluster.routing.targets.get(target.target_id), target.state is None
+        if is_gone and named is not None and named.chain_id == target.chain.chain_id:
             await self._targets.delete(target)
-        else:
+        elif is_gone:
             await self._targets.set_aside(target)
         self._started.discard(target.target_id)
         self._removing.discard(target.target_id)
+        if not is_gone:  # the manager was restored once more meanwhile, and knows it
+            self._apply_routing(self._cluster.routing)
         self._report()
 
     def _restart_chain_tasks(self, target: Target) -> None:

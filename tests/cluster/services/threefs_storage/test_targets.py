@@ -10,7 +10,7 @@ from threefs_storage.chain import admission
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.targets import Targets
 
-from tests.harness.chain_harness import CHAIN, OFFLINE, SERVING, TestChain, chain_of, target_of, until
+from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, TestChain, chain_of, target_of, until
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TableId, TargetId
@@ -177,6 +177,25 @@ async def test_only_a_target_that_the_routing_still_names_is_deleted(tmp_path: P
         assert not any(report.target_id == target.target_id for report in targets.reports())
         assert directory.exists() is not named
         assert [store.target_id for store in targets.unnamed] == ([] if named else [target.target_id])
+
+
+async def test_a_target_that_is_a_member_again_before_it_is_closed_stays(tmp_path: Path) -> None:
+    """The manager was restored once more, from a backup that knows the target."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"the only copy")
+        targets, target = chain[2].targets, chain[2].target
+        async with target.locks.hold(CHUNK, 1.0):
+            chain.version += 1
+            chain.members = [(1, SERVING)]
+            other = chain.routing().targets[chain[1].target.target_id]
+            chain[2].cluster.learn(dataclasses.replace(chain.routing(), targets={other.target_id: other}))
+            await until(lambda: target.target_id in chain[2].storage._removing)
+            chain.change((1, SERVING), (2, OFFLINE))
+        await until(lambda: target.target_id not in chain[2].storage._removing)
+        assert targets.get(target.target_id) is target and not targets.unnamed
+        chain.change((1, OFFLINE), (2, SERVING))
+        target.leased_until = float("inf")
+        assert await chain.read(2) == (1, b"the only copy")
 
 
 async def test_nothing_looks_into_a_target_that_is_being_deleted(tmp_path: Path) -> None:
