@@ -1,7 +1,9 @@
 """Transactions of the operations, and the replay records by which a repeated mutation gets its first result (I9).
 
 The record is written in the transaction of the change itself, so either both exist or none. A mutation that failed has
-changed nothing and leaves no record: a repeat is a new attempt.
+changed nothing and leaves no record: a repeat is a new attempt. But if a repeat fails, the client stops, and an attempt
+before it may still arrive, from a service that hung. So the failure of a repeat is recorded, and that attempt fails in
+the same way.
 """
 
 import asyncio
@@ -12,7 +14,16 @@ from typing import TypeVar
 
 import structlog
 
-from threefs.errors import Conflict, Corrupt, InvalidArgument, MaybeCommitted, TooOld
+from threefs.errors import (
+    Conflict,
+    Corrupt,
+    InvalidArgument,
+    MaybeCommitted,
+    Retry,
+    ThreefsError,
+    TooOld,
+    error_of,
+)
 from threefs.kv import records
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.rpc.methods import Method, Rep, Req
@@ -27,6 +38,7 @@ from threefs_meta.store.namespace import Namespace
 #: Rounds of work outside a transaction before the caller is told to try again later.
 _MAX_ROUNDS = 16
 _PAGE = 256
+MAX_MESSAGE_CHARS = 1024  # of an error that is kept
 
 T = TypeVar("T")
 
@@ -77,7 +89,28 @@ async def run_mutation(
             reply.MergeFromString(ns.take_delegation_reply())
         return reply
 
-    return await run_with_chunk_io(context, attempt)
+    try:
+        return await run_with_chunk_io(context, attempt)
+    except ThreefsError as error:
+        if not mutation.again or error.retry is not Retry.NEVER:
+            raise
+        first_reply = await context.transact(partial(_keep_failure, context, method, key, error))
+        if first_reply is None:
+            raise
+        return first_reply
+
+
+async def _keep_failure(
+    context: Context, method: Method[Req, Rep], key: bytes, error: ThreefsError, tx: Transaction
+) -> Rep | None:
+    """Record that a repeat has failed. Returns the first reply if the attempt before it was made meanwhile."""
+    value = await tx.get(key)
+    if value is not None:
+        return _first_reply(method, records.decode(value, Replay, key))
+    tick = context.logical_clock.stamp()
+    message = error.message[:MAX_MESSAGE_CHARS]
+    tx.set(key, records.encode(Replay(method=method.number, tick=tick, code=error.code, message=message)))
+    return None
 
 
 async def run_with_chunk_io(context: Context, attempt: Callable[[Transaction], Awaitable[T | NeedsChunkIo]]) -> T:
@@ -105,6 +138,8 @@ def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:
         raise InvalidArgument(
             "the identity of this request was used for another method; give each request its own number"
         )
+    if replay.code:
+        raise error_of(replay.code, replay.message)
     return method.reply.FromString(replay.reply)
 
 

@@ -144,12 +144,14 @@ class Place(_message.Message):
     def __init__(self, base: _Optional[int] = ..., path: _Optional[bytes] = ..., named: bool = ..., moves: _Optional[int] = ...) -> None: ...
 
 class Mutation(_message.Message):
-    __slots__ = ("client", "request")
+    __slots__ = ("client", "request", "again")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     request: int
-    def __init__(self, client: _Optional[bytes] = ..., request: _Optional[int] = ...) -> None: ...
+    again: bool
+    def __init__(self, client: _Optional[bytes] = ..., request: _Optional[int] = ..., again: bool = ...) -> None: ...
 
 class Caller(_message.Message):
     __slots__ = ("uid", "gid", "groups")

@@ -36,14 +36,18 @@ class WriteSession(_message.Message):
     def __init__(self, client: _Optional[bytes] = ..., opened_ns: _Optional[int] = ..., lease: _Optional[int] = ...) -> None: ...
 
 class Replay(_message.Message):
-    __slots__ = ("method", "reply", "tick")
+    __slots__ = ("method", "reply", "tick", "code", "message")
     METHOD_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     TICK_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
     method: int
     reply: bytes
     tick: int
-    def __init__(self, method: _Optional[int] = ..., reply: _Optional[bytes] = ..., tick: _Optional[int] = ...) -> None: ...
+    code: int
+    message: str
+    def __init__(self, method: _Optional[int] = ..., reply: _Optional[bytes] = ..., tick: _Optional[int] = ..., code: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("type", "removed_ns")

@@ -136,6 +136,8 @@ class MetaClient:
                 if self._clock.monotonic() >= deadline:
                     raise _final_error(error, method, request, maybe_applied) from None
                 self._wait_log.failed(error, deadline - timeout_s, self._clock.monotonic(), timeout_s)
+            if maybe_applied:
+                _mark_repeat(request)
             self._failover.record_failure(address)
             attempt += 1
             if attempt >= len(addresses):
@@ -172,7 +174,17 @@ def _set_caller(caller: pb.Caller, request: Any) -> None:
         request.caller.CopyFrom(caller)
 
 
+def _is_mutation(request: Any) -> bool:
+    return "mutation" in request.DESCRIPTOR.fields_by_name and request.HasField("mutation")
+
+
+def _mark_repeat(request: Any) -> None:
+    """An attempt of this mutation may still arrive at a service that hung. If the next one fails, it must fail, too."""
+    if _is_mutation(request):
+        request.mutation.again = True
+
+
 def _final_error(error: ThreefsError, method: Method[Any, Any], request: Any, maybe_applied: bool) -> ThreefsError:
-    if maybe_applied and "mutation" in request.DESCRIPTOR.fields_by_name and request.HasField("mutation"):
+    if maybe_applied and _is_mutation(request):
         return OutcomeUnknown(f"{method} was not confirmed, it may or may not have been applied; last error: {error}")
     return error

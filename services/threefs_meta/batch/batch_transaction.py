@@ -44,7 +44,7 @@ from threefs_meta.ops.rename import rename_transaction
 from threefs_meta.ops.sync import sync_transaction
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
-from threefs_meta.transactions import RETRY_ALONE, NeedsChunkIo
+from threefs_meta.transactions import MAX_MESSAGE_CHARS, RETRY_ALONE, NeedsChunkIo
 
 MAX_CHANGES = 256
 _MAX_RECALLS = 16
@@ -52,7 +52,6 @@ _MAX_RECALLS = 16
 _BATCH_TIMEOUT_S = 0.2
 _SINGLE_TIMEOUT_S = 10.0
 _YIELD_EVERY = 64  # changes between two chances for other calls
-_MAX_MESSAGE_CHARS = 1024
 #: Tags of BatchReply.results and of Changed.request, then of the reply in Changed, as protobuf writes them.
 _RESULT_TAG, _REQUEST_TAG = b"\x0a", b"\x20"
 _FILE_TAG = b"\x32"
@@ -85,6 +84,7 @@ class _Batch:
         self.context = context
         self.client = request.mutation.client
         self.first = request.mutation.request
+        self.is_repeat = request.mutation.again
         self.actor = actor_of(request)
         self.changes = list(request.changes)
         self.kinds = [change.WhichOneof("kind") for change in self.changes]
@@ -224,10 +224,12 @@ class _BatchTransaction:
             self._succeeded(number, done.SerializeToString(), self.ns.take_delegation_reply())
             self._memo.commit_step()
             return
+        identity = self._batch.first + number
         if isinstance(done, ThreefsError):
             self.results[number] = failed_result(done)
+            if self._batch.is_repeat:  # an earlier attempt that arrives later must fail, too
+                self._stored_results[identity] = failed_result(done, identity)
         else:
-            identity = self._batch.first + number
             self.results[number] = self._stored_results[identity] = retry_alone_result(identity)
         self._rollback()
 
@@ -304,8 +306,9 @@ def retry_alone_result(request: int) -> bytes:
     return serialized_result(pb.Changed(retry_alone=True, request=request))
 
 
-def failed_result(error: ThreefsError) -> bytes:
-    return serialized_result(pb.Changed(code=error.code, message=error.message[:_MAX_MESSAGE_CHARS]))
+def failed_result(error: ThreefsError, request: int = 0) -> bytes:
+    """With the number of its identity if it is to be stored."""
+    return serialized_result(pb.Changed(code=error.code, message=error.message[:MAX_MESSAGE_CHARS], request=request))
 
 
 def serialized_result(result: pb.Changed) -> bytes:

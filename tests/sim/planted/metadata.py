@@ -47,6 +47,18 @@ def lease_is_believed_to_its_end() -> None:
 def repeated_mutation_is_made_again() -> None:
     """I9: a mutation that is asked for again is made again."""
     put(transactions, "_first_reply", _never)
+
+
+@plant_for(
+    "unit/services/threefs_meta/test_transactions.py::test_an_attempt_that_arrives_behind_a_failed_repeat_fails_too"
+)
+def failure_of_a_repeat_is_not_kept() -> None:
+    """I9: a client hears that a change has failed, and an attempt of it from before is made later."""
+
+    async def forgotten(*_: Any) -> None:
+        pass
+
+    put(transactions, "_keep_failure", forgotten)
     key = keys.replay
     count = [0]
 

@@ -32,7 +32,7 @@ from threefs_meta.ops.xattr import remove_xattr, set_xattr
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
-from threefs.errors import InvalidArgument
+from threefs.errors import InvalidArgument, NotFound
 from threefs.kv.engine_api import Transaction
 from threefs.kv.rocks import RocksEngine
 from threefs.leases import REPLAYS_KEPT_S
@@ -128,6 +128,38 @@ async def test_a_failure_is_tried_anew(bench: MetaBench) -> None:
         await mkdir(bench.context, request)
     await bench.mkdir("/a")
     await mkdir(bench.context, request)
+
+
+async def test_an_attempt_that_arrives_behind_a_failed_repeat_fails_too(bench: MetaBench) -> None:
+    """The client has heard that nothing was removed. The file that is there now is a newer one."""
+    mutation = bench.mutation()
+    repeat = pb.Mutation(client=mutation.client, request=mutation.request, again=True)
+    with pytest.raises(NotFound):
+        await remove(bench.context, pb.RemoveRequest(mutation=repeat, place=at("/a")))
+    await bench.create("/a")
+    for identity in (mutation, repeat):
+        with pytest.raises(NotFound, match="/a"):
+            await remove(bench.context, pb.RemoveRequest(mutation=identity, place=at("/a")))
+    assert (await bench.stat("/a")).type == pb.FILE
+
+
+async def test_a_failed_repeat_gets_the_reply_of_an_attempt_that_was_made_meanwhile(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation = bench.mutation()
+    repeat = pb.Mutation(client=mutation.client, request=mutation.request, again=True)
+    keep = transactions._keep_failure
+    made: list[pb.Inode] = []
+
+    async def late(*args: Any) -> Any:
+        if not made:
+            made.append(await bench.mkdir("/a"))
+            await mkdir(bench.context, pb.MkdirRequest(mutation=mutation, place=at("/a/b")))
+        return await keep(*args)
+
+    monkeypatch.setattr(transactions, "_keep_failure", late)
+    reply = await mkdir(bench.context, pb.MkdirRequest(mutation=repeat, place=at("/a/b")))
+    assert reply.inode.inode == (await bench.stat("/a/b")).inode
 
 
 async def test_an_identity_belongs_to_one_method(bench: MetaBench) -> None:

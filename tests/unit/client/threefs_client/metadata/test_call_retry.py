@@ -45,6 +45,16 @@ def test_another_meta_service_is_asked_under_the_same_identity(error: ThreefsErr
     play(scene)
 
 
+@pytest.mark.parametrize(("error", "again"), [(Unavailable(), False), (ConnectionLost(), True)])
+def test_a_repeat_says_that_an_attempt_before_it_may_still_arrive(error: ThreefsError, again: bool) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.peers.meta_faults = [(False, error), (False, Unavailable())]
+        await fs.open("/a", "xb")
+        assert files.peers.meta_calls[-1][2].mutation.again is again
+
+    play(scene)
+
+
 def test_mutations_have_different_identities() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         await fs.open("/a", "xb")

@@ -110,6 +110,22 @@ async def test_each_change_is_made_once_however_often_it_is_asked_for(bench: Met
     assert await bench.engine.begin().get_range(b"", b"\xff") == before, "the repetition has changed something"
 
 
+async def test_an_attempt_that_arrives_behind_a_failed_repeat_fails_too(bench: MetaBench) -> None:
+    """What the first attempt made stays made; what the repeat could not make is not made later."""
+    await bench.create("/x")
+    changes = [remove_of("/x"), remove_of("/none"), create_of("/new")]
+    mutation = pb.Mutation(client=CLIENT, request=1000)
+    part = pb.BatchRequest(mutation=mutation, changes=changes[:1])
+    assert [result.code for result in (await answered(bench, part)).results] == [0]
+    repeat = pb.BatchRequest(mutation=pb.Mutation(client=CLIENT, request=1000, again=True), changes=changes)
+    answer = await answered(bench, repeat)
+    assert [result.code for result in answer.results] == [0, NotFound.code, 0]
+    await bench.create("/none")
+    late = pb.BatchRequest(mutation=mutation, changes=changes)
+    assert [result.code for result in (await answered(bench, late)).results] == [0, NotFound.code, 0]
+    assert (await bench.stat("/none")).type == pb.FILE
+
+
 async def test_what_has_to_wait_for_chunks_is_left_out_for_good(bench: MetaBench) -> None:
     file = (await bench.create("/a", session=SESSION)).inode
     await bench.write(file, 0, b"content")
