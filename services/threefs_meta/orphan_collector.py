@@ -29,7 +29,7 @@ from threefs.wire import storage_pb2
 from threefs_meta.context import CHUNKS_TIMEOUT_S, Context
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter
-from threefs_meta.store.identity import EPOCH_BITS, read_record
+from threefs_meta.store.identity import first_inode, read_record
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 
@@ -164,6 +164,6 @@ async def _given_out(ns: Namespace) -> _Numbers:
     record = await read_record(ns.tx)
     if record is None:  # the store is not admitted yet
         return _Numbers(0, 0)
-    numbers = _Numbers(record.epoch << EPOCH_BITS, await read_counter(ns.tx, keys.NEXT_INODE))
+    numbers = _Numbers(first_inode(record), await read_counter(ns.tx, keys.NEXT_INODE))
     assert numbers.first <= numbers.end, "a restore raises the numbers together with the epoch (I15)"
     return numbers

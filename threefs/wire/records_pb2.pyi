@@ -176,16 +176,18 @@ class LockWait(_message.Message):
     def __init__(self, lease: _Optional[int] = ..., inode: _Optional[int] = ..., lock: _Optional[_Union[_meta_pb2.FileLock, _Mapping]] = ..., stamp: _Optional[int] = ...) -> None: ...
 
 class StoreRecord(_message.Message):
-    __slots__ = ("store_id", "cluster_id", "epoch", "restored_ns")
+    __slots__ = ("store_id", "cluster_id", "epoch", "restored_ns", "first_number")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     RESTORED_NS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     cluster_id: str
     epoch: int
     restored_ns: int
-    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., restored_ns: _Optional[int] = ...) -> None: ...
+    first_number: int
+    def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., restored_ns: _Optional[int] = ..., first_number: _Optional[int] = ...) -> None: ...
 
 class RestoreMark(_message.Message):
     __slots__ = ("complete", "as_of_ns")

@@ -214,16 +214,21 @@ async def _end_leases(tx: Transaction) -> bool:
     return bool(page)
 
 
+def first_inode(record: StoreRecord) -> int:
+    """The first inode number that the store may have given out since it was made, or restored."""
+    first: int = (record.epoch << EPOCH_BITS) + record.first_number
+    return first
+
+
 async def _finish_restore(tx: Transaction, given: pb.AdmitStoreReply, now_ns: int) -> StoreRecord:
     record = await read_record(tx)
     assert record is not None, "the store has an identity before its restore is settled"
     if given.epoch > record.epoch:
-        record.epoch, record.restored_ns = given.epoch, now_ns
+        record.epoch, record.first_number, record.restored_ns = given.epoch, given.first_number, now_ns
         tx.set(keys.STORE, records.encode(record))
         before = await read_counter(tx, keys.NEXT_INODE)
-        first_of_restored = (given.epoch << EPOCH_BITS) + given.first_number
-        first = await raise_to(tx, keys.NEXT_INODE, first_of_restored)
-        await raise_to(tx, keys.LAST_LEASE, first_of_restored)
+        first = await raise_to(tx, keys.NEXT_INODE, first_inode(record))
+        await raise_to(tx, keys.LAST_LEASE, first_inode(record))
         # Numbers that no inode gets count as removed, so that the rest is the number of inodes.
         await increase(tx, keys.REMOVED_INODES, first - before)
         restore_mark.settle(tx)
