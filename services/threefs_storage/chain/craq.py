@@ -7,8 +7,8 @@ successors have committed what a predecessor has committed (I3), and an acknowle
 docs/protocol.md explains the rules R1 to R12 and P1 to P13 that the comments name.
 """
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from threefs.backoff import Backoff
@@ -233,7 +233,7 @@ class Craq:
                 target.engine.forget(chunk)
             return WriteResult(0, 0, 0)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def locked_change(self, target: Target, chunk: ChunkId, deadline: float) -> AsyncIterator[None]:
         """Hold the chunk's lock for a change. Raises DeadlineExceeded."""
         async with target.locks.hold(chunk, deadline - self._clock.monotonic()):
@@ -491,10 +491,8 @@ class Craq:
             raise DeadlineExceeded(
                 f"the successor of target {target.target_id} did not take the write before the deadline: {error}"
             )
-        try:
+        with contextlib.suppress(ChainChanged):
             await target.cancel_on_chain_change(self._clock.sleep(pause_s))
-        except ChainChanged:
-            return 0
         return attempts + 1
 
 

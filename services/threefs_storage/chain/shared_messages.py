@@ -200,6 +200,7 @@ async def _within(timeout_s: float, outcome: "asyncio.Future[pb.ChunkWriteResult
 
 def _answer_by(call: "asyncio.Future[Any] | None", rows: list[_Row[Any]], unsent: ThreefsError) -> None:
     """The outcome of each row comes with the answer of the message; it is `unsent` if there is no message."""
+    assert not any(row.outcome.done() for row in rows), "a change has one outcome"
     if call is None:
         _fail(rows, unsent)
     else:

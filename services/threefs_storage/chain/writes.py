@@ -117,6 +117,7 @@ class Writes:
                         answer([_IN_PROGRESS if task in slow else task.result() for task in tasks])
         finally:
             self._in_flight -= count
+        assert len(tasks) == count and all(task.done() for task in tasks), "the payload is in use by no row (I14)"
         if not call.answered:
             answer([task.result() for task in tasks])
 

@@ -8,8 +8,8 @@ import pytest
 from threefs_storage.chain import shared_messages
 from threefs_storage.engine.overlay import OverlayLimits
 
-from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, cancelled, chain_of, target_of, until
-from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NotServing, NotStaged
+from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, cancelled, chain_of, until
+from threefs.errors import NotServing
 from threefs.ids import ChunkId
 from threefs.rpc.handshake import STAGE_AHEAD_FEATURE
 from threefs.rpc.methods import FORWARD_STAGED, FORWARD_VERSIONS, STAGE_AHEAD, WRITE
@@ -188,50 +188,3 @@ async def test_a_message_of_which_every_change_was_cancelled_is_given_up(
             await until(lambda: not any(each.calls for each in chain[2].server._connections))
         await until(lambda: chain[1].committed(CHUNKS[0]) == chain[1].committed(CHUNKS[1]) == 2)  # in the background
         await assert_all_hold(chain, contents(b"n", 2))
-
-
-async def test_each_change_of_a_message_has_its_own_result(tmp_path: Path) -> None:
-    async with chain_of(tmp_path, 2, overlay=DEFERRED) as chain:
-        await write_all(chain, contents(b"o"))
-        rows = [chain.ahead_row(2, b"new", 2, chunk=chunk) for chunk in CHUNKS[:3]]
-        rows[1].checksum ^= 1
-        request = pb.StageAheadRequest(writes=rows)
-        reply = await chain.peers.call(chain[2].address, STAGE_AHEAD, request, timeout_s=20, payload=[b"new" * 3])
-        assert [result.code for result in reply.results] == [0, ChecksumMismatch.code, 0]
-        assert [chain[2].pending(chunk) for chunk in CHUNKS[:3]] == [2, 0, 2]
-        names = [
-            pb.ForwardStagedRequest(
-                target=target_of(2 if number < 3 else 7),
-                chain_version=chain.version,
-                chunk=row.chunk,
-                identity=row.identity,
-                version=2,
-                length=len(contents(b"o")[number % 3]),
-                checksum=_pending_checksum(chain, CHUNKS[number % 3]),
-                stamp=row.stamp,
-            )
-            for number, row in enumerate([*rows, rows[0]])
-        ]
-        forwards = pb.ForwardVersionsRequest(versions=names)
-        found = await chain.peers.call(chain[2].address, FORWARD_VERSIONS, forwards, timeout_s=20)
-        assert [result.code for result in found.results] == [0, NotStaged.code, 0, NotServing.code]
-        assert [chain[2].committed(chunk) for chunk in CHUNKS[:3]] == [2, 1, 2]
-
-
-def _pending_checksum(chain: TestChain, chunk: ChunkId) -> int:
-    pending = chain[2].record(chunk).pending
-    return pending.checksum if pending is not None else 0
-
-
-async def test_requests_that_are_too_large_are_refused(tmp_path: Path) -> None:
-    async with chain_of(tmp_path, 1) as chain:
-        address = chain[1].address
-        names = pb.ForwardVersionsRequest(versions=[pb.ForwardStagedRequest()] * 1025)
-        with pytest.raises(LimitExceeded, match="1025 versions"):
-            await chain.peers.call(address, FORWARD_VERSIONS, names, timeout_s=20)
-        writes = pb.StageAheadRequest(writes=[chain.row(b"x")] * 2)
-        with pytest.raises(InvalidArgument, match="2 bytes of payload, and 1 came"):
-            await chain.peers.call(address, STAGE_AHEAD, writes, timeout_s=20, payload=[b"x"])
-        many = pb.StageAheadRequest(writes=[pb.ChunkWrite()] * 1025)
-        with pytest.raises(LimitExceeded, match="1025 writes"):
-            await chain.peers.call(address, STAGE_AHEAD, many, timeout_s=20)

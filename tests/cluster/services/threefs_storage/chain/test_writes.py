@@ -1,0 +1,62 @@
+"""Messages with several changes, at the service that takes them."""
+
+from pathlib import Path
+
+import pytest
+from threefs_storage.engine.overlay import OverlayLimits
+
+from tests.harness.chain_harness import TestChain, chain_of, target_of
+from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NotServing, NotStaged
+from threefs.ids import ChunkId
+from threefs.rpc.methods import FORWARD_VERSIONS, STAGE_AHEAD
+from threefs.wire import storage_pb2 as pb
+
+CHUNKS = [ChunkId(7, number) for number in range(3)]
+
+
+async def test_each_change_of_a_message_has_its_own_result(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2, overlay=OverlayLimits()) as chain:
+        for chunk in CHUNKS:
+            await chain.write(b"old content", chunk=chunk)
+        rows = [chain.ahead_row(2, b"new", 2, chunk=chunk) for chunk in CHUNKS]
+        rows[1].checksum ^= 1
+        request = pb.StageAheadRequest(writes=rows)
+        reply = await chain.peers.call(chain[2].address, STAGE_AHEAD, request, timeout_s=20, payload=[b"new" * 3])
+        assert [result.code for result in reply.results] == [0, ChecksumMismatch.code, 0]
+        assert [chain[2].pending(chunk) for chunk in CHUNKS] == [2, 0, 2]
+        names = [
+            pb.ForwardStagedRequest(
+                target=target_of(2 if number < 3 else 7),
+                chain_version=chain.version,
+                chunk=row.chunk,
+                identity=row.identity,
+                version=2,
+                length=len(b"old content"),
+                checksum=_pending_checksum(chain, CHUNKS[number % 3]),
+                stamp=row.stamp,
+            )
+            for number, row in enumerate([*rows, rows[0]])
+        ]
+        forwards = pb.ForwardVersionsRequest(versions=names)
+        found = await chain.peers.call(chain[2].address, FORWARD_VERSIONS, forwards, timeout_s=20)
+        assert [result.code for result in found.results] == [0, NotStaged.code, 0, NotServing.code]
+        assert [chain[2].committed(chunk) for chunk in CHUNKS] == [2, 1, 2]
+
+
+def _pending_checksum(chain: TestChain, chunk: ChunkId) -> int:
+    pending = chain[2].record(chunk).pending
+    return pending.checksum if pending is not None else 0
+
+
+async def test_requests_that_are_too_large_are_refused(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 1) as chain:
+        address = chain[1].address
+        names = pb.ForwardVersionsRequest(versions=[pb.ForwardStagedRequest()] * 1025)
+        with pytest.raises(LimitExceeded, match="1025 versions"):
+            await chain.peers.call(address, FORWARD_VERSIONS, names, timeout_s=20)
+        writes = pb.StageAheadRequest(writes=[chain.row(b"x")] * 2)
+        with pytest.raises(InvalidArgument, match="2 bytes of payload, and 1 came"):
+            await chain.peers.call(address, STAGE_AHEAD, writes, timeout_s=20, payload=[b"x"])
+        many = pb.StageAheadRequest(writes=[pb.ChunkWrite()] * 1025)
+        with pytest.raises(LimitExceeded, match="1025 writes"):
+            await chain.peers.call(address, STAGE_AHEAD, many, timeout_s=20)
