@@ -102,20 +102,28 @@ async def test_a_forward_does_not_overtake_its_payload(tmp_path: Path, node: int
         link = chain[node].peers.live(successor.address, TrafficClass.REPLICATION)
         assert link is not None
         socket = link._stream._stream
-        send, taken = socket.send, 0
+        send, taken, limit = socket.send, 0, 1000
 
         def slow(pieces: Any) -> int:
-            """The link takes a part of the payload, and nothing more for now."""
+            """The link takes bytes up to the limit, and nothing more for now."""
             nonlocal taken
-            if taken:
+            parts, room = [], limit - taken
+            for piece in pieces:
+                parts.append(memoryview(piece).cast("B")[:room])
+                room -= len(parts[-1])
+            if taken >= limit:
                 raise BlockingIOError
-            taken = send([memoryview(piece)[:1000] for piece in pieces[:2]])
-            return taken
+            sent = send(parts)
+            taken += sent
+            return sent
 
         socket.send = slow  # type: ignore[method-assign]
         content = bytes(range(256)) * 4096
         write = asyncio.create_task(chain.write(content))
-        await until(lambda: chain[node].pending() == 2 and bool(taken))
+        await until(lambda: chain[node].pending() == 2 and taken == limit)
+        await asyncio.sleep(0.1)
+        limit = len(content) - 1000  # within the last segment: what is between segments has come before
+        await until(lambda: taken == limit)
         await asyncio.sleep(0.1)
         socket.send = send  # type: ignore[method-assign]
         assert (await write).version == 2 and await chain.read(3) == (2, content)
