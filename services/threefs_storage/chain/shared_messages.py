@@ -1,4 +1,4 @@
-"""Messages to the next targets that changes share: a message costs as much as the work for a small change.
+"""Messages to the next targets that changes share: alone, each small change costs four messages on three replicas.
 
 Changes that come in one message, as those of an fsync do, are sent ahead at the same time, and are durable at the same
 time, because they share a sync. So what is begun in one turn of the event loop for the same process goes there in one
