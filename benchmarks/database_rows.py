@@ -35,6 +35,11 @@ def measure(plan: Round, found: Measurements) -> None:
         bed.note_memory(found)
 
 
+def transactions_on(place: Path, seconds: int) -> Sample:
+    """Transactions of a new database in that directory. Raises LeftOutError, OSError."""
+    return _transactions(_pgbench(), place, seconds)
+
+
 def _pgbench() -> Path:
     if reason := postgres.lacking():
         raise LeftOutError(reason)

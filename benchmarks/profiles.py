@@ -24,7 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks import load_runs
+from benchmarks import database_rows, load_runs, writers
 from benchmarks.measurements import GIB, MIB
 from benchmarks.testbed import Testbed, drop_caches, testbed
 
@@ -270,6 +270,36 @@ def _small_files(*, reading: bool) -> Profiled:
     return Profiled(prepare, run, 1000, "1,000 files", mount=True, is_timed=False)
 
 
+def _shared_file(*, reading: bool) -> Profiled:
+    """Four writers in one file, as IO500's ior-hard has them, or four readers of it, from the disk."""
+
+    def run(bed: Testbed, seconds: float, clients: list[int]) -> Work:
+        return write(bed, reading=reading)
+
+    def write(bed: Testbed, *, reading: bool) -> Work:
+        sample = writers.run(
+            _point(bed), writers.HARD, _FILE_BYTES // writers.PROCESSES, reading=reading, servers=bed.meter
+        )
+        return Work(sample.amount, sample.seconds)
+
+    def prepare(bed: Testbed) -> None:
+        if reading:
+            write(bed, reading=False)
+        drop_caches()
+
+    return Profiled(prepare, run, GIB, "GiB", mount=True, is_timed=False)
+
+
+def _transactions() -> Profiled:
+    """PostgreSQL's pgbench with its data on the mount; its own processes are not in the table."""
+
+    def run(bed: Testbed, seconds: float, clients: list[int]) -> Work:
+        sample = database_rows.transactions_on(_point(bed), round(seconds))
+        return Work(sample.amount, sample.seconds)
+
+    return Profiled(lambda bed: None, run, 1000, "1,000 transactions", mount=True, is_timed=True)
+
+
 def _point(bed: Testbed) -> Path:
     assert bed.point is not None, "the load needs a mount"
     return bed.point
@@ -291,6 +321,9 @@ LOADS = {
     "small_read": _small_files(reading=True),
     "seq_write": _stream(reading=False),
     "seq_read_cold": _stream(reading=True),
+    "io500_hard_write": _shared_file(reading=False),
+    "io500_hard_read": _shared_file(reading=True),
+    "pgbench": _transactions(),
 }
 
 

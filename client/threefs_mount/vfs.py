@@ -373,12 +373,12 @@ class ThreefsVfs(FuseFileSystem):
         )
         if not flags & os.O_DSYNC and self._files.try_write(handle, offset, data, append=append):
             return len(data)
-        return self._write(handle, offset, data, append, bool(flags & os.O_DSYNC))
+        return self._write(handle, offset, data, append, flags)
 
-    async def _write(self, handle: int, offset: int, data: memoryview, append: bool, durable: bool) -> int:
+    async def _write(self, handle: int, offset: int, data: memoryview, append: bool, flags: int) -> int:
         await self._files.write(handle, offset, data, append=append)
-        if durable:
-            await self._files.handle(handle).sync()
+        if flags & os.O_DSYNC:
+            await self._files.handle(handle).sync(only_data=flags & os.O_SYNC == os.O_DSYNC)
         return len(data)
 
     def flush(self, inode: int, caller: Caller, handle: int, owner: int) -> Answer[None]:
@@ -396,7 +396,7 @@ class ThreefsVfs(FuseFileSystem):
             await self._locks.unlock_all(inode, owner, flock=False)
 
     async def fsync(self, inode: int, caller: Caller, handle: int, only_data: bool) -> None:
-        await self._files.handle(handle).sync()
+        await self._files.handle(handle).sync(only_data=only_data)
 
     def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Answer[None]:
         locked = self._locks.closing_handle(handle, flock=flock)

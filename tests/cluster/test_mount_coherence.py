@@ -67,6 +67,20 @@ def test_closed_here_is_there_when_it_is_opened(both: tuple[Path, Path]) -> None
         assert (here / "a").read_bytes() == content[::-1] + b"!"
 
 
+def test_what_fdatasync_has_stored_is_there_soon(both: tuple[Path, Path]) -> None:
+    here, there = both
+    (here / "a").write_bytes(b"old" * 1000)
+    assert (there / "a").read_bytes() == b"old" * 1000
+    with open(here / "a", "r+b", buffering=0) as file:
+        file.write(b"new")
+        os.fdatasync(file.fileno())
+        assert soon(lambda: (there / "a").read_bytes()[:3] == b"new")
+        file.seek(0, os.SEEK_END)
+        file.write(b"longer")
+        os.fdatasync(file.fileno())
+        assert (there / "a").read_bytes()[-6:] == b"longer"
+
+
 def test_an_open_sees_the_length_at_once(both: tuple[Path, Path]) -> None:
     here, there = both
     (here / "a").write_bytes(b"")

@@ -108,6 +108,13 @@ class Handle:
         """There are writes that the meta service may not know of."""
         return self._needs_sync or self._reporting.locked()
 
+    @property
+    def length_is_reported(self) -> bool:
+        """The meta service knows a length that holds all bytes that this handle has written."""
+        if self._reporting.locked() or self._length_unknown or any(self._last_append):
+            return False
+        return self._unsynced_end <= self._reported_end and self._unsynced_version in (None, self.file.truncate_version)
+
     def _register(self) -> None:
         """Keep the file while it is open for reading, even if it is removed. A write session keeps it, too."""
         self._registered = True

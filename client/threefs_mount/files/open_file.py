@@ -395,11 +395,17 @@ class OpenFile:
             self._append_in_flight = self._append_start = 0
             self._writes.give_budget(len(data))
 
-    async def sync(self) -> None:
-        """Make all writes durable and their length visible to other clients. Raises the error of this sync; `errors`
-        has earlier ones."""
-        if self.dirty:
-            await self._sync(lambda: self._handle.sync())
+    async def sync(self, *, only_data: bool = False) -> None:
+        """Make all writes durable and visible to other clients. Raises the error of this sync; `errors` has earlier
+        ones. With `only_data` (fdatasync), writes that leave the length as it was become visible with the next
+        sync, which comes within two seconds: a database waits for the disks of the replicas and not for its mtime."""
+        if not self.dirty:
+            return
+        if only_data:
+            await self.flush()
+            if self._handle.length_is_reported:
+                return
+        await self._sync(lambda: self._handle.sync())
 
     async def _sync(self, finish: Callable[[], Awaitable[None]]) -> None:
         failure: ThreefsError | None = None

@@ -22,10 +22,10 @@ class OpenHandle:
         if self.lock_lost:
             raise LockLost("a lock on the file was lost with the lease of the mount: open the file again")
 
-    async def sync(self) -> None:
-        """For fsync: make all writes durable. Raises an error that this handle has not reported yet, which counts as
-        reported then."""
-        failure = await self._sync_file()
+    async def sync(self, *, only_data: bool = False) -> None:
+        """For fsync, and with `only_data` for fdatasync: make all writes durable. Raises an error that this handle has
+        not reported yet, which counts as reported then."""
+        failure = await self._sync_file(only_data=only_data)
         self.errors_seen, unreported = self.file.errors.check_and_advance(self.errors_seen)
         self.check_lock()
         _raise_first(unreported, failure)
@@ -40,10 +40,10 @@ class OpenHandle:
         """Make writes durable as far as possible. `sync` and `flush` report what was lost."""
         await self._sync_file()
 
-    async def _sync_file(self) -> ThreefsError | None:
+    async def _sync_file(self, *, only_data: bool = False) -> ThreefsError | None:
         """Cancelling the call does not stop the sync. The file's errors record what is lost in any case."""
         try:
-            await asyncio.shield(asyncio.ensure_future(self.file.sync()))
+            await asyncio.shield(asyncio.ensure_future(self.file.sync(only_data=only_data)))
         except ThreefsError as error:
             return error
         return None

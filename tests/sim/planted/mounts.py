@@ -50,6 +50,14 @@ def error_is_told_to_one_handle() -> None:
 
 
 @plant_for(
+    "unit/client/threefs_mount/files/test_open_file.py::test_fdatasync_stores_bytes_and_reports_only_what_readers_could_not_find"
+)
+def fdatasync_keeps_a_new_length_for_itself() -> None:
+    """I16: bytes behind the length that the meta service knows are durable, and no reader finds them."""
+    put(Handle, "length_is_reported", property(lambda self: True))
+
+
+@plant_for(
     "unit/client/threefs_mount/files/test_open_file.py::test_what_is_lost_in_the_background_is_noted_and_what_comes_later_is_not"
 )
 def background_error_is_not_noted() -> None:

@@ -369,6 +369,47 @@ def test_a_write_without_the_right_to_keep_privileges_drops_them() -> None:
     play(scene)
 
 
+def test_fdatasync_stores_bytes_and_reports_only_what_readers_could_not_find() -> None:
+    """A database that writes its log in place waits for the replicas, and not for the time of the change as well."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        async def reports(offset: int, data: bytes) -> int:
+            await file.write(offset, data)
+            before = len(files.peers.meta_calls)
+            await file.sync(only_data=True)
+            assert bytes(files.storage.data[ChunkId(file.inode.inode, 0)])[offset : offset + len(data)] == data
+            return [name for _, name, _ in files.peers.meta_calls[before:]].count("Sync")
+
+        assert await reports(0, b"longer" * 10) == 1
+        assert await reports(5, b"in place") == 0 and file.dirty
+        await files.meta._cut(files.meta.files[b"a"], 20)  # somebody else; the file does not know it yet
+        assert await reports(0, b"in place") == 0 and await reports(56, b"behind it") == 1
+        assert await reports(3, b"again") == 0
+        await file.sync()
+        assert not file.dirty
+        await file.append(b"appended")
+        await file.sync(only_data=True)
+        assert files.peers.meta_calls[-1][1] == "Sync"
+
+    play(scene)
+
+
+def test_fdatasync_tells_of_bytes_that_were_lost() -> None:
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"long enough")
+        await file.sync()
+
+        def refuse(write: Any, chain: Any, part: bytes) -> Any:
+            raise StaleWrite("it came late")
+
+        files.storage._apply = refuse  # type: ignore[method-assign]
+        await file.write(0, b"x")
+        with pytest.raises(StaleWrite):
+            await file.sync(only_data=True)
+
+    play(scene)
+
+
 def test_a_read_beyond_the_known_end_asks_for_the_length() -> None:
     """The kernel has heard of the new length in another way, and fills a short answer with zeros."""
 
