@@ -11,7 +11,8 @@ whose chunks were removed since the backup from which the metadata was restored.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import Clock
 from threefs.errors import ChainChanged, Corrupt, NotFound, NotServing, ThreefsError, Unavailable, error_of

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from threefs.cluster.chunk_client import Applied, ChunkUpdate, ListedChunk
+from threefs.cluster.chunk_client import Applied, ListedChunk
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.env.clock import Clock
 from threefs.env.random import Random
 from threefs.ids import ChainId, InodeId

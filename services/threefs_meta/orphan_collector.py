@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from threefs.background import BackgroundTasks
-from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import ThreefsError
 from threefs.ids import ROOT, ChainId, ChunkId, NodeId
 from threefs.layout import DEFAULT_CHUNK_BYTES

@@ -253,6 +253,9 @@ class MemoryPeers:
         # A copy, as over a wire.
         return type(reply).FromString(reply.SerializeToString())
 
+    def has_feature(self, address: str, feature: int) -> bool:
+        return self.storage.has_feature(address, feature)
+
     def live(self, address: str, traffic: TrafficClass = TrafficClass.DATA) -> "MemoryConnection | None":
         return None if address in self.storage.down else MemoryConnection(self, address)
 

@@ -11,6 +11,7 @@ from threefs.errors import ChainChanged, ChunkChanged, ChunkNotFound, NotServing
 from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.layout import FENCE_CHUNK
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
+from threefs.rpc.handshake import FEATURES
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import storage_pb2 as pb
 
@@ -73,6 +74,7 @@ class MemoryStorage:
         self.chain_of: dict[ChunkId, ChainId] = {}
         self.applied = 0
         self.pause_s: Callable[[], float] | None = None  # how long a request and its answer travel
+        self.features = FEATURES
 
     async def call(
         self,
@@ -103,6 +105,9 @@ class MemoryStorage:
             assert sink is not None, "payload without a sink"
             _pour(out, sink(reply, len(out)))
         return cast(Rep, reply)
+
+    def has_feature(self, address: str, feature: int) -> bool:
+        return address not in self.down and bool(self.features & feature)
 
     def _serve(self, method: Method[Any, Any], request: Any, payload: bytes) -> tuple[Message, bytes]:
         match method.name:
@@ -175,7 +180,7 @@ class MemoryStorage:
         reply = pb.WriteReply(routing_version=self.cluster.routing.version)
         at = 0
         for write in request.writes:
-            size = write.length if write.kind == pb.WRITE else 0
+            size = write.length if write.kind in (pb.WRITE, pb.WRITE_PIECES) else 0
             part, at = payload[at : at + size], at + size
             try:
                 chain = self._check(write.target, write.chain_version, head=True)
@@ -215,6 +220,16 @@ class MemoryStorage:
     def _change(self, chunk: ChunkId, write: pb.ChunkWrite, part: bytes) -> None:
         if write.kind == pb.REMOVE:
             self.data.pop(chunk, None)
+            return
+        if write.kind == pb.WRITE_PIECES:
+            numbers = iter(write.pieces)
+            for offset, length in zip(numbers, numbers, strict=True):
+                piece, part = part[:length], part[length:]
+                self._change(
+                    chunk,
+                    pb.ChunkWrite(kind=pb.WRITE, offset=offset, length=length, chunk_bytes=write.chunk_bytes),
+                    piece,
+                )
             return
         data = self.data.setdefault(chunk, bytearray())
         wanted = write.length + (write.offset if write.kind == pb.WRITE else 0)

@@ -38,7 +38,8 @@ from tests.harness.fsck import check_clean
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage
 from tests.harness.namespace_audit import audit
 from tests.harness.seeded_random import SeededRandom
-from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.ids import ChunkId, ClientId, InodeId
 from threefs.kv import retry
 from threefs.kv.memory import MemoryEngine

@@ -77,7 +77,8 @@ from tests.sim.workload import CHUNK_BYTES, FIRST_INODE
 from tests.sim.world import LEASE_S, Size, World
 from threefs.byte_budget import ByteBudget
 from threefs.checksums import crc32c
-from threefs.cluster.chunk_client import Applied, ChunkUpdate
+from threefs.cluster.chunk_client import Applied
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.env.buffers import POISON_VARIABLE
 from threefs.errors import ThreefsError
 from threefs.ids import ChunkId, InodeId, TableId

@@ -16,7 +16,8 @@ from tests.harness.simulated.loop import Process
 from tests.sim.scaled_content import expand, shrink
 from tests.sim.version_order import Order
 from tests.sim.world import World
-from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import Retry, ThreefsError
 from threefs.ids import ChunkId, ClientId, InodeId, TableId
 from threefs.layout import FileLayout
@@ -33,6 +34,7 @@ _TIMEOUT_S = 30.0
 _MOST_UNKNOWN = 2  # then a client waits as long as it takes: many changes that may or may not be are hard to check
 _MOST_CANCELS = 6  # changes that a client gives up: each is one more of these
 _MOST_ROWS = 5
+_IN_PIECES = 0.4  # of the writes of a client that makes requests of several rows
 _CROWD_S = 2.0  # in so long the crowd has written
 _KINDS = {Kind.WRITE: pb.WRITE, Kind.TRUNCATE: pb.TRUNCATE, Kind.EXTEND: pb.EXTEND, Kind.REMOVE: pb.REMOVE}
 
@@ -228,13 +230,22 @@ class Workload:
         if dice.chance(self._load.reads):
             await self._read(host, link, [(number, *self._draw_range(dice)) for number in numbers])
         elif dice.chance(0.8):
-            await self._change(
-                host, link, [self._drawn(number, Kind.WRITE, *self._draw_range(dice)) for number in numbers]
-            )
+            await self._change(host, link, [change for number in numbers for change in self._draw_writes(number, dice)])
         else:
             kind = (Kind.TRUNCATE, Kind.EXTEND, Kind.REMOVE)[dice.below(3)]
             length = 0 if kind is Kind.REMOVE else 1 + dice.below(_MOST_LENGTH)
             await self._change(host, link, [self._drawn(number, kind, 0, length) for number in numbers])
+
+    def _draw_writes(self, number: int, dice: SeededRandom) -> list[Change]:
+        """The writes of one call to one chunk: some in pieces near each other, which clients join."""
+        if not (self._load.rows and dice.chance(_IN_PIECES)):
+            return [self._drawn(number, Kind.WRITE, *self._draw_range(dice))]
+        changes, at = [], dice.below(_MOST_LENGTH // 2)
+        for _ in range(2 + dice.below(3)):
+            length = 1 + dice.below(40)
+            changes.append(self._drawn(number, Kind.WRITE, at, length))
+            at += length + dice.below(2 * length)
+        return changes
 
     @staticmethod
     def _draw_range(dice: SeededRandom) -> tuple[int, int]:

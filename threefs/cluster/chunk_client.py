@@ -19,7 +19,8 @@ from threefs.backoff import Backoff
 from threefs.bounded_dict import BoundedDict
 from threefs.byte_budget import ByteBudget
 from threefs.checksums import crc32c
-from threefs.cluster import routing_watcher
+from threefs.cluster import chunk_update, routing_watcher
+from threefs.cluster.chunk_update import Buffer, ChunkUpdate
 from threefs.cluster.routing_watcher import RoutingSource, await_table
 from threefs.cluster.write_coalescer import WriteCoalescer
 from threefs.env.clock import CLOCK, Clock
@@ -47,8 +48,6 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs.telemetry.wait_log import chunk_waits
 from threefs.wire import common_pb2, storage_pb2
 
-Buffer = bytes | bytearray | memoryview
-
 _CHANNEL = 1
 _LIST_LIMIT = 4096
 _MAX_VERSIONS = 1024
@@ -61,6 +60,8 @@ class Calls(Protocol):
         self, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float, payload: Sequence[Buffer] = ()
     ) -> Rep: ...
 
+    def has_feature(self, address: str, feature: int) -> bool: ...
+
 
 @dataclass(frozen=True, slots=True)
 class ChunkLimits:
@@ -70,21 +71,6 @@ class ChunkLimits:
     attempt_timeout_s: float = 10.0  # then the same write is sent again, maybe elsewhere
     first_pause_s: float = 0.02  # doubles with every attempt
     longest_pause_s: float = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkUpdate:
-    """One change of one chunk."""
-
-    chain: ChainId
-    chunk: ChunkId
-    kind: storage_pb2.WriteKind
-    chunk_bytes: int
-    offset: int = 0  # bytes into the chunk
-    length: int = 0  # bytes of payload, or the new length
-    payload: Buffer = b""
-    only_version: int = 0  # refused with ChunkChanged if the chunk has another one by then; 0: any
-    fence: int = 0  # refused with StaleFence if the fence of the inode is as high by then; 0: whatever that is
 
 
 class ListedChunk(NamedTuple):
@@ -327,7 +313,8 @@ class ChunkClient:
     async def apply_each(self, updates: Sequence[ChunkUpdate], *, timeout_s: float) -> list[Applied | ThreefsError]:
         """The same, with the result or the error of each change."""
         deadline = self._clock.monotonic() + timeout_s
-        rows = [_Row(update) for update in updates]
+        joined = chunk_update.join(updates, self._takes_pieces)
+        rows = [_Row(update) for update, _ in joined]
         waiting = rows
         while waiting:
             locked, waiting = self._lock_chunks(waiting)
@@ -340,7 +327,14 @@ class ChunkClient:
             finally:
                 self._unlock_chunks(locked)
         assert all(row.error or row.applied for row in rows), "a row without error was applied"
-        return [row.error or cast(Applied, row.applied) for row in rows]
+        return [
+            row.error or cast(Applied, row.applied)
+            for row, (_, count) in zip(rows, joined, strict=True)
+            for _ in range(count)
+        ]
+
+    def _takes_pieces(self, chain: ChainId) -> bool:
+        return chunk_update.takes_pieces(self._cluster.routing, chain, self._calls.has_feature)
 
     def _lock_chunks(self, rows: list[_Row]) -> tuple[list[_Row], list[_Row]]:
         """Split into rows whose chunk is now ours, and the others. Nobody waits while holding, so no deadlock."""
@@ -475,6 +469,7 @@ class ChunkClient:
                 first_seq=row.first_seq,
                 only_version=update.only_version,
                 fence=update.fence,
+                pieces=update.pieces,
             )
         return request
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from threefs.cluster.chunk_client import Applied, ChunkClient, ChunkUpdate
+from threefs.cluster.chunk_client import Applied, ChunkClient
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import ThreefsError
 from threefs.routing import Routing
 from threefs.telemetry.tracing import Tracing

@@ -187,6 +187,11 @@ class ConnectionPool:
                 again = True
             connection = await self.connect(address, deadline - self._clock.monotonic(), traffic)
 
+    def has_feature(self, address: str, feature: int) -> bool:
+        """Whether there is an open connection for data to `address`, and the service there states this feature."""
+        connection = self.live(address)
+        return connection is not None and bool(connection.features & feature)
+
     def has_room(self, address: str, method: Method[Any, Any], feature: int, size: int, hops: int) -> bool:
         """Whether `begin_optional` would begin such a call now, with so many bytes of payload."""
         connection = self.live(address, method.traffic)

@@ -32,7 +32,8 @@ NONCE_BYTES = 32
 #: Features, one bit each in HELLO: calls that a peer of the same protocol version may not know yet.
 STAGE_AHEAD_FEATURE = 1  # StageAhead and ForwardStaged
 SHARED_FORWARDS_FEATURE = 2  # ForwardVersions, and StageAhead of several changes
-FEATURES = STAGE_AHEAD_FEATURE | SHARED_FORWARDS_FEATURE
+WRITE_PIECES_FEATURE = 4  # changes of kind WRITE_PIECES
+FEATURES = STAGE_AHEAD_FEATURE | SHARED_FORWARDS_FEATURE | WRITE_PIECES_FEATURE
 _DEFAULT_LIMITS = Limits()
 _PROOF_BYTES = 32
 #: How a proof looks on the wire: tag and length of the field, which is always the last one.

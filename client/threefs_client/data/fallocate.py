@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 
 from threefs import layout as layouts
-from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import InvalidArgument, NoSpace, NotSupported
 from threefs.ids import ChunkId, InodeId
 from threefs.layout import chains_reached

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from threefs import layout as layouts
 from threefs.backoff import Backoff
-from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.cluster.routing_watcher import await_table
 from threefs.errors import QuotaExceeded, SessionLost, StaleFence, ThreefsError, Unavailable
 from threefs.ids import ChunkId

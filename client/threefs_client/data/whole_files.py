@@ -8,7 +8,7 @@ write; a reader that finds the name finds the whole file, and a writer that dies
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import AlreadyExists, InvalidArgument, LayoutDiffers, SessionLost, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb

@@ -25,9 +25,11 @@ FLUSH_BYTES = 4 << 20
 #: ... or with this many pieces, because each costs memory besides its bytes.
 FLUSH_PIECES = 4096
 #: With this many unsent bytes a write waits.
-MAX_UNSENT_BYTES = 4 * FLUSH_BYTES
-#: This part of them may be in chunks that are being filled.
+MAX_UNSENT_BYTES = 8 * FLUSH_BYTES
+#: This part of them may be in chunks that are being filled, ...
 _FILLING_SHARE = 0.25
+#: ... or all but so many: programs that write in turns drift apart by many MiB, because the kernel lets them.
+_FILLED_BYTES = 2 * FLUSH_BYTES
 
 _LOG = LibraryLogger(__name__)
 
@@ -60,7 +62,8 @@ class WriteBehind:
         self._keeps_failed = keeps_failed
         self._before_extents = before_extents
         self._after_extents = after_extents
-        self._extents = DirtyExtents(handle.layout.chunk_bytes, round(max_unsent_bytes * _FILLING_SHARE))
+        filling_bytes = max(round(max_unsent_bytes * _FILLING_SHARE), max_unsent_bytes - _FILLED_BYTES)
+        self._extents = DirtyExtents(handle.layout.chunk_bytes, filling_bytes)
         self._in_flight: list[Extent] = []
         self._in_flight_bytes = 0
         self._task: asyncio.Task[None] | None = None

@@ -10,7 +10,7 @@ and its bytes that are still to be sent must not be refused.
 
 from dataclasses import dataclass
 
-from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import FileTooLarge, InvalidArgument, IsADirectory
 from threefs.ids import ChunkId, InodeId
 from threefs.inflight_ranges import writer_of

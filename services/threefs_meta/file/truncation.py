@@ -25,7 +25,8 @@ raises the truncate version, provided that the inode is still exactly what it wa
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from threefs.cluster.chunk_client import ChunkUpdate, ListedChunk
+from threefs.cluster.chunk_client import ListedChunk
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import ChunkChanged
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.kv import records

@@ -12,7 +12,7 @@ fence again when a write is refused. While a chain does not answer, the lock sta
 
 from collections.abc import Callable, Iterable, Sequence
 
-from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import NotServing
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.kv import records

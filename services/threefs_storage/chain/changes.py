@@ -1,6 +1,6 @@
 """A change of a chunk at one target: the checks that it needs, and what the engine stages for it."""
 
-from threefs.errors import Corrupt, OutcomeUnknown, Retry, ThreefsError, Unavailable
+from threefs.errors import ChunkLost, Corrupt, OutcomeUnknown, Retry, ThreefsError, Unavailable
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
@@ -41,7 +41,18 @@ def update_of(
 
 def keeps_bytes(committed: Version, write: pb.ChunkWrite) -> bool:
     """Whether bytes of the committed version are part of what the write makes."""
+    if write.kind == pb.WRITE_PIECES:
+        return True  # those between the pieces
     return keeps_content(committed.length, write.kind, write.offset, write.length, write.chunk_bytes)
+
+
+def check_kept_bytes(target: Target, chunk: ChunkId, committed: Version) -> None:
+    """Check that the bytes of the committed version may become part of another one. Raises ChunkLost, Unavailable."""
+    if committed.lost:
+        raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
+    if chunk in target.damaged:
+        # Another member may have these bytes, but never those of a version that is made of damaged ones.
+        raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired before it is changed: try again")
 
 
 def is_early_version_of(target: Target, chunk: ChunkId, early: Version, write: pb.ChunkWrite) -> bool:

@@ -32,7 +32,6 @@ from threefs.errors import (
     StaleWrite,
     ThreefsError,
     TooFewReplicas,
-    Unavailable,
     VersionGap,
 )
 from threefs.ids import ChunkId, TargetId, WriteIdentity
@@ -41,9 +40,10 @@ from threefs.routing import PublicState
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.telemetry.event_trace import EventTrace
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.chain import admission
+from threefs_storage.chain import admission, pieces
 from threefs_storage.chain.agreement import check_answer, check_base, check_change
 from threefs_storage.chain.changes import (
+    check_kept_bytes,
     has_ample_room,
     is_collectable,
     is_early_version_of,
@@ -267,15 +267,15 @@ class Craq:
         committed = record.committed.version if record.committed is not None else 0
         if write.only_version and write.only_version != committed:
             raise ChunkChanged(f"chunk {chunk} has version {committed}, the change names version {write.only_version}")
-        if record.committed is not None and record.committed.lost and keeps_bytes(record.committed, write):
-            raise ChunkLost(f"the bytes of chunk {chunk} are lost: it can only be overwritten as a whole, or removed")
-        if chunk in target.damaged and record.committed is not None and keeps_bytes(record.committed, write):
-            # Another member may have these bytes, but never those of a version that is made of damaged ones.
-            raise Unavailable(f"chunk {chunk} is damaged here, and will be repaired before it is changed: try again")
+        if record.committed is not None and keeps_bytes(record.committed, write):
+            check_kept_bytes(target, chunk, record.committed)
         if entry is None and may_be_forgotten(record.forgotten, write.known_version, target.logical_time.now):
             if write.again or write.first_seq:  # before the fence, whose error says that it was never applied
                 raise ResultDropped(f"the result of write {identity.seq} of chunk {chunk} may have been dropped")
             raise ResultForgotten(version=committed)
+        if write.kind == pb.WRITE_PIECES:
+            payload = await pieces.join(target, record.committed, write, payload)
+            admission.check_write(target, write)
         admission.check_fence(target, write)
         version = committed + 1 if record.committed is not None else target.first_version
         assert version > committed, "versions only rise (I4)"

@@ -62,7 +62,8 @@ class WholeChunk:
 def identity_of(write: pb.ChunkWrite) -> WriteIdentity | None:
     """None if the message replaces a whole chunk by a version that no client's write made. Raises InvalidArgument."""
     identity = write.identity
-    if write.kind not in _KINDS or (write.kind == pb.REPLACE and not write.version):
+    is_known = not write.version if write.kind == pb.WRITE_PIECES else write.kind in _KINDS
+    if not is_known or (write.kind == pb.REPLACE and not write.version):
         raise InvalidArgument(f"clients cannot send writes of kind {write.kind}")
     if write.kind == pb.REPLACE and not identity.client:
         return None

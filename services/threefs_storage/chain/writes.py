@@ -42,6 +42,7 @@ from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
 _MAX_WRITES = 1024
+_WITH_PAYLOAD = (pb.WRITE, pb.REPLACE, pb.WRITE_PIECES)
 _MAX_IN_FLIGHT = 32_768  # changes of messages with several, of all peers
 _REFRESH_S = 0.5
 _IN_PROGRESS = pb.ChunkWriteResult(code=InProgress.code, message="the write goes on")
@@ -240,7 +241,7 @@ def split_payload(writes: Sequence[pb.ChunkWrite], payload: memoryview) -> list[
     for write in writes:
         if len(write.entries) > MAX_ENTRIES:
             raise InvalidArgument(f"a write with {len(write.entries)} results; {MAX_ENTRIES} are the most")
-        size = write.length if write.kind in (pb.WRITE, pb.REPLACE) and not write.lost else 0
+        size = write.length if write.kind in _WITH_PAYLOAD and not write.lost else 0
         parts.append(payload[place : place + size])
         place += size
     if place != len(payload):

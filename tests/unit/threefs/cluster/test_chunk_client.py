@@ -8,7 +8,8 @@ import pytest
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage, make_routing
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.checksums import crc32c
-from threefs.cluster.chunk_client import ChunkClient, ChunkLimits, ChunkUpdate
+from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import (
     ChainChanged,
     ChunkChanged,
@@ -84,6 +85,51 @@ def test_two_writes_have_two_identities() -> None:
     go(work())
     assert s.storage.applied == 2
     assert s.storage.data[ChunkId(INODE, 0)] == b"b"
+
+
+def near(s: Setting, *, fence: int = 0) -> list[ChunkUpdate]:
+    """Three writes near each other, and one of another chunk."""
+    rows = [(0, 0, b"first"), (0, 10, b"second"), (0, 20, b"third"), (1, 3, b"fourth")]
+    return [
+        ChunkUpdate(
+            s.chunks.chain_of(LAYOUT, n), ChunkId(INODE, n), pb.WRITE, 64 * KIB, at, len(data), data, fence=fence
+        )
+        for n, at, data in rows
+    ]
+
+
+def test_writes_near_each_other_are_one_change() -> None:
+    s = Setting()
+    s.storage.after = failing(ConnectionLost(), None)
+    applied = go(s.chunks.apply(near(s, fence=4), timeout_s=5))
+    assert s.storage.data[ChunkId(INODE, 0)] == b"first\0\0\0\0\0second\0\0\0\0third"
+    assert s.storage.applied == 2 and [(one.version, one.length) for one in applied] == [(1, 25)] * 3 + [(1, 9)]
+    sent = [write for request in s.writes() for write in request.writes]
+    assert {(write.kind, tuple(write.pieces)) for write in sent} == {
+        (pb.WRITE_PIECES, (0, 5, 10, 6, 20, 5)),
+        (pb.WRITE, ()),
+    }
+    assert {write.fence for write in sent} == {4} and len({write.identity.seq for write in sent}) == 2
+
+
+def test_an_error_of_a_joined_change_is_that_of_each_of_its_writes() -> None:
+    s = Setting()
+    updates = near(s)[:3]
+    s.storage.before = failing(NoSpace())
+    outcomes = go(s.chunks.apply_each(updates, timeout_s=5))
+    assert [type(outcome) for outcome in outcomes] == [NoSpace] * 3
+
+
+def test_members_of_an_older_release_get_each_write_by_itself() -> None:
+    """Also where only another member is old: it may become the head before the change has ended."""
+    s = Setting()
+    routing = s.cluster.routing
+    chain = routing.chains[s.chunks.chain_of(LAYOUT, 0)]
+    last = routing.address_of(chain.members[-1].target_id)
+    s.storage.has_feature = lambda address, feature: address != last  # type: ignore[method-assign]
+    go(s.chunks.apply(near(s)[:3], timeout_s=5))
+    assert s.storage.applied == 3
+    assert {write.kind for request in s.writes() for write in request.writes} == {pb.WRITE}
 
 
 def test_after_a_lost_answer_the_deadline_leaves_the_outcome_open() -> None:

@@ -1,7 +1,8 @@
 from tests.harness.memory_storage import MemoryCluster, MemoryStorage
 from tests.harness.trace_collector import TraceCollector
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
-from threefs.cluster.chunk_client import ChunkClient, ChunkUpdate
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.cluster.traced_chunk_client import TracedChunkClient
 from threefs.errors import ConnectionLost, NoSpace
 from threefs.ids import ChainId, ChunkId, ClientId, InodeId

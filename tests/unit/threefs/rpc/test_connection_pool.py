@@ -79,9 +79,10 @@ async def test_an_optional_call_is_left_out_where_it_would_wait_or_not_be_unders
     async with Served(limits=Limits(calls=1)) as (server, peers, address):
         server.serve(SPACE_INFO, slow)
         optional = partial(peers.begin_optional, address, SPACE_INFO, SpaceInfoRequest(), timeout_s=5)
-        assert optional(feature=1) is None, "there is no connection yet"
+        assert optional(feature=1) is None and not peers.has_feature(address, 1), "there is no connection yet"
         connection = await peers.connect(address, 5)
         assert connection.features == handshake.FEATURES
+        assert peers.has_feature(address, 1) and not peers.has_feature(address, 1 << 30)
         assert optional(feature=1 << 30) is None, "no service knows this yet"
         sent: list[str] = []
         call = optional(feature=1, sent=lambda: sent.append("all of it"))

@@ -9,7 +9,7 @@ from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
 
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
-from threefs.cluster.chunk_client import ChunkUpdate
+from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import Locked, NotServing, StaleFence, ThreefsError
 from threefs.ids import ChunkId, InodeId, TableId
 from threefs.layout import from_wire

@@ -1,0 +1,64 @@
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from threefs.cluster.chunk_update import ChunkUpdate, join
+from threefs.ids import ChainId, ChunkId, InodeId
+from threefs.wire import storage_pb2 as pb
+
+CHUNK_BYTES = 200
+
+
+def update(offset: int, payload: bytes, number: int = 0, **more: Any) -> ChunkUpdate:
+    chunk = ChunkId(InodeId(7), number)
+    return ChunkUpdate(ChainId(1 + number), chunk, pb.WRITE, CHUNK_BYTES, offset, len(payload), payload, **more)
+
+
+def shapes(updates: Sequence[ChunkUpdate], *, takes: bool = True) -> list[tuple[int, int, tuple[int, ...]]]:
+    return [(one.update.offset, one.updates, one.update.pieces) for one in join(updates, lambda chain: takes)]
+
+
+def test_neighbours_become_one_change() -> None:
+    near = [update(10, b"a" * 4), update(20, b"b" * 4), update(24, b"c" * 4)]
+    (joined,) = join(near, lambda chain: True)
+    assert joined.update.kind == pb.WRITE_PIECES and joined.updates == 3
+    assert joined.update.pieces == (10, 4, 20, 4, 24, 4) and joined.update.payload == b"aaaabbbbcccc"
+    assert (joined.update.offset, joined.update.length) == (10, 12)
+
+
+def test_what_does_not_belong_together_stays_apart() -> None:
+    one = update(10, b"a" * 4)
+    far, before, over = update(31, b"b" * 4), update(2, b"b" * 4), update(12, b"b" * 4)
+    other_chunk, other_fence = update(14, b"b" * 4, 1), update(14, b"b" * 4, fence=2)
+    named, empty = update(14, b"b" * 4, only_version=3), update(14, b"")
+    for other in (far, before, over, other_chunk, other_fence, named, empty):
+        assert [count for _, count, _ in shapes([one, other])] == [1, 1]
+    extend = ChunkUpdate(one.chain, one.chunk, pb.EXTEND, CHUNK_BYTES, length=20)
+    assert [count for _, count, _ in shapes([one, extend, update(14, b"b" * 4)])] == [1, 1, 1]
+    assert shapes([one, update(14, b"b" * 4)], takes=False) == [(10, 1, ()), (14, 1, ())]
+
+
+def test_a_change_has_a_bounded_number_of_pieces() -> None:
+    many = [update(at, b"x") for at in range(150)] + [update(at, b"y") for at in range(150)]
+    assert [count for _, count, _ in shapes(many)] == [150, 150]
+    chunk = ChunkId(InodeId(7), 0)
+    many = [ChunkUpdate(ChainId(1), chunk, pb.WRITE, 1000, at, 1, b"x") for at in range(300)]
+    assert [count for _, count, _ in shapes(many)] == [256, 44]
+
+
+@given(st.lists(st.tuples(st.integers(0, 150), st.binary(max_size=30), st.integers(0, 1)), max_size=20))
+def test_joined_changes_make_the_same_chunks(writes: list[tuple[int, bytes, int]]) -> None:
+    updates = [update(*each) for each in writes]
+    apart, together = [bytearray(CHUNK_BYTES) for _ in range(2)], [bytearray(CHUNK_BYTES) for _ in range(2)]
+    for offset, payload, number in writes:
+        apart[number][offset : offset + len(payload)] = payload
+    joined = join(updates, lambda chain: True)
+    assert sum(each.updates for each in joined) == len(updates)
+    for change, _ in joined:
+        pieces, at = change.pieces or (change.offset, change.length), 0
+        for offset, length in zip(pieces[::2], pieces[1::2], strict=True):
+            together[change.chunk.number][offset : offset + length] = change.payload[at : at + length]
+            at += length
+    assert together == apart
