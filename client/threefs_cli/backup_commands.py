@@ -261,6 +261,3 @@ async def _restore_lost(
                 await store.close()
         done.append((role, points[role]))
     return done
-
-
-COMMANDS = (backup, restore_command)

@@ -17,6 +17,3 @@ def bench(ctx: click.Context, arguments: tuple[str, ...]) -> None:
     from threefs_bench.load.command import main  # only here: no other command needs what it imports
 
     ctx.exit(main(arguments))
-
-
-COMMANDS = (bench,)

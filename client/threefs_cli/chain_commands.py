@@ -3,7 +3,6 @@
 import asyncio
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
@@ -44,7 +43,7 @@ def list_chains(selector: ClusterSelector, degraded: bool) -> None:
     if selector.as_json:
         output.print_json({"chains": shown})
         return
-    table = Table("chain", "table", "version", "copies", "takes writes", "targets (nodes)")
+    table = output.table("chain", "table", "version", "copies", "takes writes", "targets (nodes)")
     for row in shown:
         members = (f"{m['target_id']} ({m['node_id']}) {m['state']}" for m in row["members"])
         table.add_row(
@@ -88,7 +87,7 @@ def show(selector: ClusterSelector, chain_id: int) -> None:
         f"chain {chain_id} of table {row['table_id']}, version {row['version']}: {row['serving']} of {row['copies']} "
         f"copies serve, a write needs {row['min_replicas']}: it {writes}" + ("; it moves" if row["moving"] else "")
     )
-    table = Table("target", "node", "address", "chunks", "used", "state")
+    table = output.table("target", "node", "address", "chunks", "used", "state")
     for member in members:
         table.add_row(
             str(member["target_id"]),
@@ -215,7 +214,5 @@ async def _would_take_writes(fs: AsyncFileSystem, url: str, count: int, table_id
     return sum(found >= count for found in serving), len(serving)
 
 
-for command in loss_commands.COMMANDS:
-    chain.add_command(command)
-
-COMMANDS = (chain,)
+chain.add_command(loss_commands.accept_unheard)
+chain.add_command(loss_commands.accept_loss)

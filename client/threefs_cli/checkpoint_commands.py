@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 import threefs_client
-from rich.table import Table
 from threefs_checkpoint import comparison, safetensors_copy
 from threefs_checkpoint.index import Index
 from threefs_checkpoint.job_directory import DAMAGE, CheckpointDirectory, read_index
@@ -71,7 +70,7 @@ def list_checkpoints(selector: ClusterSelector, root: str) -> None:
     if selector.as_json:
         output.print_json(rows)
         return
-    table = Table("step", "kind", "saved", "ranks", "tensors", "size", "name", box=None)
+    table = output.table("step", "kind", "saved", "ranks", "tensors", "size", "name", box=None)
     for row in rows:
         if "problem" in row:
             table.add_row("", row["kind"], "", "", "", "", f"{row['path']}: {output.printable(row['problem'])}")
@@ -137,7 +136,7 @@ def show(selector: ClusterSelector, path: str) -> None:
     saved = output.timestamp(index.saved_ns)
     ranks = output.count_of(index.world, "rank", "ranks")
     click.echo(f"step {index.step}, saved {saved} by {ranks}, metadata {output.printable(str(index.metadata))}")
-    table = Table("tensor", "type", "shape", "size", "slices", box=None)
+    table = output.table("tensor", "type", "shape", "size", "slices", box=None)
     for row in rows:
         name, size = output.printable(row["name"]), output.size(row["length_bytes"])
         table.add_row(name, row["dtype"], str(row["shape"]), size, str(row["shards"]))
@@ -313,6 +312,3 @@ def import_checkpoint(selector: ClusterSelector, file: Path, path: str, file_for
         return
     for name in left_out:
         click.echo(f"left out, because it is no tensor: {output.printable(name)}")
-
-
-COMMANDS = (ckpt,)

@@ -1,7 +1,6 @@
 """`threefs chunk`: where the bytes of a file are, and what each copy holds."""
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs.rpc.methods import CHAIN_EVENTS
@@ -59,7 +58,7 @@ def where(selector: ClusterSelector, place: Place) -> None:
     )
     if place.offset >= found.length:
         click.echo(f"the file ends before it: it has {found.length} bytes")
-    table = Table("target", "node", "state", "what it holds")
+    table = output.table("target", "node", "state", "what it holds")
     for copy in found.copies:
         member = chain_rows.member_row(found.state, copy.member)
         state = member["state"] + (", leaving" if member["leaving"] else "")
@@ -101,6 +100,3 @@ async def _story(fs: AsyncFileSystem, url: str, place: Place) -> tuple[chunk_cop
     request = pb.ChainEventsRequest(chain_id=found.chain.chain_id)
     reply = await managers(fs, url).call(CHAIN_EVENTS, request, timeout_s=CALL_TIMEOUT_S)
     return found, chunk_events.merged(found.copies, reply.events)
-
-
-COMMANDS = (chunk,)

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 import uvloop
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs.errors import NotFound, ThreefsError
@@ -168,7 +167,7 @@ def ps(directory: Path | None, as_json: bool) -> None:
     if as_json:
         output.print_json({"directory": str(home.absolute()), "programs": rows})
     else:
-        table = Table("name", "program", "address", "pid", "state")
+        table = output.table("name", "program", "address", "pid", "state")
         for row in rows:
             state = "runs" if row["runs"] else "does not run"
             table.add_row(row["name"], row["program"], row["address"] or "-", str(row["pid"] or "-"), state)
@@ -326,7 +325,7 @@ async def meta_statistics(peers: ConnectionPool, address: str) -> dict[str, Any]
 
 def print_status(found: dict[str, Any]) -> None:
     click.echo(f"cluster {found['cluster_id']} at {found['address']}, manager epoch {found['manager_epoch']}")
-    table = Table("node", "kind", "address", "domain", "state", "chunks", "used", "disk")
+    table = output.table("node", "kind", "address", "domain", "state", "chunks", "used", "disk")
     for node in found["nodes"]:
         table.add_row(
             str(node["node_id"]),
@@ -427,6 +426,3 @@ def _meta_activity(statistics: dict[str, Any] | None) -> str:
         f"{statistics['names_per_s']:,.0f} names/s, {statistics['transactions_per_s']:,.0f} transactions/s, "
         f"{statistics['again_per_s']:,.1f}/s repeated; {waiting}"
     )
-
-
-COMMANDS = (up, down, ps, status)

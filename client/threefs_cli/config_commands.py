@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs import configuration
@@ -68,7 +67,7 @@ def get_values(selector: ClusterSelector, key: str | None, node: int | None) -> 
     if selector.as_json:
         output.print_json({"version": current.version, "keys": [_described(one, current) for one in keys]})
         return
-    table = Table("key", "value", "from", "programs", "takes effect", "what it is")
+    table = output.table("key", "value", "from", "programs", "takes effect", "what it is")
     for one in keys:
         table.add_row(
             one.name,
@@ -100,7 +99,7 @@ def _show_node(selector: ClusterSelector, url: str, keys: Sequence[Key], node_id
         ]
         output.print_json({"node_id": node_id, "version": found.version, "state": found.state(current), "keys": rows})
         return
-    table = Table("key", "value", "from", "")
+    table = output.table("key", "value", "from", "")
     for one, value, source, state, reason in values:
         shown = "unknown" if value is None else configuration.shown(one, value)
         table.add_row(one.name, shown, source.value, output.printable(f"{state}: {reason}" if reason else state))
@@ -137,7 +136,7 @@ def status(selector: ClusterSelector) -> None:
             }
         )
         return
-    table = Table("process", "version", "state", "keys")
+    table = output.table("process", "version", "state", "keys")
     special = [one for one in connected if one.state(current) != "applied" or one.exceptions()]
     for one in [*found, *special[:_MAX_CLIENTS]]:
         version = "-" if one.report is None else str(one.version)
@@ -407,6 +406,3 @@ def _difference_lines(changes: Sequence[Mapping[str, Any]] | None) -> list[str]:
         words = [f"{text} (default)" if one[side] is None else text for text, side in ((was, "before"), (now, "after"))]
         lines.append(output.printable(f"{one['name']}: {words[0]} -> {words[1]}"))
     return lines
-
-
-COMMANDS = (config,)

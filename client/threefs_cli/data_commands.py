@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from threefs_client import FileSystem, connect
 from threefs_data import interchange
 from threefs_data import prepare as preparing
@@ -195,10 +193,13 @@ def _report_transfer(selector: ClusterSelector, done: interchange.Transferred) -
 @contextmanager
 def _count(*, quiet: bool) -> Iterator[Callable[[int], None]]:
     """Samples so far: how many there are is not known."""
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not sys.stderr.isatty():
         yield lambda done: None
         return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn
+
+    console = Console(stderr=True)
     with Progress(SpinnerColumn(), TextColumn("{task.completed} samples"), console=console, transient=True) as progress:
         bar = progress.add_task("", total=None)
         yield lambda done: progress.update(bar, completed=done)
@@ -238,10 +239,13 @@ def _with_hint(error: ThreefsError, path: str) -> ThreefsError:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[preparation.Progress]:
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not sys.stderr.isatty():
         yield lambda phase, done, total: None
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task("")
@@ -255,6 +259,3 @@ def _progress(*, quiet: bool) -> Iterator[preparation.Progress]:
             progress.update(bar, description=phase, completed=done, total=max(1, total))
 
         yield show
-
-
-COMMANDS = (data,)

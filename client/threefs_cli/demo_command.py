@@ -42,6 +42,3 @@ def show(report: Report, json_file: Path | None) -> None:
         "measured in this run. Writes make 3 durable copies on this one machine."
     )
     click.echo("Every check held." if report.ok else "NOT every check held.")
-
-
-COMMANDS = (demo,)

@@ -118,6 +118,3 @@ def _describe(found: Disk, remaining_s: int | None) -> dict[str, Any]:
         "total_bytes": found.total_bytes,
         "remaining_s": remaining_s,
     }
-
-
-COMMANDS = (disk,)

@@ -131,6 +131,3 @@ def _measurements(found: Machine) -> list[str]:
         for one in found.directories
         if one.file_system is not None and one.syncs is not None
     ]
-
-
-COMMANDS = (doctor,)

@@ -1,13 +1,12 @@
 """`threefs fsck`."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from threefs_client import AsyncFileSystem, paths
 from threefs_fsck import Report, check
 
@@ -114,12 +113,14 @@ def lines(report: Report) -> Iterator[str]:
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None]]:
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not sys.stderr.isatty():
         yield lambda title, rows: None
         return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     columns = (SpinnerColumn(), TextColumn("{task.description}: {task.completed}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bars: dict[str, Any] = {}
 
         def step(title: str, rows: int) -> None:
@@ -128,6 +129,3 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[str, int], None]]:
             progress.update(bars[title], advance=rows)
 
         yield step
-
-
-COMMANDS = (fsck,)

@@ -107,6 +107,3 @@ async def _meta_answers(peers: ConnectionPool, address: str) -> bool:
     except ThreefsError:
         return False
     return True
-
-
-COMMANDS = (health,)

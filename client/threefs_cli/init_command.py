@@ -108,6 +108,3 @@ async def _init(managers: tuple[str, ...], key: str, request: pb.InitRequest) ->
         return reply.cluster_id
     finally:
         await peers.close()
-
-
-COMMANDS = (init,)

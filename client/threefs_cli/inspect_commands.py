@@ -3,7 +3,6 @@
 from typing import Any
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem, Attributes, Usage
 
 from threefs_cli import output
@@ -129,7 +128,7 @@ def df(selector: ClusterSelector) -> None:
     if selector.as_json:
         output.print_json(found)
         return
-    table = Table("disks", "used", "free", "free for files", "replicas", "inodes")
+    table = output.table("disks", "used", "free", "free for files", "replicas", "inodes")
     table.add_row(
         output.size(found["capacity_bytes"]),
         output.size(found["used_bytes"]),
@@ -139,6 +138,3 @@ def df(selector: ClusterSelector) -> None:
         str(found["inodes"]),
     )
     output.print_table(table)
-
-
-COMMANDS = (ls, stat, du, df)

@@ -32,6 +32,3 @@ def key(file: Path, as_json: bool) -> None:
         output.print_json({"key_file": str(file)})
     else:
         click.echo(f"{file} holds a new key")
-
-
-COMMANDS = (key,)

@@ -241,6 +241,3 @@ def candidates_of(state: ClusterState, found: pb.Chain) -> list[Candidate]:
         for report in node.targets
         if report.target_id in members and report.local_state != pb.LOCAL_OFFLINE
     ]  # fmt: skip
-
-
-COMMANDS = (accept_unheard, accept_loss)

@@ -4,39 +4,11 @@ import errno
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from threefs import __version__
 from threefs.errors import InvalidArgument, ThreefsError
-from threefs_cli import (
-    backup_commands,
-    bench_command,
-    chain_commands,
-    checkpoint_commands,
-    chunk_commands,
-    cluster_commands,
-    config_commands,
-    data_commands,
-    demo_command,
-    disk_commands,
-    doctor_command,
-    fsck_command,
-    health_command,
-    init_command,
-    inspect_commands,
-    key_command,
-    manager_commands,
-    meta_commands,
-    mount_commands,
-    move_commands,
-    namespace_commands,
-    node_commands,
-    quota_commands,
-    scrub_commands,
-    table_commands,
-    target_commands,
-    transfer_commands,
-    trash_commands,
-)
+from threefs_cli.command_table import ROWS, CommandTable
 
 _EXAMPLES = """
 \b
@@ -51,6 +23,9 @@ Examples:
 A command uses the cluster that --address names, else --dir (a local cluster), else
 $THREEFS_ADDRESS, else the one that `threefs up` started without --dir. Every command takes --json.
 """
+
+#: Of the explanation beside a name that the shell proposes, as click does it.
+_COMPLETION_CHARACTERS = 45
 
 
 class Commands(click.Group):
@@ -74,43 +49,29 @@ class _Unusable(click.ClickException):
     exit_code = 2
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLES)
+class Program(Commands):
+    """Lists its commands from the table of them, without importing them all."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        limit = formatter.width - 6 - max(map(len, ROWS))  # as click does it
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, ROWS[name].shortened(limit)) for name in sorted(ROWS)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        commands = [
+            CompletionItem(name, help=ROWS[name].shortened(_COMPLETION_CHARACTERS))
+            for name in sorted(ROWS)
+            if name.startswith(incomplete)
+        ]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]  # those, and its own options
+
+
+@click.group(
+    cls=Program,
+    commands=CommandTable(),
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXAMPLES,
+)
 @click.version_option(__version__, prog_name="threefs")
 def main() -> None:
     """threefs, a distributed file system for AI training and inference."""
-
-
-MODULES = (
-    cluster_commands,
-    health_command,
-    init_command,
-    key_command,
-    chain_commands,
-    chunk_commands,
-    node_commands,
-    move_commands,
-    table_commands,
-    target_commands,
-    disk_commands,
-    scrub_commands,
-    config_commands,
-    inspect_commands,
-    transfer_commands,
-    namespace_commands,
-    data_commands,
-    checkpoint_commands,
-    mount_commands,
-    quota_commands,
-    trash_commands,
-    fsck_command,
-    meta_commands,
-    manager_commands,
-    backup_commands,
-    bench_command,
-    demo_command,
-    doctor_command,
-)
-
-for module in MODULES:
-    for command in module.COMMANDS:
-        main.add_command(command)

@@ -163,6 +163,3 @@ async def _make(found: RebuildPlan, data: Path | None, url: EngineUrl) -> None:
         await dump.begin_restore(store)
         await dump.fill(store, found.pairs())
         await dump.end_restore(store)
-
-
-COMMANDS = (manager,)

@@ -147,6 +147,3 @@ def _done(did: str, content: Content, file: Path, as_json: bool) -> None:
         output.print_json({"file": str(file), "records": content.records, "length_bytes": content.length_bytes})
     else:
         click.echo(f"{did} {content.records} records, {output.size(content.length_bytes)}")
-
-
-COMMANDS = (meta,)

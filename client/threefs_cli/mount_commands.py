@@ -115,9 +115,6 @@ def umount(mountpoint: str, lazy: bool, as_json: bool) -> None:
         output.print_json({"mountpoint": place, "lazy": lazy})
 
 
-COMMANDS = (mount, umount)
-
-
 def may_allow_other() -> bool:
     """Whether the kernel's helper lets us admit other users."""
     if os.geteuid() == 0:

@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs_cli import move_rows, output
@@ -63,7 +62,7 @@ async def _watch(fs: AsyncFileSystem, url: str, interval_s: float, as_json: bool
 
 
 def _print_moves(rows: list[dict[str, Any]]) -> None:
-    table = Table("chain", "from node", "to node", "stage", "copied", "of", "left")
+    table = output.table("chain", "from node", "to node", "stage", "copied", "of", "left")
     for row in rows:
         left = row["remaining_s"]
         table.add_row(
@@ -76,6 +75,3 @@ def _print_moves(rows: list[dict[str, Any]]) -> None:
             "" if left is None else move_rows.about(left),
         )
     output.print_table(table)
-
-
-COMMANDS = (moves,)

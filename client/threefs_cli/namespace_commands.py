@@ -128,6 +128,3 @@ async def _destination_in(fs: AsyncFileSystem, source: str, destination: str) ->
 def _print_json_facts(selector: ClusterSelector, **facts: object) -> None:
     if selector.as_json:
         output.print_json(facts)
-
-
-COMMANDS = (mkdir, rm, mv, ln)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs.rpc.methods import ADD_NODES, GET_ROUTING, GET_STATUS, REBALANCE, REMOVE_NODE, SET_DRAINING
@@ -66,7 +65,7 @@ def list_nodes(selector: ClusterSelector) -> None:
             }
         )
         return
-    table = Table("node", "domain", "address", "state", "targets", "coming", "going", "used", "free")
+    table = output.table("node", "domain", "address", "state", "targets", "coming", "going", "used", "free")
     for row in rows:
         table.add_row(
             str(row.node_id),
@@ -246,7 +245,7 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Only say what would move.")
 @cluster_options
 def rebalance(selector: ClusterSelector, dry_run: bool) -> None:
-    """Move targets until all storage nodes have equally many, with as few moves as possible, while the cluster runs."""
+    """Move targets until all storage nodes have equally many, by as few moves as possible, while the cluster runs."""
     url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> list[pb.Move]:
@@ -274,6 +273,3 @@ def _echo_moves(moves: list[pb.Move], dry_run: bool) -> None:
     click.echo(f"{output.count_of(len(moves), 'target', 'targets')} {verb}: {to}")
     if not dry_run:
         click.echo("`threefs node ls` shows how far they are")
-
-
-COMMANDS = (node, rebalance)

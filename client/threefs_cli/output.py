@@ -3,16 +3,17 @@
 import json
 import stat
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
-from rich.table import Table
-from threefs_client import Attributes
 
 # Commands print these through this module, too.
 from threefs.human_readable import count_of as count_of
 from threefs.human_readable import size as size
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from threefs_client import Attributes
 
 _WIDE = 160
 
@@ -26,11 +27,20 @@ def print_json_line(value: Any) -> None:
     click.echo(json.dumps(value))
 
 
-def print_table(table: Table) -> None:
+def table(*heads: str, **style: Any) -> "Table":
+    """A table of rich, with one column for each head."""
+    from rich.table import Table  # only here: rich takes longer to import than most of what needs no table
+
+    return Table(*heads, **style)
+
+
+def print_table(shown: "Table") -> None:
+    from rich.console import Console
+
     console = Console(markup=False, emoji=False)  # names of files and tensors may have brackets and colons
     if not console.is_terminal:
         console.width = _WIDE  # nothing is cut off in a file or a pipe
-    console.print(table)
+    console.print(shown)
 
 
 def timestamp(time_ns: int) -> str:
@@ -43,7 +53,7 @@ def printable(name: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in name)
 
 
-def attributes_json(path: str, found: Attributes) -> dict[str, Any]:
+def attributes_json(path: str, found: "Attributes") -> dict[str, Any]:
     described: dict[str, Any] = {
         "path": path,
         "kind": found.kind,
@@ -69,7 +79,7 @@ def attributes_json(path: str, found: Attributes) -> dict[str, Any]:
     return described
 
 
-def long_line(name: str, found: Attributes) -> str:
+def long_line(name: str, found: "Attributes") -> str:
     """As `ls -l` shows it."""
     shown = printable(name) + (f" -> {printable(found.target)}" if found.is_symlink else "")
     mode = stat.filemode(found.st_mode)

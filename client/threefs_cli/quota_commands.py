@@ -3,7 +3,6 @@
 import dataclasses
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 from threefs_client.metadata.quotas import Quota
 
@@ -84,7 +83,7 @@ def _print(selector: ClusterSelector, found: Quota | list[Quota] | None) -> None
     rows = found if isinstance(found, list) else [] if found is None else [found]
     if not rows:
         return
-    table = Table("of", "bytes", "limit", "inodes", "limit", "", box=None)
+    table = output.table("of", "bytes", "limit", "inodes", "limit", "", box=None)
     for one in rows:
         table.add_row(
             f"user {one.uid}" if one.path is None else output.printable(one.path),
@@ -95,6 +94,3 @@ def _print(selector: ClusterSelector, found: Quota | list[Quota] | None) -> None
             "counting" if one.counting else "",
         )
     output.print_table(table)
-
-
-COMMANDS = (quota,)

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs.errors import NotFound, ThreefsError
@@ -42,7 +41,7 @@ def status(selector: ClusterSelector) -> None:
     if selector.as_json:
         output.print_json({"targets": rows})
         return
-    table = Table("node", "target", "now", "last pass ended", "passes", "damaged", "repaired", "not yet", "lost")
+    table = output.table("node", "target", "now", "last pass ended", "passes", "damaged", "repaired", "not yet", "lost")
     for row in rows:
         table.add_row(
             str(row["node_id"]),
@@ -131,6 +130,3 @@ def _row(found: pb.NodeStatus, report: pb.TargetReport) -> dict[str, Any]:
         "unrepaired_chunks": report.unrepaired_chunks,
         "lost_chunks": report.lost_chunks,
     }
-
-
-COMMANDS = (scrub,)

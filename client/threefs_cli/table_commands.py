@@ -3,7 +3,6 @@
 import asyncio
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 
 from threefs.env.clock import CLOCK
@@ -60,7 +59,7 @@ def list_tables(selector: ClusterSelector) -> None:
             }
         )
         return
-    shown = Table("table", "chains", "copies", "a write needs", "chains that take writes", "new files")
+    shown = output.table("table", "chains", "copies", "a write needs", "chains that take writes", "new files")
     for one in status.tables:
         shown.add_row(
             str(one.table_id),
@@ -245,6 +244,3 @@ def set_replicas(selector: ClusterSelector, table_id: int, replicas: int, dry_ru
         click.echo("; ".join(parts) + (": `threefs node ls` shows how far they are" if not dry_run else ""))
     else:
         click.echo("nothing has to be added or removed now")
-
-
-COMMANDS = (table,)

@@ -191,6 +191,3 @@ def _shown(targets: Sequence[int]) -> str:
 
 def _them(targets: Sequence[int]) -> str:
     return "them" if len(targets) > 1 else "it"
-
-
-COMMANDS = (target,)

@@ -8,9 +8,6 @@ from contextlib import contextmanager
 
 import click
 from aiofiles.os import wrap
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
 from threefs_client import AsyncFileSystem
 
 from threefs.env import standard_streams
@@ -143,37 +140,14 @@ async def _copy(
         click.echo(f"{files}, {output.size(tree.length_bytes)} in {seconds:.1f} s ({rate}/s)")
 
 
-class _Rate(ProgressColumn):
-    """Bytes per second, in the units of the bar's other columns."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{output.size(speed)}/s" if speed else "", style="progress.data.speed")
-
-
 @contextmanager
 def _progress(tree: LocalTree | RemoteTree, *, quiet: bool) -> Iterator[CopyProgress]:
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not sys.stderr.isatty():
         yield lambda files, size: None
         return
-    columns = (
-        TextColumn("{task.fields[files]}/{task.fields[all]} files"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        _Rate(),
-        TimeRemainingColumn(),
-    )
-    count = 0
-    with Progress(*columns, console=console, transient=True) as progress:
-        everything = len(tree.files) + len(tree.symlinks)
-        bar = progress.add_task("", total=max(1, tree.length_bytes), files=0, all=everything)
+    from threefs_cli.transfer_bar import transfer_bar
 
-        def moved(files: int, size: int) -> None:
-            nonlocal count
-            count += files
-            progress.update(bar, advance=size, files=count)
-
+    with transfer_bar(len(tree.files) + len(tree.symlinks), tree.length_bytes) as moved:
         yield moved
 
 
@@ -203,6 +177,3 @@ async def _write_out(fs: AsyncFileSystem, paths: tuple[str, ...]) -> None:
         async with await fs.open(path) as file:
             while piece := await file.read(_CAT_BYTES):
                 await standard_streams.write(out, piece)
-
-
-COMMANDS = (put, get, cat)

@@ -3,7 +3,6 @@
 import dataclasses
 
 import click
-from rich.table import Table
 from threefs_client import AsyncFileSystem
 from threefs_client.metadata.trash import Trashed
 
@@ -55,7 +54,7 @@ def list_trash(selector: ClusterSelector, user: int | None) -> None:
         return
     if not found:
         return
-    table = Table("was", "is", "size", "stays", box=None)
+    table = output.table("was", "is", "size", "stays", box=None)
     for item in found:
         size = output.size(item.attributes.length) if item.attributes.is_file else item.attributes.kind
         where = output.printable(item.original) or "(unknown)"
@@ -106,6 +105,3 @@ def empty(selector: ClusterSelector, user: int | None) -> None:
     count = selector.run(lambda fs: fs.trash.empty(user))
     if selector.as_json:
         output.print_json({"removed": count})
-
-
-COMMANDS = (trash,)

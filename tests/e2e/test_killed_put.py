@@ -23,7 +23,7 @@ SEED = 16
 #: it after so long (0: never), and is answered with how long it took, and whether it had ended by then.
 DRIVER = """
 import os, signal, sys, time
-import threefs_cli.main, uvloop, threefs_client
+import threefs_cli.main, threefs_cli.transfer_commands, uvloop, threefs_client
 for line in sys.stdin:
     seconds, *words = line.split()
     began = time.monotonic()

@@ -4,16 +4,16 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
-
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
+from typing import TYPE_CHECKING, Any
 
 from threefs.env.clock import Clock
 from threefs.errors import ThreefsError
 from threefs.rpc.methods import Method
 from threefs.telemetry import histogram
 from threefs.telemetry.histogram import Histogram
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 
 class CallDurations:
@@ -38,8 +38,10 @@ class CallDurations:
         elif isinstance(error := future.exception(), ThreefsError):
             self._errors[method, type(error).__name__] += 1
 
-    def metrics(self) -> Iterable[Metric]:
+    def metrics(self) -> Iterable["Metric"]:
         """Another thread than that of the connections may call this."""
+        from prometheus_client.core import CounterMetricFamily  # as in `histogram.family`
+
         yield histogram.family(
             "threefs_client_call_duration_seconds",
             "Calls to services, each attempt for itself, from the send to the whole answer.",

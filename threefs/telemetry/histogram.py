@@ -3,16 +3,17 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.utils import floatToGoString
+if TYPE_CHECKING:
+    from prometheus_client.core import HistogramMetricFamily
 
 #: Upper ends of the buckets, in seconds: from a read that the memory answers to a call that waits for T.
 _BOUNDS_S = (
     *(0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),
     *(0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
-_LABELS = [*map(floatToGoString, _BOUNDS_S), "+Inf"]
+_LABELS = [*map(str, _BOUNDS_S), "+Inf"]
 
 
 class Histogram:
@@ -39,8 +40,10 @@ class Histogram:
 
 def family(
     name: str, about: str, labels: Sequence[str], found: Iterable[tuple[Sequence[str], Histogram]]
-) -> HistogramMetricFamily:
+) -> "HistogramMetricFamily":
     """The metric of these histograms, each with the values of its labels."""
+    from prometheus_client.core import HistogramMetricFamily  # only here: most clients are asked for no metrics
+
     made = HistogramMetricFamily(name, about, labels=labels)
     for values, histogram in found:
         made.add_metric(values, histogram.buckets(), histogram.total_s)

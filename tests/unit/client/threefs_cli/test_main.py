@@ -2,6 +2,7 @@ import errno
 
 import click
 import pytest
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner
 from threefs_cli.main import Commands, main
 
@@ -63,6 +64,25 @@ def test_all_commands_are_there_and_explain_themselves() -> None:
             assert "--json" in result.output or name == "umount", words  # which prints nothing
         assert (command.help or "").strip(), name
     assert "threefs put -r" in CliRunner().invoke(main, ["--help"]).output
+
+
+def test_the_list_has_all_commands_in_the_order_of_their_names() -> None:
+    listed = CliRunner().invoke(main, ["--help"], terminal_width=80).output.partition("Commands:\n")[2]
+    lines = [line for line in listed.partition("\n\n")[0].splitlines() if not line.startswith("   ")]
+    assert [line.split()[0] for line in lines] == sorted(NAMES) and all(len(line) < 80 for line in lines)
+
+
+def test_the_shell_completes_names_and_options() -> None:
+    complete = ShellComplete(main, {}, "threefs", "_THREEFS_COMPLETE").get_completions
+    assert [item.value for item in complete([], "ch")] == ["chain", "chunk"]
+    assert complete([], "ls")[0].help == "List directories; a file lists itself."
+    assert {"--help", "--version"} <= {item.value for item in complete([], "--")}
+    assert "--recursive" in {item.value for item in complete(["put"], "--r")}
+
+
+def test_a_misspelt_name_is_answered_with_what_may_be_meant() -> None:
+    result = CliRunner().invoke(main, ["stauts"])
+    assert result.exit_code == 2 and "Did you mean" in result.stderr and "'status'" in result.stderr
 
 
 @pytest.mark.parametrize(
