@@ -17,7 +17,7 @@ def status(*nodes: list[manager_pb2.TargetReport]) -> manager_pb2.GetStatusReply
             manager_pb2.NodeStatus(node=manager_pb2.Node(node_id=number), targets=targets)
             for number, targets in enumerate(nodes, 1)
         ],
-        chains=[manager_pb2.Chain(members=[manager_pb2.ChainMember()] * 3)],
+        tables=[manager_pb2.ChainTable(table_id=1, replicas=3), manager_pb2.ChainTable(table_id=2, replicas=2)],
     )
 
 
@@ -36,6 +36,14 @@ def test_what_each_target_can_use_again_is_free() -> None:
     first, second = report("x", 100, 20, 45), report("x", 100, 20, 55)
     first.reusable_bytes, second.reusable_bytes = 5, 15
     assert space(status([first], [second])).free_bytes == 40 + 5 + 15
+
+
+def test_a_member_that_moves_is_no_further_replica() -> None:
+    moving = status([report("x", 100, 10, 90)])
+    moving.chains.add(members=[manager_pb2.ChainMember()] * 4)
+    assert space(moving).replicas == 3
+    del moving.tables[:]
+    assert space(moving).replicas == 4, "a manager that says nothing of it"
 
 
 async def test_inodes_are_counted(bench: MetaBench) -> None:
