@@ -16,6 +16,8 @@ from tests.sim import audit
 from tests.sim.world import Size, World
 from threefs.ids import ChunkId
 from threefs.kv.transaction import BufferedTransaction
+from threefs.rpc.call_durations import CallDurations
+from threefs.rpc.methods import Method
 
 #: As it is by default: small content lies in the record store, without a block.
 _SIZE = Size(storage=3, targets_per_disk=1, clients=2, deferred_bytes=64 << 10, inline_bytes=16 << 10)
@@ -73,6 +75,23 @@ class Counts:
     def syncs(self) -> dict[str, int]:
         """By storage process."""
         return dict(self._syncs)
+
+
+class SentCalls(CallDurations):
+    """Calls of a client to services since the last `begin_again`, by method, except those that it makes for itself."""
+
+    def __init__(self, fs: AsyncFileSystem) -> None:
+        super().__init__(fs.context.clock)
+        self.counts: Counter[str] = Counter()
+        fs.context.peers.observe_calls(self)
+
+    def begin(self, method: Method[Any, Any], future: "asyncio.Future[Any]") -> None:
+        if method.name not in ("GetRouting", "RenewLease"):
+            self.counts[method.name] += 1
+        super().begin(method, future)
+
+    def begin_again(self) -> None:
+        self.counts.clear()
 
 
 def play(scene: Callable[[World], Awaitable[None]], seed: object = 1) -> None:

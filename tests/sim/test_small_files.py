@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from threefs_client import AsyncFileSystem
 
-from tests.sim.small_files import Counts, chunks, client, inodes, play
+from tests.sim.small_files import Counts, SentCalls, chunks, client, inodes, play
 from tests.sim.world import LEASE_S, World
 from threefs.errors import NotFound
 from threefs.ids import ROOT
@@ -83,20 +83,27 @@ def test_the_cost_of_many_small_files_together() -> None:
 
 
 def test_the_cost_of_reading_a_small_file() -> None:
+    """One call to the metadata and one to storage; of many files together one for each storage process."""
+
     async def scene(world: World) -> None:
         counts = Counts(world)
 
         async def work(fs: AsyncFileSystem) -> None:
+            sent = SentCalls(fs)
             for number in range(_FILES):
                 await fs.write_file(f"/f{number}", content(number))
             counts.begin()
+            sent.begin_again()
             for number in range(_FILES):
                 assert await fs.read_file(f"/f{number}") == content(number)
             assert counts.calls == {"Open": _FILES} and counts.commits == 0
+            assert sent.counts == {"Open": _FILES, "Read": _FILES}
             counts.begin()
+            sent.begin_again()
             rows = [(f"/f{number}", 0, len(content(number))) for number in range(_FILES)]
             assert [bytes(view) for view in await fs.read_batch(rows)] == [content(number) for number in range(_FILES)]
             assert counts.calls == {"BatchStat": 1} and counts.commits == 0
+            assert sent.counts.keys() == {"BatchStat", "Read"} and sent.counts["Read"] <= len(world.storage_hosts)
 
         _, task = client(world, "c1", work)
         await task
