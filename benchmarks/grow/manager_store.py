@@ -1,4 +1,5 @@
-"""The store of a manager whose cluster has thousands of disks: made as `init` makes it, in many transactions."""
+"""The store of a manager whose cluster has thousands of disks: with the records that `init` makes, in one table that is
+larger than `init` stores, and so in many transactions."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -27,14 +27,16 @@ from threefs_manager.store.cluster_store import Store, Writer
 
 CALL_ID_BYTES = 16
 
-#: Places chains on disks, off the event loop: that takes seconds in a large cluster.
-Place = Callable[[Sequence[Disk], int, int], Awaitable[list[list[NodeId]]]]
+#: Places chains on disks, off the event loop: that takes seconds in a large cluster. Last come the chains there are.
+Place = Callable[[Sequence[Disk], int, int, Sequence[Sequence[NodeId]]], Awaitable[list[list[NodeId]]]]
 
 _LOG = structlog.get_logger()
 
 
-async def place_in_thread(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
-    return await run_in_thread(chain_assignment.group_disks, disks, replicas, targets_per_disk)
+async def place_in_thread(
+    disks: Sequence[Disk], replicas: int, targets_per_disk: int, others: Sequence[Sequence[NodeId]]
+) -> list[list[NodeId]]:
+    return await run_in_thread(chain_assignment.group_disks, disks, replicas, targets_per_disk, others)
 
 
 async def create_table(
@@ -64,7 +66,8 @@ async def create_table(
     if request.dry_run:
         _number(table, routing, count)
         return _reply(table)
-    groups = await place(disks, replicas, targets_per_disk)
+    others = [[routing.targets[member.target_id].node_id for member in c.members] for c in routing.chains.values()]
+    groups = await place(disks, replicas, targets_per_disk, others)
 
     async def write(writer: Writer) -> pb.ChainTable:
         known = next((one for one in await writer.chain_tables() if one.created_by == request.call_id), None)

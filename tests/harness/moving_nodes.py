@@ -20,8 +20,10 @@ from threefs.wire import manager_pb2 as pb
 LEASE_S = 0.3
 
 
-async def _place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
-    return group_disks(disks, replicas, targets_per_disk)  # without a thread, as time is virtual
+async def _place(
+    disks: Sequence[Disk], replicas: int, targets_per_disk: int, others: Sequence[Sequence[NodeId]]
+) -> list[list[NodeId]]:
+    return group_disks(disks, replicas, targets_per_disk, others)  # without a thread, as time is virtual
 
 
 class MovingNodes:

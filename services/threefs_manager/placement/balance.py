@@ -1,12 +1,15 @@
 """Balances a placement: which disks share chains, and which of them are heads and tails. Pure and repeatable.
 
 The cost is the sum over all pairs of disks of (chains in common)², which is least when all pairs share equally many. A
-pair within one failure domain costs so much more that it stays only where no placement avoids it.
+pair within one failure domain costs so much more that it stays only where no placement avoids it. Between placements
+that are equally even, one is better whose pairs share fewer chains of other tables: a pair that shares more than others
+costs a little more, less than any unevenness does.
 
 The search is simulated annealing; a step exchanges two disks between two chains. It draws from a small generator of its
 own, because a plan must give the same chains on every machine and with every version of Python.
 """
 
+import itertools
 import math
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,27 +20,32 @@ _MAX_EVALUATIONS = 900_000  # of exchanges: a second or two
 _STEPS_PER_TARGET = 1500
 #: In units of cost: at the end an exchange that costs 2 is accepted once in 10^11.
 _START_TEMPERATURE, _END_TEMPERATURE = 1.0, 0.08
+_GENTLE_TEMPERATURE = 0.25  # the start beside other tables: hotter, it takes ten times as long to part from their pairs
 _SAME_DOMAIN = 1_000_000  # more than any exchange can save elsewhere
 _MASK = (1 << 64) - 1
 
 Groups = list[list[NodeId]]
 
 
-def balance(groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]) -> Groups:
+def balance(
+    groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str], others: Sequence[Sequence[NodeId]] = ()
+) -> Groups:
     """The same placement with pairs as even as the search finds; disks are used as often, and chains keep their size.
+    `others` are the chains of other tables.
 
     No disk is twice in a chain, and no more pairs of one domain share a chain than before.
     """
-    search = _Search(groups, domain_of)
+    search = _Search(groups, domain_of, others)
     search.keep()
     best_cost = search.cost
     scale = len(groups) * len(groups[0])
     steps = min(_MAX_EVALUATIONS // len(groups[0]), _STEPS_PER_TARGET * scale)
+    hottest = _GENTLE_TEMPERATURE if others else _START_TEMPERATURE
     draws = _draws()
     for step in range(steps):
         if search.cost <= search.bound:
             break
-        temperature = _START_TEMPERATURE * (_END_TEMPERATURE / _START_TEMPERATURE) ** (step / steps)
+        temperature = hottest * (_END_TEMPERATURE / hottest) ** (step / steps)
         if search.exchange(draws, temperature) and search.cost < best_cost:
             search.keep()
             best_cost = search.cost
@@ -81,7 +89,12 @@ def choose_evenly(groups: Sequence[Sequence[NodeId]]) -> list[NodeId]:
 class _Search:
     """The groups of disks, numbered from 0, and how many groups each pair of disks shares."""
 
-    def __init__(self, groups: Sequence[Sequence[NodeId]], domain_of: Mapping[NodeId, str]) -> None:
+    def __init__(
+        self,
+        groups: Sequence[Sequence[NodeId]],
+        domain_of: Mapping[NodeId, str],
+        others: Sequence[Sequence[NodeId]],
+    ) -> None:
         self._nodes = sorted({node for group in groups for node in group})
         number = {node: index for index, node in enumerate(self._nodes)}
         self._groups = [[number[node] for node in group] for group in groups]
@@ -89,6 +102,7 @@ class _Search:
         self._changed: set[int] = set()  # groups that may differ from those kept
         self._domains = [domain_of[node] for node in self._nodes]
         self._shared: list[dict[int, int]] = [{} for _ in self._nodes]  # sparse: most pairs of many disks never meet
+        self._close = self._close_pairs([[number[node] for node in other if node in number] for other in others])
         self.cost = 0
         for group in self._groups:
             for place, one in enumerate(group):
@@ -103,6 +117,15 @@ class _Search:
 
     def kept(self) -> Groups:
         return [[self._nodes[number] for number in group] for group in self._kept]
+
+    def _close_pairs(self, others: Sequence[Sequence[int]]) -> set[tuple[int, int]]:
+        """The pairs of different domains that share more chains of other tables than some such pair does, in both
+        orders."""
+        pairs = (pair for other in others for pair in itertools.permutations(other, 2))
+        shared = Counter((one, two) for one, two in pairs if self._domains[one] != self._domains[two])
+        possible = len(self._nodes) ** 2 - sum(size**2 for size in Counter(self._domains).values())
+        least = min(shared.values()) if shared and len(shared) == possible else 0
+        return {pair for pair, count in shared.items() if count > least}
 
     def _least_cost(self) -> int:
         """A lower bound of the cost. At best the targets of a domain spread evenly over the groups, and all
@@ -153,13 +176,17 @@ class _Search:
         """The two disks share one more group; returns the cost of that."""
         now = self._shared[one].get(other, 0) + 1
         self._shared[one][other] = self._shared[other][one] = now
-        return 2 * now - 1 + _SAME_DOMAIN * (self._domains[one] == self._domains[other])
+        return 2 * now - 1 + self._extra_cost(one, other)
 
     def _part(self, one: int, other: int) -> int:
         """The two disks share one group less; returns what that saves."""
         left = self._shared[one][other] - 1
         self._shared[one][other] = self._shared[other][one] = left
-        return 2 * left + 1 + _SAME_DOMAIN * (self._domains[one] == self._domains[other])
+        return 2 * left + 1 + self._extra_cost(one, other)
+
+    def _extra_cost(self, one: int, other: int) -> int:
+        """Of each group that the two disks share."""
+        return _SAME_DOMAIN * (self._domains[one] == self._domains[other]) + ((one, other) in self._close)
 
 
 def _least_squares(total: int, parts: int) -> int:

@@ -1,4 +1,4 @@
-"""Which targets form which chain in a new cluster. Pure: the same plan always gives the same chains.
+"""Which targets form which chain in a new cluster, or a new table. Pure: the same plan always gives the same chains.
 
 Every disk carries the same number of targets, and every chain takes its targets from different failure domains while
 there are enough of them. Beyond that, all pairs of disks of different domains should share equally many chains. Then
@@ -34,16 +34,23 @@ def place(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> tuple[
     return chains, targets
 
 
-def group_disks(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
-    """The disks of each chain, from head to tail. Raises what `check_plan` raises."""
+def group_disks(
+    disks: Sequence[Disk], replicas: int, targets_per_disk: int, others: Sequence[Sequence[NodeId]] = ()
+) -> list[list[NodeId]]:
+    """The disks of each chain, from head to tail. `others` are those of the chains of other tables.
+
+    Raises what `check_plan` raises.
+    """
     check_plan(disks, replicas, targets_per_disk)
-    return search_groups(disks, replicas, targets_per_disk)
+    return search_groups(disks, replicas, targets_per_disk, others)
 
 
-def search_groups(disks: Sequence[Disk], replicas: int, targets_per_disk: int) -> list[list[NodeId]]:
+def search_groups(
+    disks: Sequence[Disk], replicas: int, targets_per_disk: int, others: Sequence[Sequence[NodeId]] = ()
+) -> list[list[NodeId]]:
     """The same for a plan that has been checked, or has more targets than one transaction stores."""
     domain_of = {disk.node_id: disk.domain for disk in disks}
-    groups = order_members(balance(fill(disks, replicas, targets_per_disk), domain_of))
+    groups = order_members(balance(fill(disks, replicas, targets_per_disk), domain_of, others))
     assert all(len(set(group)) == replicas for group in groups), "a chain has its replicas on different disks"
     return groups
 

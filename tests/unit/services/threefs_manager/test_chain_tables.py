@@ -1,6 +1,7 @@
 """Tables of chains: made while a cluster runs, and chosen for new files."""
 
 from collections import Counter
+from itertools import combinations
 
 import pytest
 
@@ -35,6 +36,22 @@ def test_a_new_table_is_on_all_disks_and_the_old_one_keeps_its_chains() -> None:
         held = Counter(routing.targets[m.target_id].node_id for c in made for m in routing.chains[c].members)
         assert held == {1: 3, 2: 3, 3: 3, 4: 3}
         assert routing.replicas == {1: 2, 2: 2}
+
+    run_moving(body)
+
+
+def test_a_further_table_brings_other_disks_together() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        for number in range(4, 10):
+            await nodes.manager.add_nodes(pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=number)]))
+            await nodes.join(number)
+        met: list[frozenset[int]] = []
+        for number in range(2):
+            reply = await nodes.manager.create_table(call(number, replicas=3, targets_per_disk=2))
+            for chain in reply.table.chains:
+                members = nodes.routing.chains[chain].members  # type: ignore[index]
+                met += map(frozenset, combinations((nodes.routing.targets[m.target_id].node_id for m in members), 2))
+        assert len(met) == 36 and len(set(met)) > 30, "the second table would be as the first, with its 18 pairs"
 
     run_moving(body)
 

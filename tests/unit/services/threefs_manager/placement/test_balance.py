@@ -43,6 +43,23 @@ def test_a_pair_of_one_domain_is_kept_only_where_it_must_be() -> None:
     assert inside == 1
 
 
+def test_a_further_table_is_as_even_and_brings_other_disks_together() -> None:
+    """Else the reads of a dead disk of a cluster with many tables would fall on the same few disks in each."""
+    exclusive = {NodeId(n): str(n) for n in range(1, 49)}
+    tables: list[list[list[NodeId]]] = []
+    for _ in range(6):
+        tables.append(balance(dealt(48, 3, 2), exclusive, [group for groups in tables for group in groups]))
+        assert set(meetings(tables[-1]).values()) == {1}
+    assert set(meetings([group for groups in tables for group in groups]).values()) == {1}
+
+
+def test_evenness_within_a_table_comes_first() -> None:
+    exclusive = {NodeId(n): str(n) for n in range(1, 8)}
+    old = [[NodeId(1), NodeId(2), NodeId(3)]] * 9
+    found = meetings(balance(dealt(7, 3, 3), exclusive, old))
+    assert set(found.values()) == {1} and len(found) == 21
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.integers(2, 12), st.integers(1, 6), st.integers(1, 6))
 def test_disks_and_sizes_stay_and_nothing_gets_worse(disks: int, size: int, times: int) -> None:
