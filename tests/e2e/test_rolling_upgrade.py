@@ -1,4 +1,4 @@
-"""Processes of the previous release and of this tree serve one cluster, whichever role is upgraded first."""
+"""Processes of an earlier state of threefs and of this tree serve one cluster, whichever role is upgraded first."""
 
 import os
 import subprocess
@@ -14,7 +14,8 @@ import pytest
 from tests.harness.cluster import LocalCluster
 from tests.harness.processes import ROOT, Program, environment
 
-#: The previous release. Its packages are taken from the history of this repository.
+#: The commit that a rolling upgrade begins from: that of the previous release, once one has a tag. Its packages are
+#: taken from the history of this repository.
 PREVIOUS = "cf6b7160bd83ba3b5fe9a2567e590c84c019c37d"
 _TURN_S = 120.0
 

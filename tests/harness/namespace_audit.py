@@ -104,10 +104,12 @@ class Store:
                 self.times.append(keys.inode_of(key))
             case b"IDEM|":
                 records.decode(value, Replay, key)
-            case b"CONF|":
+            case b"CONF|" if key != keys.FORMAT:
                 counter = records.decode(value, CounterRecord, key)
                 if key == keys.NEXT_INODE:
                     self.next_inode = counter.value
+            case b"CONF|":
+                assert value.isdigit()
             case other:
                 raise AssertionError(f"unknown prefix {other!r}")
 

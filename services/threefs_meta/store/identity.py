@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import structlog
 
+from threefs.cluster import data_format
 from threefs.cluster.manager_client import Caller
 from threefs.env.clock import Clock
 from threefs.env.random import Random
@@ -175,7 +176,8 @@ async def _identify(
     tx: Transaction, fresh: StoreRecord, now_ns: int, owner: tuple[int, int]
 ) -> tuple[StoreRecord, RestoreMark | None]:
     """The identity, and the mark of a restore that is not settled. A store without an identity gets `fresh`: the store
-    is new, or was made by a version that drew none."""
+    is new, or was made by a version that drew none. Raises StrangeStore if a newer version has worked in it."""
+    await data_format.claim_store(tx, keys.FORMAT, "the metadata store")
     mark = await restore_mark.read_mark(tx)
     record = await read_record(tx)
     if record is None:

@@ -33,6 +33,7 @@ TRUNCATION_MARKS = (b"CUTS|", b"CUTS}")
 ATTACHED = (HOLDS, LOCKS, SESSIONS, TIMES, XATTRS)
 
 STORE = b"CONF|store"
+FORMAT = b"CONF|format"
 NEXT_INODE = b"CONF|next_inode"
 REMOVED_INODES = b"CONF|removed_inodes"
 TICK = b"CONF|tick"

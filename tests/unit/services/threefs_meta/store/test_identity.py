@@ -18,6 +18,7 @@ from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator
 from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import reported
 from tests.harness.seeded_random import SeededRandom
+from threefs.cluster.data_format import DATA_FORMAT
 from threefs.errors import StrangeStore, ThreefsError, Unavailable
 from threefs.ids import ROOT
 from threefs.kv import dump, retry
@@ -104,6 +105,39 @@ async def check_first_start(world: World) -> None:
 
 def test_the_first_start_makes_the_store_and_later_ones_know_it() -> None:
     run(check_first_start)
+
+
+async def check_newer_version(world: World) -> None:
+    """As on a store that other services share; its records may have a form that this version takes for damage."""
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    assert await engine.begin().get(keys.FORMAT) == b"%d" % DATA_FORMAT
+    tx = engine.begin()
+    tx.set(keys.FORMAT, b"%d" % (DATA_FORMAT + 1))
+    tx.set(keys.STORE, b"in another form")
+    await tx.commit()
+    before = await engine.begin().get_range(b"", dump.KEYS_END)
+    with pytest.raises(StrangeStore, match=f"newer version of threefs, in format {DATA_FORMAT + 1}"):
+        await world.service(engine).admit()
+    assert await engine.begin().get_range(b"", dump.KEYS_END) == before
+
+
+def test_a_store_in_which_a_newer_version_has_worked_is_refused_and_left_alone() -> None:
+    run(check_newer_version)
+
+
+async def check_older_version(world: World) -> None:
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    tx = engine.begin()
+    tx.clear(keys.FORMAT)  # as versions leave it that note none
+    await tx.commit()
+    await world.service(engine).admit()
+    assert await engine.begin().get(keys.FORMAT) == b"%d" % DATA_FORMAT
+
+
+def test_a_store_of_an_older_version_is_taken_over() -> None:
+    run(check_older_version)
 
 
 async def check_missing(world: World) -> None:
