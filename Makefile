@@ -92,7 +92,7 @@ bit-flips: $(READY) ## Turn over 10,000 bits of content, records and tables, and
 	$(BIN)/python -m pytest tests/contract/test_bit_flips.py
 
 # Compiled and run below docs/models/build, which git ignores.
-models: ## Check the models of the protocol with spin: a short set (SET=base: all configurations, SET=ablate: without each rule)
+models: ## Check the models of the protocol with spin: a short set (SET=base, parallel: all configurations of chain.pml, chain2.pml; ablate, parallel-ablate: without each rule; leader)
 	@if command -v spin >/dev/null; then cd docs/models && python3 check.py $(or $(SET),quick); \
 	else echo "models: skipped, spin is not installed (apt-get install spin)"; fi
 
