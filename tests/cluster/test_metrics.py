@@ -15,6 +15,7 @@ from threefs_mount.metrics import mount_metrics
 
 from tests.harness.cluster import LocalCluster
 from tests.harness.prometheus import families, generate_text, needs_promtool, promtool, sample_names, scrape
+from threefs.telemetry.histogram import Histogram
 
 ROOT = Path(__file__).resolve().parents[2]
 WELL_S = 30.0
@@ -31,7 +32,22 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         programs = {"meta": cluster.meta, "storage": cluster.storage[1]}
         found = {role: scrape(program.settings["metrics_port"]) for role, program in programs.items()}
         manager = scrape_once_well(cluster.manager.settings["metrics_port"])
-        yield found | {"manager": manager, "client": generate_text(ClientMetrics(fs).collect())}
+        client = generate_text(ClientMetrics(fs).collect())
+        yield found | {"manager": manager, "client": client, "backup": of_a_backup(), "mount": of_a_mount()}
+
+
+def of_a_backup() -> str:
+    """Of one that copies one store."""
+    follower = SimpleNamespace(role="meta", as_of_ns=1, failure="", length_bytes=7)
+    return generate_text(Reporter("b", cast(Any, None), cast(Any, [follower])).metrics())
+
+
+def of_a_mount() -> str:
+    """What one shows beside the metrics of its client."""
+    lookups = Histogram()
+    lookups.observe(0.25)
+    session = SimpleNamespace(durations={"lookup": lookups}, requests_in_flight=0)
+    return generate_text(mount_metrics(session, SimpleNamespace(unsent_bytes=0, open_count=0)))
 
 
 def scrape_once_well(port: int) -> str:
@@ -55,7 +71,7 @@ def test_every_process_shows_what_is_common_to_all(scraped: dict[str, str]) -> N
 
 
 @needs_promtool
-@pytest.mark.parametrize("role", ["manager", "meta", "storage"])
+@pytest.mark.parametrize("role", ["manager", "meta", "storage", "client", "mount", "backup"])
 def test_the_linter_of_prometheus_finds_nothing(scraped: dict[str, str], role: str) -> None:
     assert promtool("check", "metrics", text=scraped[role]) == ""
 
@@ -83,13 +99,7 @@ def names_of(text: str) -> set[str]:
 
 
 def test_the_page_names_every_metric_and_no_other(scraped: dict[str, str]) -> None:
-    followers = cast(Any, [])  # of no store: the families are there
-    backup = generate_text(Reporter("b", cast(Any, None), followers).metrics())
-    session, files = SimpleNamespace(durations={}, requests_in_flight=0), SimpleNamespace(unsent_bytes=0, open_count=0)
-    mount = generate_text(mount_metrics(session, files))
-    found = {
-        name for text in (*scraped.values(), backup, mount) for name in names_of(text) if name.startswith("threefs_")
-    }
+    found = {name for text in scraped.values() for name in names_of(text) if name.startswith("threefs_")}
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(threefs_\w+)` \|", page, re.MULTILINE)) == found
 
@@ -144,6 +154,13 @@ def test_the_panels_of_a_dashboard_do_not_overlap() -> None:
             for y in range(place["y"], place["y"] + place["h"])
         ]
         assert len(set(cells)) == len(cells) and max(x for x, _ in cells) < 24
+
+
+def test_the_configuration_scrapes_each_kind_of_process() -> None:
+    """A program with a client library has a job of its own, if it shows metrics."""
+    configuration = (ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
+    jobs = re.findall(r"job_name: threefs-(\w+)", configuration)
+    assert jobs == ["manager", "meta", "storage", "mount", "backup"]
 
 
 @needs_promtool
