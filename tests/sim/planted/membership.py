@@ -109,13 +109,17 @@ def restart_not_noticed() -> None:
 
 @plant
 def wiped_survivor_serves() -> None:
-    """A lastsrv target whose disk was exchanged serves alone, with nothing."""
+    """A lastsrv target whose disk was exchanged serves alone, with nothing.
+
+    The report itself still names the new store: as a report of the old one it would be that of an older copy, which
+    has a rule of its own (`old_copy_serves_alone`)."""
     known = FailureDetector._local_state
 
     def trusting(self: FailureDetector, target: Any, chain: Any, routing: Any, lease_s: float) -> Any:
         report = self._reports.get(target)
         if report is not None:
-            report.store_id = routing.targets[target].store_id
+            named = dataclasses.replace(routing.targets[target], store_id=report.store_id)
+            routing = dataclasses.replace(routing, targets={**routing.targets, target: named})
         return known(self, target, chain, routing, lease_s)
 
     put(FailureDetector, "_local_state", trusting)
