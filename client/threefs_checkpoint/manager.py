@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotADirectory, NotFound, ThreefsError
+from threefs.layout import check_chunk_bytes
 from threefs_checkpoint import index as indexes
 from threefs_checkpoint import loading, save_interval
 from threefs_checkpoint.dtypes import element_type, is_finite
@@ -120,8 +121,9 @@ class CheckpointManager:
 
         `slots` checkpoints take space at most: while one is filled, `slots` - 1 valid ones exist. Model-only
         checkpoints have the tensors of which `is_model` is true; of them `model_slots` take space at most (0: all are
-        kept).
+        kept). Raises InvalidArgument for numbers and sizes that are not possible.
         """
+        check_chunk_bytes(chunk_bytes)
         if slots < 2:
             raise InvalidArgument(f"{slots} slots are too few: one checkpoint is valid while another one is filled")
         if model_slots < 0 or model_slots == 1:

@@ -20,7 +20,7 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.ranks import each_rank, outcomes
 from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotFound, Unavailable
 
-CHUNK = 256
+CHUNK = 64 << 10
 
 
 @pytest.fixture
@@ -263,6 +263,15 @@ def test_one_slot_is_too_few(fs: CheckpointFiles) -> None:
     for model_slots in (-1, 1):
         with pytest.raises(InvalidArgument, match=f"model_slots={model_slots} would leave no model-only checkpoint"):
             manager_of(fs, model_slots=model_slots)
+
+
+@pytest.mark.parametrize("chunk_bytes", [0, CHUNK // 2, CHUNK + 1, 128 << 20])
+def test_a_chunk_size_that_files_cannot_have_is_refused_before_the_training_begins(
+    fs: CheckpointFiles, chunk_bytes: int
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"a power of two from 64 KiB to 64 MiB, not {chunk_bytes} bytes"):
+        manager_of(fs, chunk_bytes=chunk_bytes)
+    assert fs.listing() == []
 
 
 def test_a_step_that_is_older_than_the_newest_needs_a_rewind(fs: CheckpointFiles) -> None:
