@@ -1,3 +1,3 @@
-from threefs_cli.main import main
+from threefs_cli.entry_point import main
 
 main()

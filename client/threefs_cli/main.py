@@ -26,10 +26,11 @@ $THREEFS_ADDRESS, else the one that `threefs up` started without --dir. Every co
 
 #: Of the explanation beside a name that the shell proposes, as click does it.
 _COMPLETION_CHARACTERS = 45
+_INTERRUPTED = 130  # 128 + SIGINT, as shells count
 
 
 class Commands(click.Group):
-    """Prints an error in one line. Exit code 2: the command line is wrong; 1: the command did not work."""
+    """Prints an error in one line. Exit code 2: the command line is wrong; 1: the command did not work; 130: Ctrl-C."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -38,6 +39,8 @@ class Commands(click.Group):
             raise _Unusable(str(error)) from None
         except ThreefsError as error:
             raise click.ClickException(str(error)) from None
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader of our output has closed the pipe: click ends quietly

@@ -91,7 +91,6 @@ def test_a_misspelt_name_is_answered_with_what_may_be_meant() -> None:
         (NotFound("/x: no such file"), 1, "Error: /x: no such file\n"),
         (InvalidArgument("no port"), 2, "Error: no port\n"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "there"), 1, "Error: there: No such file"),
-        (KeyboardInterrupt(), 1, "Aborted!\n"),
     ],
 )
 def test_an_error_is_one_line(error: BaseException, code: int, said: str) -> None:
@@ -105,6 +104,18 @@ def test_an_error_is_one_line(error: BaseException, code: int, said: str) -> Non
     result = CliRunner().invoke(group, ["fail"])
     assert result.exit_code == code
     assert result.stderr.lstrip("\n").startswith(said) and result.stderr.strip().count("\n") == 0
+
+
+def test_ctrl_c_ends_a_command_quietly() -> None:
+    @click.group(cls=Commands)
+    def group() -> None: ...
+
+    @group.command()
+    def wait() -> None:
+        raise KeyboardInterrupt
+
+    result = CliRunner().invoke(group, ["wait"])
+    assert (result.exit_code, result.output) == (130, "")
 
 
 @pytest.mark.parametrize("arguments", [["no-such-command"], ["ls", "--no-such-option"], ["mv", "/a"], ["rm"]])
