@@ -157,15 +157,31 @@ def _told(bug: Hunted) -> dict[str, Any] | None:
     return {"by": bug.caught, "tries": bug.made, "complaint": bug.by.splitlines()[0][:200]} if bug.by else None
 
 
+def _list() -> None:
+    """Each bug with what is tried first, and how many of each kind there are."""
+    first = {name: next(tries(name, most_seeds=1)) for name in PLANTED}
+    for name, attempt in first.items():
+        click.echo(f"{name:64} {attempt}")
+    of_tests, of_seeds = len(TESTED), sum(isinstance(attempt, int) for attempt in first.values())
+    of_stories = len(first) - of_tests - of_seeds
+    click.echo(f"{len(first)} bugs: {of_stories} for a scenario, {of_seeds} for seeds, {of_tests} for a real test")
+
+
 @click.command()
+@click.option("--list", "lists", is_flag=True, help="Only list them, with what is tried first.")
 @click.option("--only", help="Try these alone (names, with commas between).")
 @click.option("--seeds", default=MOST_SEEDS, show_default=True, help="Give up after so many.")
 @click.option("--minutes", default=15.0, show_default=True, help="Give up after so long.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the counts there.")
 @click.option("--remember", is_flag=True, help=f"Write to {FIRST_TRIES.name} what caught them.")
 @click.option("--jobs", type=int, default=0, help="Processes (default: one per core).")
-def main(only: str | None, seeds: int, minutes: float, path: Path | None, remember: bool, jobs: int) -> None:
+def main(
+    lists: bool, only: str | None, seeds: int, minutes: float, path: Path | None, remember: bool, jobs: int
+) -> None:
     """Plant bugs one by one, and see that the simulator catches each."""
+    if lists:
+        _list()
+        return
     began = time.monotonic()
     gc.disable()  # as in runs of many
     bugs = [Hunted(name, tries(name, seeds)) for name in (only.split(",") if only else PLANTED)]
@@ -185,12 +201,7 @@ def main(only: str | None, seeds: int, minutes: float, path: Path | None, rememb
         "planted": len(bugs),
         "caught": len(caught),
         "seconds": round(time.monotonic() - began, 1),
-        "bugs": {
-            bug.name: {"by": bug.caught, "tries": bug.made, "complaint": bug.by.splitlines()[0][:200]}
-            if bug.by
-            else None
-            for bug in bugs
-        },
+        "bugs": {bug.name: _told(bug) for bug in bugs},
     }
     click.echo(f"{len(caught)} of {len(bugs)} caught in {result['seconds']:.0f} s")
     if path is not None:
