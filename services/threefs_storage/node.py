@@ -133,7 +133,7 @@ class StorageNode:
         self._configuration.begin(self._cluster.configuration)
         self._cluster.on_configuration = self._configuration.adopt
         self._kept_routing.check(self._cluster.routing)
-        await self.targets.open(self._cluster.routing)
+        await self.targets.open(self._cluster.routing, is_own_disk=self._kept_routing.is_own())
         await self.targets.read_unnamed(self._kept_routing.own_targets(), self._cluster.routing)
         await self._registration.start(self.address)
         # Only now: a new store keeps nothing until its node is registered.
@@ -151,7 +151,8 @@ class StorageNode:
         """Before the targets act in this routing. One after the other: the start adopts the routing that there is, and
         the next one may come meanwhile. Both would open the same stores."""
         async with self._adopting:
-            self._kept_routing.keep(routing, self.targets.by_id)
+            await self.targets.tell_unnamed(routing)
+            self._kept_routing.keep(routing, [*self.targets.by_id, *self.targets.untold])
             await self.targets.open_added(routing)
             await self.targets.keep_chains(routing)
 

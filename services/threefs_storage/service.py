@@ -187,13 +187,15 @@ class Storage:
 
     async def _close_removed(self, target: Target) -> None:
         """A routing that still names the target says that a move has taken it out for good: it is deleted. A manager
-        that was restored from a backup of before it was made does not know it at all, and proves nothing."""
+        that was restored from a backup of before it was made does not know it at all, and proves nothing; nor does the
+        next one, from a later backup."""
         await self._repair.end(target)
         await self._pending_recovery.end(target)
         while len(target.locks):  # calls that are under way find out that they have no lease
             await self._clock.sleep(_REMOVAL_PAUSE_S)
         named, is_gone = self._cluster.routing.targets.get(target.target_id), target.state is None
-        if is_gone and named is not None and named.chain_id == target.chain.chain_id:
+        moved = named is not None and named.chain_id == target.chain.chain_id and not target.was_unknown
+        if is_gone and moved:
             await self._targets.delete(target)
         elif is_gone:
             await self._targets.set_aside(target)

@@ -71,6 +71,8 @@ class Target:
         self.min_replicas = 1
         #: An administrator takes it out of service, and it leaves the write path now.
         self.held = False
+        #: A manager did not know it, and it had no lease since: its store may have what no other one has.
+        self.was_unknown = False
         #: A write of a predecessor, or a record, found no room on the disk.
         self.full = False
         #: The chain version in which the predecessor has said that nothing is missing here.

@@ -13,7 +13,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import Disk
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, NotServing, ThreefsError
-from threefs.ids import NodeId, TargetId
+from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.table import Table
 from threefs.routing import Chain, Routing
 from threefs.routing import Target as RoutedTarget
@@ -21,6 +21,7 @@ from threefs.wire import manager_pb2
 from threefs_storage.chain import kept_version
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.record_store import RecordTable
+from threefs_storage.health import unknown_stores
 from threefs_storage.health.quarantine import check_disk, has_other_copy, quarantine
 from threefs_storage.target import Target
 
@@ -62,17 +63,19 @@ class Targets:
         for target in self:
             target.engine.adopt(settings)
 
-    async def open(self, routing: Routing) -> None:
+    async def open(self, routing: Routing, *, is_own_disk: bool = False) -> None:
         """Open the targets of this node. Raises StrangeStore if the disk is another node's, Corrupt, Unavailable."""
-        check_disk(self._directory, self._node_id, routing)
+        check_disk(self._directory, self._node_id, routing, is_own=is_own_disk)
         for target in self._missing(routing):
             await self._open_target(target, routing)
 
     def _missing(self, routing: Routing) -> list[RoutedTarget]:
-        """The targets of this node that are not open, and are not being deleted."""
+        """The targets of this node that are not open, and are not being deleted. One that was set aside stays so while
+        its chain goes on without it."""
         own = [target for target in routing.targets.values() if target.node_id == self._node_id]
         known = {*self.by_id, *self._deleting}
-        return [target for target in own if target.target_id not in known]
+        unnamed = {store.target_id for store in self.unnamed}
+        return [t for t in own if t.target_id not in known and not (t.target_id in unnamed and routing.is_removed(t))]
 
     async def _open_target(self, target: RoutedTarget, routing: Routing) -> None:
         chain = routing.chains[target.chain_id]
@@ -82,6 +85,8 @@ class Targets:
         opened.min_replicas = routing.minimums().get(chain.chain_id, 1)
         opened.held = routing.yields(target.target_id, chain, opened.min_replicas)
         opened.on_failure = partial(self._disk_failed, engine.space().disk)
+        opened.was_unknown = unknown_stores.is_marked(engine)
+        self.unnamed = [store for store in self.unnamed if store.target_id != target.target_id]
         self.by_id[target.target_id] = opened
 
     async def read_unnamed(self, own: Sequence[TargetId], routing: Routing) -> None:
@@ -104,6 +109,33 @@ class Targets:
             )
             await engine.close()
 
+    @property
+    def untold(self) -> list[int]:
+        """The targets whose stores are on the disk, closed, and do not know that their chain goes on without them."""
+        return [store.target_id for store in self.unnamed if _names_itself(store)]
+
+    async def tell_unnamed(self, routing: Routing) -> None:
+        """Store in closed stores that their chain goes on without them, as in those that were open. The manager that
+        is restored next asks what they know of it, and may know their targets and none that has served since."""
+        for number, store in enumerate(self.unnamed):
+            target_id, chain_id = TargetId(store.target_id), ChainId(store.kept.chain.chain_id)
+            chain = routing.chains.get(chain_id)
+            is_newer = chain is not None and chain.version > store.kept.chain.version
+            if not is_newer or not _names_itself(store) or target_id in routing.targets:
+                continue
+            try:
+                engine = await self._open_engine(self._directory / f"target-{target_id}")
+                await unknown_stores.mark(engine)
+                await kept_version.save(engine, target_id, chain_id, routing)
+                self.unnamed[number] = manager_pb2.Store(
+                    target_id=target_id, store_id=engine.store_id, kept=kept_version.load(engine)
+                )
+                await engine.close()
+            except ThreefsError as error:
+                _LOG.warning(
+                    "a store that the routing does not name cannot be told", target=target_id, error=str(error)
+                )
+
     async def open_added(self, routing: Routing) -> None:
         """Open the targets that moves have brought to this node. One that cannot be opened is tried again later."""
         for target in self._missing(routing):
@@ -125,9 +157,10 @@ class Targets:
         _LOG.info("a target that has moved away is deleted", target=target.target_id)
 
     async def set_aside(self, target: Target) -> None:
-        """Close the store of a target that the cluster does not know, and leave it on the disk."""
+        """Close the store of a target that the cluster does not know, or did not know, and leave it on the disk."""
         self.unnamed.append(store_of(target))
         del self.by_id[target.target_id]
+        await unknown_stores.mark(target.engine)
         with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
             await target.engine.close()
         _LOG.error("a target that the manager does not know is kept on the disk, closed", target=target.target_id)
@@ -216,6 +249,9 @@ class Targets:
                 target = self.by_id.get(target_id)
                 if target is not None and not target.leaving and not target.gives_way:
                     target.leased_until = max(target.leased_until, until)
+                    if target.was_unknown:
+                        unknown_stores.unmark(target.engine)
+                        target.was_unknown = False
 
         return grant
 
@@ -249,6 +285,11 @@ class Targets:
                 await target.engine.close()
             except ThreefsError as error:
                 _LOG.warning("a store cannot be closed", target=target.target_id, error=error.message)
+
+
+def _names_itself(store: manager_pb2.Store) -> bool:
+    """Whether its target is a member in the version of its chain that the store keeps."""
+    return any(member.target_id == store.target_id for member in store.kept.chain.members)
 
 
 def store_of(target: Target) -> manager_pb2.Store:

@@ -4,6 +4,7 @@ was put out of its chain since must not serve again with the old bytes that it h
 import contextlib
 import json
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ from tests.harness.command_line import CommandLine
 from tests.harness.processes import Program
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET
 from threefs.errors import ThreefsError
+from threefs.rpc.methods import GET_ROUTING
+from threefs.wire import manager_pb2 as pb
 
 BEFORE, SINCE = b"before the backup " * 5_000, b"since the backup. " * 5_000
 pytestmark = pytest.mark.timeout(300)
@@ -52,11 +55,11 @@ def wait_for_awaited(threefs: CommandLine, expected: list[int]) -> None:
         time.sleep(0.1)
 
 
-def restore_manager(cluster: LocalCluster, directory: Path) -> None:
+def restore_manager(cluster: LocalCluster, directory: Path, backup: str = "backup") -> None:
     """Its disk is a new one, and has what the backup has."""
     data = directory / "manager" / "data"
     shutil.rmtree(data)
-    arguments = ["restore", str(directory / "backup"), "--store", "manager", "--data-dir", str(data)]
+    arguments = ["restore", str(directory / backup), "--store", "manager", "--data-dir", str(data)]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     cluster.manager.start()
@@ -230,3 +233,65 @@ def test_a_store_that_a_move_has_deleted_since_the_backup_is_waited_for(tmp_path
         came.launch()
         assert read(cluster) == SINCE
         wait_for_states(threefs, {101: "serving", added: "serving"})
+
+
+def wait_for_logged(program: Program, expected: str) -> None:
+    deadline = time.monotonic() + 60
+    while expected not in program.log():
+        assert time.monotonic() < deadline, program.log()
+        time.sleep(0.1)
+
+
+def named_targets(cluster: LocalCluster) -> list[int]:
+    return [target.target_id for target in cluster.ask(GET_ROUTING, pb.GetRoutingRequest()).routing.targets]
+
+
+def wait_for_targets(cluster: LocalCluster, expected: list[int]) -> None:
+    """In the routing, where a target that has left its chain stays until its node keeps nothing of it in use."""
+    deadline = time.monotonic() + 60
+    while (found := named_targets(cluster)) != expected:
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("outlive", [True, False])
+def test_a_store_that_the_wrong_backup_does_not_know_is_kept_when_the_right_one_comes(
+    tmp_path: Path, outlive: bool
+) -> None:
+    """An administrator has restored an old backup, and given up what it does not find. Then the node comes back that
+    has what was written last, in a target that the old backup does not know. So the newest backup is restored, which
+    knows it; but its chain goes on without it since. `outlive`: its process was suspended, not stopped."""
+    with LocalCluster(tmp_path, storage=1, replicas=1, targets_per_disk=1, lease_s=1.0) as cluster:
+        keep_ports(cluster)
+        threefs = CommandLine(cluster.address)
+        came = add_third_node(cluster, threefs, tmp_path)
+        threefs.ok("backup", "--once", str(tmp_path / "old"))
+        threefs.ok("node", "drain", "1")
+        added = FIRST_ADDED_TARGET + 1
+        wait_for_states(threefs, {added: "serving"})
+        with cluster.connect() as fs:
+            fs.write_file("/file", SINCE)
+        wait_for_targets(cluster, [added])
+        threefs.ok("node", "undrain", "1")
+        threefs.ok("backup", "--once", str(tmp_path / "new"))
+        came.process.send_signal(signal.SIGSTOP) if outlive else came.kill()
+        cluster.manager.kill()
+        restore_manager(cluster, tmp_path, "old")
+        wait_for_awaited(threefs, [1])
+        deadline = time.monotonic() + 60
+        for words in (("accept-unheard", "1"), ("accept-loss", "1")):
+            while (done := threefs.run("chain", *words, "--yes")).exit_code:
+                assert time.monotonic() < deadline, done.output
+                time.sleep(0.1)
+        wait_for_states(threefs, {101: "serving"})
+        if outlive:
+            came.process.send_signal(signal.SIGCONT)
+            wait_for_logged(came, "is kept on the disk, closed")
+        else:
+            came.start().stop()
+            came.start()
+        cluster.manager.kill()
+        restore_manager(cluster, tmp_path, "new")
+        wait_for_states(threefs, {101: "serving"})
+        wait_for_targets(cluster, [101])
+        assert any((tmp_path / "storage-3" / "data" / f"target-{added}").iterdir())

@@ -47,6 +47,13 @@ class KeptRouting:
                 "copies of the storage services: `threefs manager rebuild` (docs/backup.md)"
             )
 
+    def is_own(self) -> bool:
+        """Whether there is a copy that this node has stored."""
+        try:
+            return load(self._file).node_id == self._node_id
+        except (NotFound, Corrupt):
+            return False
+
     def own_targets(self) -> list[TargetId]:
         """The targets that this node has in the copy."""
         known = self._kept or self._stored()

@@ -21,12 +21,16 @@ def has_other_copy(chain: Chain, target_id: TargetId) -> bool:
     )
 
 
-def check_disk(directory: Path, node_id: NodeId, routing: Routing) -> None:
-    """Raises StrangeStore if targets of this node are missing where those of another one lie."""
+def check_disk(directory: Path, node_id: NodeId, routing: Routing, *, is_own: bool = False) -> None:
+    """Raises StrangeStore if targets of this node are missing where those of another one lie.
+
+    `is_own`: the disk is known to be this node's. Then a store that the routing does not name was set aside, and what
+    is missing was never here, or is lost.
+    """
     names = [path.name.removeprefix("target-") for path in directory.glob("target-*")]
     found = {TargetId(int(name)) for name in names if name.isdecimal()}
     own = {target.target_id for target in routing.targets.values() if target.node_id == node_id}
-    strange = min(found - own, default=None)
+    strange = min((t for t in found - own if t in routing.targets or not is_own), default=None)
     if strange is None or own <= found:
         return
     owner = routing.targets.get(strange)

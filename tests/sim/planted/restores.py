@@ -6,6 +6,7 @@ from threefs_manager.service import Manager
 from threefs_manager.store import restored_versions
 from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_storage.chain import kept_version
+from threefs_storage.health import unknown_stores
 from threefs_storage.targets import Targets
 
 from tests.sim.planted.registry import plant, plant_for, put
@@ -118,3 +119,9 @@ def copy_forgets_what_a_restored_manager_does_not_know() -> None:
     """I13: a node that starts again while the manager asks has not a word for the target with the last writes."""
     keep = KeptRouting.keep
     put(KeptRouting, "keep", lambda self, routing, held=(): keep(self, routing))
+
+
+@plant_for(f"{_TARGETS}::test_a_store_that_a_manager_did_not_know_outlives_the_next_one")
+def mark_of_an_unknown_store_is_not_looked_at() -> None:
+    """After a backup that was too old, the right one makes a node delete what no other one has."""
+    put(unknown_stores, "is_marked", lambda engine: False)

@@ -133,3 +133,16 @@ async def test_two_routings_at_once_open_a_store_once(tmp_path: Path) -> None:
         await asyncio.gather(*(node._adopt(node._cluster.routing) for _ in range(2)))
         assert len(opened) == 1 and [other.target_id for other in node.targets] == [target.target_id]
         await node.stop()
+
+
+async def test_a_store_that_was_set_aside_does_not_keep_a_node_with_a_new_target_from_starting(tmp_path: Path) -> None:
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
+        await one.stop()
+        (tmp_path / "node-1" / "target-101").rename(tmp_path / "node-1" / "target-901")
+        one = await bench.node(1)
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
+        assert (tmp_path / "node-1" / "target-901").exists()
+        await one.stop()
+        await two.stop()

@@ -10,11 +10,11 @@ from threefs_storage.chain import admission
 from threefs_storage.engine.engine import EngineSettings
 from threefs_storage.targets import Targets
 
-from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, TestChain, chain_of, target_of, until
+from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, target_of, until
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TableId, TargetId
-from threefs.routing import Chain, ChainMember, Hold, LocalState
+from threefs.routing import Chain, ChainMember, Hold, LocalState, Routing
 from threefs.wire import manager_pb2 as pb
 
 
@@ -271,4 +271,66 @@ async def test_stores_that_the_routing_does_not_name_are_read_for_the_registrati
     await again.read_unnamed([TargetId(201), TargetId(202)], older)
     (store,) = again.unnamed
     assert (store.target_id, store.kept.chain.chain_id, len(store.kept.targets)) == (201, CHAIN, 3)
+    await disk.close()
+
+
+async def test_a_store_that_a_manager_did_not_know_outlives_the_next_one(tmp_path: Path) -> None:
+    """The manager was restored from a backup of before the target was made, then from one of after that. The chain has
+    gone on without it meanwhile, and no move has taken it out."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"the only copy")
+        targets, target = chain[2].targets, chain[2].target
+        directory = targets._directory / f"target-{target.target_id}"
+
+        async def learn_without(*, named: bool) -> None:
+            chain.version += 1
+            chain.members = [(1, SERVING)]
+            routing = chain.routing()
+            known = {number: one for number, one in routing.targets.items() if named or number != target.target_id}
+            routing = dataclasses.replace(routing, targets=known)
+            await chain[2].targets.open_added(routing)
+            chain[2].cluster.learn(routing)
+            await until(lambda: target.target_id not in chain[2].storage._removing)
+
+        await learn_without(named=False)
+        await learn_without(named=True)
+        assert directory.exists() and not targets.by_id, "it is not opened while its chain goes on without it"
+        chain[2].targets.unnamed.clear()  # as by the next start
+        await learn_without(named=True)
+        assert directory.exists() and not targets.by_id
+        chain.members = [(1, SERVING), (2, SYNCING)]
+        chain.version += 1
+        await targets.open_added(chain.routing())
+        chain[2].cluster.learn(chain.routing())
+        assert not targets.unnamed
+        targets.open_grant()([target.target_id], math.inf)
+        await learn_without(named=True)
+        assert not directory.exists(), "it has been in use since, and then a move has taken it out"
+
+
+async def test_a_closed_store_is_told_that_its_chain_goes_on_without_it(tmp_path: Path) -> None:
+    """Two managers that are restored one after the other hear the same of it, whether its process ran or not."""
+    disk, chain = RealDisk(threads=1), TestChain(tmp_path / "chain", 2)
+    before, there = (Targets(NodeId(2), tmp_path, disk, EngineSettings()) for _ in range(2))
+    await before.open(chain.routing())
+    await before.keep_chains(chain.routing())
+    await before.close()
+
+    def without() -> Routing:
+        routing = chain.routing()
+        return dataclasses.replace(routing, targets={TargetId(101): routing.targets[TargetId(101)]})
+
+    await there.read_unnamed([TargetId(101), TargetId(201), TargetId(901)], without())
+    await there.tell_unnamed(without())
+    assert there.untold == [201], "that routing is not newer: the manager asks still"
+    chain.version, chain.members = 7, [(1, SERVING)]
+    await there.tell_unnamed(chain.routing())
+    assert there.untold == [201], "that routing names it"
+    await there.tell_unnamed(without())
+    await there.tell_unnamed(without())
+    assert there.untold == [] and there.unnamed[0].kept.chain.version == 7
+    there.unnamed.clear()
+    await there.open(chain.routing())
+    assert there.get(201).was_unknown and there.get(201).state is None
+    await there.close()
     await disk.close()

@@ -50,6 +50,14 @@ def test_a_copy_says_which_targets_its_node_has(tmp_path: Path) -> None:
     assert KeptRouting(tmp_path, 1).own_targets() == []
 
 
+def test_a_copy_says_whose_disk_it_is_on(tmp_path: Path) -> None:
+    assert not KeptRouting(tmp_path, 1).is_own()
+    KeptRouting(tmp_path, 1).keep(routing(3))
+    assert KeptRouting(tmp_path, 1).is_own() and not KeptRouting(tmp_path, 2).is_own()
+    (tmp_path / kept_routing.NAME).write_bytes(b"damaged")
+    assert not KeptRouting(tmp_path, 1).is_own()
+
+
 def test_a_copy_is_not_replaced_by_a_routing_that_lacks_a_target_which_is_open_here(tmp_path: Path) -> None:
     """It is of a restored manager, which asks for such targets, also after the next start of this process."""
     kept = KeptRouting(tmp_path, 1)

@@ -1,6 +1,7 @@
 """A store whose table is damaged goes to quarantine, and its chain brings the target up to date."""
 
 import asyncio
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,23 @@ async def test_a_node_makes_no_empty_stores_on_the_disk_of_another_one(tmp_path:
     (tmp_path / "new" / "target-901").mkdir()
     with pytest.raises(StrangeStore, match="which belongs to no node"):
         check_disk(tmp_path / "new", NodeId(1), routing)
+
+
+async def test_a_store_that_was_set_aside_keeps_no_node_from_making_another_one(tmp_path: Path) -> None:
+    """A move has brought target 101 here while the process did not run."""
+    routing = TestChain(tmp_path / "chain", 3).routing()
+    data, disk = tmp_path / "disk", RealDisk(threads=1)
+    (data / "target-901").mkdir(parents=True)
+    targets = Targets(NodeId(1), data, disk, EngineSettings())
+    await targets.open(routing, is_own_disk=True)
+    assert [target.target_id for target in targets] == [101] and (data / "target-901").exists()
+    await targets.close()
+    (data / "target-201").mkdir()
+    check_disk(data, NodeId(1), routing, is_own=True)
+    shutil.rmtree(data / "target-101")
+    with pytest.raises(StrangeStore, match="holds target 201, which belongs to node 2"):
+        check_disk(data, NodeId(1), routing, is_own=True)
+    await disk.close()
 
 
 def test_only_the_newest_is_kept(tmp_path: Path) -> None:
