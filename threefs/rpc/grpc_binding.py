@@ -2,8 +2,13 @@
 
 Services and tools in other languages use it. The client library must not import it, because gRPC does not survive a
 fork. In a cluster with a key, every call needs a proof of it (`grpc_proofs.py`), calls of health and reflection too.
+
+A server that was suspended takes no call of before, as over frames (`connection_reaper.py`). Its caller has given it up
+long ago, and may have ended, or may have asked for the opposite since: a late heartbeat would be a sign of life of a
+process that is dead. gRPC has no way to close single connections, so the server begins anew.
 """
 
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -14,7 +19,8 @@ from grpc_health.v1 import _async as health_aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from threefs.env.clock import CLOCK
+from threefs.background import BackgroundTasks
+from threefs.env.clock import CLOCK, Clock
 from threefs.env.process_tuning import max_control_connections
 from threefs.errors import (
     DeadlineExceeded,
@@ -26,6 +32,7 @@ from threefs.errors import (
     error_of,
 )
 from threefs.rpc import grpc_proofs
+from threefs.rpc.connection_reaper import CHECK_INTERVAL_S, SUSPENDED_S
 from threefs.rpc.grpc_proofs import Gate, Proof
 from threefs.rpc.handshake import NEEDS_KEY
 from threefs.rpc.limits import Limits
@@ -91,14 +98,18 @@ def _refusal(handler: Any, error: ThreefsError, challenge: str) -> Any:
 class ControlServer:
     """Serves unary methods over gRPC. `token` is the text of the cluster's key; empty: the cluster has none."""
 
-    def __init__(self, token: str = "", limits: Limits = _DEFAULT_LIMITS) -> None:
+    def __init__(self, token: str = "", limits: Limits = _DEFAULT_LIMITS, *, clock: Clock = CLOCK) -> None:
         self.durations: dict[str, Histogram] = {}  # of calls that have ended, by the name of their method
         self._token = token
-        self._server = grpc.aio.server(
-            options=_options(limits), interceptors=[_ProofInterceptor(Gate(token))] if token else []
-        )
+        self._limits = limits
+        self._interceptors = [_ProofInterceptor(Gate(token))] if token else []
+        self._server: Any = None  # until it listens
+        self._address = ""
         self._handlers: dict[str, dict[str, Any]] = {}
         self._health = health_aio.HealthServicer()
+        self._clock = clock
+        self._checked_at = math.inf  # when it was last certain that this process runs
+        self._background = BackgroundTasks()
 
     def serve(self, method: Method[Req, Rep], handler: Callable[[Req], Awaitable[Rep]]) -> None:
         """Serve `method` by a coroutine function. A ThreefsError of the function reaches the caller as the same
@@ -108,8 +119,9 @@ class ControlServer:
 
         async def answer(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> bytes:
             proof = grpc_proofs.read(_metadata(context.invocation_metadata(), _PROOF_KEY))
-            began = CLOCK.monotonic()
+            began = self._clock.monotonic()
             try:
+                self._check_takes_calls()
                 reply = (await handler(self._request(method, body, proof))).SerializeToString()
             except ThreefsError as error:
                 return await self._fail(context, grpc.StatusCode.FAILED_PRECONDITION, error, proof)
@@ -118,7 +130,7 @@ class ControlServer:
                 failure = Internal(f"{method} failed: {type(error).__name__}")
                 return await self._fail(context, grpc.StatusCode.INTERNAL, failure, proof)
             finally:
-                durations.observe(CLOCK.monotonic() - began)
+                durations.observe(self._clock.monotonic() - began)
             context.set_trailing_metadata(self._proven(proof, reply))
             return reply
 
@@ -146,24 +158,62 @@ class ControlServer:
 
     async def start(self, host: str, port: int) -> str:
         """Listen. Returns "host:port" with the real port. Raises Unavailable."""
-        for service, handlers in self._handlers.items():
-            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = [*self._handlers, health.SERVICE_NAME, reflection.SERVICE_NAME]
-        reflection.enable_server_reflection(names, self._server)
         name = f"[{host}]" if ":" in host else host
-        try:
-            bound = self._server.add_insecure_port(f"{name}:{port}")
-        except RuntimeError as error:
-            raise Unavailable(f"cannot listen on {name}:{port}: {error}") from None
-        await self._server.start()
+        self._address = f"{name}:{await self._listen(f'{name}:{port}')}"
+        self._checked_at = self._clock.monotonic()
+        self._background.start("suspensions", self._watch_for_suspensions())
         for service in ("", *self._handlers):
             await self._health.set(service, health_pb2.HealthCheckResponse.SERVING)
-        return f"{name}:{bound}"
+        return self._address
+
+    async def _listen(self, address: str) -> int:
+        """Returns the port. Raises Unavailable."""
+        server = grpc.aio.server(options=_options(self._limits), interceptors=self._interceptors)
+        for service, handlers in self._handlers.items():
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        names = [*self._handlers, health.SERVICE_NAME, reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server)
+        try:
+            port = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise Unavailable(f"cannot listen on {address}: {error}") from None
+        await server.start()
+        self._server = server
+        return port
+
+    def _is_late(self) -> bool:
+        return self._clock.monotonic() - self._checked_at >= SUSPENDED_S
+
+    def _check_takes_calls(self) -> None:
+        """Raises Unavailable after a suspension, until the connections of before are closed."""
+        if self._is_late():
+            raise Unavailable("this service was suspended, and takes only what is sent now: connect again")
+
+    async def _watch_for_suspensions(self) -> None:
+        while True:
+            await self._clock.sleep(CHECK_INTERVAL_S)
+            if self._is_late():
+                _LOG.warning("this service was suspended: it closes its connections of the control plane")
+                await self._close_connections()
+            self._checked_at = self._clock.monotonic()
+
+    async def _close_connections(self) -> None:
+        await self._server.stop(None)
+        self._checked_at = self._clock.monotonic()  # what comes over other connections is sent now
+        while True:
+            try:
+                await self._listen(self._address)
+                return
+            except Unavailable as error:
+                _LOG.error("the control plane cannot be served", error=error.message)
+            await self._clock.sleep(CHECK_INTERVAL_S)
 
     async def stop(self, grace_s: float) -> None:
+        await self._background.stop()
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace_s)
+        if self._server is not None:
+            await self._server.stop(grace_s)
 
 
 class ControlClient:

@@ -18,7 +18,7 @@ from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.env import directory_lock
 from threefs.kv import dump
 from threefs.routing import Chain
-from threefs.rpc.grpc_binding import _ProofInterceptor
+from threefs.rpc.grpc_binding import ControlServer, _ProofInterceptor
 
 _BACKUP = "unit/client/threefs_backup"
 _INQUIRY = "unit/services/threefs_manager/store/test_restore_inquiry.py"
@@ -133,3 +133,21 @@ def changes_of_another_snapshot_are_applied() -> None:
         return routing_changes.from_wire(reply.changes).applied_to(self.routing)
 
     put(RoutingWatcher, "_later", blindly)
+
+
+@plant_for("unit/threefs/rpc/test_grpc_binding.py::test_a_server_that_was_suspended_takes_no_call_of_before")
+def late_control_calls_are_taken() -> None:
+    """A heartbeat from before a suspension is the sign of life of a process that is dead."""
+    put(ControlServer, "_check_takes_calls", lambda self: None)
+
+
+@plant_for(
+    "unit/threefs/rpc/test_grpc_binding.py::test_a_server_that_was_suspended_closes_its_connections_and_serves_others[]"
+)
+def control_connections_outlive_a_suspension() -> None:
+    """What lies in the buffers of the network is taken later."""
+
+    async def stay(self: ControlServer) -> None:
+        pass
+
+    put(ControlServer, "_close_connections", stay)

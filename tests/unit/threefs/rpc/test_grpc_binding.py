@@ -10,6 +10,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
+from tests.harness.clocks import SteppedClock
+from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import parse_address
 from threefs.errors import DeadlineExceeded, Fenced, Internal, NotAuthorised, ThreefsError, Unavailable
 from threefs.rpc.grpc_binding import ControlClient, ControlServer
@@ -25,15 +27,59 @@ async def serving(
     handler: Callable[[pb.GetStatusRequest], Awaitable[pb.GetStatusReply]],
     token: str = "",
     limits: Limits | None = None,
+    clock: Clock = CLOCK,
 ) -> AsyncIterator[str]:
     """The address of a server with this handler."""
-    server = ControlServer(token, limits or Limits())
+    server = ControlServer(token, limits or Limits(), clock=clock)
     server.serve(GET_STATUS, handler)
     address = await server.start("127.0.0.1", 0)
     try:
         yield address
     finally:
         await server.stop(0.5)
+
+
+async def test_a_server_that_was_suspended_takes_no_call_of_before() -> None:
+    asked: list[int] = []
+
+    async def counted(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        asked.append(1)
+        return pb.GetStatusReply()
+
+    late = SteppedClock(step_s=31.0, sleepers_wait=True)  # nothing has run between two looks
+    async with serving(counted, clock=late) as address:
+        with pytest.raises(Unavailable, match="this service was suspended"):
+            await ask(address)
+    assert not asked
+
+
+@pytest.mark.parametrize("token", ["", KEY])
+async def test_a_server_that_was_suspended_closes_its_connections_and_serves_others(token: str) -> None:
+    held = asyncio.Event()
+
+    async def waiting(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        held.set()
+        if not request.clients:
+            await asyncio.sleep(30)
+        return pb.GetStatusReply(cluster_id="c")
+
+    clock = SteppedClock(sleepers_wait=True)
+    async with serving(waiting, token, clock=clock) as address:
+        client = ControlClient(address, token)
+        before = asyncio.create_task(client.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=10))
+        await held.wait()
+        await clock.pass_by(29)
+        assert not before.done()
+        clock.advance(31)
+        with pytest.raises(Unavailable):
+            await before
+        reply = None
+        while reply is None:
+            with contextlib.suppress(Unavailable):
+                reply = await client.call(GET_STATUS, pb.GetStatusRequest(clients=True), timeout_s=5)
+            await asyncio.sleep(0.01)
+        assert reply.cluster_id == "c"
+        await client.close()
 
 
 async def ask(address: str, token: str = "", timeout_s: float = 5) -> pb.GetStatusReply:
