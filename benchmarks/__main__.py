@@ -8,8 +8,6 @@ What cannot be measured here is left out, and the report says why.
 
 import json
 import os
-import signal
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +19,7 @@ from benchmarks import client_rows, mount_rows, peer_rows, plots, report
 from benchmarks.measurements import LeftOutError, Measurements
 from benchmarks.run_plan import SIZES, Round
 from tests.harness.mounts import lacking
+from tests.harness.termination import exit_on_signals
 
 ROUNDS = 3
 _PEER_S = 1200.0
@@ -132,5 +131,5 @@ def main(
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes and mounts go away then too
+    exit_on_signals()
     main()

@@ -5,8 +5,6 @@ python -m benchmarks.grow --size small --only placement,dead_disk --json grow.js
 
 import json
 import os
-import signal
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +16,7 @@ from benchmarks.grow import cluster_rows, manager_rows, placement_rows
 from benchmarks.grow.goals import GOALS
 from benchmarks.grow.run_plan import SIZES, Run
 from benchmarks.measurements import Measurements
+from tests.harness.termination import exit_on_signals
 
 GROUPS: dict[str, Callable[[Run, Measurements], None]] = {
     "placement": placement_rows.measure_placement,
@@ -59,5 +58,5 @@ def main(only: str, size: str, processes: int | None, file: Path | None) -> None
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes go away then too
+    exit_on_signals()
     main()

@@ -7,7 +7,6 @@ What cannot be measured here is left out, and the report says why.
 
 import json
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -22,6 +21,7 @@ from benchmarks.measurements import Measurements
 from benchmarks.ml import checkpoint_rows, loader_rows, resume_rows
 from benchmarks.ml.goals import GOALS
 from benchmarks.ml.run_plan import SIZES, Round
+from tests.harness.termination import exit_on_signals
 
 ROUNDS = 3
 GROUPS: dict[str, Callable[[Round, Measurements], None]] = {
@@ -99,5 +99,5 @@ def main(
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes and mounts go away then too
+    exit_on_signals()
     main()

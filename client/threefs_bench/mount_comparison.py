@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
+from threefs_mount import mountpoints
 
 from threefs_bench.mount import Row
 from threefs_bench.peer_harness import Harness, PeerFailedError
@@ -76,20 +78,35 @@ def _mounted(place: Path) -> Iterator[Path]:
 def mounted(address: str, point: Path) -> Iterator[int]:
     """A cluster at a new directory; the process behind it. Raises PeerFailedError."""
     point.mkdir()
-    printed = json.loads(_threefs("mount", "--address", address, "--json", str(point)))
     try:
-        yield int(printed["pid"])
+        yield int(json.loads(_threefs("mount", "--address", address, "--json", str(point)))["pid"])
     finally:
+        if mountpoints.find(str(point)) is not None:
+            _unmount(point)
+
+
+def _unmount(point: Path) -> None:
+    try:
         _threefs("umount", str(point))
+    except PeerFailedError:  # it is busy: its process ends with its last user
+        _threefs("umount", "--lazy", str(point))
+        raise
 
 
 def _threefs(*words: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "threefs_cli", *words], capture_output=True, text=True, timeout=_MOUNT_S
-    )
-    if done.returncode:
-        raise PeerFailedError(f"threefs {words[0]}: {done.stderr.strip()}")
-    return done.stdout
+    """Signals to the group of this process, as of a terminal, do not reach it: it ends when this process says so."""
+    command = [sys.executable, "-m", "threefs_cli", *words]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        try:
+            printed, said = process.communicate(timeout=_MOUNT_S)
+        except BaseException:
+            process.send_signal(signal.SIGINT)  # it ends what it has begun
+            raise
+    if process.returncode:
+        raise PeerFailedError(f"threefs {words[0]}: {said.strip()}")
+    return printed
 
 
 def measure(

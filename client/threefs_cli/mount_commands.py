@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -156,8 +157,16 @@ class Server:
     async def start(self, command: list[str]) -> int:
         """Its pid, once it is mounted. Raises Unavailable with what the process said."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        process = processes.start(command, output=self._directory / "ready", log=self.log, environment=environment())
+        try:
+            return await self._await_ready(process)
+        except BaseException:  # Ctrl-C, or it takes too long: nobody would know of it
+            processes.send(process, signal.SIGTERM)
+            await await_exit([process])
+            raise
+
+    async def _await_ready(self, process: Process) -> int:
         ready = self._directory / "ready"
-        process = processes.start(command, output=ready, log=self.log, environment=environment())
         deadline = CLOCK.monotonic() + _START_S
         while CLOCK.monotonic() < deadline:
             if ready.read_bytes().startswith(b"ready "):

@@ -8,8 +8,6 @@ import asyncio
 import json
 import os
 import platform
-import signal
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -26,6 +24,7 @@ from threefs_cli.local_cluster import LocalCluster
 
 from tests.bench import clients, engines, failover
 from tests.harness.mounts import lacking
+from tests.harness.termination import exit_on_signals
 
 PARTS = ("client", "mount", "engines", "failover", "directory")
 _PEER_S = 600.0
@@ -156,5 +155,5 @@ def main(
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes and mounts go away then too
+    exit_on_signals()
     main()

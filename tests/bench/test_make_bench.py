@@ -1,14 +1,19 @@
 """One tiny round of `make bench` with real processes: every figure is there. How large it is depends on the machine."""
 
+import contextlib
 import json
 import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from threefs_mount import mountpoints
 
 from benchmarks import __main__ as bench
 from benchmarks import goals
@@ -77,6 +82,38 @@ def test_one_small_round_has_every_figure(programs: Path, tmp_path: Path) -> Non
     if not lacking():
         assert "broken: not in all rounds, no such volume" in done.stdout
     assert not list((tmp_path / "work").glob("threefs-bench-*")), "nothing is left behind"
+
+
+@pytest.mark.skipif(bool(lacking()), reason=lacking() or "it can be mounted here")
+@pytest.mark.parametrize(("number", "load"), [(signal.SIGTERM, "overwrite_4k"), (signal.SIGINT, "io500_easy")])
+def test_a_signal_to_the_whole_group_leaves_neither_processes_nor_mounts(
+    tmp_path: Path, number: signal.Signals, load: str
+) -> None:
+    """As by a terminal, or by `timeout`; `make` passes it on once more."""
+    command = [sys.executable, "-m", "benchmarks", "--size", "small", "--rounds", "1", "--only", "mount"]
+    with subprocess.Popen(
+        [*command, "--work", str(tmp_path)], cwd=ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as bench:
+        assert bench.stderr is not None and any(line.strip() == load for line in bench.stderr)
+        os.killpg(bench.pid, number)
+        bench.send_signal(number)
+        bench.stderr.read()
+    assert bench.returncode == 128 + number
+    assert not any(str(tmp_path) in mount.point for mount in mountpoints.mounts())
+    assert not list(tmp_path.iterdir())
+    deadline = time.monotonic() + _TIMEOUT_S
+    while left := working_in(tmp_path):  # a process of fio ends with its block
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+
+
+def working_in(place: Path) -> list[bytes]:
+    """The command lines that name the directory."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.append((process / "cmdline").read_bytes())
+    return [line for line in found if os.fsencode(place) in line]
 
 
 #: Measured by `make bench-incast`, in a run of its own.

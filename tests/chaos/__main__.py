@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import signal
 import sys
 import tempfile
 import time
@@ -19,6 +18,7 @@ from tests.chaos.load import CHUNKS, Load
 from tests.chaos.names import Names
 from tests.harness import name_history
 from tests.harness.linearizability import Undecided, violations
+from tests.harness.termination import exit_on_signals
 
 _SETTLE_S = 60.0
 _WORLDS = {"small": [SMALL], "wide": [WIDE], "both": [SMALL, WIDE]}
@@ -39,7 +39,7 @@ _WORLDS = {"small": [SMALL], "wide": [WIDE], "both": [SMALL, WIDE]}
 @click.option("--logs", type=click.Path(path_type=Path), help="Keep the logs of all processes there after a violation.")
 def main(minutes: float, seed: int, clients: int, world: str, path: Path | None, logs: Path | None) -> None:
     """Kill, stop and cut off real processes under load, and check what clients saw and what replicas hold."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # processes, namespaces and mounts go away then too
+    exit_on_signals()
     shapes = []
     for shape in _WORLDS[world]:
         if reason := lacking(shape):

@@ -1,3 +1,4 @@
+import asyncio
 import errno
 import json
 import os
@@ -10,6 +11,7 @@ from threefs_cli import mount_commands
 from threefs_mount import mountpoints
 from threefs_mount.options import MountOptions
 
+from tests.harness.chain_harness import until
 from tests.harness.cluster import LocalCluster
 from tests.harness.command_line import CommandLine
 from tests.harness.mounts import Mount, lacking
@@ -53,6 +55,17 @@ def test_mounted_and_unmounted(cluster: LocalCluster, tmp_path: Path) -> None:
     assert json.loads(await_exit.stdout) == {"mountpoint": str(root), "lazy": False}
     assert not os.path.ismount(root) and mountpoints.servers(str(root)) == []
     assert mount.threefs("umount", str(root)).returncode == 1
+
+
+async def test_a_mount_that_ctrl_c_breaks_off_leaves_no_process(tmp_path: Path) -> None:
+    server = mount_commands.Server(str(tmp_path))
+    starting = asyncio.create_task(server.start(["/bin/sh", "-c", "echo $$ >&2; exec sleep 100"]))
+    await until(lambda: server.log.exists() and bool(server.log.read_text()))
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(server.log.read_text()), 0)
 
 
 @needs_mounts
