@@ -101,6 +101,13 @@ def test_chains_that_have_changed_since_a_backup_go_on_from_what_their_targets_k
     assert said(outcome, refused)
 
 
+def test_a_target_that_was_put_out_since_a_backup_does_not_serve_alone_when_it_returns_first() -> None:
+    """The others, which have what was acknowledged since, start after s1."""
+    others = "\n".join(f"10.1 kill {host} 1.6" for host in ("s2", "s3", "s4"))
+    outcome = well(f"6.0 kill s1 4.5\n10.0 restored managers 1.0\n{others}\n15.0 cut s1 c1")
+    assert outcome.faults == {"kill": 4, "restored": 1, "cut": 1} and said(outcome, "serving from a restored store")
+
+
 def test_members_that_have_joined_since_a_backup_are_heard() -> None:
     outcome = well("7.0 join s4\n8.0 drain s1 30.0\n13.0 restored managers 1.0\n18.0 cut s1 c1", chains=1, spares=1)
     assert outcome.faults == {"join": 1, "drain": 1, "restored": 1, "cut": 1}

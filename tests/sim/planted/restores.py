@@ -38,7 +38,7 @@ def first_report_ends_the_inquiry() -> None:
     put(Inquiry, "_check_done", check_done)
 
 
-@plant
+@plant_for(f"{_STORES}::test_a_target_that_was_put_out_since_a_backup_does_not_serve_alone_when_it_returns_first")
 def reports_of_kept_chains_are_not_used() -> None:
     """I2: all nodes are heard, and chains go on as they are in the backup."""
     take = Inquiry._take
