@@ -171,7 +171,7 @@ def _list() -> None:
 @click.option("--list", "lists", is_flag=True, help="Only list them, with what is tried first.")
 @click.option("--only", help="Try these alone (names, with commas between).")
 @click.option("--seeds", default=MOST_SEEDS, show_default=True, help="Give up after so many.")
-@click.option("--minutes", default=15.0, show_default=True, help="Give up after so long.")
+@click.option("--minutes", default=40.0, show_default=True, help="Give up after so long.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the counts there.")
 @click.option("--remember", is_flag=True, help=f"Write to {FIRST_TRIES.name} what caught them.")
 @click.option("--jobs", type=int, default=0, help="Processes (default: one per core).")

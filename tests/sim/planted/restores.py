@@ -16,6 +16,7 @@ from threefs.ids import ChainId
 _INQUIRY = "unit/services/threefs_manager/store/test_restore_inquiry.py"
 _VERSIONS = "unit/services/threefs_manager/store/test_restored_versions.py"
 _TARGETS = "cluster/services/threefs_storage/test_targets.py"
+_NODE = "cluster/services/threefs_storage/test_node.py"
 _STORES = "sim/test_store_faults.py"
 _KEPT = "cluster/services/threefs_storage/chain/test_kept_version.py"
 _COPIES = "unit/threefs/cluster/test_kept_routing.py"
@@ -125,3 +126,20 @@ def copy_forgets_what_a_restored_manager_does_not_know() -> None:
 def mark_of_an_unknown_store_is_not_looked_at() -> None:
     """After a backup that was too old, the right one makes a node delete what no other one has."""
     put(unknown_stores, "is_marked", lambda engine: False)
+
+
+@plant_for(f"{_TARGETS}::test_a_closed_store_is_told_that_its_chain_goes_on_without_it")
+def closed_store_is_not_told() -> None:
+    """I2: the right backup comes after one that was too old; its manager asks a store that has lost its chain since, and
+    not the one that has served."""
+
+    async def silent(self: Targets, routing: Any) -> None:
+        pass
+
+    put(Targets, "tell_unnamed", silent)
+
+
+@plant_for(f"{_NODE}::test_a_store_that_was_set_aside_does_not_keep_a_node_with_a_new_target_from_starting")
+def disk_with_an_unknown_store_is_taken_for_another_ones() -> None:
+    """I13: a node does not start while a move brings it a target, because a store lies there that nobody knows."""
+    put(KeptRouting, "is_own", lambda self: False)
