@@ -130,8 +130,8 @@ def mark_of_an_unknown_store_is_not_looked_at() -> None:
 
 @plant_for(f"{_TARGETS}::test_a_closed_store_is_told_that_its_chain_goes_on_without_it")
 def closed_store_is_not_told() -> None:
-    """I2: the right backup comes after one that was too old; its manager asks a store that has lost its chain since, and
-    not the one that has served."""
+    """I2: the right backup comes after one that was too old, and its manager asks a store whose chain goes on without
+    it, and not the one that has served."""
 
     async def silent(self: Targets, routing: Any) -> None:
         pass
