@@ -148,7 +148,7 @@ class Writes:
         parts = split_payload(writes, call.payload)
         if len(writes) == 1:
             await self._stage_one(call, writes[0], parts[0])
-            call.reply(pb.StageAheadReply())
+            call.reply(pb.StageAheadReply(results=[pb.ChunkWriteResult()]))
             return
         rows = (self._stage_row(call, write, part) for write, part in zip(writes, parts, strict=True))
         await self._run(call, len(writes), rows, 0, lambda results: call.reply(pb.StageAheadReply(results=results)))

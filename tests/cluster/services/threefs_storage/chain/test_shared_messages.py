@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_storage.chain import shared_messages
 from threefs_storage.engine.overlay import OverlayLimits
 
-from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, cancelled, chain_of, until
+from tests.harness.chain_harness import OFFLINE, SERVING, Gate, TestChain, cancelled, chain_of, until
 from threefs.errors import NotServing
 from threefs.ids import ChunkId
 from threefs.rpc.handshake import STAGE_AHEAD_FEATURE
@@ -89,6 +90,33 @@ async def test_large_changes_go_by_themselves(tmp_path: Path) -> None:
         assert not any(result.code for result in await write_all(chain, large))
         assert chain[1].peers.count(STAGE_AHEAD) == before + 3
         await assert_all_hold(chain, large)
+
+
+async def test_a_message_of_one_change_is_answered_as_one_of_several(tmp_path: Path) -> None:
+    """The other change of its turn is large. An answer without a result counted as a failure, and the bytes were sent
+    once more."""
+    async with chain_of(tmp_path, 2, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o", 2))
+        before = counts(chain, 1)
+        gate, stage = Gate(), chain[1].target.engine.stage
+
+        async def slowly(*args: Any, **more: Any) -> Any:
+            staged = await stage(*args, **more)
+            await gate.passed()
+            return staged
+
+        chain[1].target.engine.stage = slowly  # type: ignore[method-assign]
+        new = [b"n" * 100, b"l" * (shared_messages.SHARED_BYTES + 1)]
+        write = asyncio.create_task(write_all(chain, new))
+        await until(lambda: all(chain[2].pending(chunk) == 2 for chunk in CHUNKS[:2]))
+        connection = chain[1].peers.live(chain[2].address, TrafficClass.REPLICATION)
+        assert connection is not None
+        await until(lambda: not connection.outstanding)
+        gate.open.set()
+        assert not any(result.code for result in await write)
+        ahead, _, _, again = [after - earlier for after, earlier in zip(counts(chain, 1), before, strict=True)]
+        assert (ahead, again) == (2, 0)
+        await assert_all_hold(chain, new)
 
 
 async def test_a_message_has_a_bound_of_bytes_and_of_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
