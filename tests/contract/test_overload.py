@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
+from threefs_storage.chain import writes
+from threefs_storage.engine.overlay import OverlayLimits
 
 from tests.harness.chain_harness import chain_of
 from tests.harness.rpc import identity
@@ -13,7 +15,7 @@ from threefs.errors import Overloaded, ThreefsError
 from threefs.ids import ChunkId
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.limits import Limits
-from threefs.rpc.methods import WRITE
+from threefs.rpc.methods import FORWARD_VERSIONS, WRITE
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
@@ -120,3 +122,31 @@ async def test_services_in_a_ring_do_not_wait_for_the_memory_of_one_another() ->
     for server in servers:
         assert server.pool.lent == 0 and server.calls_bytes == 0
         await server.stop(0.1)
+
+
+async def test_changes_of_clients_leave_room_for_those_that_services_forward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound of changes in flight. Two services that are full of clients' changes, each with forwards for the other
+    one, would wait for each other; and the longer a way is, the sooner its room ends."""
+    monkeypatch.setattr(writes, "_MAX_IN_FLIGHT", 160)
+    async with chain_of(tmp_path, 3, overlay=OverlayLimits()) as chain:
+        chunks = [ChunkId(7, number) for number in range(8)]
+
+        async def write_all() -> list[int]:
+            rows = [chain.row(b"x", chunk=chunk) for chunk in chunks]
+            reply = await chain.peers.call(
+                chain[1].address, WRITE, pb.WriteRequest(writes=rows), timeout_s=5, payload=[b"x" * 8]
+            )
+            return [result.code for result in reply.results]
+
+        assert not any(await write_all())
+        _, middle, tail = (replica.storage._writes for replica in chain.replicas)
+        middle._in_flight = tail._in_flight = 120  # as many as clients may have
+        assert not any(await write_all())
+        middle._in_flight, tail._in_flight = 120, 150  # and some that the tail has to forward
+        assert not any(await write_all())
+        with pytest.raises(Overloaded, match="150 writes of batches are in flight, 8 more exceed 150"):
+            versions = pb.ForwardVersionsRequest(versions=[pb.ForwardStagedRequest()] * 8)
+            await chain.peers.call(chain[3].address, FORWARD_VERSIONS, versions, timeout_s=5, hops=1)
+        middle._in_flight = tail._in_flight = 0

@@ -155,7 +155,7 @@ async def test_a_chain_change_ends_the_wait_for_room_of_a_chunk_on_its_way(
 
 async def test_rows_of_batches_have_a_bound_of_all_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row is a task: a request of 40 KiB took 5 MiB, and 4,096 of them could wait."""
-    monkeypatch.setattr(writes, "_MAX_IN_FLIGHT", 100)
+    monkeypatch.setattr(writes, "_MAX_IN_FLIGHT", 133)  # 100 of clients
     async with chain_of(tmp_path, 2) as chain:
         gate = chain[1].peers.before = Gate()
         first = asyncio.create_task(write_all(chain, [chain.row(b"x", chunk=c) for c in CHUNKS], b"x" * 40))

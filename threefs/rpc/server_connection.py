@@ -138,6 +138,11 @@ class Call(Generic[Req, Rep]):
         """The class of the connection on which it came."""
         return self._connection.traffic
 
+    @property
+    def hops(self) -> int | None:
+        """How many processes it will still pass behind this one; None if no service forwards it."""
+        return frames.hops(self._header)
+
     def _answer(
         self, flags: int, body: bytes, payload: Sequence[Buffer], length: int, sent: Callable[[], None] | None
     ) -> None:

@@ -27,6 +27,7 @@ from threefs.errors import (
     TooFewReplicas,
 )
 from threefs.rpc.methods import FORWARD_STAGED, FORWARD_VERSIONS, STAGE_AHEAD, WRITE
+from threefs.rpc.send_window import MAX_HOPS
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
 from threefs.rpc.traffic_class import TrafficClass
@@ -43,7 +44,9 @@ from threefs_storage.targets import Targets
 
 _MAX_WRITES = 1024
 _WITH_PAYLOAD = (pb.WRITE, pb.REPLACE, pb.WRITE_PIECES)
-_MAX_IN_FLIGHT = 32_768  # changes of messages with several, of all peers
+#: Changes of messages with several, of all peers. As of memory, a quarter is for those that services forward: if these
+#: had to wait for the end of clients' changes, services that forward to each other would wait for each other.
+_MAX_IN_FLIGHT = 32_768
 _REFRESH_S = 0.5
 _IN_PROGRESS = pb.ChunkWriteResult(code=InProgress.code, message="the write goes on")
 _LOG = structlog.get_logger()
@@ -102,9 +105,10 @@ class Writes:
         self, call: Call[Any, Any], count: int, rows: Iterable[_Row], after_ms: int, answer: _Answer
     ) -> None:
         """Run the rows, and answer when all have ended, or earlier without those that are slow."""
-        if self._in_flight + count > _MAX_IN_FLIGHT:
+        most = _most_in_flight(call.hops)
+        if self._in_flight + count > most:
             raise Overloaded(
-                f"{self._in_flight} writes of batches are in flight, {count} more exceed {_MAX_IN_FLIGHT}: try again"
+                f"{self._in_flight} writes of batches are in flight, {count} more exceed {most}: try again"
             )
         self._in_flight += count
         try:
@@ -217,6 +221,13 @@ class Writes:
         if found is PeerRoom.TAKES_OVER:
             self._target_recovery.on_no_space(target)
         return refusal(target, found, self._room.nodes(target))
+
+
+def _most_in_flight(hops: int | None) -> int:
+    """How many changes may be in flight when one of a call with so many hops begins. Those with fewer hops end first,
+    and find room when there is none for the others (see `Server.make_room`)."""
+    part = 4 if hops is None else min(hops, MAX_HOPS)
+    return _MAX_IN_FLIGHT - _MAX_IN_FLIGHT * part // 16
 
 
 def _done(result: WriteResult) -> pb.ChunkWriteResult:

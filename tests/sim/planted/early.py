@@ -1,9 +1,10 @@
 """Changes that come ahead without one of the rules P2, P4, P5, P7, P11, P12 and P13."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
-from threefs_storage.chain import admission, early_staging, shared_messages
+from threefs_storage.chain import admission, early_staging, shared_messages, writes
 from threefs_storage.chain import craq as craq_module
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.early_staging import EarlyStaging
@@ -226,6 +227,26 @@ def shared_forwards_wait_for_the_slowest() -> None:
         await run(self, call, count, rows, 0, answer)
 
     put(Writes, "_run", patient)
+
+
+@plant_for("contract/test_overload.py::test_changes_of_clients_leave_room_for_those_that_services_forward")
+def clients_take_the_room_of_forwards() -> None:
+    """I13: services that are full of clients' changes wait for each other's forwards."""
+    put(writes, "_most_in_flight", lambda hops: writes._MAX_IN_FLIGHT * 3 // 4)
+
+
+@plant_for(f"{_SHARED}::test_a_message_of_one_change_is_answered_as_one_of_several")
+def answer_to_one_change_has_no_result() -> None:
+    """The predecessor takes the change for one that was lost, and sends its bytes again."""
+    stage_ahead = Writes._stage_ahead
+
+    async def terse(self: Writes, call: Any) -> None:
+        reply = call.reply
+        call = SimpleNamespace(request=call.request, payload=call.payload, deadline=call.deadline, hops=call.hops)
+        call.reply = lambda message: reply(message if len(message.results) > 1 else pb.StageAheadReply())
+        await stage_ahead(self, call)
+
+    put(Writes, "_stage_ahead", terse)
 
 
 @plant_for("contract/test_fences.py::test_a_write_that_only_successors_have_is_gone_when_the_fence_stands")
