@@ -17,7 +17,15 @@ from typing import Any, Generic, TypeVar
 
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
-from threefs.errors import DeadlineExceeded, InProgress, ProtocolError, ThreefsError, Unavailable, error_of
+from threefs.errors import (
+    ConnectionIdle,
+    DeadlineExceeded,
+    InProgress,
+    ProtocolError,
+    ThreefsError,
+    Unavailable,
+    error_of,
+)
 from threefs.ids import TargetId
 from threefs.rpc.handshake import SHARED_FORWARDS_FEATURE
 from threefs.rpc.methods import FORWARD_STAGED, FORWARD_VERSIONS, STAGE_AHEAD
@@ -147,7 +155,7 @@ class SharedMessages:
         deadline = self._clock.monotonic() + timeout_s
         try:
             return await self._peers.observe(target, _within(timeout_s, self._forwards.add(way, version)))
-        except InProgress:
+        except (InProgress, ConnectionIdle):  # neither has to wait for another attempt
             left_s = max(0.001, deadline - self._clock.monotonic())
             return await self._forward_alone(target, version, left_s, hops)
 
@@ -230,7 +238,7 @@ def _answer(rows: list[_Row[Any]], call: "asyncio.Future[Any]") -> None:
         if row.outcome.done():  # its change was cancelled
             continue
         if result.code:
-            row.outcome.set_exception(error_of(result.code, result.message))
+            _fail_one(row, error_of(result.code, result.message))
         else:
             row.outcome.set_result(result)
 
@@ -238,4 +246,10 @@ def _answer(rows: list[_Row[Any]], call: "asyncio.Future[Any]") -> None:
 def _fail(rows: list[_Row[Any]], error: ThreefsError) -> None:
     for row in rows:
         if not row.outcome.done():
-            row.outcome.set_exception(error_of(error.code, error.message))  # each its own, with its own traceback
+            _fail_one(row, error_of(error.code, error.message))  # each its own, with its own traceback
+
+
+def _fail_one(row: _Row[Any], error: ThreefsError) -> None:
+    """Set the error, and retrieve it: asyncio logs an error that its cancelled change does not retrieve."""
+    row.outcome.set_exception(error)
+    row.outcome.exception()
