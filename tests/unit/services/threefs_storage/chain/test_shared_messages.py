@@ -55,6 +55,7 @@ class Peers:
         self.takes = True  # messages at the end of the turn
         self.messages: list[Message] = []
         self.alone: list[tuple[int, float]] = []  # the version, and how much time is left for it
+        self.unanswered: list[TargetId] = []  # calls that have failed
 
     def address_of(self, target: TargetId) -> str:
         return "h2:1"
@@ -81,7 +82,11 @@ class Peers:
         return message.answer
 
     async def observe(self, target: TargetId, call: Awaitable[T]) -> T:
-        return await call
+        try:
+            return await call
+        except ThreefsError:
+            self.unanswered.append(target)
+            raise
 
     async def call(self, target: TargetId, method: Any, request: Any, *, timeout_s: float, hops: int) -> Any:
         assert method is FORWARD_STAGED
@@ -166,8 +171,12 @@ def test_calls_with_different_numbers_of_hops_share_no_message() -> None:
             (0, [0, 0]),
             (1, [1, 1]),
         ]
-        for message in bench.peers.messages:
-            message.reply(DONE, DONE)
+        bench.peers.messages.clear()
+        bench.messages.expect_several()
+        for hops in (0, 1, 0, 1):
+            bench.ahead(bytes([hops]), hops=hops)
+        await turn()
+        assert [(each.hops, each.payload) for each in bench.peers.messages] == [(0, [b"\0"] * 2), (1, [b"\1"] * 2)]
 
     run_virtual(main())
 
@@ -212,6 +221,22 @@ def test_each_change_hears_that_the_kernel_has_the_message() -> None:
         assert bench.only.sent is not None and not told
         bench.only.sent()
         assert told == [0, 1, 2]
+
+    run_virtual(main())
+
+
+def test_a_message_has_a_bound_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_messages, "_MAX_MESSAGE_BYTES", 10)
+
+    async def main() -> None:
+        bench = Bench()
+        bench.messages.expect_several()
+        for size in (4, 4, 4, 4, 4, 12, 1, 9, 1):
+            bench.ahead(bytes(size))
+        await turn()
+        sizes = [[len(piece) for piece in message.payload] for message in bench.peers.messages]
+        assert sizes == [[4, 4], [4, 4], [4], [12], [1, 9], [1]]
+        assert [[write.length for write in message.request.writes] for message in bench.peers.messages] == sizes
 
     run_virtual(main())
 
@@ -308,10 +333,11 @@ def test_a_message_that_fails_fails_for_each_with_an_error_of_its_own() -> None:
 
     async def main() -> None:
         bench = Bench()
-        calls = [bench.forward(1), bench.forward(2)]
+        calls = [bench.forward(1), bench.forward(2, OTHER)]
         await turn()
         bench.only.answer.set_exception(ConnectionLost("gone"))
         first, second = [await error_from(call) for call in calls]
+        assert bench.peers.unanswered == [PEER, OTHER], "their process may be out of reach"
         assert isinstance(first, ConnectionLost) and isinstance(second, ConnectionLost) and first is not second
         assert str(first) == str(second) == "gone"
 
