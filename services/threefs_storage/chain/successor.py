@@ -31,7 +31,8 @@ WHOLE_CHUNK_BYTES = 64 << 20
 
 class AheadCall:
     """The call that sends a change ahead to the successor: at most one. It uses the payload until it has ended, so the
-    end of the `with` statement cancels it (I14). A message that it shares with others has a copy of the payload."""
+    end of the `with` statement cancels it (I14). A message that it shares with others has a copy of the payload, so
+    that one is cancelled only when the change is given up or has failed."""
 
     __slots__ = ("_call", "_clock", "_is_shared", "_messages", "_peers", "_sent")
 
@@ -101,8 +102,10 @@ class AheadCall:
             with contextlib.suppress(ThreefsError):
                 await self._call
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         call = self._call
+        if self._is_shared and error is None:
+            return
         if call is not None and not (call.cancel() or call.cancelled()):
             call.exception()  # retrieved: asyncio logs one that nobody asks for
 

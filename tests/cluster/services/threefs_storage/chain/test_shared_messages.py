@@ -9,7 +9,7 @@ import pytest
 from threefs_storage.chain import shared_messages
 from threefs_storage.engine.overlay import OverlayLimits
 
-from tests.harness.chain_harness import OFFLINE, SERVING, Gate, TestChain, cancelled, chain_of, until
+from tests.harness.chain_harness import OFFLINE, SERVING, Gate, Replica, TestChain, cancelled, chain_of, until
 from threefs.errors import NotServing
 from threefs.ids import ChunkId
 from threefs.rpc.handshake import STAGE_AHEAD_FEATURE
@@ -200,6 +200,35 @@ async def test_a_change_of_the_chain_ends_what_shares_a_message(tmp_path: Path) 
             assert not any(result.code for result in await write)
         for chunk, content in zip(CHUNKS, contents(b"n"), strict=True):
             assert (await chain.read(3, chunk=chunk))[1] == content
+
+
+async def test_what_goes_ahead_goes_on_when_its_sender_has_staged_it(tmp_path: Path) -> None:
+    """Only changes that were given up cancel a message: the middle target was done with it, and cancelled it at a tail
+    that took longer."""
+    async with chain_of(tmp_path, overlay=DEFERRED) as chain:
+        await write_all(chain, contents(b"o"))
+        gate, stage = Gate(), chain[3].target.engine.stage
+
+        async def slowly(*args: Any, **more: Any) -> Any:
+            await gate.passed()
+            return await stage(*args, **more)
+
+        chain[3].target.engine.stage = slowly  # type: ignore[method-assign]
+        write = asyncio.create_task(write_all(chain, contents(b"n")))
+        await gate.reached.wait()
+        await until(lambda: all(chain[2].pending(chunk) == 2 for chunk in CHUNKS) and not takes_ahead(chain[2]))
+        await asyncio.sleep(0.05)
+        assert takes_ahead(chain[3])
+        gate.open.set()
+        assert not any(result.code for result in await write)
+        assert chain[2].peers.count(WRITE) == len(CHUNKS), "those of the old content"
+        await assert_all_hold(chain, contents(b"n"))
+
+
+def takes_ahead(replica: Replica) -> bool:
+    """Whether a change that comes ahead is under way there."""
+    calls = [call for connection in replica.server._connections for call in connection.calls.values()]
+    return any(call.method is STAGE_AHEAD for call in calls)
 
 
 async def test_a_message_of_which_every_change_was_cancelled_is_given_up(

@@ -333,8 +333,9 @@ def test_a_message_that_fails_fails_for_each_with_an_error_of_its_own() -> None:
 
     async def main() -> None:
         bench = Bench()
-        calls = [bench.forward(1), bench.forward(2, OTHER)]
+        given_up, *calls = [bench.forward(0), bench.forward(1), bench.forward(2, OTHER)]
         await turn()
+        await cancel_and_wait(given_up)
         bench.only.answer.set_exception(ConnectionLost("gone"))
         first, second = [await error_from(call) for call in calls]
         assert bench.peers.unanswered == [PEER, OTHER], "their process may be out of reach"
