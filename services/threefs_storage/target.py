@@ -86,6 +86,7 @@ class Target:
         self.is_head = False
         self.is_tail = False
         self.is_last = False  # the last target that writes reach
+        self.is_behind_head = False  # the head is its predecessor
         self.successor: ChainMember | None = None  # the next target that writes reach
         self.has_serving_successor = False
         self.hops_behind = 0  # how many targets writes reach behind the successor
@@ -130,6 +131,8 @@ class Target:
         self.is_last = chain.last == self.target_id
         if self.gives_way:
             self.leased_until = -math.inf
+        second = chain.successor(chain.head) if chain.head is not None else None
+        self.is_behind_head = second is not None and second.target_id == self.target_id
         successor = self.successor = chain.successor(self.target_id)
         self.has_serving_successor = successor is not None and successor.state is PublicState.SERVING
         self.hops_behind = chain.hops_after(successor.target_id) if successor is not None else 0

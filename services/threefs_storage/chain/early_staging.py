@@ -4,6 +4,8 @@ The predecessor sends a change while its own copy is on the way to the disk (`st
 copy is durable names the version only (`take_forward`).
 """
 
+from functools import partial
+
 from threefs.env.clock import Clock
 from threefs.env.net import Buffer
 from threefs.errors import Corrupt, CorruptChunk, NotStaged, Unavailable
@@ -58,6 +60,7 @@ class EarlyStaging:
                         "only a serving target that is not the head has early versions (P7, P8)"
                     )
                     target.early.mark(chunk, EarlyVersion(change, self._clock.monotonic(), passed_to))
+                    ahead.when_failed(partial(target.early.note_not_passed, chunk, change))
                     try:
                         update = update_of(target, chunk, write, write.version, change.identity)
                         await self._craq.persist(target, chunk, update, payload)
@@ -84,7 +87,8 @@ class EarlyStaging:
     async def take_forward(self, target: Target, request: pb.ForwardStagedRequest, deadline: float) -> WriteResult:
         """Take a version that the predecessor forwards without its payload, because it has gone ahead (P5).
 
-        Raises NotStaged if the version is not here, and what a write of a predecessor raises.
+        Raises NotStaged if the version is not here, or the successor needs the bytes, and what a write of a predecessor
+        raises.
         """
         chunk = ChunkId(request.chunk.inode, request.chunk.index)
         admission.check(target, request.chain_version)
@@ -98,10 +102,23 @@ class EarlyStaging:
                 pending = (target.engine.record(chunk) or _NO_RECORD).pending
                 if pending is None or not is_named_by(pending, request):
                     raise NotStaged(f"version {request.version} of chunk {chunk} is not staged at {target.target_id}")
+                if self._needs_bytes(target, chunk):
+                    raise NotStaged(f"version {request.version} of chunk {chunk} has not come to the next target")
                 check_made(target, chunk, pending, request.length, request.checksum)
                 return await self._craq.promote(target, chunk, pending, deadline)
             except (Corrupt, CorruptChunk) as error:
                 raise report_damage(target, chunk, error) from error
+
+    def _needs_bytes(self, target: Target, chunk: ChunkId) -> bool:
+        """Whether the successor lacks the early version, so that without its bytes the whole chunk would have to be
+        sent. Only the head has the bytes of a change at hand when it has sent them ahead."""
+        successor = target.successor
+        return (
+            successor is not None
+            and target.has_serving_successor
+            and target.is_behind_head
+            and not target.early.was_passed_to(chunk, successor.target_id)
+        )
 
     async def drop(self, target: Target, chunk: ChunkId, since: float, deadline: float) -> None:
         """Drop an early version that no predecessor has forwarded since then: its write has failed, or it has gone

@@ -26,7 +26,7 @@ class Change(NamedTuple):
 class EarlyVersion(NamedTuple):
     change: Change
     since: float  # by the monotonic clock
-    passed_to: TargetId | None  # the successor to which the payload was sent on
+    passed_to: TargetId | None  # the successor to which the payload was sent on, and that is not known to lack it
 
 
 class EarlyVersions:
@@ -57,6 +57,16 @@ class EarlyVersions:
         """Whether the chunk has an early version, and this change has made it."""
         early = self._by_chunk.get(chunk)
         return early is not None and early.change == change
+
+    def was_passed_to(self, chunk: ChunkId, successor: TargetId) -> bool:
+        """Whether the early version of this chunk was sent on to that target."""
+        early = self._by_chunk.get(chunk)
+        return early is not None and early.passed_to == successor
+
+    def note_not_passed(self, chunk: ChunkId, change: Change) -> None:
+        """The successor has refused the change, or it was lost."""
+        if self.is_made_by(chunk, change):
+            self._by_chunk[chunk] = self._by_chunk[chunk]._replace(passed_to=None)
 
     def older_than(self, since: float) -> list[ChunkId]:
         """The chunks whose early version came before that moment."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from threefs.byte_budget import ByteBudget
@@ -73,6 +75,12 @@ class AheadCall:
         )
         return successor.target_id if self._call is not None else None
 
+    def when_failed(self, note: Callable[[], None]) -> None:
+        """Have `note` called if the successor refuses the change, or it is lost. That may be after the end of the
+        `with` statement."""
+        if self._call is not None:
+            self._call.add_done_callback(partial(_unless_taken, note))
+
     async def sent(self, target: Target) -> None:
         """Wait until the kernel has the whole message, or the call or the chain has ended. A forward that overtakes its
         payload finds nothing, and the payload is sent once more."""
@@ -108,6 +116,11 @@ class AheadCall:
             return
         if call is not None and not (call.cancel() or call.cancelled()):
             call.exception()  # retrieved: asyncio logs one that nobody asks for
+
+
+def _unless_taken(note: Callable[[], None], call: "asyncio.Future[Any]") -> None:
+    if not call.cancelled() and call.exception() is not None:
+        note()
 
 
 class Successor:

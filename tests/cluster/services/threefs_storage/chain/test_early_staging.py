@@ -27,6 +27,7 @@ from threefs.errors import (
     NotServing,
     NotStaged,
     OutcomeUnknown,
+    Overloaded,
     ThreefsError,
     VersionGap,
 )
@@ -91,6 +92,76 @@ async def test_the_forward_that_finds_nothing_costs_the_payload_again(tmp_path: 
         assert (await write).version == 2
         assert chain[1].peers.count(FORWARD_VERSIONS) == 1 and chain[1].peers.count(WRITE) == 2
         assert await chain.read(3) == (2, b"new")
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_change_that_could_not_be_passed_on_comes_with_the_forward(tmp_path: Path, late: bool) -> None:
+    """A tail has no room for what comes ahead. With a name and no bytes, the one before it would have to send the whole
+    chunk for each change of some bytes, when there is too much to do already. It hears of that before its own copy is
+    durable, or after."""
+    async with chain_of(tmp_path, overlay=OverlayLimits()) as chain:
+        old = bytes(300_000)
+        await chain.write(old)
+        connection = chain[2].peers.live(chain[3].address, TrafficClass.REPLICATION)
+        assert connection is not None
+        staged = asyncio.Event()  # at the middle
+
+        async def refuse(*_: object) -> None:
+            if late:
+                await staged.wait()
+            raise Overloaded("too much is under way")
+
+        async def refused() -> None:
+            await until(lambda: chain[2].peers.count(STAGE_AHEAD) == 1 and not connection.outstanding)
+
+        async def stage_at_the_middle(*args: Any, **more: Any) -> Any:
+            if not late:
+                await refused()
+            version = await stages[1](*args, **more)
+            asyncio.get_running_loop().call_later(0.01, staged.set)
+            return version
+
+        async def stage_at_the_head(*args: Any, **more: Any) -> Any:
+            await refused()
+            return await stages[0](*args, **more)
+
+        stages = [replica.target.engine.stage for replica in chain.replicas]
+        chain[1].target.engine.stage = stage_at_the_head  # type: ignore[method-assign]
+        chain[2].target.engine.stage = stage_at_the_middle  # type: ignore[method-assign]
+        chain[3].storage._pending_recovery._early_staging.stage = refuse  # type: ignore[method-assign]
+        sent = len(chain[2].peers.sent)
+        assert (await chain.write(b"new", 1000)).version == 2
+        forwarded = [request for _, request in chain[2].peers.sent[sent:] if isinstance(request, pb.WriteRequest)]
+        assert [[(write.kind, write.length) for write in each.writes] for each in forwarded] == [[(pb.WRITE, 3)]]
+        for replica in chain.replicas:
+            assert await chain.read(replica.node) == (2, old[:1000] + b"new" + old[1003:])
+            assert not len(replica.target.early)
+
+
+async def test_a_change_that_stopped_farther_on_is_passed_on_as_a_whole_chunk(tmp_path: Path) -> None:
+    """The targets between have sent the bytes ahead as well, and have them no longer: if they were asked for them, each
+    would send the whole chunk."""
+    async with chain_of(tmp_path, 4, overlay=OverlayLimits()) as chain:
+        await chain.write(b"old")
+        connection = chain[3].peers.live(chain[4].address, TrafficClass.REPLICATION)
+        assert connection is not None
+
+        async def refuse(*_: object) -> None:
+            raise Overloaded("too much is under way")
+
+        async def late(*args: Any, **more: Any) -> Any:
+            await until(lambda: chain[3].peers.count(STAGE_AHEAD) == 1 and not connection.outstanding)
+            return await stage(*args, **more)
+
+        stage = chain[1].target.engine.stage
+        chain[1].target.engine.stage = late  # type: ignore[method-assign]
+        chain[4].storage._pending_recovery._early_staging.stage = refuse  # type: ignore[method-assign]
+        sent = [len(replica.peers.writes()) for replica in chain.replicas]
+        assert (await chain.write(b"new")).version == 2
+        kinds = [[w.kind for w in r.peers.writes()[n:]] for r, n in zip(chain.replicas, sent, strict=True)]
+        assert kinds == [[pb.WRITE], [pb.WRITE], [pb.WRITE, pb.REPLACE], []], "ahead, and once behind"
+        for replica in chain.replicas:
+            assert await chain.read(replica.node) == (2, b"new")
 
 
 @pytest.mark.parametrize("node", [1, 2])

@@ -54,6 +54,21 @@ def test_an_early_version_is_dropped_before_another_one_takes_its_place() -> Non
     assert not versions.is_made_by(A, CHANGE)
 
 
+def test_what_was_lost_on_the_way_was_not_passed_on() -> None:
+    """P5: the successor is not asked for what it lacks. News of an earlier change that had the place say nothing."""
+    versions = EarlyVersions()
+    assert not versions.was_passed_to(A, TargetId(301))
+    versions.mark(A, early())
+    assert versions.was_passed_to(A, TargetId(301)) and not versions.was_passed_to(A, TargetId(401))
+    versions.note_not_passed(A, CHANGE._replace(identity=None))
+    versions.note_not_passed(B, CHANGE)
+    assert versions.was_passed_to(A, TargetId(301)) and B not in versions
+    versions.note_not_passed(A, CHANGE)
+    assert not versions.was_passed_to(A, TargetId(301)) and versions.take(A).passed_to is None
+    versions.note_not_passed(A, CHANGE)
+    assert A not in versions, "it is full"
+
+
 def test_all_are_full_when_the_marks_are_cleared() -> None:
     """P7, P8."""
     versions = EarlyVersions()
