@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.overlay import OverlayLimits
 
-from tests.harness.chain_harness import TestChain, chain_of, target_of
+from tests.harness.chain_harness import SERVING, TestChain, chain_of, target_of
 from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NotServing, NotStaged
 from threefs.ids import ChunkId
 from threefs.rpc.methods import FORWARD_VERSIONS, STAGE_AHEAD
@@ -41,6 +41,17 @@ async def test_each_change_of_a_message_has_its_own_result(tmp_path: Path) -> No
         found = await chain.peers.call(chain[2].address, FORWARD_VERSIONS, forwards, timeout_s=20)
         assert [result.code for result in found.results] == [0, NotStaged.code, 0, NotServing.code]
         assert [chain[2].committed(chunk) for chunk in CHUNKS] == [2, 1, 2]
+
+
+async def test_a_forward_of_a_newer_chain_version_waits_for_the_routing(tmp_path: Path) -> None:
+    """The predecessor has heard of it first. A refusal would cost a pause."""
+    async with chain_of(tmp_path, 2) as chain:
+        chain[2].cluster.upcoming = chain.change((1, SERVING), (2, SERVING), learned_by=[1])
+        row = chain.ahead_row(2, b"new", 2)
+        name = pb.ForwardStagedRequest(target=row.target, chain_version=chain.version, chunk=row.chunk, version=2)
+        versions = pb.ForwardVersionsRequest(versions=[name, name])
+        reply = await chain.peers.call(chain[2].address, FORWARD_VERSIONS, versions, timeout_s=20)
+        assert [result.code for result in reply.results] == [NotStaged.code] * 2, "not ChainChanged"
 
 
 def _pending_checksum(chain: TestChain, chunk: ChunkId) -> int:
