@@ -132,7 +132,9 @@ async def test_a_message_has_a_bound_of_bytes_and_of_changes(tmp_path: Path, mon
         await assert_all_hold(chain, contents(b"n"))
 
 
-async def test_a_slow_chunk_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_chunk_holds_up_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(shared_messages, "_ANSWER_AFTER_MS", 20)
     async with chain_of(tmp_path, overlay=DEFERRED) as chain:
         await write_all(chain, contents(b"o"))
@@ -144,6 +146,7 @@ async def test_a_slow_chunk_holds_up_no_other(tmp_path: Path, monkeypatch: pytes
             await until(lambda: chain[1].peers.count(FORWARD_STAGED) == alone + 1)
         assert not any(result.code for result in await write)
         await assert_all_hold(chain, contents(b"n"))
+    assert not caplog.records, "each message is answered once"
 
 
 async def test_what_is_lost_on_the_way_is_sent_again_by_itself(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from threefs_storage.engine.overlay import OverlayLimits
 
 from tests.harness.chain_harness import SERVING, TestChain, chain_of, target_of
-from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NotServing, NotStaged
+from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NoSpace, NotServing, NotStaged
 from threefs.ids import ChunkId
 from threefs.rpc.methods import FORWARD_VERSIONS, STAGE_AHEAD
 from threefs.wire import storage_pb2 as pb
@@ -52,6 +52,20 @@ async def test_a_forward_of_a_newer_chain_version_waits_for_the_routing(tmp_path
         versions = pb.ForwardVersionsRequest(versions=[name, name])
         reply = await chain.peers.call(chain[2].address, FORWARD_VERSIONS, versions, timeout_s=20)
         assert [result.code for result in reply.results] == [NotStaged.code] * 2, "not ChainChanged"
+
+
+async def test_a_target_without_room_for_what_comes_ahead_leaves_at_once(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+
+        async def full(*_: object, **more: object) -> None:
+            raise NoSpace("the disk is full")
+
+        chain[2].target.engine.stage = full  # type: ignore[method-assign, assignment]
+        rows = [chain.ahead_row(2, b"x", 1, chunk=chunk, fresh=True) for chunk in CHUNKS[:2]]
+        request = pb.StageAheadRequest(writes=rows)
+        reply = await chain.peers.call(chain[2].address, STAGE_AHEAD, request, timeout_s=20, payload=[b"xx"])
+        assert [result.code for result in reply.results] == [NoSpace.code, NotServing.code]
+        assert chain[2].target.leaving and chain[2].target.full
 
 
 def _pending_checksum(chain: TestChain, chunk: ChunkId) -> int:
