@@ -104,7 +104,8 @@ class Writes:
     async def _run(
         self, call: Call[Any, Any], count: int, rows: Iterable[_Row], after_ms: int, answer: _Answer
     ) -> None:
-        """Run the rows, and answer when all have ended, or earlier without those that are slow."""
+        """Run the rows, and answer when all have ended, or earlier without those that are slow. Rows of one message do
+        not begin before those of another one that came before it."""
         most = _most_in_flight(call.hops)
         if self._in_flight + count > most:
             raise Overloaded(

@@ -6,6 +6,7 @@ import pytest
 from threefs_storage.engine.overlay import OverlayLimits
 
 from tests.harness.chain_harness import SERVING, TestChain, chain_of, target_of
+from threefs.checksums import crc32c
 from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NoSpace, NotServing, NotStaged
 from threefs.ids import ChunkId
 from threefs.rpc.methods import FORWARD_VERSIONS, STAGE_AHEAD
@@ -41,6 +42,31 @@ async def test_each_change_of_a_message_has_its_own_result(tmp_path: Path) -> No
         found = await chain.peers.call(chain[2].address, FORWARD_VERSIONS, forwards, timeout_s=20)
         assert [result.code for result in found.results] == [0, NotStaged.code, 0, NotServing.code]
         assert [chain[2].committed(chunk) for chunk in CHUNKS] == [2, 1, 2]
+
+
+async def test_a_forward_right_behind_its_payload_finds_it(tmp_path: Path) -> None:
+    """Both come in one piece. The rows of a message begin in tasks, also where it has only one: else that one would
+    begin before those of the message ahead of it."""
+    async with chain_of(tmp_path, 2, overlay=OverlayLimits()) as chain:
+        for chunk in CHUNKS:
+            await chain.write(b"old", chunk=chunk)
+        rows = [chain.ahead_row(2, b"new", 2, chunk=chunk) for chunk in CHUNKS]
+        last = rows[-1]
+        name = pb.ForwardStagedRequest(
+            target=last.target,
+            chain_version=chain.version,
+            chunk=last.chunk,
+            identity=last.identity,
+            version=2,
+            length=3,
+            checksum=crc32c(b"new"),
+            stamp=last.stamp,
+        )
+        connection = await chain.peers.connect(chain[2].address, 20)
+        ahead = connection.call(STAGE_AHEAD, pb.StageAheadRequest(writes=rows), timeout_s=20, payload=[b"new" * 3])
+        forward = connection.call(FORWARD_VERSIONS, pb.ForwardVersionsRequest(versions=[name]), timeout_s=20)
+        assert [result.code for result in (await forward).results] == [0]
+        assert [result.code for result in (await ahead).results] == [0] * 3
 
 
 async def test_a_forward_of_a_newer_chain_version_waits_for_the_routing(tmp_path: Path) -> None:
