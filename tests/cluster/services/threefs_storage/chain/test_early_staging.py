@@ -128,7 +128,7 @@ async def test_a_change_that_could_not_be_passed_on_comes_with_the_forward(tmp_p
         stages = [replica.target.engine.stage for replica in chain.replicas]
         chain[1].target.engine.stage = stage_at_the_head  # type: ignore[method-assign]
         chain[2].target.engine.stage = stage_at_the_middle  # type: ignore[method-assign]
-        chain[3].storage._pending_recovery._early_staging.stage = refuse  # type: ignore[method-assign]
+        chain[3].storage._pending_recovery._early_staging.stage = refuse  # type: ignore[method-assign, assignment]
         sent = len(chain[2].peers.sent)
         assert (await chain.write(b"new", 1000)).version == 2
         forwarded = [request for _, request in chain[2].peers.sent[sent:] if isinstance(request, pb.WriteRequest)]
@@ -155,7 +155,7 @@ async def test_a_change_that_stopped_farther_on_is_passed_on_as_a_whole_chunk(tm
 
         stage = chain[1].target.engine.stage
         chain[1].target.engine.stage = late  # type: ignore[method-assign]
-        chain[4].storage._pending_recovery._early_staging.stage = refuse  # type: ignore[method-assign]
+        chain[4].storage._pending_recovery._early_staging.stage = refuse  # type: ignore[method-assign, assignment]
         sent = [len(replica.peers.writes()) for replica in chain.replicas]
         assert (await chain.write(b"new")).version == 2
         kinds = [[w.kind for w in r.peers.writes()[n:]] for r, n in zip(chain.replicas, sent, strict=True)]
