@@ -14,7 +14,7 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -124,8 +124,8 @@ class SnapshotWriter:
         self._out = os.fdopen(descriptor, "wb")
         self._dump = Writer(self._out)
 
-    def put(self, pair: Pair) -> None:
-        self._dump.put(pair)
+    def put(self, pairs: Iterable[Pair]) -> None:
+        self._dump.put_many(pairs)
 
     def finish(self, lineage: str, change: int, taken_ns: int) -> Snapshot:
         """Make the snapshot complete and durable, and remove older ones."""

@@ -1,13 +1,19 @@
-"""Copies one store into a backup and keeps the copy up to date: a snapshot, then the changes since, over and over."""
+"""Copies one store into a backup and keeps the copy up to date: a snapshot, then the changes since, over and over.
 
-from collections.abc import Callable
+Files are written in threads, so that the process answers and renews its leases while a slow disk syncs.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from threefs_client import AsyncFileSystem
 
 from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.disk import run_to_completion
+from threefs.env.worker_threads import run_in_thread
 from threefs.errors import Corrupt, NotFound, TooOld, Unavailable
 from threefs.kv.engine_api import Pair
 from threefs.paging import next_place
@@ -16,6 +22,9 @@ from threefs.wire import backup_pb2 as pb
 from threefs_backup import archive
 from threefs_backup.archive import Snapshot, SnapshotWriter
 from threefs_backup.log_file import LogFile
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 _CALL_S = 30.0
 #: A log longer than this, and longer than twice its snapshot, is replaced by a new snapshot.
@@ -53,7 +62,7 @@ class Follower:
         progress: Callable[[str], None] = lambda line: None,
         clock: Clock = CLOCK,
     ) -> None:
-        """A damaged backup stays until a new snapshot is complete."""
+        """A damaged backup stays until a new snapshot is complete. This reads the whole log."""
         self.role = role
         self.failure = ""  # why the last round did not succeed
         self._directory = directory
@@ -104,17 +113,17 @@ class Follower:
         """The previous snapshot stays until the new one is complete."""
         self._progress(f"{self.role}: taking a snapshot ({reason})")
         start_ns = self._clock.wall_ns()
-        writer = SnapshotWriter(self._directory, self.role)
+        writer = await in_thread(SnapshotWriter, self._directory, self.role)
         try:
-            page = await read_snapshot(self._service, writer.put)
-            snapshot = writer.finish(page.lineage, page.sequence, start_ns)
+            page = await read_snapshot(self._service, partial(in_thread, writer.put))
+            snapshot = await in_thread(writer.finish, page.lineage, page.sequence, start_ns)
         except BaseException:
-            writer.abandon()
+            await in_thread(writer.abandon)
             raise
         if self._log is not None:
             self._log.close()
         self._snapshot = snapshot
-        self._log = self._open()
+        self._log = self._open()  # it is empty
         self._progress(f"{self.role}: the snapshot has {snapshot.records} records, {snapshot.length_bytes} bytes")
 
     async def _read_log(self) -> None:
@@ -127,10 +136,15 @@ class Follower:
             more = reply.more
             if more:
                 next_place("the log", self._log.change, reply.writes[-1].first if reply.writes else None)
-            self._log.append(reply.writes, None if more else start_ns)
+            await in_thread(self._log.append, reply.writes, None if more else start_ns)
 
 
-async def read_snapshot(service: Service, put: Callable[[Pair], None]) -> pb.ReadSnapshotReply:
+async def in_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
+    """Also if the caller is cancelled, it returns when the thread does not use the files any more."""
+    return await run_to_completion(run_in_thread(function, *args))
+
+
+async def read_snapshot(service: Service, put: Callable[[list[Pair]], Awaitable[None]]) -> pb.ReadSnapshotReply:
     """Hand all records of one state of the store to `put`; the state is that of the call or a later one.
 
     Returns the last page. Raises Unavailable if the snapshot is interrupted.
@@ -141,8 +155,7 @@ async def read_snapshot(service: Service, put: Callable[[Pair], None]) -> pb.Rea
             page = await service.call(READ_SNAPSHOT, request, timeout_s=_CALL_S)
         except NotFound as error:
             raise Unavailable(f"the snapshot was interrupted: {error}") from None
-        for pair in page.pairs:
-            put((pair.key, pair.value))
+        await put([(pair.key, pair.value) for pair in page.pairs])
         if not page.more:
             return page
         end = page.pairs[-1].key if page.pairs else None

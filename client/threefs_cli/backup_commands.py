@@ -11,7 +11,7 @@ import click
 import uvloop
 from threefs_backup import archive
 from threefs_backup.archive import ROLES
-from threefs_backup.follower import Follower, MetaServices, Service
+from threefs_backup.follower import Follower, MetaServices, Service, in_thread
 from threefs_backup.reporter import Reporter
 from threefs_backup.restore import RestorePoint, find_restore_point, restore
 from threefs_client import AsyncFileSystem
@@ -58,10 +58,11 @@ def backup(selector: ClusterSelector, target: Path, once: bool, metrics_port: in
     name = f"{platform.node()}:{target.absolute()}"
 
     async def work(fs: AsyncFileSystem) -> None:
-        archive.begin_or_continue(target, fs.context.cluster.routing.cluster_id)
+        await in_thread(archive.begin_or_continue, target, fs.context.cluster.routing.cluster_id)
         manager = managers(fs, selector.url())
         services: dict[str, Service] = {_META: MetaServices(fs), _MANAGER: manager}
-        followers = [Follower(target, role, services[role], progress=progress) for role in ROLES]
+        found = [partial(Follower, target, role, services[role], progress=progress) for role in ROLES]
+        followers = [await in_thread(one) for one in found]
         reporter = Reporter(name, manager, followers)
         try:
             async with reporter.running(metrics_port):

@@ -3,12 +3,13 @@
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import click
 import uvloop
-from threefs_backup.follower import MetaServices, read_snapshot
+from threefs_backup.follower import MetaServices, in_thread, read_snapshot
 from threefs_client import AsyncFileSystem
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound
@@ -74,7 +75,7 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
     async def dump_running_service(fs: AsyncFileSystem) -> Content:
         with _create_durable(unfinished) as out:
             writer = dumps.Writer(out)
-            await read_snapshot(MetaServices(fs), writer.put)
+            await read_snapshot(MetaServices(fs), partial(in_thread, writer.put_many))
             return writer.end()
 
     try:

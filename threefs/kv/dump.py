@@ -7,7 +7,7 @@ repeated record is detected. The end has the number of records and a hash of eve
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -78,6 +78,10 @@ class Writer:
         self._write(record + _CHECKSUM.pack(crc32c(record)))
         self._records += 1
         self._bytes += len(key) + len(value)
+
+    def put_many(self, pairs: Iterable[Pair]) -> None:
+        for pair in pairs:
+            self.put(pair)
 
     def end(self) -> Content:
         self._write(_HEADER.pack(_END, self._records, 0, 0))

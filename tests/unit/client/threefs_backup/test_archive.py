@@ -11,8 +11,7 @@ from threefs.kv import dump
 
 def make(directory: Path, records: int = 3) -> archive.Snapshot:
     writer = SnapshotWriter(directory, "meta")
-    for number in range(records):
-        writer.put((b"%d" % number, b"v"))
+    writer.put((b"%d" % number, b"v") for number in range(records))
     return writer.finish("line", 17, 1000)
 
 
@@ -21,7 +20,7 @@ def test_the_newest_whole_snapshot_counts_and_the_older_ones_go(tmp_path: Path) 
     first = make(tmp_path)
     assert archive.newest(tmp_path, "meta") == first and first.records == 3 and first.change == 17
     interrupted = SnapshotWriter(tmp_path, "meta")
-    interrupted.put((b"a", b"b"))
+    interrupted.put([(b"a", b"b")])
     assert archive.newest(tmp_path, "meta") == first
     interrupted._out.close()  # as the end of its process does
     second = make(tmp_path, 5)

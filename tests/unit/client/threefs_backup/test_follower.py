@@ -1,5 +1,6 @@
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,11 +8,13 @@ from typing import Any, cast
 import pytest
 from threefs_backup import archive, follower
 from threefs_backup.follower import MetaServices
+from threefs_backup.log_file import LogFile
 from threefs_backup.restore import find_restore_point
 from threefs_client import AsyncFileSystem
 
 from tests.harness.backups import Source, restored
 from threefs.env.clock import CLOCK
+from threefs.env.worker_threads import StopFlag
 from threefs.errors import ConnectionLost, Unavailable
 from threefs.rpc.methods import READ_LOG, Method
 from threefs.wire import backup_pb2 as pb
@@ -66,6 +69,40 @@ async def test_writes_go_on_while_a_snapshot_is_taken(tmp_path: Path) -> None:
     await copying.catch_up()
     assert source.asked.count("ReadSnapshot") < 10
     assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
+    copying.close()
+    await source.stop()
+
+
+async def test_the_event_loop_goes_on_while_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is as slow as it likes: here until the loop has done something else."""
+    source = await Source(tmp_path / "kv").start()
+    await source.write({b"a": b"1"})
+    begun, goes_on, writes = StopFlag(), StopFlag(), 0
+
+    def slowly(write: Callable[..., None]) -> Callable[..., None]:
+        def slow(*args: Any) -> None:
+            nonlocal writes
+            begun.set()
+            assert goes_on.wait(30.0), "the loop stands still"
+            writes += 1
+            write(*args)
+
+        return slow
+
+    async def loop_goes_on() -> None:
+        while not begun.wait(0):
+            await asyncio.sleep(0.001)
+        goes_on.set()
+
+    copying = source.follower(tmp_path / "backup")
+    monkeypatch.setattr(archive.SnapshotWriter, "put", slowly(archive.SnapshotWriter.put))
+    await asyncio.gather(copying.catch_up(), loop_goes_on())
+    assert writes == 1
+    begun, goes_on = StopFlag(), StopFlag()
+    monkeypatch.setattr(LogFile, "append", slowly(LogFile.append))
+    await source.write({b"a": b"2"})
+    await asyncio.gather(copying.catch_up(), loop_goes_on())
+    assert writes == 2 and await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
     copying.close()
     await source.stop()
 
