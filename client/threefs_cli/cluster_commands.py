@@ -9,21 +9,21 @@ from typing import Any
 
 import click
 import uvloop
-from threefs_client import AsyncFileSystem
+from threefs_client import AsyncFileSystem, addresses
 
+from threefs.cluster.manager_client import FramedManagerClient
 from threefs.errors import NotFound, ThreefsError
 from threefs.rpc.connection_pool import ConnectionPool
-from threefs.rpc.methods import GET_STATUS, STATISTICS
+from threefs.rpc.methods import STATISTICS
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
-from threefs_cli import cluster_file, output, plan_change
+from threefs_cli import cluster_file, manager_rows, output, plan_change
 from threefs_cli.cluster_file import ENGINES, ClusterFile, Program
-from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.error_names import with_filename
 from threefs_cli.local_cluster import LocalCluster
 from threefs_cli.option_types import json_option
 
-_CALL_TIMEOUT_S = 10.0
 _STATISTICS_TIMEOUT_S = 2.0
 
 directory_option = click.option(
@@ -189,15 +189,17 @@ def program_row(program: Program) -> dict[str, Any]:
 @click.command()
 @cluster_options
 def status(selector: ClusterSelector) -> None:
-    """Show the nodes and chains of a cluster. Exit code 1 when a node does not answer, or a process of a local cluster
-    does not run."""
+    """Show the managers, nodes and chains of a cluster. Exit code 1 when one of these does not answer, or a process of
+    a local cluster does not run. Managers are those that the address names."""
     url = selector.url()
     local = selector.local_cluster()
 
     async def work(fs: AsyncFileSystem) -> dict[str, Any]:
         peers = fs.context.peers
-        reply = await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+        callers = {address: FramedManagerClient(peers, address) for address in addresses.parse(url)}
+        reply, rows = await manager_rows.ask(callers)
         found = describe(url, reply)
+        found["managers"] = rows
         meta_nodes = [node for node in found["nodes"] if node["kind"] == "meta" and node["alive"]]
         statistics = await asyncio.gather(*(meta_statistics(peers, node["address"]) for node in meta_nodes))
         for node, one in zip(meta_nodes, statistics, strict=True):
@@ -211,7 +213,7 @@ def status(selector: ClusterSelector) -> None:
         output.print_json(found)
     else:
         print_status(found)
-    if found["stopped"] or not all(node["alive"] for node in found["nodes"]):
+    if found["stopped"] or not all(process["alive"] for process in (*found["managers"], *found["nodes"])):
         click.get_current_context().exit(1)
 
 
@@ -229,6 +231,7 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "link_removals": reply.link_removals,
         "moves": len(reply.moves),
         "stopped": [],
+        "managers": [],
         "nodes": [_node(row) for row in reply.nodes],
         "tables": [
             {"table_id": table.table_id, "chains": len(table.chains), "min_replicas": table.min_replicas or 1}
@@ -325,6 +328,8 @@ async def meta_statistics(peers: ConnectionPool, address: str) -> dict[str, Any]
 
 def print_status(found: dict[str, Any]) -> None:
     click.echo(f"cluster {found['cluster_id']} at {found['address']}, manager epoch {found['manager_epoch']}")
+    for row in found["managers"]:
+        click.echo(output.printable(manager_rows.line(row)))
     table = output.table("node", "kind", "address", "domain", "state", "chunks", "used", "disk")
     for node in found["nodes"]:
         table.add_row(

@@ -55,6 +55,10 @@ def test_status_as_json(threefs: CommandLine) -> None:
     def states() -> set[str]:
         return {member["state"] for chain in threefs.json("status")["chains"] for member in chain["members"]}
 
+    managers = [
+        {"address": threefs.address.removeprefix("threefs://"), "role": "primary", "alive": True, "error": None}
+    ]
+    assert threefs.json("status")["managers"] == managers
     assert [node["kind"] for node in threefs.json("status")["nodes"]] == ["storage"] * 3 + ["meta"]
     while states() != {"serving"}:  # one that was slow to start has been put out, and catches up
         time.sleep(0.1)

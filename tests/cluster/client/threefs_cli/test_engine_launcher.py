@@ -127,7 +127,11 @@ def test_managers_are_added_to_a_cluster_that_is_stopped(local: LocalCluster) ->
     asyncio.run(local.down())
     state = asyncio.run(local.up(Plan(storage=1, replicas=1, managers=2, metas=2, engine="etcd")))
     assert len(state.of(cluster_file.MANAGER)) == 2
+    shown = run("status", "--dir", str(local.directory))[1]
+    assert shown.count(" is primary\n") == 1 and shown.count(" stands by\n") == 1
     asyncio.run(local.kill("manager"))
     with PacedLoad(state.address, clients=1) as load:
         load.back_after(time.monotonic())
     assert len(status(local, state).nodes) == 3
+    code, shown = run("status", "--dir", str(local.directory))
+    assert code == 1 and shown.count(" is primary\n") == 1 and " does not answer: " in shown
