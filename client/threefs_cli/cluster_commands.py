@@ -38,6 +38,7 @@ Examples:
   threefs up
   threefs up --dir /tmp/small --storage 1 --replicas 1
   threefs up --port 7000 --foreground
+  threefs up --storage 5 --dry-run    which processes it would start
   threefs up --storage 5              two more disks for a cluster of three
   threefs up --dir /tmp/several --managers 3 --metas 2 --engine etcd
 """
@@ -66,6 +67,7 @@ Examples:
 @click.option(
     "--foreground/--detach", default=False, help="Stay until Ctrl-C, then stop the cluster.  [default: detach]"
 )
+@click.option("--dry-run", is_flag=True, help="Only say which processes would be started.")
 @json_option
 def up(
     directory: Path | None,
@@ -77,6 +79,7 @@ def up(
     engine: str | None,
     port: int,
     foreground: bool,
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Start a cluster on this machine, or those of its processes that do not run.
@@ -99,6 +102,10 @@ def up(
         metas=metas,
         engine=engine,
     )
+    if dry_run:
+        with with_filename(cluster.directory):
+            _show_planned(cluster.directory, known, cluster.planned(plan), as_json)
+        return
 
     async def work() -> None:
         progress = (lambda line: None) if as_json else (lambda line: click.echo(line, err=True))
@@ -109,6 +116,19 @@ def up(
 
     with with_filename(cluster.directory):
         uvloop.run(work())
+
+
+def _show_planned(directory: Path, known: ClusterFile | None, state: ClusterFile, as_json: bool) -> None:
+    """What `up` would do."""
+    starts = [program.name for program in state.programs if not program.runs]
+    before = {program.name for program in known.programs} if known is not None else set()
+    adds = [program.name for program in state.of(cluster_file.STORAGE) if before and program.name not in before]
+    if as_json:
+        output.print_json({"directory": str(directory), "dry_run": True, "start": starts, "targets_move_to": adds})
+        return
+    click.echo(f"would start {', '.join(starts)}, in {directory}" if starts else f"everything runs in {directory}")
+    if adds:
+        click.echo(f"targets would move to {', '.join(adds)}")
 
 
 def _show_up(cluster: LocalCluster, state: ClusterFile, as_json: bool) -> None:

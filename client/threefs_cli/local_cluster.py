@@ -157,25 +157,25 @@ class LocalCluster:
                 raise Unavailable(f"another threefs command is at work in {self.directory}") from None
             yield
 
-    def _load_or_plan(self, plan: Plan | None) -> ClusterFile:
+    def planned(self, plan: Plan | None = None) -> ClusterFile:
+        """The cluster as `up` would start it. Nothing is changed. Raises InvalidArgument and AlreadyExists as `up`."""
         state = self.load()
         if state is None:
-            unexpected = [entry.name for entry in self.directory.iterdir() if entry.name != _LOCK_NAME]
-            if unexpected:
+            found = self.directory.iterdir() if self.directory.is_dir() else ()
+            if any(entry.name != _LOCK_NAME for entry in found):
                 raise AlreadyExists(f"{self.directory} is not empty and holds no cluster; choose another directory")
-            state = cluster_file.fresh(plan or Plan())
-            cluster_file.save(self.directory, state)
-        elif plan is not None and plan != state.plan:
-            if self._is_initialized(state):
-                runs = any(program.runs for program in state.programs)
-                plan_change.check(state.plan, plan, runs=runs, where=str(self.directory))
-            state = self._grown(state, plan)
-        return state
+            return cluster_file.fresh(plan or Plan())
+        if plan is None or plan == state.plan:
+            return state
+        if self._is_initialized(state):
+            runs = any(program.runs for program in state.programs)
+            plan_change.check(state.plan, plan, runs=runs, where=str(self.directory))
+        return dataclasses.replace(cluster_file.fresh(plan), programs=self._replanned_programs(state, plan))
 
-    def _grown(self, state: ClusterFile, plan: Plan) -> ClusterFile:
-        """The cluster by another plan."""
-        state = dataclasses.replace(cluster_file.fresh(plan), programs=self._replanned_programs(state, plan))
-        cluster_file.save(self.directory, state)
+    def _load_or_plan(self, plan: Plan | None) -> ClusterFile:
+        before, state = self.load(), self.planned(plan)
+        if state != before:
+            cluster_file.save(self.directory, state)
         return state
 
     def _is_initialized(self, state: ClusterFile) -> bool:

@@ -58,41 +58,54 @@ def status(selector: ClusterSelector) -> None:
     epilog="""
 \b
 Examples:
+  threefs scrub now --dry-run          which nodes would begin
   threefs scrub now                    on all nodes
   threefs scrub now 3
 """
 )
 @click.argument("nodes", type=click.IntRange(1), nargs=-1, metavar="[NODE]...")
+@click.option("--dry-run", is_flag=True, help="Only say on which nodes a pass would begin.")
 @cluster_options
-def now(selector: ClusterSelector, nodes: tuple[int, ...]) -> None:
+def now(selector: ClusterSelector, nodes: tuple[int, ...], dry_run: bool) -> None:
     """Begin a pass over all chunks at once, on all storage nodes or on some. A pass that is under way goes on.
 
     It reads at the rate of the settings (`scrub_bytes_per_s`) and yields to clients; `threefs scrub status` shows it.
     """
     url = selector.url()
-    rows = selector.run(lambda fs: _start(fs, url, nodes))
+    rows = selector.run(lambda fs: _start(fs, url, nodes, dry_run))
     if selector.as_json:
-        output.print_json({"nodes": rows})
+        output.print_json({"nodes": rows, "dry_run": dry_run})
     else:
+        begins = "a pass would begin" if dry_run else "a pass begins"
         for row in rows:
-            said = "a pass begins" if row["began"] else row["error"] or "a pass is under way already"
+            said = begins if row["began"] else row["error"] or "a pass is under way already"
             click.echo(f"node {row['node_id']}: {said}")
     if any(row["error"] for row in rows):
         click.get_current_context().exit(1)
 
 
-async def _start(fs: AsyncFileSystem, url: str, nodes: Sequence[int]) -> list[dict[str, Any]]:
+async def _start(fs: AsyncFileSystem, url: str, nodes: Sequence[int], dry_run: bool) -> list[dict[str, Any]]:
     """Raises NotFound for a node that the cluster does not have."""
     state = await read_state(fs, url)
-    storage = {row.node.node_id: row.node for row in state.status.nodes if row.node.kind == pb.STORAGE}
+    storage = {row.node.node_id: row for row in state.status.nodes if row.node.kind == pb.STORAGE}
     unknown = [node for node in nodes if node not in storage]
     if unknown:
         raise NotFound(f"the cluster has no storage node {unknown[0]}; `threefs node ls` lists them")
-    return [await _start_one(fs, storage[node]) for node in sorted(set(nodes) or storage)]
+    named = [storage[node] for node in sorted(set(nodes) or storage)]
+    return [would_start(row) if dry_run else await _start_one(fs, row.node) for row in named]
+
+
+def would_start(found: pb.NodeStatus) -> dict[str, Any]:
+    """What `_start_one` would answer, from what the node has reported last."""
+    row = _not_begun(found.node)
+    if found.node.address and not found.alive:
+        row["error"] = "it does not run"
+    row["began"] = row["error"] is None and not any(target.scrubbing for target in found.targets)
+    return row
 
 
 async def _start_one(fs: AsyncFileSystem, node: pb.Node) -> dict[str, Any]:
-    row = {"node_id": node.node_id, "began": False, "error": None if node.address else "it was never started"}
+    row = _not_begun(node)
     if node.address:
         request = storage_pb2.StartScrubRequest()
         try:
@@ -101,6 +114,10 @@ async def _start_one(fs: AsyncFileSystem, node: pb.Node) -> dict[str, Any]:
         except ThreefsError as error:
             row["error"] = str(error)
     return row
+
+
+def _not_begun(node: pb.Node) -> dict[str, Any]:
+    return {"node_id": node.node_id, "began": False, "error": None if node.address else "it was never started"}
 
 
 def scrub_rows(state: ClusterState) -> list[dict[str, Any]]:

@@ -24,6 +24,8 @@ def run(*arguments: str) -> tuple[int, str]:
 
 
 def test_up_status_down(directory: str) -> None:
+    planned = run("up", "--dir", directory, "--storage", "1", "--dry-run")
+    assert planned == (0, f"would start manager, meta, storage-1, in {directory}\n") and not Path(directory).exists()
     code, printed = run("up", "--dir", directory, "--storage", "1", "--json")
     assert code == 0, printed
     state = json.loads(printed)
@@ -34,7 +36,14 @@ def test_up_status_down(directory: str) -> None:
         code == 0
         and printed.count("alive") == 2
         and "1 chains; targets: 1 serving; a write needs 1 of 1 copies" in printed
+        and f"manager {state['address'].removeprefix('threefs://')} is primary\n" in printed
     )
+    before = (Path(directory) / "cluster.json").read_bytes()
+    planned = run("up", "--dir", directory, "--storage", "2", "--dry-run")
+    assert planned == (0, f"would start storage-2, in {directory}\ntargets would move to storage-2\n")
+    assert json.loads(run("up", "--dir", directory, "--dry-run", "--json")[1])["start"] == []
+    assert run("up", "--dir", directory, "--replicas", "2", "--dry-run")[0] == 2
+    assert (Path(directory) / "cluster.json").read_bytes() == before
     assert run("up", "--dir", directory, "--replicas", "2")[0] == 2
     code, printed = run("up", "--dir", directory)
     assert code == 0 and printed.startswith(f"{state['address']} is up")

@@ -2,7 +2,10 @@
 
 import time
 
+from threefs_cli import scrub_commands
+
 from tests.harness.command_line import CommandLine
+from threefs.wire import manager_pb2 as pb
 
 WAIT_S = 60.0
 
@@ -35,6 +38,9 @@ def test_each_target_says_when_it_was_read(threefs: CommandLine) -> None:
 
 def test_a_pass_begins_when_somebody_wants_one(threefs: CommandLine) -> None:
     before = first_passes(threefs, 2)
+    assert threefs.json("scrub", "now", "2", "--dry-run")["nodes"] == [{"node_id": 2, "began": True, "error": None}]
+    assert threefs.ok("scrub", "now", "2", "--dry-run") == "node 2: a pass would begin\n"
+    assert passes(threefs, 2) == before
     (row,) = threefs.json("scrub", "now", "2")["nodes"]
     assert (row["node_id"], row["error"]) == (2, None)
     deadline = time.monotonic() + WAIT_S
@@ -43,3 +49,14 @@ def test_a_pass_begins_when_somebody_wants_one(threefs: CommandLine) -> None:
         time.sleep(0.1)
     assert [line.split(":")[0] for line in threefs.ok("scrub", "now").splitlines()] == ["node 1", "node 2", "node 3"]
     assert "no storage node 99" in threefs.error("scrub", "now", "99")
+
+
+def test_a_dry_run_says_where_no_pass_would_begin() -> None:
+    node = pb.Node(node_id=1, address="h:1")
+    reading = [pb.TargetReport(), pb.TargetReport(scrubbing=True)]
+    for row, began, error in (
+        (pb.NodeStatus(node=node, alive=True, targets=reading), False, None),
+        (pb.NodeStatus(node=node, targets=reading[:1]), False, "it does not run"),
+        (pb.NodeStatus(node=pb.Node(node_id=1)), False, "it was never started"),
+    ):
+        assert scrub_commands.would_start(row) == {"node_id": 1, "began": began, "error": error}
