@@ -4,7 +4,6 @@ Files are written in threads, so that the process answers and renews its leases 
 """
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar, TypeVarTuple
 
@@ -115,7 +114,7 @@ class Follower:
         start_ns = self._clock.wall_ns()
         writer = await in_thread(SnapshotWriter, self._directory, self.role)
         try:
-            page = await read_snapshot(self._service, partial(in_thread, writer.put))
+            page = await read_snapshot(self._service, lambda pairs: in_thread(writer.put, pairs))
             snapshot = await in_thread(writer.finish, page.lineage, page.sequence, start_ns)
         except BaseException:
             await in_thread(writer.abandon)

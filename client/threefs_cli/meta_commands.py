@@ -3,7 +3,6 @@
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -75,7 +74,7 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
     async def dump_running_service(fs: AsyncFileSystem) -> Content:
         with _create_durable(unfinished) as out:
             writer = dumps.Writer(out)
-            await read_snapshot(MetaServices(fs), partial(in_thread, writer.put_many))
+            await read_snapshot(MetaServices(fs), lambda pairs: in_thread(writer.put_many, pairs))
             return writer.end()
 
     try:
