@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_storage.chain import writes
 from threefs_storage.engine.overlay import OverlayLimits
 
-from tests.harness.chain_harness import chain_of
+from tests.harness.chain_harness import chain_of, until
 from tests.harness.rpc import identity
 from threefs.env.net import Buffer, RealNet
 from threefs.errors import Overloaded, ThreefsError
@@ -140,11 +141,22 @@ async def test_changes_of_clients_leave_room_for_those_that_services_forward(
             )
             return [result.code for result in reply.results]
 
+        async def stage_late(*args: Any, **more: Any) -> Any:
+            """The changes have gone ahead when others come between: what is refused ahead comes in another way."""
+            staged = await stage(*args, **more)
+            await until(lambda: all(chain[3].pending(chunk) for chunk in chunks))
+            await until(lambda: not any(each.calls for each in chain[3].server._connections))
+            middle._in_flight, tail._in_flight = taken
+            return staged
+
         assert not any(await write_all())
         _, middle, tail = (replica.storage._writes for replica in chain.replicas)
-        middle._in_flight = tail._in_flight = 120  # as many as clients may have
+        stage = chain[1].target.engine.stage
+        chain[1].target.engine.stage = stage_late  # type: ignore[method-assign]
+        taken = 120, 120  # as many as clients may have
         assert not any(await write_all())
-        middle._in_flight, tail._in_flight = 120, 150  # and some that the tail has to forward
+        middle._in_flight = tail._in_flight = 0
+        taken = 120, 150  # and some that the tail has to forward
         assert not any(await write_all())
         with pytest.raises(Overloaded, match="150 writes of batches are in flight, 8 more exceed 150"):
             versions = pb.ForwardVersionsRequest(versions=[pb.ForwardStagedRequest()] * 8)
