@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+from threefs_meta.resolve.resolver import TURNS
 from threefs_storage.chain.pending_recovery import EARLY_S
 
 from tests.harness.history import History
@@ -85,6 +86,7 @@ def run(
     directory = Path(tempfile.mkdtemp(prefix="threefs-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
     dice = SeededRandom(seed, "run")
     drawn_size, drawn_load = run_shape.draw(dice, seed)
+    TURNS._steps = 0  # those of the runs before this one, in the same interpreter
     world = World(seed, size or drawn_size, directory)
     outcome = Outcome(seed)
     known_routing.watch(world, outcome.violations)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from threefs_meta.resolve.resolver import MAX_STEPS, TURNS
 from threefs_meta.store.inode_numbers import InodeAllocator
 
 from tests.harness.processes import ROOT, environment
@@ -47,6 +48,17 @@ def test_a_seed_is_the_same_run_in_every_interpreter(seed: int) -> None:
         env = {**environment(), "PYTHONHASHSEED": hash_seed}
         told.append(subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=True, text=True).stdout)
     assert told[0] == told[1] == told[2] and told[0].strip()
+
+
+def test_a_seed_is_the_same_run_after_others() -> None:
+    """A service counts the components of all paths, and waits for a turn of the loop after so many: the count of the
+    runs before must not be in it."""
+    told = []
+    for steps in (0, MAX_STEPS - 2):
+        TURNS._steps = steps
+        outcome = run(3, size=Size(), scenario=[])
+        told.append((outcome.steps, outcome.digest))
+    assert told[0] == told[1]
 
 
 def test_a_scenario_is_text() -> None:
