@@ -18,7 +18,7 @@ from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import NodeKind, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.chains.move_executor import MoveExecutor
+from threefs_manager.chains.move_executor import MoveExecutor, stored_moves
 from threefs_manager.chains.moves import Move
 from threefs_manager.placement import chain_assignment, write_minimum
 from threefs_manager.placement.plan import MAX_REPLICAS, MAX_TARGETS_PER_DISK, Disk, check_plan
@@ -169,18 +169,18 @@ async def set_replicas(
     def was_for_another_number(move: Move) -> bool:
         return move.chain_id in routing.tables[table_id] and not (move.added and move.removed)
 
-    async def write(writer: Writer) -> dict[ChainId, Move | None]:
+    async def write(writer: Writer) -> dict[ChainId, Move]:
         table = await writer.table(table_id)
         assert table is not None, "a table is never removed"
         if table.replicas == replicas:
-            return {}
+            return await stored_moves(writer)
         table.replicas, table.min_replicas = replicas, min(table.min_replicas or 1, replicas)
         writer.put_table(table)
         return await executor.withdraw(writer, was_for_another_number)
 
-    withdrawn, published = await store.change(write)
+    left, published = await store.change(write)
     publisher.publish(published)
-    executor.on_withdrawn(withdrawn)
+    executor.take_over(left)
     executor.plan_soon()
     return planned
 

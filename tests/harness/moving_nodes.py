@@ -105,9 +105,9 @@ class MovingNodes:
         await cancel_and_wait(*self._running)
 
 
-def run_moving(body: Callable[[MovingNodes], Awaitable[None]]) -> None:
+def run_moving(body: Callable[[MovingNodes], Awaitable[None]], engine: MemoryEngine | None = None) -> None:
     async def main() -> None:
-        nodes = MovingNodes(MemoryEngine())
+        nodes = MovingNodes(engine or MemoryEngine())
         await nodes.begin()
         try:
             await body(nodes)

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -103,7 +103,11 @@ class MoveExecutor:
 
         _, routing = await self._store.change(write)
         self._publisher.publish(routing)
-        self.on_withdrawn(replaced)
+        for chain_id, found in replaced.items():
+            if found is None:
+                self.moves.pop(chain_id, None)
+            else:
+                self.moves[chain_id] = found
         for move in done:
             self.moves.pop(move.chain_id, None)
             _LOG.info("a chain has moved", chain=move.chain_id, added=move.added, removed=move.removed)
@@ -192,53 +196,45 @@ class MoveExecutor:
         sound = detector.is_alive(node.node_id, routing.lease_s) and not detector.reports_failure(node.node_id)
         return node.kind is NodeKind.STORAGE and bool(node.address) and sound
 
-    async def store_plan(self, planned: Sequence[Move], writer: Writer) -> list[Move]:
-        """Store the moves, with the ids of their new targets; returns them."""
+    async def store_plan(self, planned: Sequence[Move], writer: Writer) -> dict[ChainId, Move]:
+        """Store the moves, with the ids of their new targets, where chains have none yet; returns all moves that there
+        are then, for `take_over`. Those of an attempt of unknown outcome are among them."""
         cluster = writer.cluster
-        known = {move.chain_id for move in await writer.moves()}
-        stored = []
+        stored = await stored_moves(writer)
         for move in planned:
-            if move.chain_id in known:
+            if move.chain_id in stored:
                 continue
             if move.added:
                 cluster.next_target = max(cluster.next_target, FIRST_ADDED_TARGET) + 1
                 move = dataclasses.replace(move, added=TargetId(cluster.next_target))
             writer.put_move(moves.to_wire(move))
-            stored.append(move)
+            stored[move.chain_id] = move
         writer.put_cluster()
         return stored
 
-    def take_over(self, stored: Iterable[Move]) -> None:
-        """These moves have been stored."""
-        self.moves.update((move.chain_id, move) for move in stored)
+    def take_over(self, stored: Mapping[ChainId, Move]) -> None:
+        """These are the moves in the store. Telling only what a transaction has changed would not do: when it is run
+        again because nobody knows whether its first attempt was committed, it changes nothing."""
+        self.moves = dict(stored)
 
     def plan_soon(self) -> None:
         """Plan at the next step: what is wanted has changed."""
         self._plan_at = 0.0
 
-    async def withdraw(self, writer: Writer, is_unwanted: Callable[[Move], bool]) -> dict[ChainId, Move | None]:
+    async def withdraw(self, writer: Writer, is_unwanted: Callable[[Move], bool]) -> dict[ChainId, Move]:
         """Take back moves, as long as their chains lose no copy by it: those that have not begun, and those whose new
-        target does not serve yet. Returns what has become of them, for `on_withdrawn`."""
-        withdrawn: dict[ChainId, Move | None] = {}
-        for stored in await writer.moves():
-            move = moves.from_wire(stored)
+        target does not serve yet. Returns all moves that there are then, for `take_over`."""
+        left: dict[ChainId, Move] = {}
+        for move in (await stored_moves(writer)).values():
             chain = writer.routing.chains[move.chain_id]
             if not moves.can_revert(move, chain) or not is_unwanted(move):
-                continue
-            withdrawn[move.chain_id] = back = moves.reverted(move, chain)
-            if back is None:
+                left[move.chain_id] = move
+            elif (back := moves.reverted(move, chain)) is None:
                 writer.drop_move(move.chain_id)
             else:
                 writer.put_move(moves.to_wire(back))
-        return withdrawn
-
-    def on_withdrawn(self, withdrawn: Mapping[ChainId, Move | None]) -> None:
-        """These moves have been taken back in the store."""
-        for chain_id, move in withdrawn.items():
-            if move is None:
-                self.moves.pop(chain_id, None)
-            else:
-                self.moves[chain_id] = move
+                left[move.chain_id] = back
+        return left
 
     async def _withdraw_futile(self) -> None:
         """Take back the moves that will not come to an end; the next plan finds other disks."""
@@ -251,9 +247,9 @@ class MoveExecutor:
         futile = {move for move in self.moves.values() if self._is_futile(move, routing)}
         if not futile:
             return
-        withdrawn, routing = await self._store.change(lambda writer: self.withdraw(writer, futile.__contains__))
+        left, routing = await self._store.change(lambda writer: self.withdraw(writer, futile.__contains__))
         self._publisher.publish(routing)
-        self.on_withdrawn(withdrawn)
+        self.take_over(left)
         for move in futile:
             _LOG.warning("a move is taken back", chain=move.chain_id, added_node=move.added_node, removed=move.removed)
 
@@ -282,7 +278,7 @@ class MoveExecutor:
             return
         balancing = self.balancing and bool(planned)
 
-        async def write(writer: Writer) -> list[Move]:
+        async def write(writer: Writer) -> dict[ChainId, Move]:
             writer.cluster.balancing = balancing
             return await self.store_plan(planned, writer)
 
@@ -327,6 +323,11 @@ class MoveExecutor:
             removed = [target for target in routing.targets.values() if routing.is_removed(target)]
             self._found = routing, removed, _has_other_replicas(routing)
         return self._found
+
+
+async def stored_moves(writer: Writer) -> dict[ChainId, Move]:
+    """All moves that there are."""
+    return {move.chain_id: move for move in map(moves.from_wire, await writer.moves())}
 
 
 def _has_other_replicas(routing: Routing) -> bool:

@@ -94,7 +94,7 @@ async def set_draining(
         removed = routing.targets.get(move.removed)
         return not request.draining and removed is not None and removed.node_id == node
 
-    async def write(writer: Writer) -> dict[ChainId, Move | None]:
+    async def write(writer: Writer) -> dict[ChainId, Move]:
         _require_plan(writer.cluster.cluster_id)
         nodes = writer.routing.nodes
         if request.draining:  # again: other calls may be about to drain the nodes that would have stayed
@@ -103,9 +103,9 @@ async def set_draining(
             writer.put_node(dataclasses.replace(nodes[node], draining=request.draining))
         return await executor.withdraw(writer, keeps_its_target)
 
-    withdrawn, published = await store.change(write)
+    left, published = await store.change(write)
     publisher.publish(published)
-    executor.on_withdrawn(withdrawn)
+    executor.take_over(left)
     executor.plan_soon()
     return planned
 

@@ -1,6 +1,7 @@
 """Members of chains that move: who leaves when, and what is deleted."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 from threefs_manager.chains import controller, move_executor, moves
@@ -8,11 +9,12 @@ from threefs_manager.chains.controller import ChainController
 from threefs_manager.chains.move_executor import MoveExecutor
 from threefs_manager.chains.moves import Move, MoveStep
 from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.store.cluster_store import Writer
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
 from tests.sim.planted.registry import plant, plant_for, put
-from threefs.ids import TableId
+from threefs.ids import ChainId, TableId
 from threefs.routing import Chain, Hold, Routing
 
 _TABLES = "unit/services/threefs_manager/test_chain_tables.py"
@@ -84,6 +86,19 @@ def new_primary_forgets_moves() -> None:
         self.balancing = (await self._store.load_cluster()).balancing
 
     put(MoveExecutor, "load", nothing)
+
+
+@plant_for(f"{_EXECUTOR}::test_moves_are_known_although_their_commit_was_not_answered")
+def moves_of_an_unanswered_commit_are_forgotten() -> None:
+    """A chain whose move is stored, and that the primary does not know of, gets no other one: nothing ever moves."""
+    store_plan = MoveExecutor.store_plan
+
+    async def forgetful(self: MoveExecutor, planned: Sequence[Move], writer: Writer) -> dict[ChainId, Move]:
+        known = await move_executor.stored_moves(writer)
+        stored = await store_plan(self, planned, writer)
+        return {chain_id: move for chain_id, move in stored.items() if chain_id not in known}
+
+    put(MoveExecutor, "store_plan", forgetful)
 
 
 @plant_for("cluster/services/threefs_storage/test_targets.py::test_a_target_that_a_routing_does_not_name_is_kept")
