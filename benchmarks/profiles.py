@@ -270,16 +270,14 @@ def _small_files(*, reading: bool) -> Profiled:
     return Profiled(prepare, run, 1000, "1,000 files", mount=True, is_timed=False)
 
 
-def _shared_file(*, reading: bool) -> Profiled:
-    """Four writers in one file, as IO500's ior-hard has them, or four readers of it, from the disk."""
+def _writers(shape: writers.Shape, *, reading: bool) -> Profiled:
+    """Four writers, with a file each or in turns in one, as IO500 has them; or four readers of that, from the disk."""
 
     def run(bed: Testbed, seconds: float, clients: list[int]) -> Work:
         return write(bed, reading=reading)
 
     def write(bed: Testbed, *, reading: bool) -> Work:
-        sample = writers.run(
-            _point(bed), writers.HARD, _FILE_BYTES // writers.PROCESSES, reading=reading, servers=bed.meter
-        )
+        sample = writers.run(_point(bed), shape, _FILE_BYTES // writers.PROCESSES, reading=reading, servers=bed.meter)
         return Work(sample.amount, sample.seconds)
 
     def prepare(bed: Testbed) -> None:
@@ -321,8 +319,9 @@ LOADS = {
     "small_read": _small_files(reading=True),
     "seq_write": _stream(reading=False),
     "seq_read_cold": _stream(reading=True),
-    "io500_hard_write": _shared_file(reading=False),
-    "io500_hard_read": _shared_file(reading=True),
+    "io500_easy_write": _writers(writers.EASY, reading=False),
+    "io500_hard_write": _writers(writers.HARD, reading=False),
+    "io500_hard_read": _writers(writers.HARD, reading=True),
     "pgbench": _transactions(),
 }
 
