@@ -19,7 +19,6 @@ it is lent again. The tests, and the programs that they start, run with `THREEFS
 
 import mmap
 import os
-from functools import lru_cache
 
 MIN_BUFFER_BYTES = 4096
 
@@ -77,9 +76,8 @@ class BufferPool:
         self._free.setdefault(size, []).append(buffer)
 
 
-@lru_cache(maxsize=8)
 def _poisoned(size: int) -> bytes:
-    return _POISONED * (size // MIN_BUFFER_BYTES)
+    return _POISONED if size == MIN_BUFFER_BYTES else _POISONED * (size // MIN_BUFFER_BYTES)
 
 
 def size_class(length_bytes: int) -> int:

@@ -13,7 +13,7 @@ import struct
 import zlib
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from heapq import heappop, heappush
 from typing import Any, TypeVar
@@ -40,14 +40,12 @@ class OutOfTime(AssertionError):
 
 #: The rest of its forty methods is never called here.
 _EventLoop: Any = asyncio.AbstractEventLoop
-#: A weak set, to which asyncio adds each task.
-_ALL_TASKS: Any = asyncio.tasks._all_tasks  # type: ignore[attr-defined]
 
 
 class Handle:
     """A callback that is still to be called: asyncio.Handle and TimerHandle, and no more than is used of them."""
 
-    __slots__ = ("args", "callback", "context")
+    __slots__ = ("args", "callback", "context", "process")
 
     def __init__(
         self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
@@ -55,6 +53,7 @@ class Handle:
         self.callback: Callable[..., object] | None = callback  # None: cancelled
         self.args = args
         self.context = copy_context() if context is None else context
+        self.process: Process | None = self.context.get(PROCESS)
 
     def cancel(self) -> None:
         self.callback = None
@@ -65,6 +64,12 @@ class _Task(asyncio.Task[Any]):
     """Counted, so that sets of tasks (those of a TaskGroup) have an order that is the same in each run."""
 
     number: int
+
+    def __new__(cls, *args: Any, loop: "SimLoop", **more: Any) -> "_Task":
+        task = asyncio.Task.__new__(cls)
+        loop.counted += 1
+        task.number = loop.counted
+        return task
 
     def __hash__(self) -> int:
         return self.number
@@ -131,7 +136,6 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: contextvars.Context | None = None
     ) -> "asyncio.Task[T]":
         task = _Task(coro, loop=self, context=context)
-        self.counted = task.number = self.counted + 1
         tasks = self._tasks
         tasks.append(task)
         if len(tasks) > self._purge_at:
@@ -139,7 +143,8 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
             self._purge_at = 2 * len(tasks) + 1024
         return task
 
-    get_debug = bool  # False, for less than a function: asked for each task and future
+    def get_debug(self) -> bool:
+        return False
 
     def is_running(self) -> bool:
         return True
@@ -155,24 +160,14 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
 
     def run(self, main: Coroutine[Any, Any, T], *, limit_s: float = 1e9, most_steps: int = 1 << 62) -> T:
         """Run `main` to its end. Raises what it raises, Deadlock, OutOfTime."""
-        with self._as_running():
+        running = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
             task = self.create_task(main)
             self._until(task.done, self._now + limit_s, most_steps)
             return task.result()
-
-    @contextlib.contextmanager
-    def _as_running(self) -> Iterator[None]:
-        """Within it asyncio takes this loop for the running one, and does not note its tasks for `all_tasks`: that is
-        dear, and this loop knows its tasks."""
-        running, known = events._get_running_loop(), vars(_ALL_TASKS).get("add")
-        events._set_running_loop(self)
-        _ALL_TASKS.add = id
-        try:
-            yield
         finally:
             events._set_running_loop(running)
-            if known is None:
-                del _ALL_TASKS.add
 
     def _until(self, done: Callable[[], bool], end: float, most_steps: int) -> None:
         # One call of this loop is most of what a run costs beside the program under test.
@@ -185,10 +180,9 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
             if self.steps > most_steps:
                 raise self._out_of_time()
             handle = ready.popleft()
-            callback = handle.callback
+            callback, process = handle.callback, handle.process
             if callback is None:
                 continue
-            process = handle.context.get(PROCESS)
             if process is not None and not process.running:
                 process.withhold(handle)
                 continue
@@ -217,13 +211,17 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
     def discard(self) -> None:
         """Throw the world away. Whatever still waits is closed here and now, on this loop: left to the garbage
         collector, the `finally` blocks of dead tasks would run in the middle of another simulation."""
-        with self._as_running():
+        running = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
             for task in self._tasks:
                 if not task.done():
                     _close(task.get_coro())
             self._tasks.clear()
             self._ready.clear()
             self._timers.clear()
+        finally:
+            events._set_running_loop(running)
 
 
 def _close(coro: Any) -> None:
