@@ -146,7 +146,7 @@ async def test_a_slow_chunk_holds_up_no_other(
             await until(lambda: chain[1].peers.count(FORWARD_STAGED) == alone + 1)
         assert not any(result.code for result in await write)
         await assert_all_hold(chain, contents(b"n"))
-    assert not caplog.records, "each message is answered once"
+    assert not [each for each in caplog.records if each.levelname == "ERROR"], "each message is answered once"
 
 
 async def test_what_is_lost_on_the_way_is_sent_again_by_itself(tmp_path: Path) -> None:
