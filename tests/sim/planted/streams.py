@@ -16,7 +16,9 @@ _STALE = "contract/test_streams.py::test_what_was_in_memory_is_not_shown_after_a
 _BEHIND = "unit/client/threefs_client/data/test_write_behind.py"
 
 
-@plant_for(_MODEL)
+@plant_for(
+    "contract/test_streams.py::test_an_error_in_the_background_is_raised_by_the_next_write_once_and_nothing_is_lost"
+)
 def failed_bytes_are_dropped() -> None:
     """A flush that succeeds says nothing of the bytes that failed before it."""
     put(DirtyExtents, "put_back", lambda self, extents: 0)
