@@ -71,9 +71,10 @@ class Bench:
             await asyncio.sleep(0.02)
 
 
-def run(body: Callable[[Bench], Awaitable[None]]) -> None:
+def run(body: Callable[[Bench], Awaitable[None]], engine: MemoryEngine | None = None) -> None:
+    engine = engine or MemoryEngine()
+
     async def main() -> None:
-        engine = MemoryEngine()
         manager = Manager(
             engine,
             Election(engine, "one", length_s=0.1, exclusive=True, clock=LOOP_CLOCK),

@@ -213,8 +213,12 @@ class ChainController:
         if request.dry_run:
             return self._without_lost(routing.chains[chain_id], routing, request)
 
+        attempted: list[tuple[Chain, Chain]] = []
+
         async def write(writer: Writer) -> tuple[Chain, Chain]:
             chain = writer.routing.chains[chain_id]
+            if attempted and chain == attempted[-1][1]:
+                return attempted[-1]  # an earlier attempt of unknown outcome has done it
             after = self._without_lost(chain, routing, request)
             report = self._failure_detector.report(chosen)
             assert report is not None, "a target that could serve has reported"
@@ -224,6 +228,7 @@ class ChainController:
             seen = self._failure_detector.generations.newest(chosen)
             assert seen is not None, "a store that was reported has a generation"
             writer.put_generation(seen)
+            attempted.append((chain, after))
             return chain, after
 
         (before, after), routing = await self._store.change(write)

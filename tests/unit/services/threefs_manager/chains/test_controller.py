@@ -15,9 +15,11 @@ from threefs_manager.store.cluster_store import Store, Writer
 from tests.harness.beating_nodes import Bench, run
 from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
+from tests.harness.silent_engine import SilentEngine
 from tests.harness.terms import take
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.background import cancel_and_wait
+from threefs.cluster.manager_records import CHAIN
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.memory import MemoryEngine
@@ -431,6 +433,26 @@ async def check_accepted_loss(bench: Bench) -> None:
 
 def test_an_accepted_loss_brings_a_chain_back() -> None:
     run(check_accepted_loss)
+
+
+async def check_unanswered_loss(bench: Bench, engine: SilentEngine) -> None:
+    await asyncio.sleep(0.1)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.store_id = 6
+    await bench.register(1, 2, store_id=6)
+    await asyncio.sleep(0.5)
+    version = bench.chain().version
+    engine.silent_about = CHAIN
+    request = pb.AcceptLossRequest(chain_id=1, chain_version=version, target_id=101)
+    reply = await bench.manager.accept_loss(request)
+    assert engine.silent_about is None and reply.chain.version == version + 1
+    assert bench.states()[1] is SERVING
+
+
+def test_an_accepted_loss_is_told_although_its_commit_was_not_answered() -> None:
+    engine = SilentEngine()
+    run(lambda bench: check_unanswered_loss(bench, engine), engine)
 
 
 async def check_old_copies(bench: Bench) -> None:

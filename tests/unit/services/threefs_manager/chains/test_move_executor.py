@@ -5,8 +5,8 @@ from threefs_manager.chains.moves import Move
 from threefs_manager.store.cluster_store import Writer
 
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
+from tests.harness.silent_engine import SilentEngine
 from threefs.cluster.manager_records import MOVE
-from threefs.errors import MaybeCommitted
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
 from threefs.wire import manager_pb2 as pb
@@ -144,73 +144,61 @@ def test_undrain_takes_back_what_does_not_serve_yet() -> None:
 # ---- a commit that is made and not answered: its transaction runs again, and finds nothing left to do
 
 
-class SilentOnce(MemoryEngine):
-    """Once `is_silent` is set, the next change of a move is made, but not answered."""
-
-    is_silent = False
-
-    async def commit(self, attempt: BufferedTransaction) -> None:
-        await super().commit(attempt)
-        if self.is_silent and any(key.startswith(MOVE) for key in attempt.writes):
-            self.is_silent = False
-            raise MaybeCommitted("no answer from the store")
-
-
 def test_moves_are_known_although_their_commit_was_not_answered() -> None:
-    engine = SilentOnce()
+    engine = SilentEngine()
 
     async def body(nodes: MovingNodes) -> None:
         await add(nodes, 4)
-        engine.is_silent = True
+        engine.silent_about = MOVE
         await nodes.manager.rebalance(pb.RebalanceRequest())
         await nodes.until(lambda: idle(nodes))
-        assert nodes.held()[4] == 1 and not engine.is_silent
+        assert nodes.held()[4] == 1 and engine.silent_about is None
 
     run_moving(body, engine)
 
 
 def test_a_futile_move_ends_although_the_commit_that_takes_it_back_was_not_answered() -> None:
-    engine = SilentOnce()
+    engine = SilentEngine()
 
     async def body(nodes: MovingNodes) -> None:
         await add(nodes, 4)
         nodes.slow.add(4)
         await nodes.manager.rebalance(pb.RebalanceRequest())
         await nodes.until(lambda: bool(nodes.held()[4]))
-        engine.is_silent = True
+        engine.silent_about = MOVE
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=4, draining=True))
         await nodes.until(lambda: not nodes.held()[4] and idle(nodes))
-        assert not engine.is_silent
+        assert engine.silent_about is None
 
     run_moving(body, engine)
 
 
 def test_undrain_takes_moves_back_although_its_commit_was_not_answered() -> None:
-    engine = SilentOnce()
+    engine = SilentEngine()
 
     async def body(nodes: MovingNodes) -> None:
         await add(nodes, 4)
         nodes.slow.add(4)
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
         await nodes.until(lambda: bool(nodes.held()[4]))
-        engine.is_silent = True
+        engine.silent_about = MOVE
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=False))
-        assert not engine.is_silent
+        assert engine.silent_about is None
         await nodes.until(lambda: not nodes.held()[4] and idle(nodes))
 
     run_moving(body, engine)
 
 
 def test_fewer_replicas_take_moves_back_although_the_commit_was_not_answered() -> None:
-    engine = SilentOnce()
+    engine = SilentEngine()
 
     async def body(nodes: MovingNodes) -> None:
         nodes.slow.update((1, 2, 3))
         await nodes.manager.set_replicas(pb.SetReplicasRequest(table_id=1, replicas=3))
         await nodes.until(lambda: sum(nodes.held().values()) > 6)
-        engine.is_silent = True
+        engine.silent_about = MOVE
         await nodes.manager.set_replicas(pb.SetReplicasRequest(table_id=1, replicas=2))
-        assert not engine.is_silent
+        assert engine.silent_about is None
         await nodes.until(lambda: sum(nodes.held().values()) == 6 and idle(nodes))
 
     run_moving(body, engine)
