@@ -180,7 +180,7 @@ async def set_replicas(
 
     left, published = await store.change(write)
     publisher.publish(published)
-    executor.take_over(left)
+    executor.take_over(left, published)
     executor.plan_soon()
     return planned
 

@@ -38,6 +38,7 @@ class MoveExecutor:
         self.moves: dict[ChainId, Move] = {}
         self.balancing = False
         self.bounds: Callable[[], MoveBounds] = MoveBounds  # of moves under way
+        self._known_at = 0  # the version of the routing when `moves` were all that there are
         self._store = store
         self._publisher = publisher
         self._failure_detector = failure_detector
@@ -212,10 +213,13 @@ class MoveExecutor:
         writer.put_cluster()
         return stored
 
-    def take_over(self, stored: Mapping[ChainId, Move]) -> None:
-        """These are the moves in the store. Telling only what a transaction has changed would not do: when it is run
-        again because nobody knows whether its first attempt was committed, it changes nothing."""
-        self.moves = dict(stored)
+    def take_over(self, stored: Mapping[ChainId, Move], routing: Routing) -> None:
+        """These are the moves in the store, after the transaction that this routing is of. Telling only what it has
+        changed would not do: when it is run again because nobody knows whether its first attempt was committed, it
+        changes nothing."""
+        if routing.version >= self._known_at:  # else a later transaction has been answered first
+            self._known_at = routing.version
+            self.moves = dict(stored)
 
     def plan_soon(self) -> None:
         """Plan at the next step: what is wanted has changed."""
@@ -249,7 +253,7 @@ class MoveExecutor:
             return
         left, routing = await self._store.change(lambda writer: self.withdraw(writer, futile.__contains__))
         self._publisher.publish(routing)
-        self.take_over(left)
+        self.take_over(left, routing)
         for move in futile:
             _LOG.warning("a move is taken back", chain=move.chain_id, added_node=move.added_node, removed=move.removed)
 
@@ -285,7 +289,7 @@ class MoveExecutor:
         stored, routing = await self._store.change(write)
         self.balancing = balancing
         self._publisher.publish(routing)
-        self.take_over(stored)
+        self.take_over(stored, routing)
 
     # ---- removed targets
 

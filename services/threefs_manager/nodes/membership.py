@@ -105,7 +105,7 @@ async def set_draining(
 
     left, published = await store.change(write)
     publisher.publish(published)
-    executor.take_over(left)
+    executor.take_over(left, published)
     executor.plan_soon()
     return planned
 

@@ -127,6 +127,20 @@ def test_a_move_that_was_taken_back_while_its_step_was_stored_is_not_forgotten()
     run_moving(body)
 
 
+def test_an_answer_that_comes_late_tells_nothing_of_moves_that_were_stored_since() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        before = nodes.routing
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        controller = nodes.manager._controller
+        assert controller is not None
+        executor = controller.move_executor
+        await nodes.until(lambda: bool(executor.moves))
+        executor.take_over({}, before)
+        assert executor.moves
+
+    run_moving(body)
+
+
 def test_undrain_takes_back_what_does_not_serve_yet() -> None:
     async def body(nodes: MovingNodes) -> None:
         await add(nodes, 4)
