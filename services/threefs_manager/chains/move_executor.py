@@ -280,14 +280,14 @@ class MoveExecutor:
         planned = self.plan(routing, draining, balance=self.balancing)
         if not planned and not self.balancing:
             return
-        balancing = self.balancing and bool(planned)
+        is_level, seen_version = self.balancing and not planned, routing.version
 
-        async def write(writer: Writer) -> dict[ChainId, Move]:
-            writer.cluster.balancing = balancing
-            return await self.store_plan(planned, writer)
+        async def write(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
+            if is_level and writer.routing.version == seen_version:  # else disks may have joined, and be asked to fill
+                writer.cluster.balancing = False
+            return await self.store_plan(planned, writer), writer.cluster.balancing
 
-        stored, routing = await self._store.change(write)
-        self.balancing = balancing
+        (stored, self.balancing), routing = await self._store.change(write)
         self._publisher.publish(routing)
         self.take_over(stored, routing)
 

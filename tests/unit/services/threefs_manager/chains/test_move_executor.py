@@ -1,5 +1,7 @@
 """Moves from the plan to the last record, with nodes that follow at once."""
 
+from collections.abc import Awaitable, Callable
+
 from threefs_manager.chains import moves
 from threefs_manager.chains.moves import Move
 from threefs_manager.store.cluster_store import Writer
@@ -153,6 +155,37 @@ def test_undrain_takes_back_what_does_not_serve_yet() -> None:
         assert nodes.held()[1] >= 1 and sum(nodes.held().values()) == 6
 
     run_moving(body)
+
+
+# ---- a call that arrives while moves are stored
+
+
+class Interrupted(MemoryEngine):
+    """Before the next change of a move is made, `meanwhile` is called."""
+
+    meanwhile: Callable[[], Awaitable[None]] | None = None
+
+    async def commit(self, attempt: BufferedTransaction) -> None:
+        if self.meanwhile is not None and any(key.startswith(MOVE) for key in attempt.writes):
+            meanwhile, self.meanwhile = self.meanwhile, None
+            await meanwhile()
+        await super().commit(attempt)
+
+
+def test_a_rebalance_that_is_asked_for_while_moves_are_stored_is_not_forgotten() -> None:
+    engine = Interrupted()
+
+    async def body(nodes: MovingNodes) -> None:
+        async def join_and_level() -> None:
+            await add(nodes, 4)
+            await nodes.manager.rebalance(pb.RebalanceRequest())
+
+        engine.meanwhile = join_and_level
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
+        assert engine.meanwhile is None and nodes.held() == {1: 0, 2: 2, 3: 2, 4: 2}
+
+    run_moving(body, engine)
 
 
 # ---- a commit that is made and not answered: its transaction runs again, and finds nothing left to do
