@@ -5,37 +5,56 @@ each write. The head puts the pieces over what is committed between them, under 
 successors and repeats know only plain writes, and the same change that comes again is known by its identity.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
 from threefs.checksums import crc32c
 from threefs.env.net import Buffer
 from threefs.errors import ChecksumMismatch, InvalidArgument
+from threefs.ids import ChunkId
+from threefs.layout import MAX_CHUNK_BYTES
 from threefs.wire import storage_pb2 as pb
-from threefs_storage.engine.chunk_record import Version
 from threefs_storage.target import Target
 
 MOST_PIECES = 256
 
 
-async def join(target: Target, committed: Version | None, write: pb.ChunkWrite, payload: Buffer) -> memoryview:
-    """Make the message a plain write, from the first piece to the end of the last one, and return its payload. The
-    caller holds the lock of the chunk. Raises InvalidArgument, ChecksumMismatch, CorruptChunk, DiskFailed."""
+@asynccontextmanager
+async def joined(target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer) -> AsyncIterator[memoryview]:
+    """Make the message a plain write, from the first piece to the end of the last one. The result is its payload, until
+    the end of the `with` statement. The caller holds the lock of the chunk. Raises InvalidArgument, ChecksumMismatch,
+    CorruptChunk."""
     pieces = pieces_of(write)
     if crc32c(payload) != write.checksum:
         raise ChecksumMismatch(f"the payload of {len(pieces)} pieces does not have the checksum that came with it")
     begin, end = pieces[0][0], sum(pieces[-1])
-    content = memoryview(bytearray(end - begin))
-    kept = min(end, committed.length) - begin if committed is not None else 0
-    if committed is not None and kept > 0 and target.engine.read(committed, begin, content[:kept]) is None:
-        await target.engine.read_cold(committed, begin, content[:kept])
-    place = 0
+    buffer = await target.engine.joined.take(end - begin)
+    try:
+        content = buffer[: end - begin]
+        await _lay(target, chunk, pieces, payload, content)
+        write.kind, write.offset, write.length, write.checksum = pb.WRITE, begin, len(content), crc32c(content)
+        write.ClearField("pieces")
+        yield content
+    finally:
+        target.engine.joined.give(buffer, end - begin)
+
+
+async def _lay(
+    target: Target, chunk: ChunkId, pieces: list[tuple[int, int]], payload: Buffer, content: memoryview
+) -> None:
+    """Lay the pieces over what is committed between them."""
+    begin, place = pieces[0][0], 0
+    record = target.engine.record(chunk)  # now: the version may have moved to another block during a wait
+    committed = record.committed if record is not None else None
+    kept = max(0, min(begin + len(content), committed.length) - begin) if committed is not None else 0
+    if committed is not None and kept:
+        await target.engine.read_old(committed, begin, content[:kept])
+    content[kept:] = bytes(len(content) - kept)
     for offset, length in pieces:
         content[offset - begin : offset - begin + length] = payload[place : place + length]
         place += length
     assert place == len(payload), "each byte of the payload belongs to one piece"
-    write.kind, write.offset, write.length, write.checksum = pb.WRITE, begin, len(content), crc32c(content)
-    write.ClearField("pieces")
-    return content
 
 
 def pieces_of(write: pb.ChunkWrite) -> list[tuple[int, int]]:
@@ -47,6 +66,8 @@ def pieces_of(write: pb.ChunkWrite) -> list[tuple[int, int]]:
         raise InvalidArgument("the pieces of a write overlap, or are not in their order")
     if not all(length for _, length in pieces) or sum(length for _, length in pieces) != write.length:
         raise InvalidArgument(f"the pieces of a write are not the {write.length} bytes of its payload")
+    if write.chunk_bytes > MAX_CHUNK_BYTES:
+        raise InvalidArgument(f"a chunk has at most {MAX_CHUNK_BYTES} bytes, not {write.chunk_bytes}")
     if sum(pieces[-1]) > write.chunk_bytes:
         raise InvalidArgument(f"a piece ends at {sum(pieces[-1])}, and the chunk has at most {write.chunk_bytes} bytes")
     return pieces

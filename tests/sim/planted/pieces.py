@@ -7,6 +7,7 @@ from threefs_storage.chain.changes import keeps_bytes
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.cluster.chunk_client import ChunkClient
+from threefs.ids import ChunkId
 from threefs.rpc.handshake import WRITE_PIECES_FEATURE
 from threefs.wire import storage_pb2 as pb
 
@@ -14,12 +15,12 @@ from threefs.wire import storage_pb2 as pb
 @plant
 def bytes_between_pieces_are_zeros() -> None:
     """The head lays the pieces over nothing, and what was committed between them is gone."""
-    join = pieces.join
+    lay = pieces._lay
 
-    async def blank(target: Any, committed: Any, write: Any, payload: Any) -> Any:
-        return await join(target, None, write, payload)
+    async def blank(target: Any, chunk: Any, *rest: Any) -> None:
+        await lay(target, ChunkId(0, 0), *rest)
 
-    put(pieces, "join", blank)
+    put(pieces, "_lay", blank)
 
 
 @plant_for("unit/threefs/cluster/test_chunk_client.py::test_members_of_an_older_release_get_each_write_by_itself")

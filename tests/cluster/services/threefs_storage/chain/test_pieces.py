@@ -7,12 +7,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from threefs_storage.chain.pieces import pieces_of
 from threefs_storage.engine.overlay import OverlayLimits
+from threefs_storage.engine.scratch import Scratch
 
-from tests.harness.chain_harness import CHUNK, CHUNK_BYTES, CLIENT, Gate, TestChain, chain_of
+from tests.harness.chain_harness import CHUNK, CHUNK_BYTES, CLIENT, Gate, TestChain, chain_of, until
 from threefs.errors import ChecksumMismatch, ChunkLost, InvalidArgument, StaleFence, ThreefsError, Unavailable
 from threefs.ids import ChunkId
-from threefs.layout import FENCE_CHUNK
+from threefs.layout import FENCE_CHUNK, MAX_CHUNK_BYTES
+from threefs.rpc.methods import WRITE
 from threefs.wire import storage_pb2 as pb
 
 Pieces = Sequence[tuple[int, bytes]]
@@ -101,6 +104,7 @@ BAD: list[tuple[list[int], bytes]] = [
     ([0, 0, 5, 3], b"abc"),
     ([0, 3, CHUNK_BYTES - 2, 3], b"abcdef"),
     ([0, 3, (1 << 32) - 1, 3], b"abcdef"),
+    ([0, 3, MAX_CHUNK_BYTES, 3], b"abcdef"),
     ([number for at in range(257) for number in (at, 1)], b"x" * 257),
 ]
 
@@ -111,6 +115,9 @@ async def test_pieces_that_cannot_be_are_refused(tmp_path: Path, numbers: list[i
         await chain.write(b"content")
         with pytest.raises(InvalidArgument):
             await chain.send(chain.row(payload, kind=pb.WRITE_PIECES, pieces=numbers), payload)
+        unbounded = chain.row(payload, kind=pb.WRITE_PIECES, pieces=numbers, chunk_bytes=(1 << 32) - 1)
+        with pytest.raises(InvalidArgument):
+            pieces_of(unbounded)
         assert await chain.read(2) == (1, b"content")
 
 
@@ -135,3 +142,43 @@ async def test_pieces_are_refused_where_a_plain_write_would_be(tmp_path: Path) -
         chain[1].target.engine.mark_lost(CHUNK, committed)
         assert isinstance(await refusal(chain), ChunkLost)
         assert chain[2].record().entry(CLIENT, 1) is not None
+
+
+async def test_bytes_between_the_pieces_that_the_disk_cannot_read_are_damage(tmp_path: Path) -> None:
+    """The chunk is repaired from another replica, and the change that comes again finds the bytes."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"x" * 20_000)
+        committed = chain[1].record().committed
+        assert committed is not None and committed.block is not None
+        chain[1].disk.cold = True
+        name = chain[1].target.engine._files.file(committed.block)._name  # type: ignore[attr-defined]
+        chain[1].disk.bad = {(name, committed.block.slot << committed.block.bits)}
+        change, payload = row(chain, [(0, b"a"), (3, b"b")])
+        with pytest.raises(Unavailable):
+            await chain.send(change, payload)
+        assert CHUNK in chain[1].target.damaged and chain[2].pending() == 0
+        chain[1].disk.bad = set()
+        await until(lambda: CHUNK not in chain[1].target.damaged)
+        assert (await chain.send(change, payload)).version == 2
+        assert await chain.read(2) == (2, over(b"x" * 20_000, [(0, b"a"), (3, b"b")]))
+
+
+async def test_a_few_bytes_for_many_chunks_take_no_more_memory_than_is_lent_at_a_time(tmp_path: Path) -> None:
+    """What lies between the pieces is no payload, which the server would count."""
+    async with chain_of(tmp_path, 2) as chain:
+        chain[1].target.engine.joined = Scratch(chain[1].server.pool, 2 * CHUNK_BYTES)
+        gate = chain[1].disk.hold_sync = Gate()
+        pieces = [(0, b"a"), (CHUNK_BYTES - 1, b"b")]
+        rows = [row(chain, pieces, chunk=ChunkId(7, number)) for number in range(1, 25)]
+        message = pb.WriteRequest(writes=[change for change, _ in rows])
+        payload = [b"".join(part for _, part in rows)]
+        call = asyncio.create_task(chain.peers.call(chain[1].address, WRITE, message, timeout_s=20, payload=payload))
+        await gate.reached.wait()
+        await asyncio.sleep(0.05)
+        lent = chain[1].server.pool.lent_bytes
+        chain[1].disk.hold_sync = None
+        gate.open.set()
+        assert lent <= 4 * CHUNK_BYTES
+        assert [result.code for result in (await call).results] == [0] * len(rows)
+        expected = over(b"", pieces)
+        assert {await chain.read(2, ChunkId(7, number)) for number in range(1, 25)} == {(1, expected)}
