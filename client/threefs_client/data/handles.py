@@ -73,7 +73,7 @@ class Handle:
             self._register()
         self.over_quota = False  # the quota is used up: the file may not become longer
         self._has_quota = bool(inode.tree or inode.by_user)  # its length counts for a quota
-        self._reported_end = self.file.length
+        self._reported = self.file.truncate_version, self.file.length  # the length that the meta service has answered
         self._attempted_end = 0  # greatest end of all attempted writes
         self._last_append = 0, 0  # (truncate version, end) of the last finished append
         self._needs_sync = False  # there are writes that were not reported to the meta service yet
@@ -114,6 +114,12 @@ class Handle:
         if self._reporting.locked() or self._length_unknown or any(self._last_append):
             return False
         return self._unsynced_end <= self._reported_end and self._unsynced_version in (None, self.file.truncate_version)
+
+    @property
+    def _reported_end(self) -> int:
+        """The meta service knows at least this length. One from before a truncate says nothing."""
+        version, end = self._reported
+        return end if version == self.file.truncate_version else 0
 
     def _register(self) -> None:
         """Keep the file while it is open for reading, even if it is removed. A write session keeps it, too."""
@@ -402,7 +408,7 @@ class Handle:
             )
             raise
         self.over_quota = reply.over_quota
-        self._reported_end = reply.inode.length
+        self._reported = reply.inode.truncate_version, reply.inode.length
         self.apply_reply(reply.inode)
 
     async def truncate(self, length: int) -> None:

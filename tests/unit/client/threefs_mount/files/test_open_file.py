@@ -394,6 +394,28 @@ def test_fdatasync_stores_bytes_and_reports_only_what_readers_could_not_find() -
     play(scene)
 
 
+@pytest.mark.parametrize("through_handle", [True, False])
+def test_fdatasync_reports_the_length_of_a_file_that_was_truncated(through_handle: bool) -> None:
+    """The length that was reported before the truncate says nothing about that after it."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        inode = files.meta.files[b"a"]
+        await file.write(0, b"a log that begins anew" * 10)
+        await file.sync()
+        if through_handle:
+            await file.truncate(0, pb.Caller(), through_handle=True)
+        else:  # another client, and the kernel has asked for the attributes since
+            await files.meta._cut(inode, 0)
+            found = pb.Inode()
+            found.CopyFrom(inode)
+            file.overlay_local(found)
+        await file.write(10, b"record")
+        await file.sync(only_data=True)
+        assert inode.length == 16
+
+    play(scene)
+
+
 def test_fdatasync_tells_of_bytes_that_were_lost() -> None:
     async def scene(files: MemoryFiles, file: OpenFile) -> None:
         await file.write(0, b"long enough")
