@@ -280,8 +280,9 @@ class ThreefsVfs(FuseFileSystem):
         if setting.size is not None:
             found = await self._truncate(inode, setting.size, setting.handle, caller)
         file = self._files.get(inode)
-        if file is not None and (setting.mtime_now or setting.mtime_ns is not None):
-            await file.sync()  # a later sync of the writes would set another time
+        privileges = (setting.mode or 0) & (stat.S_ISUID | stat.S_ISGID)
+        if file is not None and (setting.mtime_now or setting.mtime_ns is not None or privileges):
+            await file.sync()  # a later sync of the writes would set another time, and take the privileges away
         request = attrs.setattr_request(self._files.place(inode), setting)
         if request is not None:
             request.mutation.CopyFrom(self._context.meta.mutation())

@@ -35,11 +35,18 @@ def allocate(name: str) -> None:
         os.posix_fallocate(file.fileno(), 0, 10)
 
 
+def write_and_chmod(name: str) -> None:
+    with open(name, "rb+", buffering=0) as file:
+        file.write(b"x")
+        os.fchmod(file.fileno(), 0o6755)
+
+
 CALLS: dict[str, Callable[[str], object]] = {
     NOBODY: lambda name: os.chown(name, -1, -1),
     "chown to the same": lambda name: os.chown(name, OWNER, -1),
     "chown to another group": lambda name: os.chown(name, -1, OTHER_GROUP),
     "write": write,
+    "write, then set them": write_and_chmod,
     "truncate": lambda name: os.truncate(name, 0),
     "open to truncate": lambda name: os.close(os.open(name, os.O_WRONLY | os.O_TRUNC)),
     "allocate": allocate,

@@ -55,6 +55,7 @@ class OpenFile:
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._dirty_since_s = 0.0  # monotonic time of the first such write
         self._write_end = 0  # end of these writes
+        self._drops_privileges = False  # one of these writes does, and the meta service does not know it
         self.session_lock = asyncio.Lock()  # protects opening and ending of the session
         self.reopen: Callable[[OpenFile], Awaitable[None]]  # starts a new session for one that was lost
         self._reopening = asyncio.Lock()
@@ -359,7 +360,9 @@ class OpenFile:
         """A write of this caller drops the privileges of the file (set-user-id, set-group-id). Returns whether it had
         any."""
         self._handle.caller = caller
-        return mode_after_write(self.inode, caller) != self.inode.mode
+        drops = mode_after_write(self.inode, caller) != self.inode.mode
+        self._drops_privileges = self._drops_privileges or drops
+        return drops
 
     def start_flush(self) -> None:
         """Send the unsent bytes in the background. `errors` records what is lost."""
@@ -403,7 +406,7 @@ class OpenFile:
             return
         if only_data:
             await self.flush()
-            if self._handle.length_is_reported:
+            if self._handle.length_is_reported and not self._drops_privileges:
                 return
         await self._sync(lambda: self._handle.sync())
 
@@ -420,7 +423,7 @@ class OpenFile:
             raise failure or content_gone() from None
         if self._write_count == write_count:  # a later write may be in flight in a flush of its own
             self._dirty_ns = self._write_end = 0
-            self._handle.caller = None
+            self._handle.caller, self._drops_privileges = None, False
         self._dirty_since_s = began_s  # writes that are left came later
         if failure is not None:
             raise failure
