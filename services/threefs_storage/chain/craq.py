@@ -273,28 +273,13 @@ class Craq:
             if write.again or write.first_seq:  # before the fence, whose error says that it was never applied
                 raise ResultDropped(f"the result of write {identity.seq} of chunk {chunk} may have been dropped")
             raise ResultForgotten(version=committed)
-        if write.kind == pb.WRITE_PIECES:
-            async with pieces.joined(target, chunk, write, payload) as content:
+        async with pieces.PlainPayload(target, chunk, write, payload) as plain:
+            if plain is not payload:
                 admission.check_write(target, write)
-                return await self._number(target, chunk, write, identity, content, deadline)
-        return await self._number(target, chunk, write, identity, payload, deadline)
-
-    async def _number(
-        self,
-        target: Target,
-        chunk: ChunkId,
-        write: pb.ChunkWrite,
-        identity: WriteIdentity,
-        payload: Buffer,
-        deadline: float,
-    ) -> WriteResult:
-        """Make the write of a client the next version."""
-        admission.check_fence(target, write)
-        before = (target.engine.record(chunk) or _NO_RECORD).committed
-        committed = before.version if before is not None else 0
-        version = committed + 1 if before is not None else target.first_version
-        assert version > committed, "versions only rise (I4)"
-        result = await self._stage(target, chunk, write, version, identity, payload, deadline)
+            admission.check_fence(target, write)
+            version = committed + 1 if record.committed is not None else target.first_version
+            assert version > committed, "versions only rise (I4)"
+            result = await self._stage(target, chunk, write, version, identity, plain, deadline)
         try:  # targets that have left since the write was admitted do not have it
             admission.check_min_replicas(target)
         except TooFewReplicas as error:

@@ -5,8 +5,6 @@ each write. The head puts the pieces over what is committed between them, under 
 successors and repeats know only plain writes, and the same change that comes again is known by its identity.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 
 from threefs.checksums import crc32c
@@ -20,24 +18,45 @@ from threefs_storage.target import Target
 MOST_PIECES = 256
 
 
-@asynccontextmanager
-async def joined(target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer) -> AsyncIterator[memoryview]:
-    """Make the message a plain write, from the first piece to the end of the last one. The result is its payload, until
-    the end of the `with` statement. The caller holds the lock of the chunk. Raises InvalidArgument, ChecksumMismatch,
-    CorruptChunk."""
-    pieces = pieces_of(write)
-    if crc32c(payload) != write.checksum:
-        raise ChecksumMismatch(f"the payload of {len(pieces)} pieces does not have the checksum that came with it")
-    begin, end = pieces[0][0], sum(pieces[-1])
-    buffer = await target.engine.joined.take(end - begin)
-    try:
-        content = buffer[: end - begin]
-        await _lay(target, chunk, pieces, payload, content)
+class PlainPayload:
+    """The payload of a write of a client, which is a plain one from here to the end of the `with` statement: from the
+    first piece to the end of the last one. The caller holds the lock of the chunk. Raises InvalidArgument,
+    ChecksumMismatch, CorruptChunk."""
+
+    __slots__ = ("_buffer", "_chunk", "_engine", "_payload", "_size", "_target", "_write")
+
+    def __init__(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer) -> None:
+        self._target = target
+        self._chunk = chunk
+        self._write = write
+        self._payload = payload
+        self._buffer: memoryview | None = None
+
+    async def __aenter__(self) -> Buffer:
+        write, payload = self._write, self._payload
+        if write.kind != pb.WRITE_PIECES:
+            return payload
+        pieces = pieces_of(write)
+        if crc32c(payload) != write.checksum:
+            raise ChecksumMismatch(f"the payload of {len(pieces)} pieces does not have the checksum that came with it")
+        begin, self._size, self._engine = pieces[0][0], sum(pieces[-1]) - pieces[0][0], self._target.engine
+        self._buffer = await self._engine.joined.take(self._size)
+        content = self._buffer[: self._size]
+        try:
+            await _lay(self._target, self._chunk, pieces, payload, content)
+        except BaseException:
+            self._give()
+            raise
         write.kind, write.offset, write.length, write.checksum = pb.WRITE, begin, len(content), crc32c(content)
         write.ClearField("pieces")
-        yield content
-    finally:
-        target.engine.joined.give(buffer, end - begin)
+        return content
+
+    async def __aexit__(self, *_: object) -> None:
+        self._give()
+
+    def _give(self) -> None:
+        if self._buffer is not None:
+            self._engine.joined.give(self._buffer, self._size)
 
 
 async def _lay(

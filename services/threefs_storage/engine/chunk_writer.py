@@ -25,6 +25,8 @@ from threefs_storage.engine.scratch import Scratch
 _GROWTH_FACTOR = 4
 #: Bytes of scratch buffers for chunks that are assembled from old and new content, per target.
 SCRATCH_BYTES = 128 << 20
+#: Bytes of payloads that are put together of several pieces, until all replicas have them, per target.
+JOINED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class ChunkWriter:
         self._reader = reader
         self._buffers = buffers
         self.scratch = Scratch(buffers, SCRATCH_BYTES)
+        self.joined = Scratch(buffers, JOINED_BYTES)
         #: Blocks with bytes of a dropped version after the committed ones. A crash may bring that version back, so its
         #: bytes must not be overwritten.
         self.torn: set[Block] = set()

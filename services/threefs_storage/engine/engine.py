@@ -35,11 +35,8 @@ from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import AFTER_ALL_CHUNKS, LOGICAL_TIME, RecordStore, RecordTable, live_version
-from threefs_storage.engine.scratch import Scratch
 
 _KEPT_BUFFER_BYTES = 64 << 20
-#: Bytes of changes that are put together of several pieces at a time, until all replicas have them, per target.
-JOINED_BYTES = 64 << 20
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
 MAX_UNREADABLE = 16
 
@@ -83,7 +80,6 @@ class ChunkEngine:
         reader = ChunkReader(files, buffers, store.blob, self._note_unreadable)
         store.on_failure = self.fail
         self._writer = ChunkWriter(files, store, reader, buffers)
-        self.joined = Scratch(buffers, JOINED_BYTES)
         self._folder = ChunkFolder(self._writer, files, store)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
@@ -92,7 +88,8 @@ class ChunkEngine:
         # returns None if it would have to. `record` returns the record of a chunk, `stored_record` that in the table.
         # Every read calls them, so they have no wrappers.
         self.read, self.read_cold, self.read_raw = reader.read, reader.read_cold, reader.read_raw
-        self.record, self.stored_record, self.read_old = store.get, store.stored_record, self._writer.read_old
+        self.read_old, self.joined = self._writer.read_old, self._writer.joined
+        self.record, self.stored_record = store.get, store.stored_record
         #: Chunks with a pending version, and chunks with a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending
         #: By inode: writes of clients with this fence or a lower one are refused.
