@@ -16,6 +16,11 @@ class ByteBudget:
     def used_bytes(self) -> int:
         return self._used
 
+    @property
+    def is_short(self) -> bool:
+        """Somebody waits."""
+        return bool(self._waiting)
+
     def set_limit(self, limit_bytes: int) -> None:
         """What is taken stays so, also beyond a lower limit."""
         self._limit = limit_bytes

@@ -209,6 +209,8 @@ class WriteBehind:
         if not self._taken:
             self._budget.add_dirty(self)
         self._taken += size
+        if self._budget.is_short:
+            self.start_flush()
 
     def give_budget(self, size: int) -> None:
         """The bytes are sent, or dropped."""

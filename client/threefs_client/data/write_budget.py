@@ -35,6 +35,12 @@ class WriteBudget:
     def used_bytes(self) -> int:
         return self._budget.used_bytes
 
+    @property
+    def is_short(self) -> bool:
+        """Somebody waits. Whoever was let in sends at once: the files that were asked to send did not have its bytes
+        yet, and nobody may ask again."""
+        return self._budget.is_short
+
     def try_take(self, size: int) -> bool:
         return self._budget.try_take(size)
 

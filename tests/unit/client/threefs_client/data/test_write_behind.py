@@ -56,6 +56,20 @@ def test_full_chunks_are_sent_in_the_background_and_once() -> None:
     play(scene)
 
 
+def test_files_that_share_little_memory_all_get_their_turn() -> None:
+    """Those that were let in write no more. Nobody but them can make room for the others."""
+
+    async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
+        files.storage.pause_s = lambda: 0.01
+        budget, client = WriteBudget(2 * CHUNK), AsyncFileSystem(files.context)
+        opened = [await client.open(f"/{number}", "w+b") for number in range(12)]
+        behinds = [WriteBehind(file.handle, budget, max_unsent_bytes=MAX) for file in opened]
+        async with asyncio.timeout(10):
+            await asyncio.gather(*(each.add(0, bytes(CHUNK // 2)) for each in behinds))
+
+    play(scene)
+
+
 def test_chunks_that_writers_fill_in_turns_are_sent_once() -> None:
     record, writers, rounds = 4700, 4, 300
 
