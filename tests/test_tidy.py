@@ -18,7 +18,6 @@ FILE_LINES = 500
 LONG_FILES = {
     "tests/test_tidy.py": "the rules of the tree, each some lines over the same few helpers",
     "threefs/errors.py": "the one error tree, and its names",
-    "services/threefs_storage/chain/craq.py": "a change on its way through one target, under the lock of its chunk",
     "tests/unit/client/threefs_checkpoint/test_manager.py": "one job: its saves, and what it goes on from",
     "tests/sim/world.py": "the machines of a simulated cluster, and how each kind of process starts on one",
 }
