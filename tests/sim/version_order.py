@@ -49,9 +49,10 @@ class Order:
     def _places_of(self, update: ChunkUpdate) -> list[int]:
         if not update.pieces:
             return [self._places[id(update)]]
+        payload = b"".join(update.payload_parts)
         found, at, numbers = [], 0, iter(update.pieces)
         for offset, length in zip(numbers, numbers, strict=True):
-            found.append(self._pieces[update.chunk, offset, bytes(update.payload[at : at + length])])
+            found.append(self._pieces[update.chunk, offset, payload[at : at + length]])
             at += length
         return found
 

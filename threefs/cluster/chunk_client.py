@@ -18,7 +18,6 @@ from threefs.background import cancel_and_wait
 from threefs.backoff import Backoff
 from threefs.bounded_dict import BoundedDict
 from threefs.byte_budget import ByteBudget
-from threefs.checksums import crc32c
 from threefs.cluster import chunk_update, routing_watcher
 from threefs.cluster.chunk_update import Buffer, ChunkUpdate
 from threefs.cluster.routing_watcher import RoutingSource, await_table
@@ -105,7 +104,7 @@ class _Row:
 
     def __init__(self, update: ChunkUpdate) -> None:
         self.update = update
-        self.checksum = crc32c(update.payload) if update.payload else 0
+        self.checksum = update.checksum()
         self.seq = 0
         self.first_seq = 0  # where it was refused under an earlier number
         self.known_version = 0  # of the chunk, when the change was made
@@ -412,16 +411,16 @@ class ChunkClient:
             part: list[_Row] = []
             size = 0
             for row in group:
-                grown = size + len(row.update.payload)
+                grown = size + row.update.payload_bytes
                 if part and (grown > self._limits.request_bytes or len(part) == self._limits.request_rows):
                     yield address, part
-                    part, grown = [], len(row.update.payload)
+                    part, grown = [], row.update.payload_bytes
                 part.append(row)
                 size = grown
             yield address, part
 
     async def _send(self, routing: Routing, address: str, rows: list[_Row], deadline: float) -> None:
-        payload = [row.update.payload for row in rows if row.update.payload]
+        payload = [part for row in rows for part in row.update.payload_parts]
         request, timeout_s = self._request(routing, rows), self._attempt_s(deadline)
         alone = any(row.outcome_unknown for row in rows)  # the service may still be at it
         try:

@@ -5,10 +5,12 @@ near each other are joined to one change of several pieces; the head of the chai
 are committed between them. Writes far from each other stay apart: what lies between is written again by every replica.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 
+from threefs.checksums import crc32c, crc32c_behind
 from threefs.ids import ChainId, ChunkId
 from threefs.routing import PublicState, Routing
 from threefs.rpc.handshake import WRITE_PIECES_FEATURE
@@ -20,6 +22,9 @@ Buffer = bytes | bytearray | memoryview
 _MOST_GAP = 4
 #: As many as storage services take (`threefs_storage.chain.pieces`).
 _MOST_PIECES = 256
+#: Small payloads of pieces are put together, because each part of a message costs time. Larger ones would take memory
+#: that nobody counts: a caller may have any amount to write.
+_MOST_COPIED_BYTES = 16 << 10
 _IN_SYNC = (PublicState.SERVING, PublicState.SYNCING)
 
 
@@ -37,6 +42,22 @@ class ChunkUpdate:
     only_version: int = 0  # refused with ChunkChanged if the chunk has another one by then; 0: any
     fence: int = 0  # refused with StaleFence if the fence of the inode is as high by then; 0: whatever that is
     pieces: tuple[int, ...] = ()  # of WRITE_PIECES: offset and length of each, in the order of the payload
+    parts: tuple[Buffer, ...] = ()  # the payload in parts, if it is not in one piece: it is not copied
+
+    @property
+    def payload_parts(self) -> Sequence[Buffer]:
+        """The payload, for a message."""
+        return self.parts or ((self.payload,) if self.payload else ())
+
+    @property
+    def payload_bytes(self) -> int:
+        return sum(map(len, self.payload_parts))
+
+    def checksum(self) -> int:
+        """CRC32C of the payload; 0 if there is none."""
+        if not self.parts:
+            return crc32c(self.payload) if self.payload else 0
+        return reduce(lambda checksum, part: crc32c_behind(checksum, bytes(part)), self.parts, 0)
 
 
 class Joined(NamedTuple):
@@ -85,16 +106,19 @@ def _joined(group: list[ChunkUpdate]) -> Joined:
     first = group[0]
     if len(group) == 1:
         return Joined(first, 1)
-    payload = b"".join(update.payload for update in group)
+    length = sum(update.length for update in group)
+    parts = tuple(update.payload for update in group)
+    payload = b"".join(parts) if length <= _MOST_COPIED_BYTES else b""
     update = ChunkUpdate(
         first.chain,
         first.chunk,
         storage_pb2.WRITE_PIECES,
         first.chunk_bytes,
         first.offset,
-        len(payload),
+        length,
         payload,
         pieces=tuple(number for update in group for number in (update.offset, update.length)),
+        parts=() if payload else parts,
         fence=first.fence,
     )
     return Joined(update, len(group))

@@ -4,6 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from threefs.checksums import crc32c
 from threefs.cluster.chunk_update import ChunkUpdate, join
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.wire import storage_pb2 as pb
@@ -46,6 +47,18 @@ def test_a_change_has_a_bounded_number_of_pieces() -> None:
     chunk = ChunkId(InodeId(7), 0)
     many = [ChunkUpdate(ChainId(1), chunk, pb.WRITE, 1000, at, 1, b"x") for at in range(300)]
     assert [count for _, count, _ in shapes(many)] == [256, 44]
+
+
+def test_large_payloads_are_not_copied() -> None:
+    """A caller may have any amount to write, and only what is in flight is counted."""
+    whole = memoryview(bytes(range(256)) * 512)
+    chunk = ChunkId(InodeId(7), 0)
+    parts = [whole[at : at + 4096] for at in range(0, len(whole), 4096)]
+    many = [ChunkUpdate(ChainId(1), chunk, pb.WRITE, 1 << 20, n * 4097, 4096, part) for n, part in enumerate(parts)]
+    ((joined, count),) = join(many, lambda chain: True)
+    assert count == len(parts) and joined.length == joined.payload_bytes == len(whole)
+    assert all(one is other for one, other in zip(joined.payload_parts, parts, strict=True))
+    assert joined.checksum() == crc32c(whole)
 
 
 @given(st.lists(st.tuples(st.integers(0, 150), st.binary(max_size=30), st.integers(0, 1)), max_size=20))
