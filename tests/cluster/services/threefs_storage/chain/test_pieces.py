@@ -11,8 +11,27 @@ from threefs_storage.chain.pieces import pieces_of
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.scratch import Scratch
 
-from tests.harness.chain_harness import CHUNK, CHUNK_BYTES, CLIENT, Gate, TestChain, chain_of, until
-from threefs.errors import ChecksumMismatch, ChunkLost, InvalidArgument, StaleFence, ThreefsError, Unavailable
+from tests.harness.chain_harness import (
+    CHUNK,
+    CHUNK_BYTES,
+    CLIENT,
+    OFFLINE,
+    SERVING,
+    Gate,
+    TestChain,
+    cancelled,
+    chain_of,
+    until,
+)
+from threefs.errors import (
+    ChainChanged,
+    ChecksumMismatch,
+    ChunkLost,
+    InvalidArgument,
+    StaleFence,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK, MAX_CHUNK_BYTES
 from threefs.rpc.methods import WRITE
@@ -68,6 +87,48 @@ async def test_what_another_client_writes_between_the_pieces_stays(tmp_path: Pat
         await asyncio.gather(joined, between)
         expected = over(b"." * 300_000, [*pieces, (100_000, b"between")])
         assert await chain.read(2) == (3, expected)
+
+
+async def begun(chain: TestChain, **more: Any) -> tuple[Gate, asyncio.Task[Any]]:
+    """The head is reading what lies between the pieces."""
+    await chain.write(b"." * 300_000)
+    chain[1].disk.cold = True
+    gate = chain[1].disk.hold_read = Gate()
+    joined = asyncio.create_task(chain.send(*row(chain, [(0, b"first"), (200_000, b"last")], **more)))
+    await gate.reached.wait()
+    return gate, joined
+
+
+async def test_no_byte_shows_once_a_fence_was_raised_while_the_head_read(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        gate, joined = await begun(chain, fence=5)
+        fence = ChunkId(CHUNK.inode, FENCE_CHUNK)
+        raising = asyncio.create_task(chain.write(b"", chunk=fence, kind=pb.EXTEND, length=5))
+        await until(lambda: chain[1].target.engine.fences.get(CHUNK.inode) == 5)
+        await asyncio.sleep(0.05)
+        assert not raising.done(), "the next holder of the lock waits for its end"
+        gate.open.set()
+        with pytest.raises(StaleFence):
+            await joined
+        await raising
+        assert await chain.read(2) == (1, b"." * 300_000)
+
+
+async def test_a_change_that_ends_while_the_head_reads_has_no_effect(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        gate, joined = await begun(chain)
+        chain.change((1, SERVING), (2, OFFLINE))
+        gate.open.set()
+        with pytest.raises(ChainChanged):
+            await joined
+        await chain.write(b"x" * 300_000)
+        gate, joined = await begun(chain)
+        await cancelled(joined)
+        gate.open.set()
+        chain[1].disk.hold_read = None
+        await chain.idle()
+        assert chain[1].target.engine.joined._budget.used_bytes == 0
+        assert await chain.read(1) == (3, b"." * 300_000)
 
 
 async def test_a_repeat_is_answered_and_changes_nothing(tmp_path: Path) -> None:
