@@ -41,7 +41,7 @@ class ChunkUpdate:
     payload: Buffer = b""
     only_version: int = 0  # refused with ChunkChanged if the chunk has another one by then; 0: any
     fence: int = 0  # refused with StaleFence if the fence of the inode is as high by then; 0: whatever that is
-    pieces: tuple[int, ...] = ()  # of WRITE_PIECES: offset and length of each, in the order of the payload
+    pieces: tuple[int, ...] = ()  # of a joined change: offset and length of each write, in the order of the payload
     parts: tuple[Buffer, ...] = ()  # the payload in parts, if it is not in one piece: it is not copied
 
     @property
@@ -107,12 +107,13 @@ def _joined(group: list[ChunkUpdate]) -> Joined:
     if len(group) == 1:
         return Joined(first, 1)
     length = sum(update.length for update in group)
+    touch = first.offset + length == group[-1].offset + group[-1].length  # nothing lies between: it is a plain write
     parts = tuple(update.payload for update in group)
     payload = b"".join(parts) if length <= _MOST_COPIED_BYTES else b""
     update = ChunkUpdate(
         first.chain,
         first.chunk,
-        storage_pb2.WRITE_PIECES,
+        storage_pb2.WRITE if touch else storage_pb2.WRITE_PIECES,
         first.chunk_bytes,
         first.offset,
         length,

@@ -29,6 +29,13 @@ def test_neighbours_become_one_change() -> None:
     assert (joined.update.offset, joined.update.length) == (10, 12)
 
 
+def test_writes_that_touch_are_a_plain_write() -> None:
+    """The head need not read what lies between them."""
+    (joined,) = join([update(10, b"a" * 4), update(14, b"b" * 4), update(18, b"c")], lambda chain: True)
+    assert (joined.update.kind, joined.update.offset, joined.update.length) == (pb.WRITE, 10, 9)
+    assert b"".join(joined.update.payload_parts) == b"aaaabbbbc" and joined.updates == 3
+
+
 def test_what_does_not_belong_together_stays_apart() -> None:
     one = update(10, b"a" * 4)
     far, before, over = update(31, b"b" * 4), update(2, b"b" * 4), update(12, b"b" * 4)
