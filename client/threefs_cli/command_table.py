@@ -37,7 +37,7 @@ ROWS = {
     "ps": Row(
         "cluster_commands", "ps", "List the processes of the cluster of this machine, those of its engine included."
     ),
-    "status": Row("cluster_commands", "status", "Show the nodes and chains of a cluster."),
+    "status": Row("cluster_commands", "status", "Show the managers, nodes and chains of a cluster."),
     "health": Row(
         "health_command",
         "health",
