@@ -120,11 +120,7 @@ async def test_a_write_that_waits_for_its_chunk_is_judged_when_it_is_its_turn(tm
 async def refused_by_the_disk_of_the_head(chain: TestChain) -> pb.ChunkWrite:
     """A write under fence 1 that went ahead, and that the head itself does not have."""
     await chain.write(b"x" * 20_000, fence=1)
-    committed = chain[1].record().committed
-    assert committed is not None and committed.block is not None
-    chain[1].disk.cold = True
-    name = chain[1].target.engine._files.file(committed.block)._name  # type: ignore[attr-defined]
-    chain[1].disk.bad = {(name, committed.block.slot << committed.block.bits)}
+    chain[1].spoil_block()
     row = chain.row(b"stale", offset=5, fence=1)
     with pytest.raises(OutcomeUnknown):
         await chain.send(row, b"stale")

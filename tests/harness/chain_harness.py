@@ -226,6 +226,14 @@ class Replica:
         )
         return dataclasses.replace(record, committed=committed, pending=pending)
 
+    def spoil_block(self, chunk: ChunkId = CHUNK) -> None:
+        """From now on the disk cannot read the first sector of the chunk."""
+        committed = self.record(chunk).committed
+        assert committed is not None and committed.block is not None
+        self.disk.cold = True
+        name = self.target.engine._files.file(committed.block)._name  # type: ignore[attr-defined]
+        self.disk.bad = {(name, committed.block.slot << committed.block.bits)}
+
     def committed(self, chunk: ChunkId = CHUNK) -> int:
         record = self.record(chunk)
         return record.committed.version if record.committed else 0

@@ -417,11 +417,7 @@ async def test_an_error_of_the_heads_own_disk_is_an_unknown_outcome(tmp_path: Pa
     """P11: the successor has the change, and may become head."""
     async with chain_of(tmp_path) as chain:
         await chain.write(b"x" * 20_000)
-        committed = chain[1].record().committed
-        assert committed is not None and committed.block is not None
-        chain[1].disk.cold = True
-        name = chain[1].target.engine._files.file(committed.block)._name  # type: ignore[attr-defined]
-        chain[1].disk.bad = {(name, committed.block.slot << committed.block.bits)}
+        chain[1].spoil_block()
         with pytest.raises(OutcomeUnknown):
             await chain.write(b"new", offset=5)
         assert CHUNK in chain[1].target.damaged

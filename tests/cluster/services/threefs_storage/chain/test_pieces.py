@@ -209,11 +209,7 @@ async def test_bytes_between_the_pieces_that_the_disk_cannot_read_are_damage(tmp
     """The chunk is repaired from another replica, and the change that comes again finds the bytes."""
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(b"x" * 20_000)
-        committed = chain[1].record().committed
-        assert committed is not None and committed.block is not None
-        chain[1].disk.cold = True
-        name = chain[1].target.engine._files.file(committed.block)._name  # type: ignore[attr-defined]
-        chain[1].disk.bad = {(name, committed.block.slot << committed.block.bits)}
+        chain[1].spoil_block()
         change, payload = row(chain, [(0, b"a"), (3, b"b")])
         with pytest.raises(Unavailable):
             await chain.send(change, payload)
