@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
-from threefs_bench.peer_harness import NAMES, Harness
+from threefs_bench.peer_harness import HARNESS, NAMES, Harness
 
 from benchmarks import client_rows, mount_rows, peer_rows, plots, report
 from benchmarks.measurements import LeftOutError, Measurements
@@ -82,7 +82,7 @@ def _measure(groups: dict[str, Group], plan: Round, found: Measurements) -> None
 @click.option(
     "--rounds", type=click.IntRange(1, 100), default=ROUNDS, show_default=True, help="Medians are over these."
 )
-@click.option("--peers", "programs", type=click.Path(path_type=Path, exists=True), help="Harness for other systems.")
+@click.option("--peers", "programs", type=HARNESS, help="Directory of the harness for other systems.")
 @click.option("--peer", default=",".join(NAMES), show_default=True, help="Which of them.")
 @click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="For all data; peers stay installed.")
 @click.option(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import click
-from threefs_bench.peer_harness import NAMES, Harness
+from threefs_bench.peer_harness import HARNESS, NAMES, Harness
 
 from benchmarks import report
 from benchmarks.measurements import Measurements
@@ -58,7 +58,7 @@ def _names(text: str, known: Sequence[str]) -> list[str]:
     show_default=True,
     help=f"Others that are measured too; with --peers also {', '.join(NAMES)}.",
 )
-@click.option("--peers", "programs", type=click.Path(path_type=Path, exists=True), help="Harness for other systems.")
+@click.option("--peers", "programs", type=HARNESS, help="Directory of the harness for other systems.")
 @click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="For all data; peers stay installed.")
 @click.option("--histories", type=click.IntRange(1), help="Random histories of stops and resumptions.")
 @click.option("--kills", type=click.IntRange(1), help="Kills of a job that saves.")

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import click
+
 from threefs_bench.mount import Row
 
 NAMES = ("seaweedfs", "juicefs", "moosefs", "glusterfs")
@@ -28,11 +30,29 @@ _UP_S = 150
 _DOWN_S = 90
 _REASON_CHARS = 300
 #: They get no more of our environment: one of them takes PEERS, which make has exported, for an option of its own.
+_PROGRAMS = ("peers.py", "mountbench.py")
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "TMPDIR")
 
 
 class PeerFailedError(Exception):
     """Why there are no figures."""
+
+
+class HarnessDirectory(click.Path):
+    """An option of a command: the directory with the programs of the harness."""
+
+    def __init__(self) -> None:
+        super().__init__(exists=True, file_okay=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        directory = Path(super().convert(value, param, ctx))
+        for program in _PROGRAMS:
+            if not (directory / program).is_file():
+                self.fail(f"Directory {str(directory)!r} has no {program}, so it is not the harness.", param, ctx)
+        return directory
+
+
+HARNESS = HarnessDirectory()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from typing import Any
 import click
 import uvloop
 from threefs_bench import growing_directory, metadata_rates, mount_comparison
-from threefs_bench.peer_harness import NAMES, Harness
+from threefs_bench.peer_harness import HARNESS, NAMES, Harness
 from threefs_cli.cluster_file import ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
 
@@ -121,7 +121,7 @@ def _machine() -> dict[str, Any]:
 @click.option("--only", default=",".join(PARTS), show_default=True, help="Parts, with commas between.")
 @click.option("--quick", is_flag=True, help="About a tenth of the work: a few minutes.")
 @click.option("--rounds", type=click.IntRange(1, 100), help="Medians are taken over so many.  [default: 3; quick: 1]")
-@click.option("--peers", "programs", type=click.Path(path_type=Path, exists=True), help="Harness for other systems.")
+@click.option("--peers", "programs", type=HARNESS, help="Directory of the harness for other systems.")
 @click.option("--peer", default=",".join(NAMES), show_default=True, help="Which of them.")
 @click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="For all data; peers stay installed.")
 @click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")

@@ -289,6 +289,7 @@ def _summary(found: Sequence[dict[str, Any]], line: float) -> dict[str, Any]:
         "goodput_bytes_per_s": total,
         "goodput_over_line": total / line,
         "least_over_most": min(each["bytes"] for each in found) / max(each["bytes"] for each in found),
+        "failed_batches": sum(each["failed"] for each in found),
         "longest_batch_s": max(each["longest_batch_s"] for each in found),
         "median_batch_s": statistics.median(each["median_batch_s"] for each in found),
         "stalls": sum(each["stalls"] for each in found),
@@ -354,12 +355,15 @@ def ratios(found: dict[str, Any]) -> dict[str, float]:
 
 
 def table(found: dict[str, Any]) -> str:
-    lines = ["| request-to-send | goodput over line | median batch | longest batch |", "|---|---:|---:|---:|"]
+    lines = [
+        "| request-to-send | goodput over line | median batch | longest batch | failed batches |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for name, rounds in found["incast"]["rounds"].items():
         row = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
         lines.append(
             f"| {name} | {row['goodput_over_line']:.2f} | {row['median_batch_s']:.2f} s | "
-            f"{row['longest_batch_s']:.2f} s |"
+            f"{row['longest_batch_s']:.2f} s | {row['failed_batches']:.0f} |"
         )
     return "\n".join(lines)
 

@@ -9,13 +9,15 @@ import json
 import os
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import uvloop
 from threefs_client import connect_async
 from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
+
+from threefs.errors import DeadlineExceeded
 
 
 def _received(fs: AsyncFileSystem) -> int:
@@ -24,14 +26,25 @@ def _received(fs: AsyncFileSystem) -> int:
     return sum(connection._stream.received_bytes for connection in connections)
 
 
-async def read(fs: AsyncFileSystem, file: AsyncFile, rows: int, row_bytes: int, ends_at: float) -> list[float]:
-    """Batches until then; how long each took."""
-    took = []
+@dataclass
+class Batches:
+    """How long each took. Some fail: without request-to-send a connection may get nothing through for a minute."""
+
+    took: list[float] = field(default_factory=list)
+    failed: int = 0
+
+
+async def read(fs: AsyncFileSystem, file: AsyncFile, rows: int, row_bytes: int, ends_at: float) -> Batches:
+    """Batches until then."""
+    batches = Batches()
     plan = [(file, number * row_bytes, row_bytes) for number in range(rows)]
     while (began := time.monotonic()) < ends_at:
-        await fs.read_batch(plan)
-        took.append(time.monotonic() - began)
-    return took
+        try:
+            await fs.read_batch(plan)
+        except DeadlineExceeded:
+            batches.failed += 1
+        batches.took.append(time.monotonic() - began)
+    return batches
 
 
 async def main(spec: dict[str, Any]) -> None:
@@ -48,13 +61,15 @@ async def main(spec: dict[str, Any]) -> None:
         before, began, cpu = _received(fs), time.monotonic(), os.times()
         await asyncio.sleep(spec["seconds"])
         total, elapsed, after = _received(fs) - before, time.monotonic() - began, os.times()
-        took = await loading
+        batches = await loading
+        took = batches.took
         grants = fs.context.grants
         result = {
             "bytes_per_s": total / elapsed,
             "bytes": total,
             "cpu_s": after.user + after.system - cpu.user - cpu.system,
             "batches": len(took),
+            "failed": batches.failed,
             "longest_batch_s": max(took),
             "median_batch_s": sorted(took)[len(took) // 2],
             "grants": None if grants is None else asdict(grants.counters),

@@ -273,7 +273,7 @@ class Craq:
             if write.again or write.first_seq:  # before the fence, whose error says that it was never applied
                 raise ResultDropped(f"the result of write {identity.seq} of chunk {chunk} may have been dropped")
             raise ResultForgotten(version=committed)
-        async with pieces.PlainPayload(target, chunk, write, payload) as plain:
+        async with pieces.PlainPayload(target, chunk, write, payload, deadline - self._clock.monotonic()) as plain:
             if plain is not payload:
                 admission.check_write(target, write)
             admission.check_fence(target, write)

@@ -5,11 +5,12 @@ each write. The head puts the pieces over what is committed between them, under 
 successors and repeats know only plain writes, and the same change that comes again is known by its identity.
 """
 
+import asyncio
 from itertools import pairwise
 
 from threefs.checksums import crc32c
 from threefs.env.net import Buffer
-from threefs.errors import ChecksumMismatch, InvalidArgument
+from threefs.errors import ChecksumMismatch, DeadlineExceeded, InvalidArgument
 from threefs.ids import ChunkId
 from threefs.layout import MAX_CHUNK_BYTES
 from threefs.wire import storage_pb2 as pb
@@ -20,16 +21,17 @@ MOST_PIECES = 256
 
 class PlainPayload:
     """The payload of a write of a client, which is a plain one from here to the end of the `with` statement: from the
-    first piece to the end of the last one. The caller holds the lock of the chunk. Raises InvalidArgument,
-    ChecksumMismatch, CorruptChunk."""
+    first piece to the end of the last one. The caller holds the lock of the chunk, and waits for memory for at most
+    `wait_s`. Raises InvalidArgument, ChecksumMismatch, CorruptChunk, DeadlineExceeded."""
 
-    __slots__ = ("_buffer", "_chunk", "_engine", "_payload", "_size", "_target", "_write")
+    __slots__ = ("_buffer", "_chunk", "_engine", "_payload", "_size", "_target", "_wait_s", "_write")
 
-    def __init__(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer) -> None:
+    def __init__(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, payload: Buffer, wait_s: float) -> None:
         self._target = target
         self._chunk = chunk
         self._write = write
         self._payload = payload
+        self._wait_s = wait_s
         self._buffer: memoryview | None = None
 
     async def __aenter__(self) -> Buffer:
@@ -40,7 +42,7 @@ class PlainPayload:
         if crc32c(payload) != write.checksum:
             raise ChecksumMismatch(f"the payload of {len(pieces)} pieces does not have the checksum that came with it")
         begin, self._size, self._engine = pieces[0][0], sum(pieces[-1]) - pieces[0][0], self._target.engine
-        self._buffer = await self._engine.joined.take(self._size)
+        self._buffer = await self._take()
         content = self._buffer[: self._size]
         try:
             await _lay(self._target, self._chunk, pieces, payload, content)
@@ -50,6 +52,13 @@ class PlainPayload:
         write.kind, write.offset, write.length, write.checksum = pb.WRITE, begin, len(content), crc32c(content)
         write.ClearField("pieces")
         return content
+
+    async def _take(self) -> memoryview:
+        try:
+            async with asyncio.timeout(self._wait_s):
+                return await self._engine.joined.take(self._size)
+        except TimeoutError:
+            raise DeadlineExceeded(f"other writes held the memory for pieces for {self._wait_s:.3f} s") from None
 
     async def __aexit__(self, *_: object) -> None:
         self._give()

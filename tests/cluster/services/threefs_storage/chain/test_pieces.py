@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from threefs_storage.chain.pieces import pieces_of
+from threefs_storage.engine.chunk_writer import JOINED_BYTES
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.scratch import Scratch
 
@@ -23,10 +24,12 @@ from tests.harness.chain_harness import (
     chain_of,
     until,
 )
+from threefs.env.clock import CLOCK
 from threefs.errors import (
     ChainChanged,
     ChecksumMismatch,
     ChunkLost,
+    DeadlineExceeded,
     InvalidArgument,
     StaleFence,
     ThreefsError,
@@ -239,3 +242,17 @@ async def test_a_few_bytes_for_many_chunks_take_no_more_memory_than_is_lent_at_a
         assert [result.code for result in (await call).results] == [0] * len(rows)
         expected = over(b"", pieces)
         assert {await chain.read(2, ChunkId(7, number)) for number in range(1, 25)} == {(1, expected)}
+
+
+async def test_a_change_waits_for_memory_no_longer_than_its_call(tmp_path: Path) -> None:
+    """It holds the lock of its chunk meanwhile, so others would wait behind a call that nobody waits for."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"." * 100)
+        held = chain[1].target.engine.joined
+        buffer = await held.take(JOINED_BYTES)
+        change, payload = row(chain, [(0, b"a"), (50, b"b")])
+        with pytest.raises(DeadlineExceeded, match="memory"):
+            await chain[1].storage._craq.write(chain[1].target, change, memoryview(payload), CLOCK.monotonic() + 0.05)
+        held.give(buffer, JOINED_BYTES)
+        assert not len(chain[1].target.locks)
+        assert (await chain.send(change, payload)).version == 2
