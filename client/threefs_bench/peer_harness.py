@@ -45,7 +45,7 @@ class HarnessDirectory(click.Path):
         super().__init__(exists=True, file_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        directory = Path(super().convert(value, param, ctx))
+        directory = Path(os.fsdecode(super().convert(value, param, ctx)))
         for program in _PROGRAMS:
             if not (directory / program).is_file():
                 self.fail(f"Directory {str(directory)!r} has no {program}, so it is not the harness.", param, ctx)

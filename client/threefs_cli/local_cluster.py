@@ -38,6 +38,7 @@ from threefs.errors import (
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import ADD_NODES, GET_STATUS, INIT, REBALANCE, Method, Rep, Req
+from threefs.telemetry.tracing import TRACE_VARIABLE
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import cluster_file, local_engines, plan_change, processes, readiness
 from threefs_cli.cluster_file import EMBEDDED, ETCD, MANAGER, META, POSTGRESQL, STORAGE, ClusterFile, Plan, Program
@@ -336,6 +337,8 @@ class LocalCluster:
             settings |= {"owner_uid": os.geteuid(), "owner_gid": os.getegid()}
         if program.module == STORAGE:
             settings |= {"node_id": _node_id(program), "domain": program.name}
+            if endpoint := os.environ.get(TRACE_VARIABLE):
+                settings |= {"trace_endpoint": endpoint}
         return settings
 
     async def _await_ready(self, program: Program, timeout_s: float) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import CLOSE, PRECREATE, RENEW_LEASE, REPORT_ATIME
 from threefs.telemetry.library_logging import LibraryLogger
-from threefs.telemetry.tracing import tracing_to
+from threefs.telemetry.tracing import TRACE_VARIABLE, tracing_to
 from threefs.wire import meta_pb2 as pb
 from threefs_client import credentials
 from threefs_client.cluster_values import ClusterValues, process_name
@@ -38,7 +38,6 @@ from threefs_client.metadata.precreated import PrecreatedFiles
 from threefs_client.metadata.session_closer import SessionCloser
 from threefs_client.options import Options
 
-TRACE_VARIABLE = "THREEFS_TRACE"  # the trace_endpoint of programs that do not say one
 _GIVE_BACK_TIMEOUT_S = 2.0
 _LOG = LibraryLogger(__name__)
 

@@ -26,6 +26,7 @@ class Collected:
     attributes: dict[str, Any]
     events: tuple[str, ...]
     failed: bool
+    seconds: float
 
 
 class TraceCollector:
@@ -85,6 +86,7 @@ def _spans_of(body: bytes) -> Iterator[Collected]:
                 _values(span.attributes),
                 tuple(event.name for event in span.events),
                 span.status.code == span.status.STATUS_CODE_ERROR,
+                (span.end_time_unix_nano - span.start_time_unix_nano) / 1e9,
             )
 
 

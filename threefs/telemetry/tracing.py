@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CONTEXT_BYTES = 25
 _EXPORT_INTERVAL_MS = 1000
 _EXPORT_TIMEOUT_S = 2.0  # also how long a program that ends waits for each batch that a collector does not take
+TRACE_VARIABLE = "THREEFS_TRACE"  # the trace_endpoint of programs that do not say one
 _PATH = "/v1/traces"
 
 Attributes = Mapping[str, str | int]

@@ -54,6 +54,7 @@ class PlainPayload:
         return content
 
     async def _take(self) -> memoryview:
+        assert 0 < self._size <= MAX_CHUNK_BYTES, "pieces_of has checked where they end"
         try:
             async with asyncio.timeout(self._wait_s):
                 return await self._engine.joined.take(self._size)

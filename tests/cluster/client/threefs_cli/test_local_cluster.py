@@ -16,6 +16,7 @@ from threefs_client import keyring
 from threefs_client.keyring import TOKEN_VARIABLE
 
 from tests.harness.rpc import identity
+from tests.harness.trace_collector import TraceCollector
 from threefs.env.net import RealNet
 from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotADirectory, NotAuthorised, Unavailable
 from threefs.kv import engine_url
@@ -161,6 +162,16 @@ def test_a_cluster_of_before_keeps_its_token_as_its_key(local: LocalCluster) -> 
     found = [local.directory / "meta" / "data", local.directory / "manager" / "data"]
     assert [stat.S_IMODE(path.stat().st_mode) for path in found] == [0o700, 0o700]
     assert not local.directory.stat().st_mode & 0o007
+
+
+def test_its_writes_can_be_traced(local: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with TraceCollector() as collector:
+        monkeypatch.setenv("THREEFS_TRACE", collector.endpoint)
+        address = asyncio.run(local.up()).address
+        with threefs_client.connect(address) as fs:
+            fs.write_file("/a", b"a")
+        spans = collector.wait_until(lambda found: {"client write", "persist"} <= {span.name for span in found})
+    assert {span.program for span in spans} == {"threefs-client", "threefs-storage"}
 
 
 def test_a_program_that_does_not_start_is_named_with_its_reason(local: LocalCluster) -> None:
