@@ -23,7 +23,7 @@ from pathlib import Path
 from threefs_client import keyring
 
 from threefs import cluster_key
-from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
+from threefs.cluster.manager_client import ManagerClient
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
@@ -332,7 +332,6 @@ class LocalCluster:
         managers = [manager.addresses for manager in state.of(MANAGER) if manager.addresses]
         settings |= {"port": ports[0] if ports else 0}
         settings |= {"manager": ",".join(each[0] for each in managers)}
-        settings |= {"control": ",".join(each[1] for each in managers)}
         if program.module == META:
             settings |= {"owner_uid": os.geteuid(), "owner_gid": os.getegid()}
         if program.module == STORAGE:
@@ -396,7 +395,7 @@ class LocalCluster:
         """Call the primary. Of managers that share a store, none may be primary yet."""
         peers = ConnectionPool(RealNet(), Identity("", RANDOM.token(16).hex(), self._key(), "threefs"))
         addresses = [manager.addresses[0] for manager in state.of(MANAGER) if manager.addresses]
-        managers = ManagerClient([FramedManagerClient(peers, address) for address in addresses])
+        managers = ManagerClient.over_frames(peers, addresses)
         deadline = self._clock.monotonic() + START_S
         try:
             while True:

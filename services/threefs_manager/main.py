@@ -35,7 +35,7 @@ The settings file, for example:
   data_dir = "/var/lib/threefs/manager"
   host = "10.0.0.1"               # how others reach this machine
   port = 7000
-  control_port = 7001
+  control_port = 7001             # for tools in other languages, over gRPC
   engine = "etcd://10.0.0.7,10.0.0.8,10.0.0.9/manager"  # or postgresql://...; without it, a store in data_dir
   log_level = "info"              # debug, info, warning, error
 

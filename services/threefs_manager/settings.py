@@ -11,7 +11,7 @@ class Settings:
     data_dir: Path
     host: str = "127.0.0.1"
     port: int = 7000  # frames; 0 picks a free one
-    control_port: int = 7001  # gRPC
+    control_port: int = 7001  # gRPC, for tools in other languages
     metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
     key_file: str = ""  # of the cluster (threefs.cluster_key); needed where host can be reached from other machines
     token: str = field(default="", repr=False)  # the key itself

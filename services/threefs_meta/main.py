@@ -15,8 +15,7 @@ _EXAMPLE = """
 The settings file, for example:
   data_dir = "/var/lib/threefs/meta"
   host = "10.0.0.1"               # how others reach this machine
-  manager = "10.0.0.1:7000"        # clients' port of the manager
-  control = "10.0.0.1:7001"        # its port for services
+  manager = "10.0.0.1:7000"       # of several managers all, with commas between
   port = 7010
   engine = "etcd://10.0.0.7,10.0.0.8,10.0.0.9/meta"  # or postgresql://...; without it, a store in data_dir
   log_level = "info"              # debug, info, warning, error
@@ -30,11 +29,15 @@ async def serve(settings: Settings, stop: daemon.Stop) -> None:
     url = engine_url.url_of(settings.engine, settings.data_dir / "kv")
     engine = await engine_url.open_engine(url, sync_policy=SyncPolicy())
 
-    def make(managers: ManagerClient) -> MetaNode:
-        return MetaNode(settings, net=RealNet(), engine=engine, managers=lambda peers: managers, sole=not url.shared)
-
     try:
-        await daemon.serve_node(settings.controls, settings.token, make, stop)
+        node = MetaNode(
+            settings,
+            net=RealNet(),
+            engine=engine,
+            managers=lambda peers: ManagerClient.over_frames(peers, settings.managers),
+            sole=not url.shared,
+        )
+        await daemon.serve_node(node, stop)
     finally:
         await engine.close()
 

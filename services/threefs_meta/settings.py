@@ -10,7 +10,7 @@ from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp
 class Settings:
     data_dir: Path
     manager: str  # "host:port" for frames; several managers are separated by commas
-    control: str  # gRPC "host:port" of the same managers
+    control: str = ""  # not used any more; files of before 0.3 have it
     host: str = "127.0.0.1"
     port: int = 0  # for frames; 0 picks a free one
     metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
@@ -29,7 +29,3 @@ class Settings:
     @property
     def managers(self) -> list[str]:
         return self.manager.split(",")
-
-    @property
-    def controls(self) -> list[str]:
-        return self.control.split(",")

@@ -20,8 +20,7 @@ The settings file, for example:
   data_dir = "/srv/threefs/disk1"
   host = "10.0.0.1"               # how others reach this machine
   node_id = 1                     # as in the cluster's plan
-  manager = "10.0.0.1:7000"        # clients' port of the manager
-  control = "10.0.0.1:7001"        # its port for services
+  manager = "10.0.0.1:7000"       # of several managers all, with commas between
   domain = "host-a"               # what fails together, usually the machine
   port = 7021
   log_level = "info"              # debug, info, warning, error
@@ -34,12 +33,15 @@ async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until `stop` is requested."""
     logs.identify(node_id=settings.node_id)
     disk = RealDisk()
-
-    def make(managers: ManagerClient) -> StorageNode:
-        return StorageNode(settings, net=RealNet(), disk=disk, managers=lambda peers: managers, open_table=_open_table)
-
     try:
-        await daemon.serve_node(settings.controls, settings.token, make, stop)
+        node = StorageNode(
+            settings,
+            net=RealNet(),
+            disk=disk,
+            managers=lambda peers: ManagerClient.over_frames(peers, settings.managers),
+            open_table=_open_table,
+        )
+        await daemon.serve_node(node, stop)
     finally:
         await disk.close()
 

@@ -11,7 +11,7 @@ class Settings:
     node_id: int  # as in the cluster's plan
     data_dir: Path
     manager: str  # framed "host:port"; of several managers all of them, with commas between
-    control: str  # gRPC "host:port" of the same managers
+    control: str = ""  # not used any more; files of before 0.3 have it
     host: str = "127.0.0.1"
     port: int = 0  # 0 picks a free one
     metrics_port: int = 0  # HTTP for Prometheus, at /metrics; 0: none
@@ -38,7 +38,3 @@ class Settings:
     @property
     def managers(self) -> list[str]:
         return self.manager.split(",")
-
-    @property
-    def controls(self) -> list[str]:
-        return self.control.split(",")

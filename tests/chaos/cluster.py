@@ -17,7 +17,7 @@ from tests.harness.etcd import EtcdCluster, EtcdMember
 from tests.harness.mounts import Mount
 from tests.harness.processes import Program, free_port
 from threefs import cluster_key
-from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
+from threefs.cluster.manager_client import ManagerClient
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.routing import PublicState
@@ -72,8 +72,7 @@ class Cluster:
         self.addresses = [f"{host}:{port}" for host, port, _ in managers.values()]
         for name, (host, port, control) in managers.items():
             self._add("threefs_manager", name, host=host, port=port, control_port=control, lease_s=shape.lease_s)
-        controls = [f"{host}:{control}" for host, _, control in managers.values()]
-        where = {"manager": ",".join(self.addresses), "control": ",".join(controls)}
+        where = {"manager": ",".join(self.addresses)}
         for number, name in enumerate(self.storage, 1):
             own: dict[str, Any] = {"node_id": number, "domain": name, "scrub_interval_s": 5.0}
             self._add("threefs_storage", name, host=self._host(name), port=free_port(), **own, **where)
@@ -221,7 +220,7 @@ class Cluster:
         """Call the primary manager."""
         peers = ConnectionPool(RealNet(), Identity("", "0" * 32, KEY, "chaos"))
         try:
-            managers = ManagerClient([FramedManagerClient(peers, address) for address in self.addresses])
+            managers = ManagerClient.over_frames(peers, self.addresses)
             return await managers.call(method, request, timeout_s=10)
         finally:
             await peers.close()

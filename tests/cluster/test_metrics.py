@@ -81,7 +81,11 @@ def test_the_metrics_say_what_has_happened(scraped: dict[str, str]) -> None:
     assert [sample.value for sample in manager["threefs_manager_primary"].samples] == [1]
     severity = 1 if reasons_of_health(scraped["manager"]) else 0
     assert [sample.value for sample in manager["threefs_health_status"].samples] == [severity]
-    beats = [s.value for s in manager["threefs_control_call_duration_seconds"].samples if s.name.endswith("_count")]
+    beats = [
+        sample.value
+        for sample in manager["threefs_rpc_call_duration_seconds"].samples
+        if sample.name.endswith("_count") and sample.labels["method"] == "Heartbeat"
+    ]
     assert sum(beats) > 0
     assert sum(sample.value for sample in storage["threefs_target_chunks"].samples) > 0
     writes = [

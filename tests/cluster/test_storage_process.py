@@ -51,7 +51,6 @@ class Chain:
                 self.directory / f"storage-{node}",
                 node_id=node,
                 manager=self.manager.addresses[0],
-                control=self.manager.addresses[1],
             )
             self.storage.append(program)
             program.launch()

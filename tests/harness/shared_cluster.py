@@ -9,7 +9,7 @@ from typing import Any
 import threefs_client
 
 from tests.harness.processes import Program, free_port
-from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
+from threefs.cluster.manager_client import ManagerClient
 from threefs.env.net import RealNet
 from threefs.errors import ThreefsError
 from threefs.rpc import methods
@@ -50,7 +50,6 @@ class SharedCluster:
         ]
         where: dict[str, Any] = {
             "manager": ",".join(self._addresses("port")),
-            "control": ",".join(self._addresses("control_port")),
             "port": 0,
         }
         self.metas = [
@@ -95,7 +94,7 @@ class SharedCluster:
 
         async def work() -> Rep:
             peers = ConnectionPool(RealNet(), Identity("", "0" * 32, "", "tests"))
-            managers = ManagerClient([FramedManagerClient(peers, address) for address in self._addresses("port")])
+            managers = ManagerClient.over_frames(peers, self._addresses("port"))
             failure: ThreefsError | None = None
             try:
                 for _ in range(_TRIES):

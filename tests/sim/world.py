@@ -28,7 +28,7 @@ from tests.sim.host_slots import SlotsOfProcess
 from tests.sim.kv import SimKv
 from tests.sim.net import Fabric, SimNet
 from threefs import background
-from threefs.cluster.manager_client import Caller, FramedManagerClient, ManagerClient
+from threefs.cluster.manager_client import Caller, ManagerClient
 from threefs.env.host_slots import OwnSlots
 from threefs.env.net import Net
 from threefs.errors import NotAuthorised, Overloaded, ThreefsError
@@ -239,7 +239,7 @@ class World:
         return SimNet(self.fabric, process)
 
     def callers(self, peers: ConnectionPool) -> Caller:
-        return ManagerClient([FramedManagerClient(peers, address) for address in self.manager_addresses])
+        return ManagerClient.over_frames(peers, self.manager_addresses)
 
     def _line(self, process: Process, clock: SimClock) -> Callable[[ConnectionPool], Caller]:
         """The way of a process to the managers. Its registrations are kept: they may be heard again, much later."""
@@ -287,7 +287,6 @@ class World:
             node_id=int(process.host[1:]),
             data_dir=directory,
             manager=",".join(self.manager_addresses),
-            control="",
             token=self.size.key,
             host=process.host,
             port=PORT,
@@ -360,7 +359,6 @@ class World:
         settings = MetaSettings(
             data_dir=directory,
             manager=",".join(self.manager_addresses),
-            control="",
             token=self.size.key,
             host=process.host,
             port=PORT,

@@ -5,7 +5,7 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -17,13 +17,11 @@ from threefs import __version__, background, cluster_key
 from threefs import settings as settings_module
 from threefs.background import TaskDied
 from threefs.cluster import data_format
-from threefs.cluster.manager_client import ManagerClient
 from threefs.env import process_tuning
 from threefs.env.clock import CLOCK
 from threefs.env.directory_lock import close_to_others, owned
 from threefs.env.systemd_notify import notify, watchdog_s
 from threefs.errors import ThreefsError
-from threefs.rpc.grpc_binding import ControlClient
 from threefs.telemetry import logs
 
 
@@ -84,10 +82,8 @@ def command(
     return main
 
 
-async def serve_node(controls: Sequence[str], token: str, make: Callable[[ManagerClient], Node], stop: Stop) -> None:
-    """Make a node that finds the managers at their gRPC ports, and let it serve until `stop` is set."""
-    clients = [ControlClient(address, token) for address in controls]
-    node = make(ManagerClient(clients))
+async def serve_node(node: Node, stop: Stop) -> None:
+    """Let a node serve until `stop` is set."""
     try:
         await node.start()
         logs.identify(node_id=node.node_id)
@@ -95,8 +91,6 @@ async def serve_node(controls: Sequence[str], token: str, make: Callable[[Manage
         await stop.wait()
     finally:
         await node.stop()
-        for client in clients:
-            await client.close()
 
 
 def run(name: str, settings_class: type[S], path: Path, serve: Callable[[S, Stop], Awaitable[None]]) -> None:

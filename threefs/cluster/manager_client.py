@@ -37,6 +37,11 @@ class FramedManagerClient:
 class ManagerClient:
     """Calls the managers in turn, beginning with the one that has answered last."""
 
+    @classmethod
+    def over_frames(cls, peers: ConnectionPool, addresses: Sequence[str]) -> "ManagerClient":
+        """Calls the managers at these addresses over the connections of this process."""
+        return cls([FramedManagerClient(peers, address) for address in addresses])
+
     def __init__(self, callers: Sequence[Caller]) -> None:
         assert callers, "a cluster has at least one manager"
         self._callers = callers

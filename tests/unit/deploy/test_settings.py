@@ -33,4 +33,3 @@ def test_the_examples_fit_together() -> None:
     for program in ("meta", "storage"):
         loaded = settings.load(CLASSES[program], EXAMPLES / f"{program}.toml")
         assert loaded.manager == f"{manager.host}:{manager.port}"
-        assert loaded.control == f"{manager.host}:{manager.control_port}"

@@ -14,11 +14,7 @@ import pytest
 from tests.harness.processes import environment
 from threefs import cluster_key
 from threefs.cluster import daemon
-from threefs.cluster.manager_client import ManagerClient
-from threefs.errors import NotAuthorised
-from threefs.rpc.grpc_binding import ControlServer
-from threefs.rpc.methods import GET_STATUS
-from threefs.wire import manager_pb2
+from threefs.errors import NotAuthorised, ThreefsError
 
 SCRIPT = """
 import asyncio, sys
@@ -227,58 +223,40 @@ def test_the_first_and_the_last_line_of_the_log(tmp_path: Path) -> None:
 
 
 class Node:
-    """Asks the managers once, as real ones do when they register."""
+    """It may fail to start, as real ones do whose managers refuse them."""
 
     node_id = 7
     address = ""
 
-    def __init__(self, managers: ManagerClient) -> None:
-        self.managers = managers
+    def __init__(self, refusal: ThreefsError | None) -> None:
+        self.refusal = refusal
         self.stopped = False
 
     async def start(self) -> None:
-        await self.managers.call(GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=30.0)
+        if self.refusal is not None:
+            raise self.refusal
         self.address = "h:1"
 
     async def stop(self) -> None:
         self.stopped = True
 
 
-async def _status(request: manager_pb2.GetStatusRequest) -> manager_pb2.GetStatusReply:
-    return manager_pb2.GetStatusReply()
-
-
-async def serve_node(token: str, capsys: pytest.CaptureFixture[str]) -> Node:
-    """As soon as it says that it is ready it is told to stop."""
-    nodes: list[Node] = []
-
-    def make(managers: ManagerClient) -> Node:
-        nodes.append(Node(managers))
-        return nodes[0]
-
-    server, stop = ControlServer("ours"), daemon.Stop()
-    server.serve(GET_STATUS, _status)
-    control = await server.start("127.0.0.1", 0)
-    serving = asyncio.create_task(daemon.serve_node([control], token, make, stop))
-    while not serving.done() and capsys.readouterr().out != "ready h:1\n":
+async def test_a_node_serves_until_it_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    node, stop = Node(None), daemon.Stop()
+    serving = asyncio.create_task(daemon.serve_node(node, stop))
+    while capsys.readouterr().out != "ready h:1\n":
         await asyncio.sleep(0.01)
-    assert serving.done() or not nodes[0].stopped
+    assert not serving.done() and not node.stopped
     stop.set()
-    try:
-        await serving
-    except NotAuthorised:
-        assert token != "ours" and not nodes[0].address
-    finally:
-        await server.stop(0.0)
-    return nodes[0]
+    await serving
+    assert node.stopped
 
 
-@pytest.mark.parametrize("token", ["ours", "another"])
-async def test_a_node_serves_until_it_is_stopped_and_is_stopped_even_if_it_could_not_start(
-    token: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    node = await serve_node(token, capsys)
-    assert node.stopped and bool(node.address) == (token == "ours")
+async def test_a_node_that_could_not_start_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    node = Node(NotAuthorised("another key"))
+    with pytest.raises(NotAuthorised):
+        await daemon.serve_node(node, daemon.Stop())
+    assert node.stopped and capsys.readouterr().out == ""
 
 
 def test_a_process_whose_background_task_has_died_ends(tmp_path: Path) -> None:
