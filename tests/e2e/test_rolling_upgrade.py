@@ -38,6 +38,12 @@ with threefs_client.connect(address, timeout_s=90.0) as fs:
                 file.seek(7 * number)
                 file.write(b"changed")
             expected[path] = content[: 7 * number] + b"changed" + content[7 * number + 7 :]
+        with fs.open(f"{home}/{turn}-3", "r+b") as file:  # near each other: one change, or several that share messages
+            pieces = [(file, 1000 * at, bytes([at, turn % 251]) * (50 if at % 4 else 480)) for at in range(1, 60)]
+            fs.write_batch(pieces)
+        for _, offset, piece in pieces:
+            whole = expected[f"{home}/{turn}-3"]
+            expected[f"{home}/{turn}-3"] = whole[:offset] + piece + whole[offset + len(piece) :]
         with fs.open(f"{home}/{turn}-0", "ab") as file:
             file.write(b"appended")
         expected[f"{home}/{turn}-0"] += b"appended"
