@@ -311,14 +311,14 @@ class AsyncFileSystem(NamespaceApi):
             if not mode_permits_read(self.caller, inode):  # the permission bits alone do not decide
                 await self.access(name, os.R_OK)
             self._check_file(inode, name)
-            files[name] = reads.of_inode(inode)
+            files[name] = reads.of_inode(inode, self.context.lease.number)
         return files
 
     async def _refresh_files(self, files: Iterable[ReadFile]) -> None:
         for file in files:
             request = pb.StatRequest(place=paths.inode_place(file.inode))
             inode = (await self._call(methods.STAT, request)).inode
-            file.apply_inode(inode)
+            file.apply_inode(inode, self.context.lease.number)
 
     async def write_batch(self, rows: Sequence[WriteRow], *, timeout_s: float | None = None) -> int:
         """Write (file, offset, buffer) rows from the caller's memory, in few requests. Returns the bytes written.

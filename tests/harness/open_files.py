@@ -31,3 +31,8 @@ async def closed(files: OpenFileTable, number: int) -> None:
     if ending is not None:
         await ending
     await asyncio.sleep(2 * CLOSE_DELAY_S)
+
+
+def copy_of(inode: pb.Inode) -> pb.Inode:
+    """As over a wire."""
+    return pb.Inode.FromString(inode.SerializeToString())

@@ -62,7 +62,7 @@ class Handle:
         self.inode: int = inode.inode
         self.name = ""  # as the user knows it, for errors
         self.change: int = inode.change  # as of the open, or later while only this handle has changed the file
-        self.file = reads.of_inode(inode)
+        self.file = reads.of_inode(inode, context.lease.number)
         self.layout = self.file.layout
         # Sent with each write. Storage refuses a write whose fence is older than a lost lock.
         self._fence = inode.fence + 1
@@ -150,7 +150,7 @@ class Handle:
     async def _fetch(self) -> pb.Inode:
         request = pb.StatRequest(place=paths.inode_place(self.inode))
         reply = await self.call(methods.STAT, request)
-        self.file.apply_inode(reply.inode)
+        self.file.apply_inode(reply.inode, self.context.lease.number)
         return reply.inode
 
     # ---- writing ----
@@ -159,7 +159,7 @@ class Handle:
         """Take over the inode from the reply to a change that this handle made."""
         if inode.change == self.change + 1:
             self.change = inode.change  # no change of another client came between
-        self.file.apply_inode(inode)
+        self.file.apply_inode(inode, self.context.lease.number)
 
     def updates(self, offset: int, data: memoryview) -> Iterator[ChunkUpdate]:
         """The chunk writes of a write at an offset."""

@@ -50,7 +50,7 @@ class HoleRetry:
         request = pb.StatRequest(place=paths.inode_place(self._file.inode))
         reply = await self._context.meta.call(methods.STAT, request, timeout_s=self._context.options.timeout_s)
         inode = reply.inode
-        self._file.apply_inode(inode)
+        self._file.apply_inode(inode, self._context.lease.number)
         end = min(end, inode.length)
         if end <= offset:
             return True

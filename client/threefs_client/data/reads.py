@@ -55,6 +55,7 @@ class ReadFile:
     """The state of a file that a read needs. `length` is the length as far as this client knows, in bytes."""
 
     __slots__ = (
+        "_lease",
         "_resolved",
         "_routing",
         "atime_due_ns",
@@ -62,6 +63,7 @@ class ReadFile:
         "inode",
         "layout",
         "length",
+        "newest",
         "truncate_version",
         "written_end",
     )
@@ -76,6 +78,8 @@ class ReadFile:
         self.atime_due_ns = atime_due_ns  # from this time on a read changes the access time
         self.change = 0  # the change counter, as last received
         self.written_end = 0  # end of this client's acknowledged writes since the last truncate
+        self.newest: meta_pb2.Inode | None = None  # the newest answer of the meta service; not to be changed
+        self._lease = 0  # number of the lease of this client when it came
         self._routing: Routing | None = None
         self._resolved: Resolved | None = None
 
@@ -85,19 +89,37 @@ class ReadFile:
             self._routing = selector.routing
         return self._resolved
 
-    def apply_inode(self, inode: meta_pb2.Inode) -> None:
-        """Take over the inode. This client's own writes may reach beyond its length until they are synced."""
+    def is_late(self, inode: meta_pb2.Inode, lease: int) -> bool:
+        """Whether a newer answer than this one is known: answers overtake each other, and the change counter of an
+        inode never falls (I17). `lease` is the number of this client's lease.
+
+        A restore of the metadata from a backup may take the counter back. It raises the number of the lease as well.
+        """
+        return 0 < inode.change < self.change and lease == self._lease
+
+    def apply_inode(self, inode: meta_pb2.Inode, lease: int) -> None:
+        """Take over the inode, unless the answer is late. This client's own writes may reach beyond its length until
+        they are synced."""
+        if self.is_late(inode, lease):
+            return
         if inode.truncate_version != self.truncate_version:
             self.truncate_version = inode.truncate_version
             self.written_end = 0
         self.length = max(inode.length, self.written_end)
         self.change = inode.change
         self.atime_due_ns = due_ns(inode)
+        self.newest, self._lease = inode, lease
+
+    def apply_known(self, other: "ReadFile") -> None:
+        """Take over what another open file of the same inode knows, unless it may be from before a restore."""
+        if other.newest is not None and other._lease == self._lease:
+            self.apply_inode(other.newest, other._lease)
 
 
-def of_inode(inode: meta_pb2.Inode) -> ReadFile:
+def of_inode(inode: meta_pb2.Inode, lease: int) -> ReadFile:
+    """A file from the answer of the meta service. `lease` is the number of this client's lease."""
     file = ReadFile(inode.inode, layouts.from_wire(inode.layout), inode.length, inode.truncate_version, due_ns(inode))
-    file.change = inode.change
+    file.change, file.newest, file._lease = inode.change, inode, lease
     return file
 
 

@@ -32,7 +32,6 @@ class OpenFile:
         self, context: ClientContext, inode: pb.Inode, budget: WriteBudget, session: bytes = b"", lease: int = 0
     ) -> None:
         """`session` is a write session that was opened under the lease with that number; empty: none."""
-        self.inode = inode
         self.open_handles = 0
         self.writable_handles = 0
         self.revalidated_change = -1  # change counter when the kernel last dropped its pages for a lock
@@ -41,8 +40,7 @@ class OpenFile:
         self._reads = ShortReads()
         self._context = context
         self._handle = Handle(context, inode, session, lease)
-        self._session = session
-        self._lease = lease
+        self._session, self._lease = session, lease
         self._writes = WriteBehind(
             self._handle, budget, before_extents=self._confirm_session, after_extents=self._flush_after_extents
         )
@@ -54,7 +52,8 @@ class OpenFile:
         self._write_count = 0  # of writes
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._dirty_since_s = 0.0  # monotonic time of the first such write
-        self._write_end = 0  # end of these writes
+        self._write_end = 0  # end of these writes, if the file was not truncated since
+        self._write_version = inode.truncate_version  # that was known then
         self._drops_privileges = False  # one of these writes does, and the meta service does not know it
         self.session_lock = asyncio.Lock()  # protects opening and ending of the session
         self.reopen: Callable[[OpenFile], Awaitable[None]]  # starts a new session for one that was lost
@@ -62,15 +61,25 @@ class OpenFile:
 
     # ---- attributes ----
 
+    @property
+    def inode(self) -> pb.Inode:
+        """The newest answer of the meta service, not to be changed."""
+        newest = self._handle.file.newest
+        assert newest is not None, "a handle is made of an answer"
+        return newest
+
     def apply_inode(self, inode: pb.Inode) -> None:
-        """Take over the inode as the meta service has answered it."""
-        if inode.truncate_version != self.inode.truncate_version and not self.unsent_bytes:
+        """Take over the answer of the meta service, unless a newer one is known."""
+        self._handle.file.apply_inode(inode, self._context.lease.number)
+        self._forget_truncated_writes()
+
+    def _forget_truncated_writes(self) -> None:
+        before, self._write_version = self._write_version, self._handle.file.truncate_version
+        if self._write_version != before and not self.unsent_bytes:
             self._write_end = 0
-        self.inode = inode
-        self._handle.file.apply_inode(inode)
 
     def apply_own_change(self, inode: pb.Inode) -> None:
-        """Take over the inode from the answer to a change that this mount made."""
+        """Take over the answer to a change that this mount made."""
         self._handle.apply_reply(inode)
         self.apply_inode(inode)
 
@@ -85,15 +94,21 @@ class OpenFile:
         self._handle.change = change
 
     def overlay_local(self, inode: pb.Inode) -> pb.Inode:
-        """The inode with the writes of this mount that the meta service does not know of."""
+        """The inode with the writes of this mount that the meta service does not know of. If the answer is late, the
+        newest one takes its place; but not its count of moves, because the name was found before these."""
         self.apply_inode(inode)
+        if inode is self.inode and not self.dirty:
+            return inode
+        shown = pb.Inode()
+        shown.CopyFrom(self.inode)
+        shown.moves = inode.moves
         if self._handle.caller is not None:
-            inode.mode = mode_after_write(inode, self._handle.caller)
+            shown.mode = mode_after_write(shown, self._handle.caller)
         if self.dirty:
-            inode.length = self.length
-            inode.mtime_ns = max(inode.mtime_ns, self._dirty_ns)
-            inode.ctime_ns = max(inode.ctime_ns, self._dirty_ns)
-        return inode
+            shown.length = self.length
+            shown.mtime_ns = max(shown.mtime_ns, self._dirty_ns)
+            shown.ctime_ns = max(shown.ctime_ns, self._dirty_ns)
+        return shown
 
     @property
     def length(self) -> int:
@@ -141,20 +156,17 @@ class OpenFile:
 
     async def start_session(self, inode: pb.Inode, session: bytes, lease: int) -> None:
         """A write session was opened for the file under the lease with that number. Writing may go on."""
-        written_end = self._handle.file.written_end
-        same_content = inode.truncate_version == self.inode.truncate_version
-        caller = self._handle.caller
+        known, caller = self._handle.file, self._handle.caller
         lost, self._session = self._session, b""
         if not lost:
             await self._handle.close()  # as open for reading
         else:
             self._context.lease.release()
-        self.inode = inode
         self._session, self._lease = session, lease
         self._replace_handle(Handle(self._context, inode, session, lease, caller))
-        if lost and written_end and same_content:
+        if lost and known.written_end and known.truncate_version == self._handle.file.truncate_version:
             # The writes of the lost session were never reported.
-            self._handle.record_write(written_end, truncate_version=inode.truncate_version, outcome_unknown=True)
+            self._handle.record_write(known.written_end, truncate_version=known.truncate_version, outcome_unknown=True)
 
     async def ensure_session(self) -> None:
         """If the session was lost, open the file again. Raises SessionLost if the file was removed."""
@@ -201,11 +213,15 @@ class OpenFile:
         """Forget the session. Handles that are still open can read."""
         self._session = b""
         if self.open_handles:
-            self._replace_handle(Handle(self._context, self.inode, b""))
+            handle = Handle(self._context, self.inode, b"")
+            handle.file = self._handle.file
+            self._replace_handle(handle)
 
     def _replace_handle(self, handle: Handle) -> None:
         handle.change = self._handle.change  # the kernel still has the same pages
+        handle.file.apply_known(self._handle.file)
         self._handle = self._writes.handle = handle
+        self._forget_truncated_writes()
 
     async def release(self) -> None:
         """The last handle is closed."""

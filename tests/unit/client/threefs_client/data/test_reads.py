@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.data import reads
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.memory_storage import make_routing
@@ -19,7 +20,7 @@ from threefs.errors import (
     ProtocolError,
     ThreefsError,
 )
-from threefs.wire import storage_pb2
+from threefs.wire import meta_pb2, storage_pb2
 
 KIB = 1 << 10
 CONTENT = np.random.default_rng(7).integers(0, 256, 500 * KIB, dtype=np.uint8).tobytes()
@@ -237,3 +238,33 @@ def test_cancelled_reads_give_back_their_budget() -> None:
         await check(fs)
 
     play(scene, in_flight_bytes=512 * KIB)
+
+
+def test_a_late_answer_about_a_file_changes_nothing() -> None:
+    layout = meta_pb2.Layout(chunk_bytes=64 * KIB, table_id=1, stripe=1)
+
+    def answer(change: int, length: int, truncate_version: int = 0) -> meta_pb2.Inode:
+        return meta_pb2.Inode(inode=7, layout=layout, change=change, length=length, truncate_version=truncate_version)
+
+    file = reads.of_inode(answer(5, 10, truncate_version=1), lease=3)
+    file.written_end = 100
+    late = answer(4, 50)
+    file.apply_inode(late, lease=3)
+    assert (file.length, file.change, file.truncate_version, file.written_end) == (10, 5, 1, 100)
+    file.apply_inode(answer(5, 20, truncate_version=1), lease=3)
+    assert file.length == 100, "of the same state"
+    file.apply_inode(answer(0, 200, truncate_version=1), lease=3)
+    assert file.length == 200, "of a service that does not count changes"
+    file.apply_inode(answer(6, 10, truncate_version=2), lease=3)
+    file.apply_inode(late, lease=4)
+    assert (file.length, file.change, file.truncate_version) == (50, 4, 0), "the metadata were restored"
+
+    other = reads.of_inode(answer(9, 90), lease=5)
+    other.apply_known(file)
+    assert other.length == 90, "that may be of before the restore"
+    file.apply_inode(answer(8, 80), lease=5)
+    other.apply_known(file)
+    assert other.length == 90
+    file.apply_inode(answer(10, 100), lease=5)
+    other.apply_known(file)
+    assert other.length == 100 and other.newest is file.newest

@@ -7,7 +7,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount.files.open_file_table import SYNC_AFTER_S, OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
-from tests.harness.open_files import ROOT, closed, play
+from tests.harness.open_files import ROOT, closed, copy_of, play
 from threefs.errors import (
     ConnectionLost,
     LockLost,
@@ -168,6 +168,62 @@ def test_a_lost_session_is_opened_anew() -> None:
         await files.write(number, 7, b" two")
         await closed(files, number)
         assert memory.meta.files[b"a"].length == 11 and not memory.meta.sessions
+
+    play(scene)
+
+
+def test_a_late_answer_takes_no_write_back() -> None:
+    """`ls -l` had asked before the file was truncated. With the answer, the mount forgot what was written since: the
+    program read the end of the file over its own bytes, and the next bytes at the end replaced them."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        found = memory.meta.files[b"a"]
+        found.change, found.moves = 1, 1
+        late = copy_of(found)
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        file = files.handle(number).file
+        await files.truncate(number, 0, ROOT)
+        await files.write(number, 0, b"x" * 1000)
+        await file.flush()
+        found.moves = 2
+        for answer in (late, found, late):
+            assert files.overlay_local(copy_of(answer)).length == 1000 == file.length
+        await file.sync(only_data=True)
+        assert found.length == 1000, "the truncate is not forgotten either"
+        await file.sync()
+        assert files.overlay_local(copy_of(late)).length == 1000 and not file.dirty
+        assert files.kernel_attrs.moves(inode) == 1, "the name is one from before it was moved"
+
+    play(scene)
+
+
+def test_metadata_that_were_restored_may_be_older() -> None:
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        found = memory.meta.files[b"a"]
+        found.change, backup = 2, copy_of(found)
+        backup.change, backup.length = 1, 3
+        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await closed(files, writer)
+        assert files.overlay_local(copy_of(backup)).length == 7
+        memory.context.lease.granted(memory.context.lease.number + 1)
+        assert files.overlay_local(copy_of(backup)).length == 3
+        await closed(files, reader)
+
+    play(scene)
+
+
+def test_a_reader_knows_the_length_when_the_writer_has_closed_the_file() -> None:
+    """It knew that of the last question of the kernel, and the kernel believes a short read."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
+        writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await files.write(writer, 0, b"longer than it was")
+        await files.handle(writer).flush()
+        await closed(files, writer)
+        assert bytes(await files.handle(reader).file.read(0, 100)) == b"longer than it was"
+        await closed(files, reader)
 
     play(scene)
 
