@@ -364,20 +364,21 @@ class ThreefsVfs(FuseFileSystem):
     def write(
         self, inode: int, caller: Caller, handle: int, offset: int, data: memoryview, how: int, flags: int
     ) -> Answer[int]:
+        writer = None
         if how & protocol.WRITE_KILL_SUIDGID:
-            file = self._files.handle(handle).file
-            if file.clear_privileges(credentials.writer(caller, file.inode)):
-                self.notify(replies.attributes_changed(inode))
+            writer = credentials.writer(caller, self._files.handle(handle).file.inode)
         # If O_APPEND was set after the open, the write comes from the kernel's cache, and its offset counts.
         append = (
             bool(flags & os.O_APPEND) and not how & protocol.WRITE_FROM_CACHE and self._files.handle(handle).appends
         )
-        if not flags & os.O_DSYNC and self._files.try_write(handle, offset, data, append=append):
+        if not flags & os.O_DSYNC and self._files.try_write(handle, offset, data, append=append, writer=writer):
             return len(data)
-        return self._write(handle, offset, data, append, flags)
+        return self._write(handle, offset, data, append, writer, flags)
 
-    async def _write(self, handle: int, offset: int, data: memoryview, append: bool, flags: int) -> int:
-        await self._files.write(handle, offset, data, append=append)
+    async def _write(
+        self, handle: int, offset: int, data: memoryview, append: bool, writer: pb.Caller | None, flags: int
+    ) -> int:
+        await self._files.write(handle, offset, data, append=append, writer=writer)
         if flags & os.O_DSYNC:
             await self._files.handle(handle).sync(only_data=flags & os.O_SYNC == os.O_DSYNC)
         return len(data)

@@ -49,6 +49,7 @@ class OpenFile:
         self._append_in_flight = 0  # appended bytes that are being sent
         self._append_start = 0  # the length before them
         self.on_lost: Callable[[int], None] = lambda inode: None  # is called when written bytes were lost
+        self.on_privileges_dropped: Callable[[int], None] = lambda inode: None  # a write has taken them away
         self._write_count = 0  # of writes
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._dirty_since_s = 0.0  # monotonic time of the first such write
@@ -292,25 +293,26 @@ class OpenFile:
 
     # ---- writing ----
 
-    async def write(self, offset: int, data: bytes | memoryview) -> None:
-        """Keep a copy of the bytes. They are sent when there are enough of them, or by `flush` or `sync`."""
-        if self.try_write(offset, data):
+    async def write(self, offset: int, data: bytes | memoryview, writer: pb.Caller | None = None) -> None:
+        """Keep a copy of the bytes. They are sent when there are enough of them, or by `flush` or `sync`. A `writer`
+        may not write and leave the file its privileges (set-user-id, set-group-id)."""
+        if self.try_write(offset, data, writer):
             return
         losses = self._writes.losses
         await self._check_quota(offset + len(data))
         if self._pending_append or self._append_in_flight:
             await self.flush()
         await self._writes.add(offset, data, losses)
-        self._record_write(offset + len(data))
+        self._record_write(offset + len(data), writer)
 
-    def try_write(self, offset: int, data: bytes | memoryview) -> bool:
+    def try_write(self, offset: int, data: bytes | memoryview, writer: pb.Caller | None = None) -> bool:
         """`write` without I/O. False when I/O is needed."""
         self._handle.check_writable(offset, len(data))
         if self._handle.over_quota or self._pending_append or self._append_in_flight:
             return False  # earlier appends must get their offset first
         if not self._writes.try_add(offset, data):
             return False
-        self._record_write(offset + len(data))
+        self._record_write(offset + len(data), writer)
         return True
 
     def discard(self) -> None:
@@ -333,52 +335,50 @@ class OpenFile:
                     "or ask for a higher quota"
                 )
 
-    async def append(self, data: bytes | memoryview) -> None:
+    async def append(self, data: bytes | memoryview, writer: pb.Caller | None = None) -> None:
         """Keep a copy of the bytes. When they are sent, they get their place behind everything that any client has
         written."""
-        if self.try_append(data):
+        if self.try_append(data, writer):
             return
         losses = self._writes.losses
         await self._check_quota(self.length + len(data))
         await self._writes.take_budget(len(data), losses)
-        self._add_appended(data)
+        self._add_appended(data, writer)
         if self.unsent_bytes >= MAX_UNSENT_BYTES:
             await self.flush()
 
-    def try_append(self, data: bytes | memoryview) -> bool:
+    def try_append(self, data: bytes | memoryview, writer: pb.Caller | None = None) -> bool:
         """`append` without I/O. False when I/O is needed."""
         self._handle.check_writable(self.length, len(data))
         if self._handle.over_quota or self.unsent_bytes + len(data) >= MAX_UNSENT_BYTES:
             return False
         if not self._writes.try_take_budget(len(data)):
             return False
-        self._add_appended(data)
+        self._add_appended(data, writer)
         if self.unsent_bytes >= FLUSH_BYTES:
             self.start_flush()
         return True
 
-    def _add_appended(self, data: bytes | memoryview) -> None:
+    def _add_appended(self, data: bytes | memoryview, writer: pb.Caller | None) -> None:
         self._pending_append += data
-        self._record_write_time()
+        self._record_write_time(writer)
 
-    def _record_write(self, end: int) -> None:
-        self._record_write_time()
+    def _record_write(self, end: int, writer: pb.Caller | None) -> None:
+        self._record_write_time(writer)
         self._write_end = max(self._write_end, end)
         self.has_pages = True
 
-    def _record_write_time(self) -> None:
+    def _record_write_time(self, writer: pb.Caller | None = None) -> None:
+        """In the step that takes the bytes, so that no `sync` reports them as those of somebody else."""
         if not self._dirty_ns:
             self._dirty_since_s = self._context.clock.monotonic()
         self._dirty_ns = self._context.clock.wall_ns()
         self._write_count += 1
-
-    def clear_privileges(self, caller: pb.Caller) -> bool:
-        """A write of this caller drops the privileges of the file (set-user-id, set-group-id). Returns whether it had
-        any."""
-        self._handle.caller = caller
-        drops = mode_after_write(self.inode, caller) != self.inode.mode
-        self._drops_privileges = self._drops_privileges or drops
-        return drops
+        if writer is not None:
+            self._handle.caller = writer
+            if not self._drops_privileges and mode_after_write(self.inode, writer) != self.inode.mode:
+                self._drops_privileges = True
+                self.on_privileges_dropped(self.inode.inode)
 
     def start_flush(self) -> None:
         """Send the unsent bytes in the background. `errors` records what is lost."""

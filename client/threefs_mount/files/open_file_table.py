@@ -172,6 +172,7 @@ class OpenFileTable:
         if file is None:
             file = self._files[inode.inode] = OpenFile(self._context, inode, self._budget, session, reply.lease)
             file.on_lost, file.reopen = self.on_lost, self._reopen_session
+            file.on_privileges_dropped = self.on_attributes_changed
         handle = OpenHandle(file, _writable(flags), appends(flags), file.errors.sample())
         file.open_handles += 1
         file.writable_handles += handle.writable
@@ -220,18 +221,34 @@ class OpenFileTable:
                 handle.lock_lost = handle.lock_lost or handle.file is file
             file.discard()
 
-    def try_write(self, number: int, offset: int, data: bytes | memoryview, *, append: bool = False) -> bool:
-        """Write or append without I/O. False when I/O is needed."""
+    def try_write(
+        self,
+        number: int,
+        offset: int,
+        data: bytes | memoryview,
+        *,
+        append: bool = False,
+        writer: pb.Caller | None = None,
+    ) -> bool:
+        """Write or append without I/O, see OpenFile. False when I/O is needed."""
         handle = self._handles[number]
         file = handle.file
         if handle.lock_lost or not self._context.lease.is_valid or not file.session:
             return False
         self._page_changes.pop(file.inode.inode, None)
-        return file.try_append(data) if append else file.try_write(offset, data)
+        return file.try_append(data, writer) if append else file.try_write(offset, data, writer)
 
-    async def write(self, number: int, offset: int, data: bytes | memoryview, *, append: bool = False) -> None:
+    async def write(
+        self,
+        number: int,
+        offset: int,
+        data: bytes | memoryview,
+        *,
+        append: bool = False,
+        writer: pb.Caller | None = None,
+    ) -> None:
         file = await self._writable_file(number)
-        await (file.append(data) if append else file.write(offset, data))
+        await (file.append(data, writer) if append else file.write(offset, data, writer))
 
     async def _writable_file(self, number: int) -> OpenFile:
         """The file of a handle, with a session under a valid lease."""

@@ -360,14 +360,12 @@ def test_a_write_without_the_right_to_keep_privileges_drops_them() -> None:
         inode = files.meta.files[b"a"]
         inode.mode = 0o6755
         file.apply_inode(inode)
-        assert file.clear_privileges(pb.Caller(uid=5))
-        await file.write(0, b"x")
+        await file.write(0, b"x", pb.Caller(uid=5))
         assert file.overlay_local(inode.__deepcopy__({})).mode == 0o755
         await file.sync()
         assert [request.caller.uid for _, name, request in files.peers.meta_calls if name == "Sync"] == [5]
         file.apply_inode(inode)
-        file.clear_privileges(pb.Caller(uid=5))
-        await file.write(0, b"x")
+        await file.write(0, b"x", pb.Caller(uid=5))
         file.overlay_local(inode.__deepcopy__({}))
         await file.sync(only_data=True)  # others must not execute what is stored now with the privileges of before
         assert not file.dirty

@@ -228,6 +228,64 @@ def test_a_reader_knows_the_length_when_the_writer_has_closed_the_file() -> None
     play(scene)
 
 
+def test_a_write_that_waits_for_room_is_reported_as_that_of_its_user() -> None:
+    """A sync of earlier writes ended while it waited, and forgot who writes: a program with set-user-id kept that, with
+    bytes of a user."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        found = memory.meta.files[b"a"]
+        found.change, found.mode = 1, 0o4755
+        told: list[int] = []
+        files.on_attributes_changed = told.append
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        told.clear()
+        await files.write(number, 0, b"root")
+        asked, may_answer, settle = asyncio.Event(), asyncio.Event(), memory.meta._sync
+
+        async def slow(request: pb.SyncRequest) -> pb.InodeReply:
+            asked.set()
+            await may_answer.wait()
+            return await settle(request)
+
+        memory.meta._sync = slow  # type: ignore[method-assign]
+        syncing = asyncio.ensure_future(files.handle(number).sync())
+        await asked.wait()
+        assert files._budget.try_take(1 << 20)  # other files hold as much as may be held
+        writing = asyncio.ensure_future(files.write(number, 0, b"user", writer=pb.Caller(uid=5)))
+        await asyncio.sleep(0)
+        may_answer.set()
+        await syncing
+        assert not writing.done() and not told
+        files._budget.give(1 << 20)
+        await writing
+        assert files.overlay_local(copy_of(found)).mode == 0o755 and told == [inode]
+        await files.handle(number).sync()
+        callers = [request.caller.uid for _, name, request in memory.peers.meta_calls if name == "Sync"]
+        assert callers == [0, 5]
+
+    play(scene)
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_write_that_fails_takes_no_privileges(append: bool) -> None:
+    """The mount hid them, and the next write of the super-user took them away."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        found = memory.meta.files[b"a"]
+        found.mode, memory.meta.over_quota = 0o4755, True
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        with pytest.raises(QuotaExceeded):
+            await files.write(number, 7, b"more", append=append, writer=pb.Caller(uid=5))
+        assert files.overlay_local(copy_of(found)).mode == 0o4755
+        await files.write(number, 0, b"C")
+        assert files.overlay_local(copy_of(found)).mode == 0o4755
+        await files.handle(number).sync()
+        callers = {request.caller.uid for _, name, request in memory.peers.meta_calls if name == "Sync"}
+        assert callers == {0}
+
+    play(scene)
+
+
 def test_at_the_end_everything_is_stored() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
