@@ -197,8 +197,8 @@ class Handle:
                     continue  # another write of this handle has read a later one
             sent = self._fence
             try:
-                await self.await_table()
                 with self.changing_chunks():
+                    await self.await_table()
                     await self.context.chunks.apply(make(), timeout_s=self.context.options.timeout_s)
                 return
             except StaleFence:
@@ -368,6 +368,14 @@ class Handle:
             if truncate_version == self.file.truncate_version:
                 self.file.written_end = max(self.file.written_end, end)
                 self.file.length = max(self.file.length, end)
+
+    def report_for(self, earlier: "Handle") -> None:
+        """Report what an earlier handle of the file has written and not reported, as its session is lost. Its writes
+        may still be on their way: the fence that the report raises ends them, on all chains that they may reach."""
+        self._attempted_end = max(self._attempted_end, earlier._attempted_end)
+        if earlier.needs_sync or earlier._changes:
+            since = earlier.file.truncate_version
+            self.record_write(earlier.file.written_end, truncate_version=since, outcome_unknown=True)
 
     def _fill_report(self, request: pb.SyncRequest | pb.CloseRequest) -> None:
         """Put the unsynced state into the request. It counts as synced from here on."""

@@ -157,17 +157,15 @@ class OpenFile:
 
     async def start_session(self, inode: pb.Inode, session: bytes, lease: int) -> None:
         """A write session was opened for the file under the lease with that number. Writing may go on."""
-        known, caller = self._handle.file, self._handle.caller
-        lost, self._session = self._session, b""
+        earlier, lost, self._session = self._handle, self._session, b""
         if not lost:
-            await self._handle.close()  # as open for reading
+            await earlier.close()  # as open for reading
         else:
             self._context.lease.release()
         self._session, self._lease = session, lease
-        self._replace_handle(Handle(self._context, inode, session, lease, caller))
-        if lost and known.written_end and known.truncate_version == self._handle.file.truncate_version:
-            # The writes of the lost session were never reported.
-            self._handle.record_write(known.written_end, truncate_version=known.truncate_version, outcome_unknown=True)
+        self._replace_handle(Handle(self._context, inode, session, lease, earlier.caller))
+        if lost:
+            self._handle.report_for(earlier)
 
     async def ensure_session(self) -> None:
         """If the session was lost, open the file again. Raises SessionLost if the file was removed."""

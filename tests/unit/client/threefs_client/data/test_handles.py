@@ -274,6 +274,26 @@ def test_a_write_of_unknown_outcome_ends_before_a_truncate() -> None:
     play(scene)
 
 
+def test_what_an_earlier_handle_has_not_reported_ends_before_a_truncate_and_is_looked_for_on_all_its_chains() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        earlier, handle = await opened(fs), await opened(fs, "r+b")
+        handle.report_for(earlier)
+        await handle.truncate(5)
+        assert "Sync" not in [name for _, name, _ in files.peers.meta_calls], "it has written nothing"
+        await earlier.refresh()
+        await earlier.write(100_000, memoryview(b"known"))
+        earlier.check_writable(200_000, 10)  # as before a write whose outcome is not known
+        handle.report_for(earlier)
+        assert handle.length == 100_005
+        handle.check_writable(0, 10)
+        await handle.truncate(10)
+        (_, name, sync), (_, then, _) = files.peers.meta_calls[-2:]
+        assert (name, then) == ("Sync", "Truncate")
+        assert sync.exact and (sync.length_hint, sync.attempted_end) == (100_005, 200_010)
+
+    play(scene)
+
+
 def test_an_open_outcome_asks_for_the_exact_length() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         handle = await opened(fs)

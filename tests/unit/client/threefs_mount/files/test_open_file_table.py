@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import os
+from typing import Any
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
@@ -157,17 +158,51 @@ def test_a_reader_holds_its_file() -> None:
     play(scene)
 
 
+def lose_session(memory: MemoryFiles) -> None:
+    """The lease has expired, and there is a new one."""
+    memory.meta.lease += 1
+    memory.context.lease.granted(memory.meta.lease)
+    memory.meta.sessions.clear()
+
+
 def test_a_lost_session_is_opened_anew() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         number, _ = await files.open(inode, os.O_WRONLY, ROOT)
         await files.write(number, 0, b"one")
         await files.handle(number).file.flush()
-        memory.meta.lease += 1
-        memory.context.lease.granted(memory.meta.lease)
-        memory.meta.sessions.clear()
+        lose_session(memory)
         await files.write(number, 7, b" two")
         await closed(files, number)
         assert memory.meta.files[b"a"].length == 11 and not memory.meta.sessions
+
+    play(scene)
+
+
+@pytest.mark.parametrize("how", ["append", "copy"])
+def test_what_was_under_way_when_the_session_was_lost_is_reported(how: str) -> None:
+    """It arrived after another program had opened the file, and a sync reported nothing: the bytes were durable, and
+    behind the end of the file."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        changing: asyncio.Future[Any]
+        if how == "append":
+            await files.write(number, 0, b" and more", append=True)
+            changing = asyncio.ensure_future(files.handle(number).file.flush())
+        else:
+            await AsyncFileSystem(memory.context).write_file("/b", b" and more")
+            source, _ = await files.open(memory.meta.files[b"b"].inode, os.O_RDONLY, ROOT)
+            changing = asyncio.ensure_future(files.copy(source, 0, number, 7, 100))
+        memory.storage.pause_s, before = lambda: 0.1, len(memory.storage.calls)
+        while "Write" not in [name for _, name, _ in memory.storage.calls[before:]]:
+            await asyncio.sleep(0.01)
+        lose_session(memory)
+        other, _ = await files.open(inode, os.O_WRONLY, ROOT)
+        await files.handle(other).sync()
+        await changing
+        await files.handle(number).sync()
+        assert memory.meta.files[b"a"].length == 16
+        assert await AsyncFileSystem(memory.context).read_file("/a") == b"content and more"
 
     play(scene)
 
