@@ -103,11 +103,11 @@ class ThreefsVfs(FuseFileSystem):
 
     def _entry(self, inode: pb.Inode, asked_s: float) -> Entry:
         """The entry of an inode under a name, from the answer to a question that was sent at `asked_s`."""
-        return attrs.entry(self._files.overlay_local(inode), self._left_s(asked_s))
+        return attrs.entry(self._files.overlay_local(inode, asked_s), self._left_s(asked_s))
 
     def _attr_entry(self, inode: pb.Inode, asked_s: float) -> Entry:
         """The entry of an inode without a name: only its attributes."""
-        return attrs.entry(self._files.overlay_local(inode, named=False), self._left_s(asked_s))
+        return attrs.entry(self._files.overlay_local(inode, asked_s, named=False), self._left_s(asked_s))
 
     def _left_s(self, asked_s: float) -> float:
         """How long the kernel may keep the answer to a question that was sent at `asked_s`."""
@@ -118,7 +118,7 @@ class ThreefsVfs(FuseFileSystem):
     def lookup(self, parent: int, caller: Caller, name: bytes) -> Answer[Entry]:
         return self._cache.get(parent, name) or self._lookup(parent, name)
 
-    async def _lookup(self, parent: int, name: bytes) -> Entry:
+    async def _lookup(self, parent: int, name: bytes, *, again: bool = False) -> Entry:
         revalidation, asked_s = self._lock_revalidation.generation, self._clock.monotonic()
         try:
             inode = (await self._call(methods.LOOKUP, pb.LookupRequest(parent=parent, name=name))).inode
@@ -130,6 +130,8 @@ class ThreefsVfs(FuseFileSystem):
             return await self._lookup(parent, name)
         if self._lock_revalidation.revalidated_since(inode.inode, revalidation):
             return await self._lookup(parent, name)
+        if not again and self._files.is_late(inode):
+            return await self._lookup(parent, name, again=True)
         entry = self._entry(inode, asked_s)
         self._cache.insert(parent, name, inode)
         return entry
@@ -142,7 +144,7 @@ class ThreefsVfs(FuseFileSystem):
         known = self._cache.get_attributes(inode)
         return known if known is not None else self._getattr(inode)
 
-    async def _getattr(self, inode: int) -> Entry:
+    async def _getattr(self, inode: int, *, again: bool = False) -> Entry:
         revalidation, asked_s = self._lock_revalidation.generation, self._clock.monotonic()
         try:
             found = await self._cache.fetch_attributes(inode, self._stat)
@@ -155,6 +157,8 @@ class ThreefsVfs(FuseFileSystem):
             raise
         if self._lock_revalidation.revalidated_since(inode, revalidation):
             return await self._getattr(inode)
+        if not again and self._files.is_late(found):
+            return await self._getattr(inode, again=True)
         return self._attr_entry(found, asked_s)
 
     async def _stat(self, inode: int) -> pb.Inode:

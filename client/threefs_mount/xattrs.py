@@ -63,7 +63,7 @@ class Xattrs:
         try:
             self._apply_change((await self._change(methods.SET_XATTR, request, caller, inode)).inode)
         finally:
-            self._files.kernel_attrs.invalidate(inode)
+            self._files.kernel_attrs.invalidate(inode, self._context.clock.monotonic())
 
     async def remove(self, inode: int, caller: Caller, name: bytes) -> None:
         if name == _CAPABILITY:  # the kernel removes it before a write of a user who may not remove it

@@ -1,6 +1,5 @@
 """The attributes of inodes that the kernel has got, for as long as it may keep them. No I/O happens here."""
 
-import math
 from collections.abc import Iterable
 from itertools import repeat
 from typing import NamedTuple, TypeAlias
@@ -41,6 +40,10 @@ class KernelAttrCache:
         """The kernel gets the attributes, which were asked for at `asked_s`; under a name if `named`."""
         number = inode.inode
         moves = inode.moves if named else self.moves(number)
+        known = self._inodes.get(number)
+        if isinstance(known, _KernelAttr) and known.change == _NO_CHANGE and asked_s < known.asked_s:
+            self._inodes[number] = known._replace(moves=moves)  # they are from before the change
+            return
         self._inodes.put(number, _kernel_attr(inode, asked_s, moves))
 
     def record_all(self, numbers: Iterable[int], inodes: Iterable[bytes], asked_s: float) -> None:
@@ -49,11 +52,9 @@ class KernelAttrCache:
         while len(self._inodes) > MAX_INODES:
             self._inodes.popitem(last=False)
 
-    def invalidate(self, inode: int) -> None:
+    def invalidate(self, inode: int, now_s: float) -> None:
         """The inode has changed, but was not moved."""
-        known = self._get(inode)
-        if known is not None:
-            self._inodes[inode] = _new_tuple(_KernelAttr, (_NO_CHANGE, -math.inf, _ALL_XATTRS, known.moves))
+        self._inodes.put(inode, _new_tuple(_KernelAttr, (_NO_CHANGE, now_s, _ALL_XATTRS, self.moves(inode))))
 
     def moves(self, inode: int) -> int | None:
         """The count of moves of the inode when the kernel got its name. None: not known."""

@@ -27,8 +27,9 @@ from threefs_mount.options import MIN_DIRTY_BYTES
 
 #: Writes are synced in the background after this time.
 SYNC_AFTER_S = 1.0
-#: For this many files, also closed ones, the change counter of the kernel's pages is remembered.
-_MAX_PAGE_CHANGES = 65_536
+#: For this many files, also closed ones, the change counter of the kernel's pages is remembered, and for as many
+#: closed ones the newest that was known.
+_MAX_CHANGES = 65_536
 
 _LOG = structlog.get_logger()
 
@@ -43,7 +44,8 @@ class OpenFileTable:
         self._handles: dict[int, OpenHandle] = {}
         self._next = 1
         self._budget = WriteBudget(max_dirty_bytes)
-        self._page_changes = BoundedDict[int, int](_MAX_PAGE_CHANGES)  # inode -> change counter of the kernel's pages
+        self._page_changes = BoundedDict[int, int](_MAX_CHANGES)  # inode -> change counter of the kernel's pages
+        self._closed_changes = BoundedDict[int, int](_MAX_CHANGES)  # inode -> change counter when it was closed
         self.on_attributes_changed: Callable[[int], None] = lambda inode: None
         # Written bytes of the inode were lost, and the kernel may have them in its pages.
         self.on_lost: Callable[[int], None] = lambda inode: None
@@ -84,15 +86,21 @@ class OpenFileTable:
     def handle(self, number: int) -> OpenHandle:
         return self._handles[number]
 
-    def overlay_local(self, inode: pb.Inode, *, named: bool = True) -> pb.Inode:
+    def overlay_local(self, inode: pb.Inode, asked_s: float, *, named: bool = True) -> pb.Inode:
         """The inode with the unsynced writes of this mount, which the kernel is about to get: under a name if `named`,
-        else only its attributes."""
+        else only its attributes. The meta service was asked at `asked_s`."""
         file = self._files.get(inode.inode)
         if file is not None:
             inode = file.overlay_local(inode)
         self.on_invalidated(inode.inode)
-        self.kernel_attrs.record(inode, self._context.clock.monotonic(), named=named)
+        self.kernel_attrs.record(inode, asked_s, named=named)
         return inode
+
+    def is_late(self, inode: pb.Inode) -> bool:
+        """Whether the answer is older than what was known when the file was closed, so it may lack what this mount has
+        written. The answer to a question that is sent now is newer, unless the metadata were restored from a backup."""
+        known = self._closed_changes.get(inode.inode, 0)
+        return inode.inode not in self._files and 0 < inode.change < known
 
     def with_pages(self) -> list[OpenFile]:
         """The open files of which the kernel may have pages."""
@@ -342,6 +350,7 @@ class OpenFileTable:
         if self._files.get(file.inode.inode) is file:
             del self._files[file.inode.inode]
             self.on_invalidated(file.inode.inode)
+            self._closed_changes.put(file.inode.inode, file.inode.change)
 
     async def _call(self, method: Method[Req, Rep], request: Req, caller: pb.Caller | None = None) -> Rep:
         return await self._context.meta.call(method, request, timeout_s=self._context.options.timeout_s, caller=caller)

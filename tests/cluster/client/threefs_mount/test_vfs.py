@@ -24,6 +24,7 @@ from threefs_mount.vfs import ThreefsVfs
 from tests.harness.clocks import SteppedClock
 from tests.harness.cluster import LocalCluster
 from tests.harness.mounts import Mount, need_mounts
+from threefs.wire import meta_pb2 as pb
 
 need_mounts()
 
@@ -157,6 +158,40 @@ def test_an_answer_that_was_long_under_way_is_valid_for_the_rest_of_its_time(clu
             assert found.name_s == found.attributes_s == asked.attributes_s == pytest.approx(0.6)
             clock.advance(10)
             assert operations._left_s(1000.0) == 0
+            await operations.close()
+
+    asyncio.run(scene())
+
+
+def test_a_late_answer_does_not_show_a_file_as_it_was_before_it_was_written_and_closed(cluster: LocalCluster) -> None:
+    """The kernel would show the old length and the old time for a second."""
+
+    async def scene() -> None:
+        async with await connect_async(cluster.address) as fs:
+            await fs.write_file("/late", b"old")
+            root, inode = (await fs.stat("/")).inode, (await fs.stat("/late")).inode
+            files = OpenFileTable(fs.context, 1 << 20, Validity(1.0))
+            operations = ThreefsVfs(fs.context, files, Validity(1.0), lambda: None)
+            call, came, may_come = operations._call, asyncio.Semaphore(0), asyncio.Event()
+
+            async def slow_call(*arguments: Any) -> Any:
+                reply = await call(*arguments)
+                came.release()
+                return await may_come.wait() and reply
+
+            operations._call = slow_call  # type: ignore[method-assign, assignment]
+            opened, _ = await files.open(inode, os.O_RDWR, pb.Caller())
+            questions = operations._lookup(root, b"late"), operations._getattr(inode)
+            asking = [asyncio.ensure_future(question) for question in questions]
+            await came.acquire()
+            await came.acquire()
+            await files.write(opened, 0, b"longer")
+            await files.handle(opened).flush()
+            files.release(opened)
+            while files.get(inode):
+                await asyncio.sleep(0.01)
+            may_come.set()
+            assert [entry.size for entry in await asyncio.gather(*asking)] == [6, 6]
             await operations.close()
 
     asyncio.run(scene())

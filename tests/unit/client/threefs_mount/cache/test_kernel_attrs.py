@@ -10,7 +10,7 @@ def test_only_other_attributes_are_news() -> None:
     told.record(pb.Inode(inode=5, change=1), 0.0)
     assert not told.differs(pb.Inode(inode=5, change=1))
     assert told.differs(pb.Inode(inode=5, change=2)), "though its times and its length may be the same"
-    told.invalidate(5)
+    told.invalidate(5, 0.5)
     assert told.differs(pb.Inode(inode=5, change=1))
 
 
@@ -28,6 +28,15 @@ def test_what_an_inode_lacks_is_known_for_a_while() -> None:
     assert not told.lacks_xattr(5, b"system.posix_acl_default", 0.0)
 
 
+def test_an_answer_from_before_a_change_says_nothing() -> None:
+    told = KernelAttrCache(Validity(1.0))
+    told.invalidate(5, 3.0)  # it has got an attribute
+    told.record(pb.Inode(inode=5, change=1, moves=2), 2.9)
+    assert not told.lacks_xattr(5, b"user.a", 3.1) and told.differs(pb.Inode(inode=5, change=1)) and told.moves(5) == 2
+    told.record(pb.Inode(inode=5, change=2), 3.0)
+    assert told.lacks_xattr(5, b"user.a", 3.1) and not told.differs(pb.Inode(inode=5, change=2))
+
+
 def test_inodes_of_a_listing() -> None:
     inodes = [pb.Inode(inode=5, change=1), pb.Inode(inode=6, xattr_bytes=7)]
     told = KernelAttrCache(Validity(1.0))
@@ -36,7 +45,7 @@ def test_inodes_of_a_listing() -> None:
         assert not told.differs(inodes[0]) and told.differs(pb.Inode(inode=5, change=2))
         assert told.lacks_xattr(5, b"user.a", 3.9) and not told.lacks_xattr(5, b"user.a", 4.0)
         assert not told.lacks_xattr(6, b"user.a", 3.9) and told.differs(pb.Inode(inode=7))
-    told.invalidate(6)
+    told.invalidate(6, 4.0)
     assert told.differs(inodes[1])
 
 
@@ -64,7 +73,7 @@ def test_the_count_of_moves_when_the_kernel_got_the_name() -> None:
     told.record(pb.Inode(inode=5, moves=5), 0.0)
     told.record_move(pb.Inode(inode=5, moves=6))
     assert told.moves(5) == 6
-    told.invalidate(5)
+    told.invalidate(5, 0.5)
     assert told.moves(5) == 6, "other attributes do not change its name"
     assert told.differs(pb.Inode(inode=5)) and not told.lacks_xattr(5, b"user.a", 0.0)
     told.record_all([6], [pb.Inode(inode=6, moves=2).SerializeToString()], 0.0)

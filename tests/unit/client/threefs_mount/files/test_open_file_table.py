@@ -20,6 +20,11 @@ from threefs.errors import (
 from threefs.wire import meta_pb2 as pb
 
 
+def shown(files: OpenFileTable, inode: pb.Inode) -> pb.Inode:
+    """What the kernel gets, if the service has answered that to a question that is sent now."""
+    return files.overlay_local(copy_of(inode), files._context.clock.monotonic())
+
+
 def test_all_handles_of_a_file_share_one_session() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
@@ -118,7 +123,7 @@ def test_the_kernel_is_notified_of_changes_elsewhere() -> None:
     async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
         told: list[int] = []
         files.on_attributes_changed = told.append
-        files.overlay_local(memory.meta.files[b"a"].__deepcopy__({}))
+        shown(files, memory.meta.files[b"a"])
         await files.open(inode, os.O_RDONLY, ROOT)
         assert told == []
         memory.meta.files[b"a"].change += 1
@@ -222,11 +227,11 @@ def test_a_late_answer_takes_no_write_back() -> None:
         await file.flush()
         found.moves = 2
         for answer in (late, found, late):
-            assert files.overlay_local(copy_of(answer)).length == 1000 == file.length
+            assert shown(files, answer).length == 1000 == file.length
         await file.sync(only_data=True)
         assert found.length == 1000, "the truncate is not forgotten either"
         await file.sync()
-        assert files.overlay_local(copy_of(late)).length == 1000 and not file.dirty
+        assert shown(files, late).length == 1000 and not file.dirty
         assert files.kernel_attrs.moves(inode) == 1, "the name is one from before it was moved"
 
     play(scene)
@@ -240,9 +245,9 @@ def test_metadata_that_were_restored_may_be_older() -> None:
         reader, _ = await files.open(inode, os.O_RDONLY, ROOT)
         writer, _ = await files.open(inode, os.O_WRONLY, ROOT)
         await closed(files, writer)
-        assert files.overlay_local(copy_of(backup)).length == 7
+        assert shown(files, backup).length == 7
         memory.context.lease.granted(memory.context.lease.number + 1)
-        assert files.overlay_local(copy_of(backup)).length == 3
+        assert shown(files, backup).length == 3
         await closed(files, reader)
 
     play(scene)
@@ -293,7 +298,7 @@ def test_a_write_that_waits_for_room_is_reported_as_that_of_its_user() -> None:
         assert not writing.done() and not told
         files._budget.give(1 << 20)
         await writing
-        assert files.overlay_local(copy_of(found)).mode == 0o755 and told == [inode]
+        assert shown(files, found).mode == 0o755 and told == [inode]
         await files.handle(number).sync()
         callers = [request.caller.uid for _, name, request in memory.peers.meta_calls if name == "Sync"]
         assert callers == [0, 5]
@@ -311,9 +316,9 @@ def test_a_write_that_fails_takes_no_privileges(append: bool) -> None:
         number, _ = await files.open(inode, os.O_RDWR, ROOT)
         with pytest.raises(QuotaExceeded):
             await files.write(number, 7, b"more", append=append, writer=pb.Caller(uid=5))
-        assert files.overlay_local(copy_of(found)).mode == 0o4755
+        assert shown(files, found).mode == 0o4755
         await files.write(number, 0, b"C")
-        assert files.overlay_local(copy_of(found)).mode == 0o4755
+        assert shown(files, found).mode == 0o4755
         await files.handle(number).sync()
         callers = {request.caller.uid for _, name, request in memory.peers.meta_calls if name == "Sync"}
         assert callers == {0}
