@@ -2,7 +2,8 @@
 
 One flush runs at a time. It sends all extents that it has drained, and waits for them; meanwhile later writes gather.
 So writes of the same bytes arrive in their order, and a writer never waits while there is room. The memory is bounded:
-`max_unsent_bytes` gather while at most as many are in flight, and all files share a `WriteBudget`.
+`max_unsent_bytes` in `MAX_PIECES` pieces gather while at most as many are in flight, and all files share a
+`WriteBudget`.
 
 A flush that nobody waits for leaves out the chunks that are just being filled, because each replica would write such a
 chunk twice: one chunk if a single program writes in sequence, some more if several programs write parts of a file in
@@ -11,6 +12,7 @@ turns. Somebody who waits (`flush`) wants everything to be sent.
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from threefs.errors import LockLost, SessionLost, ThreefsError
@@ -24,6 +26,11 @@ from threefs_client.data.write_budget import WriteBudget
 FLUSH_BYTES = 4 << 20
 #: ... or with this many pieces, because each costs memory besides its bytes.
 FLUSH_PIECES = 4096
+#: With this many unsent pieces a write waits.
+MAX_PIECES = 2 * FLUSH_PIECES
+#: So many pieces of one chunk are sent under one deadline: pieces that lie far from each other are written one after
+#: the other, and with more of them a healthy chain could need longer than a deadline.
+_PART_PIECES = 512
 #: With this many unsent bytes a write waits.
 MAX_UNSENT_BYTES = 8 * FLUSH_BYTES
 #: This part of them may be in chunks that are being filled, ...
@@ -113,7 +120,9 @@ class WriteBehind:
         """Whether the file may hold so many bytes more."""
         held = self.held_bytes
         return not held or (
-            self._extents.size + size <= self.max_unsent_bytes and held + size <= 2 * self.max_unsent_bytes
+            self._extents.size + size <= self.max_unsent_bytes
+            and held + size <= 2 * self.max_unsent_bytes
+            and self._extents.pieces < MAX_PIECES
         )
 
     def try_add(self, offset: int, data: bytes | bytearray | memoryview) -> bool:
@@ -146,7 +155,7 @@ class WriteBehind:
     async def _wait_for_room(self, size: int) -> None:
         before = self.errors.current
         while not self.has_room(size):
-            self._start(everything=not self._extents.ready_bytes)
+            self._start(everything=not self._extents.ready_bytes or self._extents.pieces >= FLUSH_PIECES)
             room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(room)
             await room
@@ -267,18 +276,51 @@ class WriteBehind:
         self._in_flight, self._in_flight_bytes = extents, sum(len(data) for _, data in extents)
         self._wake()
         try:
-            await self._before_extents()
-            await self._send(extents)
-            return None
-        except Exception as error:  # of any kind: the bytes that it has drained are nowhere else
-            self._failed(extents, error)
-            return error
+            return await self._send(extents)
         finally:
             size, self._in_flight, self._in_flight_bytes = self._in_flight_bytes, [], 0
             self.give_budget(size)
             self._wake()
 
-    async def _send(self, extents: list[Extent]) -> None:
+    async def _send(self, extents: list[Extent]) -> Exception | None:
+        """Send extents in parts, each with a deadline of its own. Returns the first error.
+
+        After an error the rest is one part: chains that work get their bytes, and an `fsync` does not wait for one
+        deadline after the other if none works.
+        """
+        losses = self.losses
+        failure: Exception | None = None
+        failed: list[Extent] = []
+        parts = self._parts(extents)
+        while parts:
+            part = parts.pop(0)
+            try:
+                await self._before_extents()
+                if self.losses != losses:
+                    raise LockLost("bytes that were written under a lock that was lost are not sent")
+                await self._send_part(part)
+            except Exception as error:  # of any kind: the bytes that it has drained are nowhere else
+                failure = failure or error
+                failed += part
+                parts = [[extent for part in parts for extent in part]] if parts else []
+        if failure is not None:
+            self._failed(failed, failure)
+        return failure
+
+    def _parts(self, extents: list[Extent]) -> list[list[Extent]]:
+        """Parts that have at most `_PART_PIECES` of each chunk, so all chunks are written at the same time."""
+        chunk_bytes, counts = self.handle.layout.chunk_bytes, Counter[int]()
+        parts: list[list[Extent]] = []
+        for extent in extents:
+            chunk = extent[0] // chunk_bytes
+            number = counts[chunk] // _PART_PIECES
+            counts[chunk] += 1
+            if number == len(parts):
+                parts.append([])
+            parts[number].append(extent)
+        return parts
+
+    async def _send_part(self, extents: list[Extent]) -> None:
         handle = self.handle  # a later handle of the file has another fence
         since = handle.file.truncate_version
         try:
@@ -293,4 +335,5 @@ class WriteBehind:
             self.lost(error)
             return
         self.errors.record(error)
-        self._in_flight_bytes = self._extents.put_back(extents)
+        overwritten = self._extents.put_back(extents)
+        self._in_flight_bytes -= sum(len(data) for _, data in extents) - overwritten  # kept ones stay in the budget

@@ -58,6 +58,12 @@ def write_behind_has_no_bound() -> None:
     put(WriteBehind, "has_room", lambda self, size: True)
 
 
+@plant_for(f"{_BEHIND}::test_pieces_are_bounded_and_more_of_a_chunk_than_fit_into_one_deadline_arrive")
+def all_pieces_have_one_deadline() -> None:
+    """Small writes that gathered while storage was slow are lost."""
+    put(WriteBehind, "_parts", lambda self, extents: [extents])
+
+
 @plant_for(_MODEL)
 def reads_pass_the_writes_before_them() -> None:
     """A read does not see what is still being sent."""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data.handles import Handle
-from threefs_client.data.write_behind import FLUSH_PIECES, WriteBehind
+from threefs_client.data.write_behind import FLUSH_PIECES, MAX_PIECES, WriteBehind
 from threefs_client.data.write_budget import WriteBudget
 
 from tests.harness.memory_cluster import MemoryFiles
@@ -229,6 +229,61 @@ def test_many_small_extents_are_sent_soon() -> None:
             assert not behind.flush_has_begun
             await behind.add(2 * number, memoryview(b"x"))
         assert behind.flush_has_begun
+
+    play(scene)
+
+
+def test_pieces_are_bounded_and_more_of_a_chunk_than_fit_into_one_deadline_arrive() -> None:
+    """One byte in sixteen: none can be joined, so each is a version of its chunk."""
+
+    def data(number: int) -> bytes:
+        return bytes([number % 255 + 1])
+
+    async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
+        timeout_s = files.options.timeout_s
+        files.storage.pause_s = lambda: timeout_s / FLUSH_PIECES  # there and back: half of them fit into one
+        count = 0
+        while behind.try_add(16 * count, data(count)):
+            count += 1
+            assert count <= MAX_PIECES, "each takes memory besides its byte"
+        assert 16 * count >= 2 * CHUNK
+        last = count + 100
+        for number in range(count, last):  # they wait for room, and get it
+            await behind.add(16 * number, data(number))
+            assert behind._extents.pieces <= MAX_PIECES
+        await behind.flush()
+        stored = await content(files, behind.handle)
+        assert stored[::16] == b"".join(data(number) for number in range(last))
+        assert behind.is_idle and behind.errors.check(0) is None
+
+    play(scene)
+
+
+def test_if_one_part_fails_the_bytes_of_the_others_arrive_and_only_its_own_are_sent_again() -> None:
+    async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
+        for number in range(FLUSH_PIECES // 2):
+            await behind.add(16 * number, b"x")
+        files.storage.before = [lambda *_: NoSpace("full")]
+        with pytest.raises(NoSpace):
+            await behind.flush()
+        assert 0 < behind.unsent_bytes < FLUSH_PIECES // 2
+        await behind.flush()
+        assert (await content(files, behind.handle))[::16] == b"x" * (FLUSH_PIECES // 2)
+
+    play(scene, keeps_failed=True)
+
+
+def test_bytes_of_a_lock_that_was_lost_during_a_flush_are_not_sent() -> None:
+    async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
+        files.storage.pause_s = lambda: 0.001
+        for number in range(FLUSH_PIECES):
+            await behind.add(16 * number, b"x")
+        flush = asyncio.create_task(behind.flush())
+        await asyncio.sleep(0.1)
+        behind.discard(LockLost("gone"))
+        with pytest.raises(LockLost):
+            await flush
+        assert behind.is_idle and 0 < len(writes(files)) < FLUSH_PIECES // 2
 
     play(scene)
 
