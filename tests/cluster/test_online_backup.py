@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.harness.processes import environment
 from threefs.kv import dump
 
 LIMIT_S = 120
-LATE_S = 10.0
+LATE_NS = 10_000_000_000
 FILE_BYTES = 40_000
 
 
@@ -75,7 +76,7 @@ def backing_up(cluster: Cluster, directory: Path, log: Path) -> Iterator[None]:
         )
     try:
         deadline = time.monotonic() + LIMIT_S
-        while b"manager: up to date" not in log.read_bytes():
+        while not all(f"{role}: up to date".encode() in log.read_bytes() for role in ("meta", "manager")):
             assert process.poll() is None and time.monotonic() < deadline, log.read_text()
             time.sleep(0.05)
         yield
@@ -85,13 +86,18 @@ def backing_up(cluster: Cluster, directory: Path, log: Path) -> Iterator[None]:
         process.wait()
 
 
+def moment_ns(shown: str) -> int:
+    """Not later than the moment that is shown."""
+    return int(datetime.fromisoformat(shown).timestamp() * 1e9)
+
+
 def content_of(name: str) -> bytes:
     """Nothing of it is in any other file."""
     return (name.encode() + b" ").ljust(32, b".") * (FILE_BYTES // 32)
 
 
-def write_files(address: str, prefix: str, seconds: float) -> dict[str, float]:
-    """The names of the files that were acknowledged, and when."""
+def write_files(address: str, prefix: str, seconds: float) -> dict[str, int]:
+    """The names of the files that were acknowledged, and when, in nanoseconds of the clock of this machine."""
     done = {}
     with threefs.connect(address) as fs:
         until = time.monotonic() + seconds
@@ -99,7 +105,7 @@ def write_files(address: str, prefix: str, seconds: float) -> dict[str, float]:
         while time.monotonic() < until:
             name = f"/{prefix}{number:05d}"
             fs.write_file(name, content_of(name))
-            done[name] = time.monotonic()
+            done[name] = time.time_ns()
             number += 1
             if number % 7 == 6:  # a backup must know of removals and moves too
                 gone = f"/{prefix}{number - 2:05d}"
@@ -108,20 +114,16 @@ def write_files(address: str, prefix: str, seconds: float) -> dict[str, float]:
     return done
 
 
-def check_restored(cluster: Cluster, acknowledged: dict[str, float], cut_at: float) -> list[str]:
-    """The names that were lost. Raises AssertionError if they are too many, or if anything is mixed up."""
+def check_restored(cluster: Cluster, acknowledged: dict[str, int], as_of_ns: int) -> list[str]:
+    """The names that were lost. Raises AssertionError if any of them was acknowledged before the moment of the backup,
+    or if a file is not whole: it has got its name and its length in one step, after its bytes."""
     with threefs.connect(cluster.address) as fs:
         names = {f"/{entry.name}" for entry in fs.list("/")}
         lost = [name for name in acknowledged if name not in names]
-        late = [name for name in lost if acknowledged[name] < cut_at - LATE_S]
-        assert not late, f"{len(late)} names were lost that were older than {LATE_S} s"
+        early = [name for name in lost if acknowledged[name] < as_of_ns]
+        assert not early, f"{len(early)} names were lost that the backup has"
         for name in names:
-            found, whole = fs.read_file(name), content_of(name)
-            young = acknowledged.get(name, cut_at) >= cut_at - LATE_S
-            if young:  # the backup may know it as a file that is being written
-                assert whole.startswith(found), f"{name} has bytes that are not its own"
-            else:
-                assert found == whole, f"{name} has lost bytes"
+            assert fs.read_file(name) == content_of(name), f"{name} has lost bytes, or has bytes that are not its own"
     return lost
 
 
@@ -157,18 +159,20 @@ def test_a_power_cut_and_a_lost_metadata_disk_are_survived(
         acknowledged |= write_files(cluster.address, "during", 6.0)
     # The backup was cut off first: what is acknowledged now is lost with the disk.
     acknowledged |= write_files(cluster.address, "after", 1.0)
-    cut_at = time.monotonic()
+    cut_ns = time.time_ns()
     cluster.power_cut()
     for role in lost:
         (cluster.directory / role / "data").rename(tmp_path / f"lost-{role}")
 
     refused = cluster.run("up")
     assert refused.returncode == 1 and "threefs restore" in refused.stderr, refused.stderr
-    told = cluster.ok("restore", str(tmp_path / "backup"))
-    assert all(f"restored the store of the {role}" in told for role in lost)
+    told = json.loads(cluster.ok("restore", str(tmp_path / "backup"), "--json"))["restored"]
+    as_of_ns = {one["store"]: moment_ns(one["as_of"]) for one in told}
+    assert set(as_of_ns) == set(lost) and as_of_ns["meta"] <= as_of_ns.get("manager", cut_ns)
+    assert as_of_ns["meta"] > cut_ns - LATE_NS
     cluster.up()
 
-    gone = check_restored(cluster, acknowledged, cut_at)
+    gone = check_restored(cluster, acknowledged, as_of_ns["meta"])
     assert any(name.startswith("/after") for name in gone), "else nothing was lost, and nothing was tried"
     assert not any(name.startswith("/before") for name in gone)
     kinds = fsck(cluster)
@@ -176,7 +180,7 @@ def test_a_power_cut_and_a_lost_metadata_disk_are_survived(
     check_new_files_show_nothing_old(cluster, kinds["orphan_chunk"])
     fsck(cluster, "--repair")
     assert fsck(cluster) == {}
-    check_restored(cluster, acknowledged, cut_at)
+    check_restored(cluster, acknowledged, as_of_ns["meta"])
 
     # The disk is found again, and put back: an older copy of the store by now.
     cluster.ok("down")
@@ -187,4 +191,4 @@ def test_a_power_cut_and_a_lost_metadata_disk_are_survived(
     (cluster.directory / "meta" / "data").rename(tmp_path / "found")
     (tmp_path / "restored").rename(cluster.directory / "meta" / "data")
     cluster.up()
-    check_restored(cluster, acknowledged, cut_at)
+    check_restored(cluster, acknowledged, as_of_ns["meta"])
