@@ -5,8 +5,9 @@
         base.dump  info.json  log
     DIRECTORY/meta/00000001/           the same for the metadata
 
-A snapshot is written under a temporary name. When it is complete it gets its final name, and only then older snapshots
-are removed. Only the owner can read the files, because they contain names of files.
+A snapshot is written under a temporary name. When it is complete, and its log has what the log of the one before has,
+it gets its final name, and only then older snapshots are removed. So a backup that is interrupted anywhere has a whole
+snapshot with a log. Only the owner can read the files, because they contain names of files.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def newest(directory: Path, role: str) -> Snapshot | None:
 
 
 class SnapshotWriter:
-    """Writes a snapshot."""
+    """Writes a snapshot. It does not count before it is published."""
 
     def __init__(self, directory: Path, role: str) -> None:
         self._store = directory / role
@@ -127,23 +128,30 @@ class SnapshotWriter:
     def put(self, pairs: Iterable[Pair]) -> None:
         self._dump.put_many(pairs)
 
-    def finish(self, lineage: str, change: int, taken_ns: int) -> Snapshot:
-        """Make the snapshot complete and durable, and remove older ones."""
+    def complete(self, lineage: str, change: int, taken_ns: int) -> Snapshot:
+        """Make the snapshot complete and durable, with an empty log, still under its temporary name."""
         content = self._dump.end()
         self._out.flush()
         os.fsync(self._out.fileno())
         self._out.close()
-        snapshot = Snapshot(self._final, lineage, change, taken_ns, content.records, content.length_bytes)
+        snapshot = Snapshot(self._partial, lineage, change, taken_ns, content.records, content.length_bytes)
         info = {name: value for name, value in asdict(snapshot).items() if name != "directory"}
         write_json(self._partial / "info.json", info)
-        os.close(os.open(self._partial / "log", os.O_WRONLY | os.O_CREAT, 0o600))
+        os.close(os.open(snapshot.log, os.O_WRONLY | os.O_CREAT, 0o600))
         _sync(self._partial)
+        return snapshot
+
+    def publish(self, snapshot: Snapshot) -> Snapshot:
+        """Give the complete snapshot its name, in one step, and remove older ones. A log that is open stays so.
+
+        After an error only the directory says which snapshot is the newest.
+        """
         self._partial.rename(self._final)
         _sync(self._store)
         for old in self._store.iterdir():
             if old.name != self._final.name:
                 shutil.rmtree(old)
-        return snapshot
+        return replace(snapshot, directory=self._final)
 
     def abandon(self) -> None:
         self._out.close()

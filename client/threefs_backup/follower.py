@@ -1,14 +1,21 @@
 """Copies one store into a backup and keeps the copy up to date: a snapshot, then the changes since, over and over.
 
+When the log of the changes has become long, a new snapshot is taken in the background. Meanwhile the old log is
+continued, and the new snapshot gets a log of its own. It replaces the old one when its log has everything as well, so
+the copy never falls behind for it.
+
 Files are written in threads, so that the process answers and renews its leases while a slow disk syncs.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, TypeVarTuple
 
 from threefs_client import AsyncFileSystem
 
+from threefs.background import cancel_and_wait
 from threefs.cluster.manager_client import FramedManagerClient, ManagerClient
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import run_to_completion
@@ -51,6 +58,20 @@ class MetaServices:
         return await services.call(method, request, timeout_s=timeout_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _Fresh:
+    """A new snapshot that is complete but not published, and its log."""
+
+    writer: SnapshotWriter
+    snapshot: Snapshot
+    log: LogFile
+    state_ns: int  # its records are as they were at this moment or before
+
+    async def abandon(self) -> None:
+        self.log.close()
+        await in_thread(self.writer.abandon)
+
+
 class Follower:
     def __init__(
         self,
@@ -58,22 +79,31 @@ class Follower:
         role: str,
         service: Service,
         *,
+        may_replace: Callable[[int], bool] = lambda state_ns: True,
         progress: Callable[[str], None] = lambda line: None,
         clock: Clock = CLOCK,
     ) -> None:
-        """A damaged backup stays until a new snapshot is complete. This reads the whole log."""
+        """A damaged backup stays until a new snapshot is complete. This reads the whole log.
+
+        While the log goes on, a new snapshot with the state of some moment waits until `may_replace` that moment.
+        """
         self.role = role
         self.failure = ""  # why the last round did not succeed
         self._directory = directory
         self._service = service
+        self._may_replace = may_replace
         self._progress = progress
         self._clock = clock
         self._snapshot_reason = "there is none yet"  # why the next round takes a snapshot, if there is no log
         self._snapshot: Snapshot | None = None
         self._log: LogFile | None = None
+        self._taking: asyncio.Task[_Fresh] | None = None  # of a snapshot that replaces the present one
+        self._open_newest()
+
+    def _open_newest(self) -> None:
         try:
-            self._snapshot = archive.newest(directory, role)
-            self._log = self._open() if self._snapshot else None
+            self._snapshot = archive.newest(self._directory, self.role)
+            self._log = _open_log(self._snapshot) if self._snapshot else None
         except Corrupt as error:
             self._snapshot_reason = f"what was there is damaged: {error}"
 
@@ -86,17 +116,32 @@ class Follower:
     def length_bytes(self) -> int:
         return (self._snapshot.length_bytes if self._snapshot else 0) + (self._log.length_bytes if self._log else 0)
 
+    @property
+    def is_taking_snapshot(self) -> bool:
+        """A later `catch_up` replaces the present snapshot."""
+        return self._taking is not None
+
+    async def snapshot_taken(self) -> None:
+        """Wait until the snapshot that is being taken is complete, or has failed."""
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
+
     async def catch_up(self) -> None:
         """Copy everything that was acknowledged before the call. Raises the errors of the service and of the disk."""
-        if self._log is None or self._is_long():
-            await self._take_snapshot(self._snapshot_reason if self._log is None else "the log has become long")
-        try:
-            await self._read_log()
-        except (TooOld, Corrupt) as error:
-            await self._take_snapshot(str(error))
-            await self._read_log()
+        reason = self._snapshot_reason
+        if self._snapshot is not None and self._log is not None:
+            try:
+                await self._read_log(self._snapshot, self._log)
+            except (TooOld, Corrupt) as error:
+                reason = str(error)
+            else:
+                await self._renew_snapshot()
+                return
+        await self._drop_fresh()
+        await self._replace(await self._take_snapshot(reason))
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        await self._drop_fresh()
         if self._log is not None:
             self._log.close()
 
@@ -104,38 +149,89 @@ class Follower:
         assert self._snapshot is not None and self._log is not None
         return self._log.length_bytes > max(_LONG_LOG_BYTES, 2 * self._snapshot.length_bytes)
 
-    def _open(self) -> LogFile:
-        assert self._snapshot is not None
-        return LogFile(self._snapshot.log, self._snapshot.change, self._snapshot.taken_ns)
-
-    async def _take_snapshot(self, reason: str) -> None:
-        """The previous snapshot stays until the new one is complete."""
-        self._progress(f"{self.role}: taking a snapshot ({reason})")
-        start_ns = self._clock.wall_ns()
-        writer = await in_thread(SnapshotWriter, self._directory, self.role)
+    async def _renew_snapshot(self) -> None:
+        """Begin a new snapshot if the log is long, or go on with the one that was begun."""
+        if self._taking is None:
+            if self._is_long():
+                self._taking = asyncio.create_task(self._take_snapshot("the log has become long"))
+            return
+        if not self._taking.done():
+            return
         try:
-            page = await read_snapshot(self._service, lambda pairs: in_thread(writer.put, pairs))
-            snapshot = await in_thread(writer.finish, page.lineage, page.sequence, start_ns)
+            fresh = self._taking.result()
+            await self._read_log(fresh.snapshot, fresh.log)
+        except OSError:  # ThreefsError is one too
+            await self._drop_fresh()  # the next round begins another one
+            raise
+        if self._may_replace(fresh.state_ns):
+            self._taking = None
+            await self._replace(fresh)
+
+    async def _take_snapshot(self, reason: str) -> _Fresh:
+        """Its log has everything that was acknowledged before the end of the snapshot."""
+        self._progress(f"{self.role}: taking a snapshot ({reason})")
+        start_ns, state_ns = self._clock.wall_ns(), 0
+        writer = await in_thread(SnapshotWriter, self._directory, self.role)
+
+        async def put(pairs: list[Pair]) -> None:
+            nonlocal state_ns
+            state_ns = state_ns or self._clock.wall_ns()  # all pages are of the moment of the first one
+            await in_thread(writer.put, pairs)
+
+        try:
+            page = await read_snapshot(self._service, put)
+            snapshot = await in_thread(writer.complete, page.lineage, page.sequence, start_ns)
+            fresh = _Fresh(writer, snapshot, await in_thread(_open_log, snapshot), state_ns)
         except BaseException:
             await in_thread(writer.abandon)
             raise
+        try:
+            await self._read_log(fresh.snapshot, fresh.log)
+        except BaseException:
+            await fresh.abandon()
+            raise
+        return fresh
+
+    async def _replace(self, fresh: _Fresh) -> None:
+        """From now on the fresh snapshot and its log are the copy."""
+        try:
+            snapshot = await in_thread(fresh.writer.publish, fresh.snapshot)
+        except BaseException:  # it may have got its name nevertheless
+            await fresh.abandon()
+            self._take_over(None, None)
+            await in_thread(self._open_newest)
+            raise
+        self._take_over(snapshot, fresh.log)
+        records, length_bytes = fresh.snapshot.records, fresh.snapshot.length_bytes
+        self._progress(f"{self.role}: the snapshot has {records} records, {length_bytes} bytes")
+
+    def _take_over(self, snapshot: Snapshot | None, log: LogFile | None) -> None:
         if self._log is not None:
             self._log.close()
-        self._snapshot = snapshot
-        self._log = self._open()  # it is empty
-        self._progress(f"{self.role}: the snapshot has {snapshot.records} records, {snapshot.length_bytes} bytes")
+        self._snapshot, self._log = snapshot, log
 
-    async def _read_log(self) -> None:
-        assert self._snapshot is not None and self._log is not None
+    async def _drop_fresh(self) -> None:
+        """Give up the snapshot that is being taken, or that waits to replace the present one."""
+        taking, self._taking = self._taking, None
+        if taking is not None:
+            await cancel_and_wait(taking)
+            if not taking.cancelled() and taking.exception() is None:
+                await taking.result().abandon()
+
+    async def _read_log(self, snapshot: Snapshot, log: LogFile) -> None:
         more = True
         while more:
             start_ns = self._clock.wall_ns()
-            request = pb.ReadLogRequest(lineage=self._snapshot.lineage, after=self._log.change)
+            request = pb.ReadLogRequest(lineage=snapshot.lineage, after=log.change)
             reply = await self._service.call(READ_LOG, request, timeout_s=_CALL_S)
             more = reply.more
             if more:
-                next_place("the log", self._log.change, reply.writes[-1].first if reply.writes else None)
-            await in_thread(self._log.append, reply.writes, None if more else start_ns)
+                next_place("the log", log.change, reply.writes[-1].first if reply.writes else None)
+            await in_thread(log.append, reply.writes, None if more else start_ns)
+
+
+def _open_log(snapshot: Snapshot) -> LogFile:
+    return LogFile(snapshot.log, snapshot.change, snapshot.taken_ns)
 
 
 async def in_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:

@@ -1,5 +1,6 @@
 """`threefs backup`, `threefs restore`: the embedded stores of manager and meta service, copied while in use."""
 
+import asyncio
 import contextlib
 import platform
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from threefs_backup.reporter import Reporter
 from threefs_backup.restore import RestorePoint, find_restore_point, restore
 from threefs_client import AsyncFileSystem
 
+from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK
 from threefs.env.systemd_notify import notify
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, NotSupported
@@ -61,63 +63,110 @@ def backup(selector: ClusterSelector, target: Path, once: bool, metrics_port: in
         await in_thread(archive.begin_or_continue, target, fs.context.cluster.routing.cluster_id)
         manager = managers(fs, selector.url())
         services: dict[str, Service] = {_META: MetaServices(fs), _MANAGER: manager}
-        found = [partial(Follower, target, role, services[role], progress=progress) for role in ROLES]
-        followers = [await in_thread(one) for one in found]
+        followers: list[Follower] = []
+        for role in ROLES:
+            may_replace = partial(_may_replace, role, followers)
+            found = partial(Follower, target, role, services[role], may_replace=may_replace, progress=progress)
+            followers.append(await in_thread(found))
+        report = _Report(followers, as_json=selector.as_json, progress=progress)
         reporter = Reporter(name, manager, followers)
         try:
             async with reporter.running(metrics_port):
-                await _follow(followers, _Report(as_json=selector.as_json, progress=progress), once=once)
+                await (_copy_once if once else _follow)(followers, report)
             await reporter.report(goes_on=False)
         finally:
             for follower in followers:
-                follower.close()
+                await follower.close()
 
     with archive.locked(target), contextlib.suppress(KeyboardInterrupt), with_filename(target):
         selector.run(work)
 
 
-async def _follow(followers: list[Follower], report: "_Report", *, once: bool) -> None:
-    """Copy in rounds. With `once`, raises every error; else only those that a later round cannot avoid."""
+def _may_replace(role: str, followers: Sequence[Follower], moment_ns: int) -> bool:
+    """Whether a store may be restored as it was at a moment: its metadata must not refer to chains that the copy of the
+    manager's tables lacks."""
+    return role != _META or all(one.as_of_ns >= moment_ns for one in followers if one.role == _MANAGER)
+
+
+async def _copy_once(followers: list[Follower], report: "_Report") -> None:
+    """Copy one store after the other, the manager's last, so that it has everything that the metadata refers to."""
     while True:
-        start = CLOCK.monotonic()
         for follower in list(followers):
-            try:
-                await follower.catch_up()
-                follower.failure = ""
-            except NotSupported as error:
-                followers.remove(follower)
-                follower.close()
-                if not followers:
-                    raise
-                report.progress(f"{follower.role}: {error}")
-            except OSError as error:  # ThreefsError is one too
-                if once:
-                    raise
-                follower.failure = error.strerror or str(error)
-        report.round(followers, last=once)
-        if once:
-            return
+            await _catch_up(follower, followers, report)
+        if not any(follower.is_taking_snapshot for follower in followers):
+            break
+        for follower in followers:
+            await follower.snapshot_taken()
+    report.all_stores(last=True)
+
+
+async def _follow(followers: list[Follower], report: "_Report") -> None:
+    """Copy each store in rounds of its own, so that none waits for another. Raises only what a later round cannot
+    avoid."""
+    tasks = [asyncio.create_task(_follow_one(follower, followers, report)) for follower in followers]
+    tasks.append(asyncio.create_task(_keep_reporting(report)))
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        await cancel_and_wait(*tasks)
+
+
+async def _follow_one(follower: Follower, followers: list[Follower], report: "_Report") -> None:
+    while follower in followers:
+        start = CLOCK.monotonic()
+        try:
+            await _catch_up(follower, followers, report)
+        except NotSupported:
+            raise
+        except OSError as error:  # ThreefsError is one too
+            follower.failure = error.strerror or str(error)
+            report.one_store(follower)
         await CLOCK.sleep(max(0.0, start + INTERVAL_S - CLOCK.monotonic()))
+
+
+async def _catch_up(follower: Follower, followers: list[Follower], report: "_Report") -> None:
+    """One round. A store that cannot be copied leaves `followers`; raises NotSupported if it was the last one."""
+    try:
+        await follower.catch_up()
+    except NotSupported as error:
+        followers.remove(follower)
+        await follower.close()
+        if not followers:
+            raise
+        report.progress(f"{follower.role}: {error}")
+    else:
+        follower.failure = ""
+        report.one_store(follower)
+
+
+async def _keep_reporting(report: "_Report") -> None:
+    while True:
+        await CLOCK.sleep(INTERVAL_S)
+        report.all_stores()
 
 
 class _Report:
     """Reports the state of the backup: to people when it changes, to programs every few seconds."""
 
-    def __init__(self, *, as_json: bool, progress: Progress) -> None:
+    def __init__(self, followers: Sequence[Follower], *, as_json: bool, progress: Progress) -> None:
+        """`followers` loses those that cannot be copied."""
         self.progress = progress
+        self._followers = followers
         self._as_json = as_json
         self._last_states: dict[str, str] = {}
         self._printed_at = 0.0
 
-    def round(self, followers: Sequence[Follower], *, last: bool) -> None:
+    def one_store(self, follower: Follower) -> None:
+        """After a round of it."""
+        self._report_change(follower.role, _state(follower, CLOCK.wall_ns()))
+
+    def all_stores(self, *, last: bool = False) -> None:
         now_ns = CLOCK.wall_ns()
-        lagging = [one for one in followers if now_ns - one.as_of_ns > MAX_LAG_S * 1e9]
-        for one in followers:
-            self._report_change(one.role, _state(one, now_ns))
-        notify("READY=1" if not lagging else "", f"STATUS={'; '.join(_state(one, now_ns) for one in followers)}")
+        lagging = [one for one in self._followers if now_ns - one.as_of_ns > MAX_LAG_S * 1e9]
+        notify("READY=1" if not lagging else "", f"STATUS={'; '.join(_state(one, now_ns) for one in self._followers)}")
         if self._as_json and (last or CLOCK.monotonic() - self._printed_at >= _STATUS_S):
             self._printed_at = CLOCK.monotonic()
-            output.print_json_line({"stores": [describe(one, now_ns) for one in followers]})
+            output.print_json_line({"stores": [describe(one, now_ns) for one in self._followers]})
 
     def _report_change(self, role: str, state: str) -> None:
         if self._last_states.get(role) != state:

@@ -27,6 +27,8 @@ class Source:
         self.state: Rows = {}
         self.failures: list[ThreefsError] = []
         self.asked: list[str] = []
+        self.snapshots_go_on = asyncio.Event()  # no page of one is served while it is not set
+        self.snapshots_go_on.set()
         self._engine: RocksEngine | None = None
         self._source: BackupSource | None = None
 
@@ -66,6 +68,8 @@ class Source:
         if self.failures:
             raise self.failures.pop(0)
         await asyncio.sleep(0)
+        if method is READ_SNAPSHOT:
+            await self.snapshots_go_on.wait()
         handler = {READ_SNAPSHOT: self._source.read_snapshot, READ_LOG: self._source.read_log}[method]
         return await handler(method.request.FromString(request.SerializeToString()))  # type: ignore[operator]
 

@@ -2,11 +2,14 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from threefs_backup.archive import Snapshot, SnapshotWriter
 from threefs_backup.follower import Follower
+from threefs_backup.log_file import LogFile
 from threefs_manager.store import restored_versions
 from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_mount import supervisor
@@ -29,10 +32,34 @@ _RESTORE = "unit/services/threefs_manager/store/test_restored_versions.py"
 def backup_ends_with_its_snapshot() -> None:
     """What is changed after the snapshot is not archived."""
 
-    async def nothing(self: Follower) -> None:
+    async def nothing(self: Follower, snapshot: Snapshot, log: LogFile) -> None:
         pass
 
     put(Follower, "_read_log", nothing)
+
+
+@plant_for(f"{_BACKUP}/test_follower.py::test_a_backup_that_is_interrupted_anywhere_can_be_restored")
+def old_snapshot_goes_first() -> None:
+    """The old snapshot is removed before the new one has its name."""
+    publish = SnapshotWriter.publish
+
+    def early(self: SnapshotWriter, snapshot: Snapshot) -> Snapshot:
+        shutil.rmtree(self._final.with_name(f"{int(self._final.name) - 1:08d}"), ignore_errors=True)
+        return publish(self, snapshot)
+
+    put(SnapshotWriter, "publish", early)
+
+
+@plant_for(f"{_BACKUP}/test_follower.py::test_the_copy_goes_on_while_a_new_snapshot_is_taken")
+def copy_waits_for_its_snapshot() -> None:
+    """Nothing is archived while a new snapshot is taken because the log is long."""
+    renew = Follower._renew_snapshot
+
+    async def wait(self: Follower) -> None:
+        await renew(self)
+        await self.snapshot_taken()
+
+    put(Follower, "_renew_snapshot", wait)
 
 
 @plant_for(f"{_BACKUP}/test_restore.py::test_any_damage_is_found_before_anything_is_written")

@@ -12,7 +12,7 @@ from threefs.kv import dump
 def make(directory: Path, records: int = 3) -> archive.Snapshot:
     writer = SnapshotWriter(directory, "meta")
     writer.put((b"%d" % number, b"v") for number in range(records))
-    return writer.finish("line", 17, 1000)
+    return writer.publish(writer.complete("line", 17, 1000))
 
 
 def test_the_newest_whole_snapshot_counts_and_the_older_ones_go(tmp_path: Path) -> None:

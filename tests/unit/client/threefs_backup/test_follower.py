@@ -1,12 +1,15 @@
 import asyncio
+import errno
 import random
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from threefs_backup import archive, follower
+from threefs_backup import archive, follower, log_file
 from threefs_backup.follower import MetaServices
 from threefs_backup.log_file import LogFile
 from threefs_backup.restore import find_restore_point
@@ -38,7 +41,7 @@ async def test_a_backup_follows_over_logs_starts_and_lost_connections(tmp_path: 
             await source.stop()
             await source.start()
         if turn % 7 == 3:
-            copying.close()
+            await copying.close()
             copying = source.follower(tmp_path / "backup")
         if turn % 5 == 4:
             source.failures.append(ConnectionLost("gone"))
@@ -51,7 +54,7 @@ async def test_a_backup_follows_over_logs_starts_and_lost_connections(tmp_path: 
         assert point.as_of_ns == copying.as_of_ns
         assert await restored(point) == source.state, turn
     assert source.asked.count("ReadSnapshot") < 20, "one snapshot, some pages"
-    copying.close()
+    await copying.close()
     await source.stop()
 
 
@@ -69,7 +72,7 @@ async def test_writes_go_on_while_a_snapshot_is_taken(tmp_path: Path) -> None:
     await copying.catch_up()
     assert source.asked.count("ReadSnapshot") < 10
     assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
-    copying.close()
+    await copying.close()
     await source.stop()
 
 
@@ -103,7 +106,7 @@ async def test_the_event_loop_goes_on_while_files_are_written(tmp_path: Path, mo
     await source.write({b"a": b"2"})
     await asyncio.gather(copying.catch_up(), loop_goes_on())
     assert writes == 2 and await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
-    copying.close()
+    await copying.close()
     await source.stop()
 
 
@@ -116,12 +119,12 @@ async def test_another_store_or_an_older_copy_begins_a_new_snapshot(tmp_path: Pa
     await source.stop()
     other = await Source(tmp_path / "other").start()
     await other.write({b"b": b"2"})
-    copying.close()
+    await copying.close()
     copying = other.follower(tmp_path / "backup", progress=told.append)
     await copying.catch_up()
     assert await restored(find_restore_point(tmp_path / "backup", "meta")) == {b"b": b"2"}
     assert any("is not the one that was backed up" in line for line in told)
-    copying.close()
+    await copying.close()
     await other.stop()
 
 
@@ -136,7 +139,149 @@ async def test_a_long_log_gives_way_to_a_snapshot(tmp_path: Path, monkeypatch: p
     assert snapshot is not None and int(snapshot.directory.name) > 1
     assert copying.length_bytes < 12_000
     assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
-    copying.close()
+    await copying.close()
+    await source.stop()
+
+
+async def test_the_copy_goes_on_while_a_new_snapshot_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has everything after each round, before the new snapshot takes over and after."""
+    monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
+    source = await Source(tmp_path / "kv").start()
+    copying = source.follower(tmp_path / "backup")
+
+    async def one_round() -> None:
+        await source.write({b"key": CLOCK.wall_ns().to_bytes(8) * 100})
+        before = CLOCK.wall_ns()
+        await asyncio.wait_for(copying.catch_up(), 20)
+        point = find_restore_point(tmp_path / "backup", "meta")
+        assert point.as_of_ns == copying.as_of_ns >= before
+        assert await restored(point) == source.state
+
+    await one_round()
+    source.snapshots_go_on.clear()
+    for _ in range(30):
+        await one_round()
+    assert copying.is_taking_snapshot and copying.length_bytes > 20_000
+    source.snapshots_go_on.set()
+    while copying.is_taking_snapshot:
+        await one_round()
+    assert copying.length_bytes < 20_000
+    await one_round()
+    await copying.close()
+    await source.stop()
+
+
+async def test_a_backup_that_is_interrupted_anywhere_can_be_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before every line that works on the files, the directory is copied: as the end of the process would leave it."""
+    monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
+    source = await Source(tmp_path / "kv").start()
+    copying = source.follower(tmp_path / "backup")
+    states: list[dict[bytes, bytes]] = [{}]  # after each round
+    left: dict[Path, int] = {}  # copy of the directory: the last round that had ended
+    known: set[tuple[object, ...]] = set()
+
+    def look() -> None:
+        files = sorted(path for path in (tmp_path / "backup").rglob("*"))
+        seen = tuple((str(path), path.stat().st_size) for path in files)
+        if seen not in known:
+            known.add(seen)
+            copy = tmp_path / f"left{len(left)}"
+            shutil.copytree(tmp_path / "backup", copy)
+            left[copy] = len(states) - 1
+
+    def trace(frame: FrameType, event: str, argument: object) -> Callable[..., Any] | None:
+        if frame.f_code.co_filename in (archive.__file__, log_file.__file__, shutil.__file__):
+            sys.settrace(None)
+            look()
+            sys.settrace(trace)
+            return trace
+        return None
+
+    async def traced(function: Callable[..., Any], *arguments: Any) -> Any:
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            return function(*arguments)
+        finally:
+            sys.settrace(before)
+
+    await copying.catch_up()
+    monkeypatch.setattr(follower, "in_thread", traced)
+    for number in range(12):
+        await source.write({b"key": b"%d" % number * 700, b"k%d" % number: b"v"})
+        await copying.catch_up()
+        states.append(dict(source.state))
+    await copying.close()
+    numbers = {path.name for copy in left for path in (copy / "meta").iterdir()}
+    assert {"00000001", "00000002.partial", "00000002"} <= numbers and len(left) > 20
+    for copy, ended in left.items():
+        assert await restored(find_restore_point(copy, "meta")) in states[ended : ended + 2], copy
+        continued = source.follower(copy)
+        assert continued.as_of_ns, copy
+        await continued.close()
+    await source.stop()
+
+
+async def test_a_new_snapshot_waits_for_what_it_refers_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
+    source = await Source(tmp_path / "kv").start()
+    asked, allowed_ns = [], 0
+
+    def may_replace(state_ns: int) -> bool:
+        asked.append(state_ns)
+        return state_ns <= allowed_ns
+
+    copying = source.follower(tmp_path / "backup", may_replace=may_replace)
+    for number in range(30):
+        await source.write({b"key": b"%d" % number * 700})
+        await copying.catch_up()
+        await copying.snapshot_taken()
+    snapshot = archive.newest(tmp_path / "backup", "meta")
+    assert snapshot is not None and asked and asked[0] > snapshot.taken_ns
+    moment_ns, state = CLOCK.wall_ns(), dict(source.state)
+    await source.write({b"later": b"x"})
+    await copying.catch_up()
+    assert await restored(find_restore_point(tmp_path / "backup", "meta", moment_ns)) == state
+    allowed_ns = asked[0]
+    await copying.catch_up()
+    replacement = archive.newest(tmp_path / "backup", "meta")
+    assert replacement is not None and replacement.directory != snapshot.directory
+    assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
+    await copying.close()
+    await source.stop()
+
+
+async def test_a_snapshot_that_is_given_up_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Because the disk is full, or the backup ends."""
+    monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
+    source = await Source(tmp_path / "kv").start()
+    copying = source.follower(tmp_path / "backup")
+
+    async def fill(rounds: int) -> None:
+        for number in range(rounds):
+            await source.write({b"key": b"%d" % number * 700})
+            await copying.catch_up()
+
+    def full(self: archive.SnapshotWriter, snapshot: archive.Snapshot) -> archive.Snapshot:
+        raise OSError(errno.ENOSPC, "full")
+
+    await copying.catch_up()
+    with monkeypatch.context() as patched:
+        patched.setattr(archive.SnapshotWriter, "publish", full)
+        with pytest.raises(OSError, match="full"):
+            await fill(100)
+    assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
+    source.snapshots_go_on.clear()
+    await fill(20)
+    assert copying.is_taking_snapshot
+    await copying.close()
+    source.snapshots_go_on.set()
+    assert [path.name for path in (tmp_path / "backup" / "meta").iterdir()] == ["00000001"]
+    assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
     await source.stop()
 
 
@@ -155,7 +300,7 @@ async def test_a_snapshot_that_is_interrupted_leaves_the_one_before(tmp_path: Pa
     assert archive.newest(tmp_path / "backup", "meta") is None and copying.as_of_ns == 0
     await copying.catch_up()
     assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
-    copying.close()
+    await copying.close()
     await source.stop()
 
 
@@ -166,7 +311,7 @@ async def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
     for number in range(9):
         await source.write({b"%05d" % number: bytes(100)})
         await copying.catch_up()
-    copying.close()
+    await copying.close()
 
     def damage_log(snapshot: archive.Snapshot) -> None:
         content = bytearray(snapshot.log.read_bytes())
@@ -189,12 +334,12 @@ async def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
             await source.write({damage.__name__.encode(): b"x"})
             copying = source.follower(tmp_path / "backup")
             await copying.catch_up()
-            copying.close()
+            await copying.close()
         damage(snapshot)
         said: list[str] = []
         copying = source.follower(tmp_path / "backup", progress=said.append)
         await copying.catch_up()
-        copying.close()
+        await copying.close()
         assert "what was there is damaged" in said[0], said
         assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
     await source.stop()

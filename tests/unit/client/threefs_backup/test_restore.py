@@ -22,7 +22,7 @@ async def backed_up(tmp_path: Path) -> tuple[list[tuple[int, dict[bytes, bytes]]
         await copying.catch_up()
         moments.append((CLOCK.wall_ns(), dict(source.state)))
         await asyncio.sleep(0.002)
-    copying.close()
+    await copying.close()
     await source.stop()
     return moments, tmp_path / "backup"
 
@@ -76,7 +76,7 @@ async def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_
         await source.write({b"%d" % number: bytes(100)})
         await copying.catch_up()
         states.append(dict(source.state))
-    copying.close()
+    await copying.close()
     await source.stop()
     log = find_restore_point(tmp_path / "backup", "meta").snapshot.log
     content = log.read_bytes()

@@ -1,12 +1,23 @@
+import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from threefs_cli import cluster_file
+from threefs_backup import follower
+from threefs_backup.archive import ROLES
+from threefs_backup.follower import Follower
+from threefs_backup.restore import find_restore_point
+from threefs_cli import backup_commands, cluster_file
 from threefs_cli.main import main
 
-from tests.harness.backups import Source
+from tests.harness.backups import Source, restored
+from tests.harness.chain_harness import until
+from threefs.background import cancel_and_wait
+from threefs.env.clock import CLOCK
 from threefs.kv import engine_url
 from threefs.kv.dump import KEYS_END
 from threefs.kv.restore_mark import RESTORE_KEY, write_mark
@@ -32,7 +43,7 @@ def make_backup(directory: Path, source_directory: Path) -> None:
                 await source.write({role.encode(): b"kept"})
                 follower = source.follower(directory, role)
                 await follower.catch_up()
-                follower.close()
+                await follower.close()
                 await source.stop()
 
     asyncio.run(work())
@@ -142,3 +153,53 @@ def test_a_restore_that_was_interrupted_is_done_again(backup: Path, tmp_path: Pa
     told = json.loads(run("restore", str(backup), "--dir", str(home), "--json"))
     assert [one["store"] for one in told["restored"]] == ["manager", "meta"]
     assert set(rows(home / "meta" / "data" / "kv")) == {b"meta", RESTORE_KEY}
+
+
+@asynccontextmanager
+async def followed(tmp_path: Path) -> AsyncIterator[tuple[dict[str, Source], list[Follower]]]:
+    sources = {role: await Source(tmp_path / role).start() for role in ROLES}
+    followers: list[Follower] = []
+    for role, source in sources.items():
+        may_replace = partial(backup_commands._may_replace, role, followers)
+        followers.append(source.follower(tmp_path / "backup", role, may_replace=may_replace))
+    try:
+        yield sources, followers
+    finally:
+        for one in followers:
+            await one.close()
+        for source in sources.values():
+            await source.stop()
+
+
+def reports(followers: list[Follower]) -> backup_commands._Report:
+    return backup_commands._Report(followers, as_json=False, progress=lambda line: None)
+
+
+async def test_a_store_whose_snapshot_takes_long_does_not_hold_up_the_other(tmp_path: Path) -> None:
+    async with followed(tmp_path) as (sources, followers):
+        sources["meta"].snapshots_go_on.clear()
+        following = asyncio.create_task(backup_commands._follow(followers, reports(followers)))
+        meta, manager = followers
+        moment_ns = CLOCK.wall_ns()
+        await until(lambda: manager.as_of_ns > moment_ns and not meta.as_of_ns)
+        sources["meta"].snapshots_go_on.set()
+        await until(lambda: meta.as_of_ns > moment_ns)
+        await cancel_and_wait(following)
+
+
+async def test_one_copy_of_both_stores_gives_both_a_new_snapshot_and_they_agree(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
+    async with followed(tmp_path) as (sources, followers):
+        for _ in range(4):
+            for source in sources.values():
+                await source.write({b"key": bytes(6000)})
+            await backup_commands._copy_once(followers, reports(followers))
+        points = {role: find_restore_point(tmp_path / "backup", role) for role in ROLES}
+        for role, point in points.items():
+            assert int(point.snapshot.directory.name) > 1 and point.length_bytes < 7000
+            assert await restored(point) == sources[role].state
+        assert points["manager"].as_of_ns > points["meta"].as_of_ns
+        bounded = find_restore_point(tmp_path / "backup", "meta", points["manager"].as_of_ns)
+        assert await restored(bounded) == sources["meta"].state
