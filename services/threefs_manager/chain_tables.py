@@ -174,6 +174,7 @@ async def set_replicas(
         assert table is not None, "a table is never removed"
         if table.replicas == replicas:
             return await stored_moves(writer)
+        _check_replicas(writer.routing, table_id, replicas)  # again: nodes may have been drained or removed since
         table.replicas, table.min_replicas = replicas, min(table.min_replicas or 1, replicas)
         writer.put_table(table)
         return await executor.withdraw(writer, was_for_another_number)

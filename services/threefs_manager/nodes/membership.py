@@ -82,7 +82,7 @@ async def set_draining(
     """Mark the node; returns the moves that are planned first. Raises NotFound, InvalidArgument."""
     routing = publisher.routing
     node = _storage_node(request.node_id, routing)
-    draining = {n.node_id for n in routing.nodes.values() if n.draining and n.node_id != node}
+    draining = _draining(routing) - {node}
     if request.draining:
         draining.add(node)
         _check_room(routing, draining)
@@ -96,11 +96,11 @@ async def set_draining(
 
     async def write(writer: Writer) -> dict[ChainId, Move]:
         _require_plan(writer.cluster.cluster_id)
-        nodes = writer.routing.nodes
-        if request.draining:  # again: other calls may be about to drain the nodes that would have stayed
-            _check_room(routing, {known.node_id for known in nodes.values() if known.draining} | {node})
-        if node in nodes and nodes[node].draining != request.draining:
-            writer.put_node(dataclasses.replace(nodes[node], draining=request.draining))
+        known = writer.routing.nodes[_storage_node(node, writer.routing)]
+        if request.draining:  # again: other calls may have taken nodes that would have stayed, or asked for more copies
+            _check_room(writer.routing, _draining(writer.routing) | {node})
+        if known.draining != request.draining:
+            writer.put_node(dataclasses.replace(known, draining=request.draining))
         return await executor.withdraw(writer, keeps_its_target)
 
     left, published = await store.change(write)
@@ -108,6 +108,10 @@ async def set_draining(
     executor.take_over(left, published)
     executor.plan_soon()
     return planned
+
+
+def _draining(routing: Routing) -> set[NodeId]:
+    return {node.node_id for node in routing.nodes.values() if node.draining}
 
 
 def _check_room(routing: Routing, draining: set[NodeId]) -> None:
@@ -128,12 +132,12 @@ async def remove_node(
     """Drop the record of a node that holds nothing any more. Raises NotFound, InvalidArgument."""
     node = _storage_node(request.node_id, publisher.routing)
     if request.dry_run:
-        _check_empty(node, publisher.routing, [move.added_node for move in executor.moves.values()])
+        _check_removable(node, publisher.routing, [move.added_node for move in executor.moves.values()])
         return
 
     async def write(writer: Writer) -> None:
         _require_plan(writer.cluster.cluster_id)
-        _check_empty(node, writer.routing, [move.added_node for move in await writer.moves()])
+        _check_removable(node, writer.routing, [move.added_node for move in await writer.moves()])
         for target in writer.routing.targets.values():
             if target.node_id == node:
                 writer.drop_target(target.target_id)
@@ -143,8 +147,9 @@ async def remove_node(
     publisher.publish(routing)
 
 
-def _check_empty(node: NodeId, routing: Routing, filled: Sequence[int]) -> None:
-    """Raises InvalidArgument if the node has a target of a chain, or is among those that get one."""
+def _check_removable(node: NodeId, routing: Routing, filled: Sequence[int]) -> None:
+    """Raises InvalidArgument if the node has a target of a chain, is among those that get one, or is needed for as many
+    copies as chains are to have."""
     members = sum(t.node_id == node and not routing.is_removed(t) for t in routing.targets.values())
     coming = filled.count(node)
     if members or coming:
@@ -152,6 +157,9 @@ def _check_empty(node: NodeId, routing: Routing, filled: Sequence[int]) -> None:
             f"node {node} has {members} targets, and {coming} are on their way to it: run "
             f"`threefs node drain {node}` first, and wait until it is empty"
         )
+    known = routing.nodes.get(node)  # none: an attempt of unknown outcome has removed it
+    if known is not None and not known.draining:  # else it does not count already
+        _check_room(routing, _draining(routing) | {node})
 
 
 async def rebalance(
@@ -159,8 +167,7 @@ async def rebalance(
 ) -> list[Move]:
     """Have moves planned until all disks carry equally many targets; returns those that are planned first."""
     routing = publisher.routing
-    draining = {node.node_id for node in routing.nodes.values() if node.draining}
-    planned = executor.plan(routing, draining, balance=True)
+    planned = executor.plan(routing, _draining(routing), balance=True)
     if request.dry_run:
         return planned
 

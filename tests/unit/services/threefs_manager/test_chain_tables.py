@@ -5,7 +5,10 @@ from itertools import combinations
 
 import pytest
 
+from tests.harness.interrupted_engine import InterruptedEngine
 from tests.harness.moving_nodes import MovingNodes, run_moving
+from tests.harness.silent_engine import SilentEngine
+from threefs.cluster.manager_records import TABLE
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
@@ -262,6 +265,31 @@ def test_a_number_of_copies_that_cannot_be_is_refused(table_id: int, replicas: i
             await nodes.manager.set_replicas(pb.SetReplicasRequest(table_id=table_id, replicas=replicas))
 
     run_moving(body)
+
+
+def test_more_copies_are_refused_if_a_node_is_drained_meanwhile() -> None:
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        drain = pb.SetDrainingRequest(node_id=1, draining=True)
+        engine.interrupted_at, engine.meanwhile = TABLE, lambda: nodes.manager.set_draining(drain)
+        with pytest.raises(InvalidArgument, match="3 replicas need 3 storage nodes, and the cluster has 2"):
+            await nodes.manager.set_replicas(pb.SetReplicasRequest(table_id=1, replicas=3))
+        await nodes.until(lambda: settled(nodes) and not nodes.held()[1])
+        assert sizes(nodes) == {(2, 2)}
+
+    run_moving(body, engine)
+
+
+def test_copies_are_set_although_the_commit_was_not_answered_and_all_nodes_are_needed() -> None:
+    engine = SilentEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        engine.silent_about = TABLE
+        await nodes.manager.set_replicas(pb.SetReplicasRequest(table_id=1, replicas=3))
+        assert engine.silent_about is None and nodes.routing.replicas == {1: 3}
+
+    run_moving(body, engine)
 
 
 def test_a_minimum_above_the_copies_is_lowered_with_them() -> None:

@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from tests.harness.interrupted_engine import InterruptedEngine
 from tests.harness.moving_nodes import MovingNodes, run_moving
 from tests.harness.virtual_time import run_virtual
+from threefs.cluster.manager_records import NODE
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
@@ -66,6 +68,62 @@ def test_of_two_calls_at_the_same_time_only_one_drains_if_too_few_would_stay() -
         found = await asyncio.gather(*calls, return_exceptions=True)
         assert [isinstance(each, InvalidArgument) for each in found] == [False, True]
         assert [n for n, node in nodes.routing.nodes.items() if node.draining] == [1]
+
+    run_moving(body)
+
+
+def test_a_node_is_not_drained_if_more_replicas_are_asked_for_meanwhile() -> None:
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        request = pb.SetReplicasRequest(table_id=1, replicas=3)
+        engine.interrupted_at, engine.meanwhile = NODE, lambda: nodes.manager.set_replicas(request)
+        with pytest.raises(InvalidArgument, match="3 replicas, and only 2 storage nodes would stay"):
+            await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        assert nodes.routing.replicas == {1: 3} and not nodes.routing.nodes[1].draining  # type: ignore[index]
+
+    run_moving(body, engine)
+
+
+def test_a_node_is_not_drained_if_another_one_leaves_meanwhile_that_would_have_stayed() -> None:
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=3, draining=True))
+        await nodes.until(lambda: not nodes.held()[3])
+        await nodes.manager.add_nodes(planned(4))
+        remove = pb.RemoveNodeRequest(node_id=4)
+        engine.interrupted_at, engine.meanwhile = NODE, lambda: nodes.manager.remove_node(remove)
+        with pytest.raises(InvalidArgument, match="2 replicas, and only 1 storage nodes would stay"):
+            await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=2, draining=True))
+        assert 4 not in nodes.routing.nodes and not nodes.routing.nodes[2].draining  # type: ignore[index]
+
+    run_moving(body, engine)
+
+
+def test_an_empty_node_that_chains_need_for_their_copies_does_not_leave() -> None:
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.add_nodes(planned(4))
+        drains = [pb.SetDrainingRequest(node_id=number, draining=True) for number in (1, 2)]
+        await nodes.manager.set_draining(drains[0])
+        engine.interrupted_at, engine.meanwhile = NODE, lambda: nodes.manager.set_draining(drains[1])
+        for _ in range(2):
+            with pytest.raises(InvalidArgument, match="2 replicas, and only 1 storage nodes would stay"):
+                await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=4))
+        with pytest.raises(InvalidArgument, match="only 1 storage nodes would stay"):
+            await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=4, dry_run=True))
+
+    run_moving(body, engine)
+
+
+def test_a_node_that_leaves_meanwhile_is_not_drained() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.add_nodes(planned(4))
+        remove = nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=4))
+        drain = nodes.manager.set_draining(pb.SetDrainingRequest(node_id=4, draining=True))
+        assert isinstance((await asyncio.gather(remove, drain, return_exceptions=True))[1], NotFound)
 
     run_moving(body)
 
