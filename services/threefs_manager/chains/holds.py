@@ -69,9 +69,14 @@ async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.Ho
     if request.dry_run:
         return plan(publisher.routing, targets, hold)
 
+    attempted: list[list[pb.HeldChain]] = []
+
     async def write(writer: Writer) -> list[pb.HeldChain]:
+        if attempted and all(_is_done(writer.routing, target, hold) for target in targets):
+            return attempted[-1]  # by an earlier attempt of unknown outcome
         # As the store has it: another call may be about to take the other copies of a chain out of service.
         planned = plan(writer.routing, targets, hold)
+        attempted.append(planned)
         for target in targets:
             stored = writer.routing.targets[target]
             if stored.hold is not hold:
@@ -82,6 +87,14 @@ async def hold_targets(store: Store, publisher: RoutingPublisher, request: pb.Ho
     planned, routing = await store.change(write)
     publisher.publish(routing)
     return planned
+
+
+def _is_done(routing: Routing, target: TargetId, hold: Hold) -> bool:
+    """Whether the hold is stored, or a rotation is over, of a target that could be held so before."""
+    known = routing.targets.get(target)
+    if known is None:
+        return False
+    return known.hold is hold or (hold is Hold.ROTATE and routing.chains[known.chain_id].head != target)
 
 
 def _hold(number: int) -> Hold:

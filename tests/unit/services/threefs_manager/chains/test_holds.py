@@ -7,7 +7,9 @@ from threefs_manager.chains.holds import held_out, plan
 
 from tests.harness.beating_nodes import Bench, run
 from tests.harness.chain_harness import until
+from tests.harness.silent_engine import SilentEngine
 from tests.harness.virtual_time import LOOP_CLOCK
+from threefs.cluster.manager_records import TARGET
 from threefs.errors import InvalidArgument, NotFound
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import EMPTY, Chain, ChainMember, Hold, PublicState, Routing, Target
@@ -119,6 +121,30 @@ async def check_rotation(bench: Bench) -> None:
 
 def test_a_head_that_rotates_returns_behind_the_others() -> None:
     run(check_rotation)
+
+
+async def check_unanswered(bench: Bench, engine: SilentEngine) -> None:
+    before = [*bench.states()]
+    bench.complete.update(before)
+
+    async def rotated() -> None:
+        """The news of it come with another change."""
+        await bench.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+        await until(lambda: [*bench.states()] == [*before[1:], before[0]])
+
+    engine.silent_about, engine.after_silence = TARGET, rotated
+    request = pb.HoldTargetsRequest(targets=[before[0] * 100 + 1], hold=pb.HOLD_ROTATE)
+    (told,) = (await bench.manager.hold_targets(request)).chains
+    assert engine.silent_about is None and (told.serving, told.members) == (2, 3)
+    await until(lambda: set(bench.states().values()) == {SERVING})
+    assert [*bench.states()] == [*before[1:], before[0]], "it rotates once"
+    with pytest.raises(InvalidArgument, match="only a head rotates"):
+        await bench.manager.hold_targets(request)
+
+
+def test_a_rotation_is_told_although_its_commit_was_not_answered() -> None:
+    engine = SilentEngine()
+    run(lambda bench: check_unanswered(bench, engine), engine)
 
 
 async def check_void_rotation(bench: Bench) -> None:
