@@ -199,11 +199,12 @@ class MoveExecutor:
 
     async def store_plan(self, planned: Sequence[Move], writer: Writer) -> dict[ChainId, Move]:
         """Store the moves, with the ids of their new targets, where chains have none yet; returns all moves that there
-        are then, for `take_over`. Those of an attempt of unknown outcome are among them."""
+        are then, for `take_over`. Those of an attempt of unknown outcome are among them. Left out is what another call
+        has made impossible since the plan: the next plan does without."""
         cluster = writer.cluster
         stored = await stored_moves(writer)
         for move in planned:
-            if move.chain_id in stored:
+            if move.chain_id in stored or not _is_possible(move, writer.routing):
                 continue
             if move.added:
                 cluster.next_target = max(cluster.next_target, FIRST_ADDED_TARGET) + 1
@@ -332,6 +333,14 @@ class MoveExecutor:
 async def stored_moves(writer: Writer) -> dict[ChainId, Move]:
     """All moves that there are."""
     return {move.chain_id: move for move in map(moves.from_wire, await writer.moves())}
+
+
+def _is_possible(move: Move, routing: Routing) -> bool:
+    """Whether there is what the move takes away, and a node for what it adds."""
+    if move.removed and routing.chains[move.chain_id].state(move.removed) is None:
+        return False
+    node = routing.nodes.get(move.added_node)
+    return not move.added or (node is not None and not node.draining)
 
 
 def _has_other_replicas(routing: Routing) -> bool:

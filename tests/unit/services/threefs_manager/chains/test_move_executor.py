@@ -1,16 +1,14 @@
 """Moves from the plan to the last record, with nodes that follow at once."""
 
-from collections.abc import Awaitable, Callable
-
 from threefs_manager.chains import moves
 from threefs_manager.chains.moves import Move
 from threefs_manager.store.cluster_store import Writer
 
+from tests.harness.interrupted_engine import InterruptedEngine
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
 from tests.harness.silent_engine import SilentEngine
 from threefs.cluster.manager_records import MOVE
-from threefs.kv.memory import MemoryEngine
-from threefs.kv.transaction import BufferedTransaction
+from threefs.ids import ChainId, TargetId
 from threefs.wire import manager_pb2 as pb
 
 
@@ -160,32 +158,69 @@ def test_undrain_takes_back_what_does_not_serve_yet() -> None:
 # ---- a call that arrives while moves are stored
 
 
-class Interrupted(MemoryEngine):
-    """Before the next change of a move is made, `meanwhile` is called."""
-
-    meanwhile: Callable[[], Awaitable[None]] | None = None
-
-    async def commit(self, attempt: BufferedTransaction) -> None:
-        if self.meanwhile is not None and any(key.startswith(MOVE) for key in attempt.writes):
-            meanwhile, self.meanwhile = self.meanwhile, None
-            await meanwhile()
-        await super().commit(attempt)
-
-
 def test_a_rebalance_that_is_asked_for_while_moves_are_stored_is_not_forgotten() -> None:
-    engine = Interrupted()
+    engine = InterruptedEngine()
 
     async def body(nodes: MovingNodes) -> None:
         async def join_and_level() -> None:
             await add(nodes, 4)
             await nodes.manager.rebalance(pb.RebalanceRequest())
 
-        engine.meanwhile = join_and_level
+        engine.interrupted_at, engine.meanwhile = MOVE, join_and_level
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
         await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
         assert engine.meanwhile is None and nodes.held() == {1: 0, 2: 2, 3: 2, 4: 2}
 
     run_moving(body, engine)
+
+
+def test_no_move_is_stored_to_a_node_that_leaves_while_it_is_planned() -> None:
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        async def leaves() -> None:
+            nodes.living.discard(4)
+            await nodes.manager.remove_node(pb.RemoveNodeRequest(node_id=4))
+
+        await add(nodes, 4)
+        engine.interrupted_at, engine.meanwhile = MOVE, leaves
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        while not idle(nodes):
+            await nodes.step()
+            assert {target.node_id for target in nodes.routing.targets.values()} == {1, 2, 3}
+        assert engine.meanwhile is None and nodes.held() == {1: 2, 2: 2, 3: 2}
+
+    run_moving(body, engine)
+
+
+def test_no_move_is_stored_to_a_node_that_is_drained_while_it_is_planned() -> None:
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        async def drains() -> None:
+            await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=4, draining=True))
+
+        await add(nodes, 4)
+        engine.interrupted_at, engine.meanwhile = MOVE, drains
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        while not idle(nodes):
+            await nodes.step()
+            assert {target.node_id for target in nodes.routing.targets.values()} == {1, 2, 3}
+        assert engine.meanwhile is None
+
+    run_moving(body, engine)
+
+
+def test_a_move_of_a_target_that_is_no_member_any_more_is_not_stored() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        controller = nodes.manager._controller
+        assert controller is not None
+        executor = controller.move_executor
+        gone = Move(ChainId(1), removed=TargetId(999))
+        stored, _ = await executor._store.change(lambda writer: executor.store_plan([gone], writer))
+        assert not stored
+
+    run_moving(body)
 
 
 # ---- a commit that is made and not answered: its transaction runs again, and finds nothing left to do
