@@ -13,6 +13,7 @@ from threefs.kv import retry
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.layout import FileLayout
 from threefs.routing import Routing
+from threefs.telemetry.damaged_records import DamagedRecords
 from threefs.wire import manager_pb2
 from threefs_meta.batch.txn_memo import TxnMemo
 from threefs_meta.lease.delegation import Creator
@@ -54,6 +55,7 @@ class Context:
     quotas: Quotas = field(default_factory=Quotas)
     statistics: Statistics = field(default_factory=Statistics)
     listing_cache: ListingCache = field(default_factory=ListingCache)
+    damaged: DamagedRecords = field(default_factory=lambda: DamagedRecords("`threefs fsck` names what is damaged"))
     started_at: float = 0.0  # monotonic time of the clock
 
     def namespace(self, tx: Transaction, memo: TxnMemo | None = None, creator: Creator | None = None) -> Namespace:
