@@ -7,8 +7,9 @@ frequent, and need not maintain an index by client.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -34,6 +35,7 @@ _PAGE = 256
 _CONCURRENCY = 16
 #: A truncate that takes longer marks the file again.
 _TRUNCATION_TICKS = 2
+_UNREADABLE_HELD = "what a client holds cannot be read"
 #: The writer is not known: the mode loses the privileges that the write of any user takes away.
 _UNKNOWN_WRITER = Credentials(uid=(1 << 32) - 1, gid=(1 << 32) - 1, is_super=False)
 
@@ -45,6 +47,7 @@ class LeasedKind:
     """One kind of record that is held under leases, and how one of them is released."""
 
     keys: tuple[bytes, bytes]
+    client_of: Callable[[bytes, bytes], bytes]  # of key and value
     lease_of: Callable[[bytes, bytes], int]  # of key and value
     #: Releases the record under a key, if fencing.IsEnded is true of it in the same transaction.
     release: Callable[[Context, bytes, fencing.IsEnded], Awaitable[None]]
@@ -73,43 +76,89 @@ class LeaseReaper:
                 _LOG.warning("leases of clients cannot be checked now", error=str(error))
 
     async def reap(self) -> None:
+        """A damaged record delays nothing but what needs that record."""
         await self._end_silent()
         await self._end_truncations()
-        ended = await self._page(keys.ENDED, b"")
-        numbers = {keys.lease_of(key) for key, _ in ended}
+        numbers = {keys.lease_of(key) async for page in self._pages(keys.ENDED) for key, _ in page}
         if not numbers:
             return
-        if all([await self._release(kind, numbers) for kind in LEASED_KINDS]):
-            await self._context.transact(lambda tx: _clear(tx, [key for key, _ in ended]))
+        held: set[int] = set()
+        for kind in LEASED_KINDS:
+            held |= await self._release(kind, numbers)
+        done = sorted(numbers - held)
+        for first in range(0, len(done), _PAGE):
+            released = [keys.ended(number) for number in done[first : first + _PAGE]]
+            await self._context.transact(lambda tx, released=released: _clear(tx, released))  # type: ignore[misc]
 
     async def _end_silent(self) -> None:
         tick = self._context.logical_clock.tick
-        after = b""
-        while page := await self._page(keys.RENEWALS, after):
+        async for page in self._pages(keys.RENEWALS):
             for key, value in page:
-                if _is_silent(key, value, tick):
-                    await self._end(key, value)
-            after = page[-1][0] + b"\0"
+                if self._is_silent(key, value, tick) and await self._end(key, value):
+                    _LOG.warning("a client is silent: what it held is released", client=keys.client_of(key).hex())
 
-    async def _end(self, key: bytes, seen: bytes) -> None:
+    def _is_silent(self, key: bytes, value: bytes, tick: int) -> bool:
+        try:
+            return leases.is_silent(records.decode(value, Renewal, key).stamp, tick)
+        except Corrupt as error:  # the next renewal replaces it; without one the lease must end
+            self._pass_over(key, error, "the last renewal of a client cannot be read: its lease ends")
+            return True
+
+    async def _end(self, key: bytes, seen: bytes) -> bool:
+        """End the lease of a silent client. False if the client has renewed it since."""
+        client = keys.client_of(key)
+
         async def end(tx: Transaction) -> bool:
             if await tx.get(key) != seen:
-                return False  # the client has renewed it since
-            client = keys.client_of(key)
+                return False
             await leases.end(tx, client, await leases.current(tx, client))
             return True
 
-        if await self._context.transact(end):
-            _LOG.warning("a client is silent: what it held is released", client=keys.client_of(key).hex())
+        try:
+            return await self._context.transact(end)
+        except Corrupt as error:
+            self._pass_over(keys.client(client), error, "the lease of a client cannot be read, and is ended")
+        numbers = await self._leases_of(client)
+
+        async def end_unreadable(tx: Transaction) -> bool:
+            if await tx.get(key) != seen:
+                return False
+            await leases.end_unreadable(tx, client, numbers)
+            return True
+
+        return await self._context.transact(end_unreadable)
+
+    async def _leases_of(self, client: bytes) -> set[int]:
+        """The leases under which the client holds something. Nothing is added while its own record is damaged."""
+        found = set()
+        for kind in LEASED_KINDS:
+            async for page in self._pages(kind.keys):
+                for key, value in page:
+                    try:
+                        if kind.client_of(key, value) == client:
+                            found.add(kind.lease_of(key, value))
+                    except Corrupt as error:
+                        self._pass_over(key, error, _UNREADABLE_HELD)
+        return found - {0}
 
     async def _end_truncations(self) -> None:
         """Readers wait for files that are being truncated, but not for a service that has died while it did so."""
-        after = b""
-        while page := await self._page(keys.TRUNCATION_MARKS, after):
+        async for page in self._pages(keys.TRUNCATION_MARKS):
             for key, value in page:
-                if _is_abandoned(key, value, self._context.logical_clock.tick):
+                if not self._is_abandoned(key, value):
+                    continue
+                try:
                     await self._context.transact(lambda tx, key=key, value=value: self._end_truncation(tx, key, value))  # type: ignore[misc]
-            after = page[-1][0] + b"\0"
+                except Corrupt as error:
+                    self._pass_over(key, error, "a truncate that was not finished cannot be ended")
+
+    def _is_abandoned(self, key: bytes, value: bytes) -> bool:
+        try:
+            stamp: int = records.decode(value, CutMark, key).stamp
+        except Corrupt as error:
+            self._pass_over(key, error, "the mark of a truncate cannot be read, and is removed")
+            return True
+        return self._context.logical_clock.tick >= stamp + _TRUNCATION_TICKS
 
     async def _end_truncation(self, tx: Transaction, key: bytes, seen: bytes) -> None:
         if await tx.get(key) != seen:
@@ -123,26 +172,50 @@ class LeaseReaper:
             _LOG.warning("a truncate was not finished: a part of the file may be zeros now", inode=inode.inode)
         tx.clear(key)
 
-    async def _release(self, kind: LeasedKind, numbers: set[int]) -> bool:
-        """Release all records of one kind under these leases; False if one has to be tried again."""
-        after = b""
-        done = True
-        while page := await self._page(kind.keys, after):
-            mine = [key for key, value in page if _is_under_ended_lease(kind, key, numbers)(value)]
+    async def _release(self, kind: LeasedKind, numbers: set[int]) -> set[int]:
+        """Release all records of one kind under these leases. Returns the leases of those that have to be tried
+        again."""
+        held: set[int] = set()
+        async for page in self._pages(kind.keys):
+            ended = [(key, value) for key, value in page if self._is_ended(kind, key, value, numbers)]
+            mine = [(key, kind.lease_of(key, value)) for key, value in ended]
             for first in range(0, len(mine), _CONCURRENCY):
+                part = mine[first : first + _CONCURRENCY]
                 results = await asyncio.gather(
                     *(
-                        kind.release(self._context, key, _is_under_ended_lease(kind, key, numbers))
-                        for key in mine[first : first + _CONCURRENCY]
+                        kind.release(self._context, key, partial(self._is_ended, kind, key, numbers=numbers))
+                        for key, _ in part
                     ),
                     return_exceptions=True,
                 )
-                for error in results:
-                    if error is not None:
+                for (key, lease), error in zip(part, results, strict=True):
+                    if error is None:
+                        continue
+                    held.add(lease)
+                    if isinstance(error, Corrupt):
+                        self._pass_over(key, error, "what a client held cannot be released")
+                    else:
                         _LOG.info("what a client held cannot be released now", error=str(error))
-                        done = False
+        return held
+
+    def _is_ended(self, kind: LeasedKind, key: bytes, value: bytes | None, numbers: set[int]) -> bool:
+        """Whether the record is held under one of these leases."""
+        if value is None:
+            return False
+        try:
+            return kind.lease_of(key, value) in numbers
+        except Corrupt as error:
+            self._pass_over(key, error, _UNREADABLE_HELD)
+            return False
+
+    def _pass_over(self, key: bytes, error: Corrupt, effect: str) -> None:
+        self._context.damaged.pass_over(key, error, effect)
+
+    async def _pages(self, of: tuple[bytes, bytes]) -> AsyncIterator[list[Pair]]:
+        after = b""
+        while page := await self._page(of, after):
+            yield page
             after = page[-1][0] + b"\0"
-        return done
 
     async def _page(self, of: tuple[bytes, bytes], after: bytes) -> list[Pair]:
         return await transactions.run_readonly(
@@ -150,38 +223,9 @@ class LeaseReaper:
         )
 
 
-def _is_silent(key: bytes, value: bytes, tick: int) -> bool:
-    try:
-        return leases.is_silent(records.decode(value, Renewal, key).stamp, tick)
-    except Corrupt as error:  # the next renewal replaces it; without one the lease must end
-        _LOG.error("the last renewal of a client cannot be read: its lease ends", key=key.hex(), error=str(error))
-        return True
-
-
-def _is_abandoned(key: bytes, value: bytes, tick: int) -> bool:
-    try:
-        return tick >= records.decode(value, CutMark, key).stamp + _TRUNCATION_TICKS
-    except Corrupt as error:
-        _LOG.error("the mark of a truncate cannot be read, and is removed", key=key.hex(), error=str(error))
-        return True
-
-
 async def _clear(tx: Transaction, removed: list[bytes]) -> None:
     for key in removed:
         tx.clear(key)
-
-
-def _is_under_ended_lease(kind: LeasedKind, key: bytes, numbers: set[int]) -> fencing.IsEnded:
-    def is_ended(value: bytes | None) -> bool:
-        if value is None:
-            return False
-        try:
-            return kind.lease_of(key, value) in numbers
-        except Corrupt as error:  # it must not stop the others; `threefs fsck` reports it
-            _LOG.error("what a client holds cannot be read", key=key.hex(), error=str(error))
-            return False
-
-    return is_ended
 
 
 async def end_session(context: Context, key: bytes, ended: fencing.IsEnded) -> None:
@@ -227,8 +271,28 @@ async def _clear_if_ended(context: Context, key: bytes, ended: fencing.IsEnded) 
 
 #: Sessions come last: a chain that nobody serves delays their end, and nothing else.
 LEASED_KINDS = (
-    LeasedKind(keys.HOLDS, lambda key, value: records.decode(value, ReadHold, key).lease, _clear_if_ended),
-    LeasedKind(keys.LOCKS, lambda key, value: records.decode(value, ClientLocks, key).lease, fencing.fence_and_release),
-    LeasedKind(keys.WAITS, lambda key, value: records.decode(value, LockWait, key).lease, _clear_if_ended),
-    LeasedKind(keys.SESSIONS, lambda key, value: records.decode(value, WriteSession, key).lease, end_session),
+    LeasedKind(
+        keys.HOLDS,
+        lambda key, value: keys.client_of_hold(key),
+        lambda key, value: records.decode(value, ReadHold, key).lease,
+        _clear_if_ended,
+    ),
+    LeasedKind(
+        keys.LOCKS,
+        lambda key, value: keys.client_of_lock(key),
+        lambda key, value: records.decode(value, ClientLocks, key).lease,
+        fencing.fence_and_release,
+    ),
+    LeasedKind(
+        keys.WAITS,
+        lambda key, value: keys.client_of_wait(key),
+        lambda key, value: records.decode(value, LockWait, key).lease,
+        _clear_if_ended,
+    ),
+    LeasedKind(
+        keys.SESSIONS,
+        lambda key, value: records.decode(value, WriteSession, key).client,
+        lambda key, value: records.decode(value, WriteSession, key).lease,
+        end_session,
+    ),
 )

@@ -6,6 +6,8 @@ record is cleared, so nothing more can be held under it, and the lease reaper (`
 was held.
 """
 
+from collections.abc import Iterable
+
 from threefs.errors import Corrupt, InvalidArgument
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
@@ -56,6 +58,23 @@ async def end(tx: Transaction, client: bytes, lease: int) -> None:
         tx.set(keys.ended(lease), records.encode(EndedLease(client=client)))
         tx.clear(keys.client(client))
         tx.clear(keys.renewal(client))
+
+
+async def end_unreadable(tx: Transaction, client: bytes, numbers: Iterable[int]) -> None:
+    """End the lease of a client whose record is damaged. One of `numbers` is its lease; the others have ended, too,
+    because nothing can be held under a lease that cannot be read. If it can be read by now, nothing is done."""
+    try:
+        await current(tx, client)
+    except Corrupt:
+        for number in numbers:
+            tx.set(keys.ended(number), records.encode(EndedLease(client=client)))
+        tx.clear(keys.client(client))
+        tx.clear(keys.renewal(client))
+
+
+def make_silent(tx: Transaction, client: bytes) -> None:
+    """Have the lease reaper end the lease at its next turn."""
+    renew(tx, client, 0)
 
 
 def is_silent(stamp: int, tick: int) -> bool:

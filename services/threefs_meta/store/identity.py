@@ -17,6 +17,7 @@ number higher than all before, and knows by it that it holds nothing any more (I
 """
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -25,7 +26,7 @@ from threefs.cluster import data_format
 from threefs.cluster.manager_client import Caller
 from threefs.env.clock import Clock
 from threefs.env.random import Random
-from threefs.errors import NodeInUse, Retry, StrangeStore, ThreefsError
+from threefs.errors import Corrupt, NodeInUse, Retry, StrangeStore, ThreefsError
 from threefs.ids import ROOT
 from threefs.kv import records, restore_mark, retry
 from threefs.kv.dump import KEYS_END
@@ -97,8 +98,9 @@ class StoreIdentity:
         now_ns = self._clock.wall_ns()
         record, mark = await self._transaction(lambda tx: _identify(tx, fresh, now_ns, self._owner))
         given = await self._report(restored=mark is not None, sole_address=self._address() if self._is_sole else "")
-        while mark is not None and await self._transaction(_end_leases):
-            pass
+        after: bytes | None = b""
+        while mark is not None and after is not None:
+            after = await self._transaction(partial(_end_leases, after))
         self.record = await self._transaction(lambda tx: _finish_restore(tx, given, now_ns))
         # Only a store that was admitted counts its start: else restarts would bring an older copy up to date.
         await self._transaction(_count_start)
@@ -205,15 +207,24 @@ async def _count_start(tx: Transaction) -> None:
     await increase(tx, keys.LAST_LEASE, _SKIPPED_LEASES)
 
 
-async def _end_leases(tx: Transaction) -> bool:
-    """End some leases of a restored store; False when none is left, or another service has settled the restore."""
+async def _end_leases(after: bytes, tx: Transaction) -> bytes | None:
+    """End the leases of some clients of a restored store, behind this one. Returns the last of them; None when none is
+    left, or another service has settled the restore.
+
+    A client whose record is damaged can hold nothing more. What it held is released as that of a silent one.
+    """
     if await restore_mark.read_mark(tx) is None:
-        return False
-    page = await tx.get_range(*keys.CLIENTS, limit=_PAGE)
-    for key, _ in page:
-        client = key.removeprefix(keys.CLIENTS[0])
-        await leases.end(tx, client, await leases.current(tx, client))
-    return bool(page)
+        return None
+    begin, end = keys.CLIENTS
+    page = await tx.get_range(begin + after + b"\0" if after else begin, end, limit=_PAGE)
+    clients = [key.removeprefix(begin) for key, _ in page]
+    for client in clients:
+        try:
+            await leases.end(tx, client, await leases.current(tx, client))
+        except Corrupt as error:
+            _LOG.error("the lease of a client cannot be read", client=client.hex(), error=str(error))
+            leases.make_silent(tx, client)
+    return clients[-1] if clients else None
 
 
 def first_inode(record: StoreRecord) -> int:
@@ -231,7 +242,10 @@ async def _finish_restore(tx: Transaction, given: pb.AdmitStoreReply, now_ns: in
         before = await read_counter(tx, keys.NEXT_INODE)
         first = await raise_to(tx, keys.NEXT_INODE, first_inode(record))
         await raise_to(tx, keys.LAST_LEASE, first_inode(record))
-        # Numbers that no inode gets count as removed, so that the rest is the number of inodes.
-        await increase(tx, keys.REMOVED_INODES, first - before)
+        try:
+            # Numbers that no inode gets count as removed, so that the rest is the number of inodes.
+            await increase(tx, keys.REMOVED_INODES, first - before)
+        except Corrupt as error:
+            _LOG.error("the count of removed inodes cannot be read", error=str(error))
         restore_mark.settle(tx)
     return record

@@ -164,6 +164,10 @@ def wait(client_id: bytes, owner: int) -> bytes:
     return WAITS[0] + client_id + owner.to_bytes(8, "big")
 
 
+def client_of_wait(wait_key: bytes) -> bytes:
+    return wait_key[len(WAITS[0]) :][:CLIENT_BYTES]
+
+
 def truncation_mark(inode: int) -> bytes:
     """The file is being truncated."""
     return _ONE.pack(b"CUTS|", inode)
@@ -171,6 +175,10 @@ def truncation_mark(inode: int) -> bytes:
 
 def hold(inode: int, client_id: bytes) -> bytes:
     return _ONE.pack(b"HOLD|", inode) + client_id
+
+
+def client_of_hold(hold_key: bytes) -> bytes:
+    return hold_key[_ONE.size :]
 
 
 def holds(inode: int) -> tuple[bytes, bytes]:

@@ -136,8 +136,8 @@ def operations_wait_for_their_lease_one_after_the_other() -> None:
 def leases_of_a_backup_go_on() -> None:
     """I18: who has got a lock since the backup does not hear that it has none."""
 
-    async def none(tx: Transaction) -> bool:
-        return False
+    async def none(after: bytes, tx: Transaction) -> None:
+        return None
 
     put(identity, "_end_leases", none)
 

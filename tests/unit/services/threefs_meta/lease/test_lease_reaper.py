@@ -10,9 +10,12 @@ from threefs_meta.ops.lock import lock
 from threefs_meta.ops.open import open_inode
 from threefs_meta.store import keys
 
+from tests.harness import damage
 from tests.harness.meta_harness import CLIENT, SESSION, MetaBench, at
 from threefs.errors import Locked, SessionLost
+from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
+from threefs.wire.records_pb2 import CutMark, Renewal
 
 DEAD = b"d" * 16
 
@@ -145,12 +148,26 @@ async def test_what_the_client_holds_anew_under_the_same_key_stays(bench: MetaBe
         await locks(CLIENT)
 
 
-@pytest.mark.parametrize("table", [keys.SESSIONS, keys.HOLDS, keys.RENEWALS])
-async def test_a_damaged_record_does_not_delay_other_clients(table: tuple[bytes, bytes]) -> None:
+@pytest.mark.parametrize(
+    "key",
+    [
+        keys.session(0, bytes(16)),
+        keys.hold(0, bytes(16)),
+        keys.lock(0, bytes(16)),
+        keys.wait(bytes(16), 0),
+        keys.client(bytes(16)),
+        keys.renewal(bytes(16)),
+        keys.truncation_mark(0),
+        keys.inode(0),
+    ],
+    ids=lambda key: key[:4].decode(),
+)
+async def test_a_damaged_record_does_not_delay_other_clients(key: bytes) -> None:
+    """All of one client and one file that come before those of the others."""
     fs = await MetaBench().start()
-    tx = fs.engine.begin()
-    tx.set(table[0] + bytes(16 if table == keys.RENEWALS else 24), b"\1damaged")
-    await tx.commit()
+    await damage.put(fs, keys.renewal(bytes(16)), records.encode(Renewal()))
+    await damage.put(fs, keys.truncation_mark(0), records.encode(CutMark()))
+    await damage.put(fs, key, b"\1damaged")
     file = await written_by(fs, DEAD, "/a", SESSION)
     await fs.renew(DEAD, hold=[file.inode])
     await fs.pass_lease()

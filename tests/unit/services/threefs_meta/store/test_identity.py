@@ -21,13 +21,13 @@ from tests.harness.seeded_random import SeededRandom
 from threefs.cluster.data_format import DATA_FORMAT
 from threefs.errors import StrangeStore, ThreefsError, Unavailable
 from threefs.ids import ROOT
-from threefs.kv import dump, retry
+from threefs.kv import dump, records, retry
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.rocks import RocksEngine
 from threefs.rpc.methods import Method
 from threefs.wire import manager_pb2 as pb
-from threefs.wire.records_pb2 import StoreRecord
+from threefs.wire.records_pb2 import Renewal, StoreRecord
 
 CLUSTER = "c" * 32
 SEEDS = itertools.count()
@@ -299,6 +299,31 @@ def test_no_lease_outlasts_a_restore_and_no_number_comes_again() -> None:
         left = await backup.begin().get_range(*keys.CLIENTS)
         await world.service(backup).admit()
         assert await backup.begin().get_range(*keys.CLIENTS) == left, "only once"
+
+    run(body)
+
+
+def test_a_restored_store_with_damaged_records_is_served_and_no_lease_outlasts_the_restore() -> None:
+    clients = [bytes([number]) * 16 for number in range(3)]
+    tables = [value for value in vars(keys).values() if isinstance(value, tuple) and isinstance(value[0], bytes)]
+
+    async def body(world: World) -> None:
+        engine = MemoryEngine()
+        await world.service(engine).admit()
+        for client in clients:
+            await retry.run(engine, lambda tx, client=client: ensure(tx, client, 1), replayable=True)  # type: ignore[misc]
+        backup = await restored(engine)
+        tx = backup.begin()
+        damaged = [keys.client(clients[1]), keys.REMOVED_INODES, *(begin + b"\xff" * 24 for begin, _ in tables)]
+        for key in damaged:
+            tx.set(key, b"\1damaged")
+        await tx.commit()
+        await world.service(backup).admit()
+        left = [key for key, _ in await backup.begin().get_range(*keys.CLIENTS)]
+        assert left == [keys.client(clients[1]), keys.CLIENTS[0] + b"\xff" * 24]
+        value = await backup.begin().get(keys.renewal(clients[1]))
+        assert value is not None and records.decode(value, Renewal, b"").stamp == 0, "the lease reaper ends it"
+        await world.service(backup).admit()
 
     run(body)
 
