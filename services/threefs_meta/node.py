@@ -166,7 +166,7 @@ class MetaNode:
         self._configuration.begin(self._cluster.configuration)
         self._cluster.on_configuration = self._configuration.adopt
         await self._context.logical_clock.poll()  # changes need stamps
-        await self._context.quotas.load(self._engine.begin())
+        await self._context.quotas.load(self._engine.begin(), self._context.damaged)
         self._backup.bind(self._server)
         bind(self._server, self._context)  # after the chains are known: until then callers try again
         self._background.start("statistics sampler", self._sample())

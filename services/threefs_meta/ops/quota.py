@@ -4,7 +4,9 @@ A limit holds at once. Inodes that existed before are counted step by step; `Quo
 ended. The usage is a stored sum (`quota/aggregator.py`), so it is shown at once, however large the tree is.
 """
 
-from threefs.errors import NotADirectory
+import contextlib
+
+from threefs.errors import Corrupt, NotADirectory
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
@@ -87,7 +89,7 @@ async def show_quota(context: Context, request: pb.ShowQuotaRequest) -> pb.Quota
             _, inode = await find(ns, request.place, actor, follow=True)
             account = accounting.tree_account(inode.tree)
         quotas = Quotas()
-        await quotas.load(ns.tx)
+        await quotas.load(ns.tx, context.damaged)
         status = quotas.status(account)
         return pb.QuotaReply(quota=None if status is None else await _quota(ns, account, status))
 
@@ -100,7 +102,7 @@ async def list_quotas(context: Context, request: pb.ListQuotasRequest) -> pb.Lis
     async def work(ns: Namespace) -> pb.ListQuotasReply:
         permissions.check_administrator(await ns.require_inode(ROOT), actor, "all quotas are listed")
         quotas = Quotas()
-        await quotas.load(ns.tx)
+        await quotas.load(ns.tx, context.damaged)
         page = quotas.statuses(request.after, _PAGE)
         reply = pb.ListQuotasReply(quotas=[await _quota(ns, account, status) for account, status in page])
         if len(page) == _PAGE:
@@ -120,7 +122,8 @@ async def _quota(ns: Namespace, account: Account, status: QuotaStatus) -> pb.Quo
     )
     if accounting.is_tree(account):
         quota.tree = accounting.number_of(account)
-        quota.path = await paths.path_of(ns.tx, quota.tree)
+        with contextlib.suppress(Corrupt):  # of a directory on the way; the quota holds nevertheless
+            quota.path = await paths.path_of(ns.tx, quota.tree)
     else:
         quota.uid = accounting.number_of(account)
     return quota

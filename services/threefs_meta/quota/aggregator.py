@@ -24,10 +24,12 @@ from threefs_meta.quota import accounting
 from threefs_meta.quota.accounting import ZERO, Cost
 from threefs_meta.quota.attribution import attribute_child
 from threefs_meta.store import entry_codec, keys
+from threefs_meta.store.namespace import Namespace
 
 DELTAS_PER_TRANSACTION = 512
 ENTRIES_PER_TRANSACTION = 128
 _PAGES_PER_ROUND = 64
+_RETAGS_PER_READ = 16
 _IDLE_S = 0.5
 
 _LOG = structlog.get_logger()
@@ -62,7 +64,7 @@ class UsageAggregator:
             self._has_dropped_limits = True
         added = charged = 0
         for _ in range(_PAGES_PER_ROUND):
-            page = await self._context.transact(_fold_deltas)
+            page = await self._context.transact(self._fold_deltas)
             added += page
             if page < DELTAS_PER_TRANSACTION:
                 break
@@ -71,36 +73,86 @@ class UsageAggregator:
             charged += step
             if not step:
                 break
-        await self._context.transact(self._context.quotas.load)
+        await self._context.transact(lambda tx: self._context.quotas.load(tx, self._context.damaged))
         return bool(added or charged)
 
     async def _charge_entries(self, tx: Transaction) -> int:
-        """Charge some entries of a noted directory to its accounts; 0 when no directory is noted."""
-        pairs = await tx.get_range(*keys.RETAGS, limit=1, snapshot=True)
-        if not pairs:
-            return 0
-        key, _ = pairs[0]
+        """Charge some entries of a noted directory to its accounts; 0 when no directory is noted whose record can be
+        read."""
+        ns = self._context.namespace(tx)
+        begin, end = keys.RETAGS
+        while noted := await tx.get_range(begin, end, limit=_RETAGS_PER_READ, snapshot=True):
+            for key, _ in noted:
+                try:
+                    directory = await ns.inode(keys.inode_of(key))
+                except Corrupt as error:  # it stays noted
+                    self._context.damaged.pass_over(key, error, "a directory cannot be counted for its quota")
+                    continue
+                await self._charge_directory(ns, key, directory)
+                return 1
+            begin = noted[-1][0] + b"\0"
+        return 0
+
+    async def _charge_directory(self, ns: Namespace, key: bytes, directory: pb.Inode | None) -> None:
+        """Charge its next entries; `key` notes how far they were charged."""
+        tx = ns.tx
         value = await tx.get(key)
         if value is None:
-            return 1
-        ns = self._context.namespace(tx)
-        directory = await ns.inode(keys.inode_of(key))
+            return  # another service has come to the end of it
         if directory is None or not directory.nlink or directory.type != pb.DIRECTORY:
             tx.clear(key)
-            return 1
+            return
         after = _cursor(key, value)
         rows = await tx.get_range(*keys.entries(directory.inode, after), limit=ENTRIES_PER_TRANSACTION)
         assert not rows or keys.entry_of(rows[0][0])[1] > after, "each page begins behind the one before"
         for row, named in rows:
             try:
                 await attribute_child(ns, entry_codec.decode(named, row).inode, directory)
-            except Corrupt as error:  # `threefs fsck` repairs it; it must not stop the others
-                _LOG.error("an entry cannot be counted for its quota", key=row.hex(), error=str(error))
+            except Corrupt as error:
+                self._context.damaged.pass_over(row, error, "an entry cannot be counted for its quota")
         if len(rows) < ENTRIES_PER_TRANSACTION:
             tx.clear(key)
         else:
             tx.set(key, records.encode(Retag(after=keys.entry_of(rows[-1][0])[1])))
-        return 1
+
+    async def _fold_deltas(self, tx: Transaction) -> int:
+        """Add a page of deltas to the sums. Returns how many could be read."""
+        pairs = await tx.get_range(*keys.DELTAS, limit=DELTAS_PER_TRANSACTION, snapshot=True)
+        sums: dict[accounting.Account, Cost] = {}
+        changes: Counter[accounting.Account] = Counter()
+        count = 0
+        for key, value in pairs:
+            try:
+                delta = accounting.from_record(records.decode(value, UsageDelta, key))
+            except Corrupt as error:  # `threefs fsck` counts the account again
+                self._context.damaged.pass_over(key, error, "a change of a quota's usage is damaged, and is dropped")
+                tx.clear(key)
+                continue
+            count += 1
+            accounting.add(sums, delta, 1)
+            changes.update(delta.keys())
+            tx.add_read_conflict(key)  # another service may add it up too
+            tx.clear(key)
+        for account, cost in sums.items():
+            await self._add_to_sum(tx, account, cost, changes[account])
+        return count
+
+    async def _add_to_sum(self, tx: Transaction, account: accounting.Account, cost: Cost, changes: int) -> None:
+        key = keys.usage(account)
+        found = await tx.get(key)
+        usage = Usage()
+        try:
+            usage = records.decode(found, Usage, key) if found is not None else usage
+        except Corrupt as error:  # `threefs fsck` counts the account, and adds what is missing
+            self._context.damaged.pass_over(key, error, "the usage of a quota is damaged, and is counted from 0")
+        usage.bytes += cost.bytes
+        usage.inodes += cost.inodes
+        assert changes > 0, "a sum changes with the number of its changes, by which fsck sees that it has"
+        usage.changes += changes
+        if (usage.bytes, usage.inodes) == ZERO:
+            tx.clear(key)
+        else:
+            tx.set(key, records.encode(usage))
 
 
 def _cursor(key: bytes, value: bytes) -> bytes:
@@ -117,36 +169,3 @@ async def _drop_limits_of_removed(tx: Transaction) -> None:
         account = keys.account_of(key)
         if accounting.is_tree(account) and await tx.get(keys.inode(accounting.number_of(account))) is None:
             tx.clear(key)
-
-
-async def _fold_deltas(tx: Transaction) -> int:
-    """Add a page of deltas to the sums. Returns how many could be read."""
-    pairs = await tx.get_range(*keys.DELTAS, limit=DELTAS_PER_TRANSACTION, snapshot=True)
-    sums: dict[accounting.Account, Cost] = {}
-    changes: Counter[accounting.Account] = Counter()
-    count = 0
-    for key, value in pairs:
-        try:
-            delta = accounting.from_record(records.decode(value, UsageDelta, key))
-        except Corrupt as error:  # `threefs fsck` counts the account again
-            _LOG.error("a change of a quota's usage cannot be read, and is dropped", key=key.hex(), error=str(error))
-            tx.clear(key)
-            continue
-        count += 1
-        accounting.add(sums, delta, 1)
-        changes.update(delta.keys())
-        tx.add_read_conflict(key)  # another service may add it up too
-        tx.clear(key)
-    for account, cost in sums.items():
-        key = keys.usage(account)
-        found = await tx.get(key)
-        usage = records.decode(found, Usage, key) if found is not None else Usage()
-        usage.bytes += cost.bytes
-        usage.inodes += cost.inodes
-        assert changes[account] > 0, "a sum changes with the number of its changes, by which fsck sees that it has"
-        usage.changes += changes[account]
-        if (usage.bytes, usage.inodes) == ZERO:
-            tx.clear(key)
-        else:
-            tx.set(key, records.encode(usage))
-    return count

@@ -8,10 +8,14 @@ what they do in about two seconds, and each open file by what its client writes 
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from threefs.errors import QuotaExceeded
+from google.protobuf.message import Message
+
+from threefs.errors import Corrupt, QuotaExceeded
 from threefs.kv import records
 from threefs.kv.engine_api import Pair, Transaction
+from threefs.telemetry.damaged_records import DamagedRecords
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import QuotaLimits, Usage
 from threefs_meta.quota import accounting
@@ -20,6 +24,8 @@ from threefs_meta.resolve import paths
 from threefs_meta.store import keys
 
 _PATHS_AT_ONCE = 16
+
+M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,36 +51,50 @@ class Quotas:
         self._paths: dict[Account, str] = {}
         self._last_path_account = b""  # the account whose path was looked up last
 
-    async def load(self, tx: Transaction) -> None:
-        """Read all limits, and how much of them is used."""
+    async def load(self, tx: Transaction, damaged: DamagedRecords) -> None:
+        """Read all limits, and how much of them is used. The others hold without those that are damaged."""
+
+        def decoded(value: bytes, kind: type[M], key: bytes, effect: str) -> M | None:
+            try:
+                return records.decode(value, kind, key)
+            except Corrupt as error:
+                damaged.pass_over(key, error, effect)
+                return None
+
         limits = await _read_all(tx, keys.LIMITS)
         accounts = [keys.account_of(key) for key, _ in limits]
         usage = await tx.get_many([keys.usage(account) for account in accounts], snapshot=True)
-        used = {
-            account: _cost(keys.usage(account), value)
-            for account, value in zip(accounts, usage, strict=True)
-            if value is not None
-        }
-        decoded = {
-            account: records.decode(value, QuotaLimits, key)
+        known = {
+            account: one
             for account, (key, value) in zip(accounts, limits, strict=True)
+            if (one := decoded(value, QuotaLimits, key, "a quota cannot be read, and limits nothing")) is not None
         }
-        whole = _with_trees_below(decoded, used)
-        await self._look_up_paths(tx, accounts)
+        used = {
+            account: Cost(found.bytes, found.inodes)
+            for account, value in zip(accounts, usage, strict=True)
+            if account in known and value is not None
+            if (found := decoded(value, Usage, keys.usage(account), "the usage of a quota cannot be read")) is not None
+        }
+        whole = _with_trees_below(known, used)
+        await self._look_up_paths(tx, list(known), damaged)
         self._statuses = {
-            account: QuotaStatus(decoded[account], whole.get(account, ZERO), self._paths.get(account, ""))
-            for account in accounts
+            account: QuotaStatus(found, whole.get(account, ZERO), self._paths.get(account, ""))
+            for account, found in known.items()
         }
 
-    async def _look_up_paths(self, tx: Transaction, accounts: list[Account]) -> None:
+    async def _look_up_paths(self, tx: Transaction, accounts: list[Account], damaged: DamagedRecords) -> None:
         """Look up the paths of a few trees at a time, in turn. They are for messages, so they may be a little old."""
         self._paths = {account: self._paths[account] for account in accounts if account in self._paths}
         trees = sorted(filter(accounting.is_tree, accounts))
         behind = [account for account in trees if account > self._last_path_account] or trees
         for account in behind[:_PATHS_AT_ONCE]:
-            path = await paths.path_of(tx, accounting.number_of(account))
-            self._paths[account] = paths.shown(path) if path else ""
             self._last_path_account = account
+            try:
+                path = await paths.path_of(tx, accounting.number_of(account))
+            except Corrupt as error:
+                damaged.pass_over(keys.limits(account), error, "the path of a quota cannot be found")
+                path = b""
+            self._paths[account] = paths.shown(path) if path else ""
 
     def status(self, account: Account) -> QuotaStatus | None:
         return self._statuses.get(account)
@@ -136,11 +156,6 @@ def _with_trees_below(limits: dict[Account, QuotaLimits], used: dict[Account, Co
 
 async def _read_all(tx: Transaction, of: tuple[bytes, bytes]) -> list[Pair]:
     return await tx.get_range(*of, snapshot=True)
-
-
-def _cost(key: bytes, value: bytes) -> Cost:
-    usage = records.decode(value, Usage, key)
-    return Cost(usage.bytes, usage.inodes)
 
 
 def _describe(account: Account, status: QuotaStatus) -> str:

@@ -11,6 +11,7 @@ from tests.harness.meta_harness import MetaBench
 from threefs.errors import QuotaExceeded
 from threefs.kv import records
 from threefs.kv.memory import MemoryEngine
+from threefs.telemetry.damaged_records import DamagedRecords
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import QuotaLimits, Usage
 
@@ -24,7 +25,7 @@ def loaded(accounts: dict[bytes, tuple[QuotaLimits, Usage]]) -> Quotas:
             tx.set(keys.usage(account), records.encode(usage))
         await tx.commit()
         quotas = Quotas()
-        await quotas.load(engine.begin())
+        await quotas.load(engine.begin(), DamagedRecords())
         return quotas
 
     return asyncio.run(load())
@@ -82,11 +83,11 @@ async def test_errors_name_the_directory_and_not_its_number(bench: MetaBench) ->
     tx.set(keys.usage(tree_account(directory.inode)), records.encode(Usage(inodes=1)))
     await tx.commit()
     quotas = Quotas()
-    await quotas.load(bench.context.engine.begin())
+    await quotas.load(bench.context.engine.begin(), bench.context.damaged)
     with pytest.raises(QuotaExceeded, match="the tree /projects has 1 of at most 1 files"):
         quotas.check_create(file(directory.inode))
     await bench.rename("/projects", "/old")
-    await quotas.load(bench.context.engine.begin())
+    await quotas.load(bench.context.engine.begin(), bench.context.damaged)
     with pytest.raises(QuotaExceeded, match="the tree /old has"):
         quotas.check_create(file(directory.inode))
     tx = bench.context.engine.begin()
