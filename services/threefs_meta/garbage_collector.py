@@ -106,7 +106,11 @@ class GarbageCollector:
             if item.inode.type != pb.DIRECTORY:
                 (files if self._is_served(item.inode) else stuck).append(item)
                 continue
-            taken = await self._drain_directory(item)
+            try:
+                taken = await self._drain_directory(item)
+            except Corrupt as error:
+                self._context.damaged.pass_over(item.key, error, "a removed directory cannot be freed")
+                taken = None
             freed += taken or 0
             if taken is None:
                 stuck.append(item)
@@ -139,8 +143,8 @@ class GarbageCollector:
             number = keys.removed_inode(key)
             try:
                 inode = await ns.inode(number)
-            except Corrupt as error:  # it must not stop the others
-                _LOG.error("a removed inode cannot be read; see `threefs fsck`", inode=number, error=str(error))
+            except Corrupt as error:
+                self._context.damaged.pass_over(key, error, "a removed inode cannot be read")
                 continue
             if inode is None:
                 continue
@@ -219,7 +223,7 @@ class GarbageCollector:
             left = [item for item in files if await tx.get(item.key) is not None]
             for item in left:
                 self._clear(ns, item)
-            await _count_removed(tx, len(left))
+            await self._count_removed(tx, len(left))
             return len(files)  # also if an earlier attempt of unknown outcome had cleared them
 
         return await self._context.transact(clear) if files else 0
@@ -241,19 +245,14 @@ class GarbageCollector:
                     await self._unlink_child(ns, key, value)
                 except Corrupt as error:
                     damaged = keys.entry_of(key)[1]
-                    _LOG.error(
-                        "an entry of a removed directory cannot be removed; see `threefs fsck`",
-                        directory=directory,
-                        name=damaged,
-                        error=str(error),
-                    )
+                    self._context.damaged.pass_over(key, error, "an entry of a removed directory cannot be removed")
             if len(rows) == ENTRIES_PER_TRANSACTION:
                 return len(rows), damaged
             if damaged:
                 return None, b""  # from the start the next time: the entry may have been repaired
             await xattrs.clear(ns, item.inode)
             self._clear(ns, item)
-            await _count_removed(tx, 1)
+            await self._count_removed(tx, 1)
             return len(rows) + 1, b""
 
         done, damaged = await self._context.transact(drain)
@@ -279,6 +278,14 @@ class GarbageCollector:
         ns.clear_inode(item.inode)
         ns.tx.clear(item.key)
 
+    async def _count_removed(self, tx: Transaction, removed: int) -> None:
+        """The count is shown, and nothing else depends on it."""
+        try:
+            if removed:
+                await increase(tx, keys.REMOVED_INODES, removed)
+        except Corrupt as error:
+            self._context.damaged.pass_over(keys.REMOVED_INODES, error, "removed inodes cannot be counted")
+
     # ---- replays ----
 
     async def expire_replays(self) -> int:
@@ -286,14 +293,7 @@ class GarbageCollector:
         ticks = self._context.logical_clock
         before_tick = ticks.tick - math.ceil(REPLAYS_KEPT_S / ticks.tick_s)
         for _ in range(_REPLAY_PAGES):
-            self._replay_cursor = await transactions.expire_replays(
-                self._context.engine, self._replay_cursor, before_tick
-            )
+            self._replay_cursor = await transactions.expire_replays(self._context, self._replay_cursor, before_tick)
             if not self._replay_cursor:
                 break
         return 0
-
-
-async def _count_removed(tx: Transaction, removed: int) -> None:
-    if removed:
-        await increase(tx, keys.REMOVED_INODES, removed)

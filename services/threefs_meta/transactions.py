@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-import structlog
-
 from threefs.errors import (
     Conflict,
     Corrupt,
@@ -25,7 +23,7 @@ from threefs.errors import (
     error_of,
 )
 from threefs.kv import records
-from threefs.kv.engine_api import Engine, Transaction
+from threefs.kv.engine_api import Transaction
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Replay
@@ -41,8 +39,6 @@ _PAGE = 256
 MAX_MESSAGE_CHARS = 1024  # of an error that is kept
 
 T = TypeVar("T")
-
-_LOG = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +139,20 @@ def _first_reply(method: Method[Req, Rep], replay: Replay) -> Rep:
     return method.reply.FromString(replay.reply)
 
 
-async def expire_replays(engine: Engine, cursor: bytes, before_tick: int) -> bytes:
+async def expire_replays(context: Context, cursor: bytes, before_tick: int) -> bytes:
     """Remove the replay records of a page, from `cursor` on, that are older than a tick. Returns the next cursor, or
     b"" at the end.
 
     The numbers of a client's requests rise, so no old record comes after its first young one.
     """
-    tx = engine.begin()
+    tx = context.engine.begin()
     pairs = await tx.get_range(cursor or keys.REPLAYS[0], keys.REPLAYS[1], limit=_PAGE, snapshot=True)
     following = pairs[-1][0] + b"\0" if len(pairs) == _PAGE else b""
     for key, value in pairs:
         try:
             tick = records.decode(value, Replay, key).tick
-        except Corrupt as error:  # it must not stop the others
-            _LOG.error("the replay record of a mutation cannot be read", key=key.hex(), error=str(error))
+        except Corrupt as error:
+            context.damaged.pass_over(key, error, "the replay record of a mutation cannot be read")
             continue
         if tick >= before_tick:
             following = keys.after_client(key)

@@ -6,7 +6,6 @@ is read again here.
 """
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from google.protobuf.message import Message
 
@@ -14,7 +13,26 @@ from threefs.errors import Corrupt
 from threefs.ids import ROOT
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
-from threefs.wire.records_pb2 import ClientLocks, EntryRecord, ReadHold, Trashed, WriteSession
+from threefs.wire.records_pb2 import (
+    ClientLease,
+    ClientLocks,
+    Counter,
+    CutMark,
+    DirectoryTimes,
+    EndedLease,
+    EntryRecord,
+    LockWait,
+    QuotaLimits,
+    ReadHold,
+    Renewal,
+    Replay,
+    Retag,
+    Trashed,
+    Usage,
+    UsageDelta,
+    WriteSession,
+    XattrRecord,
+)
 from threefs_meta.fsck import usage
 from threefs_meta.lease import leases, write_sessions
 from threefs_meta.quota.accounting import ZERO, Account, Cost, is_tree, number_of
@@ -23,7 +41,21 @@ from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter
 from threefs_meta.store.namespace import Namespace
 
-M = TypeVar("M", bound=Message)
+#: Tables of which only this is checked: that their records can be read.
+READABLE: dict[tuple[bytes, bytes], type[Message]] = {
+    keys.TRASH: Trashed,
+    keys.CLIENTS: ClientLease,
+    keys.RENEWALS: Renewal,
+    keys.ENDED: EndedLease,
+    keys.WAITS: LockWait,
+    keys.TRUNCATION_MARKS: CutMark,
+    keys.LIMITS: QuotaLimits,
+    keys.USAGE: Usage,
+    keys.DELTAS: UsageDelta,
+    keys.RETAGS: Retag,
+    keys.REPLAYS: Replay,
+    (keys.REMOVED_INODES, keys.REMOVED_INODES + b"\0"): Counter,
+}
 #: No tree of people is so deep. A deeper path counts as free of loops.
 _MAX_LEVELS = 1 << 16
 
@@ -69,11 +101,9 @@ async def check_record(ns: Namespace, key: bytes) -> list[Problem]:
         return await _check_inode_record(ns, key)
     if keys.REMOVALS[0] <= key < keys.REMOVALS[1]:
         return await _check_removal(ns, key)
-    if keys.TRASH[0] <= key < keys.TRASH[1]:
-        return await _check_trash_record(ns, key)
     if any(begin <= key < end for begin, end in keys.ATTACHED):
         return await _check_attached(ns, key)
-    return []
+    return await _check_readable(ns, key)
 
 
 async def _check_entry(ns: Namespace, key: bytes) -> list[Problem]:
@@ -124,13 +154,13 @@ async def _check_removal(ns: Namespace, key: bytes) -> list[Problem]:
     return [Problem(pb.QUEUED_NOTHING, f"inode {number} is to be freed, but does not exist", key, number)]
 
 
-async def _check_trash_record(ns: Namespace, key: bytes) -> list[Problem]:
-    """A record that matches no entry any more is not wrong: it is cleared when it is due. It must be readable for
-    that."""
+async def _check_readable(ns: Namespace, key: bytes) -> list[Problem]:
+    """These records are cleared or replaced in time, whatever they say; for that they must be readable."""
     value = await ns.tx.get(key)
+    kind = next((kind for (begin, end), kind in READABLE.items() if begin <= key < end), None)
     try:
-        if value is not None:
-            records.decode(value, Trashed, key)
+        if value is not None and kind is not None:
+            records.decode(value, kind, key)
     except Corrupt as error:
         return [Problem(pb.UNREADABLE_RECORD, str(error), key)]
     return []
@@ -152,7 +182,10 @@ async def _check_attached(ns: Namespace, key: bytes) -> list[Problem]:
         detail = f"a {kind} record belongs to inode {number}, which has none"
         return [Problem(pb.ATTACHED_TO_NOTHING, detail, key, number)]
     try:
-        if times or key.startswith(keys.XATTRS[0]) or await _is_leased(ns, key, value):
+        if times or key.startswith(keys.XATTRS[0]):
+            records.decode(value, DirectoryTimes if times else XattrRecord, key)
+            return []
+        if await _is_leased(ns, key, value):
             return []
     except Corrupt as error:
         return [Problem(pb.UNREADABLE_RECORD, str(error), key, number)]
@@ -189,7 +222,14 @@ async def _is_leased(ns: Namespace, key: bytes, value: bytes) -> bool:
     else:
         session = records.decode(value, WriteSession, key)
         client, lease = session.client, session.lease
-    return lease == await leases.current(ns.tx, client) or await ns.tx.get(keys.ended(lease)) is not None
+    return await ns.tx.get(keys.ended(lease)) is not None or await _has_lease(ns, client, lease)
+
+
+async def _has_lease(ns: Namespace, client: bytes, lease: int) -> bool:
+    try:
+        return lease == await leases.current(ns.tx, client)
+    except Corrupt:  # reported for the record of the client; the lease reaper releases what it holds
+        return True
 
 
 # ---- inodes ----

@@ -7,6 +7,7 @@ repair adds it.
 
 from collections import Counter
 
+from threefs.errors import Corrupt
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.wire import meta_pb2 as pb
@@ -22,7 +23,7 @@ async def page(tx: Transaction, after: bytes, limit: int) -> tuple[list[pb.FsckU
     begin = after + b"\0" if after else keys.USAGE[0]
     pairs = await tx.get_range(begin, keys.USAGE[1], limit=limit, snapshot=True)
     pending, changes = await _pending(tx)
-    kept = {keys.account_of(key): records.decode(value, Usage, key) for key, value in pairs}
+    kept = {keys.account_of(key): _usage(key, value) for key, value in pairs}
     last = pairs[-1][0] if len(pairs) == limit else b""
     for account in pending:  # an account without a sum comes where its sum would be
         if begin <= keys.usage(account) and (not last or keys.usage(account) <= last):
@@ -34,11 +35,19 @@ async def difference(tx: Transaction, kept: pb.FsckUsage, counted: pb.FsckUsage)
     """The correction of the sum; nothing if the sum has changed since `kept`."""
     key = keys.usage(kept.account)
     value = await tx.get(key, snapshot=True)
-    usage = Usage() if value is None else records.decode(value, Usage, key)
+    usage = Usage() if value is None else _usage(key, value)
     now = _with_pending(kept.account, usage, *await _pending(tx))
     if now != kept:
         return ZERO
     return Cost(counted.bytes - kept.bytes, counted.inodes - kept.inodes)
+
+
+def _usage(key: bytes, value: bytes) -> Usage:
+    """What a damaged sum counts as when the next change is added to it (`quota/aggregator.py`)."""
+    try:
+        return records.decode(value, Usage, key)
+    except Corrupt:
+        return Usage()
 
 
 async def _pending(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Account]]:
@@ -46,7 +55,10 @@ async def _pending(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Accoun
     sums: dict[Account, Cost] = {}
     changes: Counter[Account] = Counter()
     for key, value in await tx.get_range(*keys.DELTAS, snapshot=True):
-        delta = accounting.from_record(records.decode(value, UsageDelta, key))
+        try:
+            delta = accounting.from_record(records.decode(value, UsageDelta, key))
+        except Corrupt:  # it will not be added up
+            continue
         accounting.add(sums, delta, 1)
         changes.update(delta.keys())
     return sums, changes

@@ -9,6 +9,7 @@ Only locks of ranges are followed, as POSIX asks for. A cycle of more than MAX_V
 until one gives up.
 """
 
+from threefs.errors import Corrupt
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import ClientLocks, LockWait
@@ -74,6 +75,10 @@ def clear_wait(ns: Namespace, owner: LockOwner) -> None:
 
 
 async def _wait_of(ns: Namespace, owner: LockOwner) -> LockWait | None:
+    """None also if the record is damaged: at worst a cycle is not found before the owner asks again."""
     key = keys.wait(*owner)
     value = await ns.tx.get(key)
-    return None if value is None else records.decode(value, LockWait, key)
+    try:
+        return None if value is None else records.decode(value, LockWait, key)
+    except Corrupt:
+        return None

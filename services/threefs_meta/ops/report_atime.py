@@ -22,7 +22,7 @@ async def report_atime(context: Context, request: pb.ReportAtimeRequest) -> pb.R
 
     async def attempt(tx: Transaction) -> None:
         ns = context.namespace(tx)
-        found = await ns.inodes(request.inode)
+        found = await ns.readable_inodes(request.inode)
         for inode, ago_ms in zip(found, request.ago_ms, strict=True):
             at_ns = now_ns - ago_ms * 10**6
             if inode is not None and inode.type == pb.FILE and inode.nlink and at_ns >= max(due_ns(inode), 1):

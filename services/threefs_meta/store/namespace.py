@@ -93,6 +93,18 @@ class Namespace:
         values = await self.tx.get_many(rows)
         return [self._decode(key, value) for key, value in zip(rows, values, strict=True)]
 
+    async def readable_inodes(self, numbers: Sequence[int]) -> list[pb.Inode | None]:
+        """Many at once; None also for those whose record is damaged."""
+        rows = keys.inodes(numbers)
+        values = await self.tx.get_many(rows)
+        found: list[pb.Inode | None] = []
+        for key, value in zip(rows, values, strict=True):
+            try:
+                found.append(self._decode(key, value))
+            except Corrupt:
+                found.append(None)
+        return found
+
     def _decode(self, key: bytes, value: bytes | None) -> pb.Inode | None:
         if value is None:
             return None

@@ -1,7 +1,5 @@
 """Removes entries from the trash that are due: few per round, each in a transaction of its own."""
 
-import structlog
-
 from threefs.errors import Corrupt
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
@@ -12,8 +10,6 @@ from threefs_meta.store import keys
 from threefs_meta.transactions import run_readonly
 
 PAGE = 32
-
-_LOG = structlog.get_logger()
 
 
 class TrashReaper:
@@ -34,9 +30,7 @@ class TrashReaper:
                 await self._context.transact(lambda tx, key=key: self._remove(tx, key))  # type: ignore[misc]
                 done += 1
             except Corrupt as error:
-                _LOG.error(
-                    "an entry of the trash cannot be removed; see `threefs fsck`", key=key.hex(), error=str(error)
-                )
+                self._context.damaged.pass_over(key, error, "an entry of the trash cannot be removed")
         return done
 
     async def _page(self, tx: Transaction) -> list[bytes]:

@@ -228,6 +228,30 @@ async def test_chains_without_a_serving_target_delay_no_other_file(bench: MetaBe
     assert not any(bench.chunk_numbers(file) for file in made)
 
 
+async def test_a_directory_whose_record_is_damaged_meanwhile_holds_up_no_file(bench: MetaBench) -> None:
+    directory = await bench.mkdir("/d")
+    await bench.create("/d/a")
+    file = await written(bench, "/z")
+    await bench.remove("/d", recursive=True)
+    await bench.remove("/z")
+    await bench.pass_lease()
+    record = await damage.get(bench, keys.inode(directory.inode))
+    look = bench.collector._partition
+
+    async def partition(ns: Any, page: Any) -> Any:
+        found = await look(ns, page)
+        await damage.put(bench, keys.inode(directory.inode), b"\1broken")
+        return found
+
+    bench.collector._partition = partition  # type: ignore[method-assign]
+    await bench.collector.collect()
+    assert not bench.chunk_numbers(file)
+    bench.collector._partition = look  # type: ignore[method-assign]
+    await damage.put(bench, keys.inode(directory.inode), record)
+    await _collect(bench)
+    assert await damage.get(bench, keys.inode(directory.inode)) is None
+
+
 async def test_one_kind_of_work_that_fails_does_not_stop_the_others(bench: MetaBench) -> None:
     async def fails() -> int:
         raise Corrupt("a record")

@@ -7,6 +7,7 @@ from threefs_meta.locks import deadlock
 from threefs_meta.ops.lock import lock
 from threefs_meta.store import keys
 
+from tests.harness import damage
 from tests.harness.meta_harness import MetaBench
 from threefs.errors import Deadlock, InvalidArgument, Locked
 from threefs.wire import meta_pb2 as pb
@@ -51,6 +52,18 @@ async def test_the_last_owner_of_a_circle_gets_an_error_and_the_others_get_their
         await ask(bench, number, inodes[number + 1], kind=pb.UNLOCK)
         await ask(bench, number, inodes[number], kind=pb.UNLOCK)
     assert await records(bench) == 0
+
+
+async def test_a_wait_that_cannot_be_read_stops_nobody_and_the_next_request_replaces_it(bench: MetaBench) -> None:
+    first, second = await files(bench, 2)
+    await ask(bench, 0, first)
+    await ask(bench, 1, second)
+    assert (await ask(bench, 1, first)).blocked
+    await damage.put(bench, keys.wait(CLIENTS[1], 1), b"\1damaged")
+    assert (await ask(bench, 2, second)).blocked, "its holder waits for nobody knows what"
+    assert (await ask(bench, 1, first)).blocked
+    with pytest.raises(Deadlock):
+        await ask(bench, 0, second)
 
 
 @pytest.mark.parametrize("seed", range(5))

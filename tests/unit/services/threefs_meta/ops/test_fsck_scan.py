@@ -33,7 +33,8 @@ async def test_pages_are_the_table(bench: MetaBench) -> None:
         assert sum(len(page.inode) for page in await pages(bench, pb.FSCK_ENTRIES, limit)) == 6
         assert [row for page in await pages(bench, pb.FSCK_QUEUE, limit) for row in page.inode] == [4]
         attached = await pages(bench, pb.FSCK_ATTACHED, limit)
-        assert sum(page.rows for page in attached) == 5 + 3  # sessions; times of the root and of /d; the count of /d
+        # Sessions; times of the root and of /d, the count of /d; a lease and its renewal; results of changes.
+        assert sum(page.rows for page in attached) == 5 + 3 + 2 + 8
         assert not any(page.suspects for page in attached)
     (page,) = await pages(bench, pb.FSCK_INODES, 100)
     assert list(page.nlink) == [1, 1, 2, 0, 1, 1, 1]
