@@ -15,7 +15,7 @@ from threefs.cluster.applied_configuration import AppliedConfiguration
 from threefs.configuration import NOTHING_SET, Configuration, Role, Value
 from threefs.env.clock import Clock
 from threefs.env.disk import run_to_completion
-from threefs.errors import InvalidArgument, NotFound, Unavailable
+from threefs.errors import Corrupt, InvalidArgument, NotFound, Unavailable
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.rpc.methods import GET_CONFIGURATION, SET_CONFIGURATION, Method
@@ -50,10 +50,25 @@ def _key(version: int) -> bytes:
     return _PREFIX + version.to_bytes(4, "big")
 
 
+def _number(key: bytes) -> int:
+    return int.from_bytes(key.removeprefix(_PREFIX), "big")
+
+
 async def read_versions(tx: Transaction) -> list[pb.ConfigurationVersion]:
-    """Ascending."""
+    """Ascending, without those that are damaged: the newest of the others counts."""
+    found = []
+    for key, value in await tx.get_range(_PREFIX, _END):
+        try:
+            found.append(records.decode(value, pb.ConfigurationVersion, key))
+        except Corrupt as error:
+            _LOG.error("a version of the configuration cannot be read", version=_number(key), error=str(error))
+    return found
+
+
+async def _last_number(tx: Transaction) -> int:
+    """The number of the newest version, whether it can be read or not; 0 if there is none."""
     pairs = await tx.get_range(_PREFIX, _END)
-    return [records.decode(value, pb.ConfigurationVersion, key) for key, value in pairs]
+    return _number(pairs[-1][0]) if pairs else 0
 
 
 class ConfigurationKeeper:
@@ -124,7 +139,8 @@ class ConfigurationKeeper:
             before = _newest(versions)
             if dict(before.texts) == after:
                 return versions
-            made = _version(Configuration(before.version + 1, max(made_ns, before.made_ns + 1), after), request)
+            number = await _last_number(tx) + 1  # also behind one that is damaged: somebody may have taken its values
+            made = _version(Configuration(number, max(made_ns, before.made_ns + 1), after), request)
             if not request.dry_run:
                 tx.set(_key(made.configuration.version), records.encode(made))
                 for dropped in versions[: max(0, len(versions) + 1 - MAX_VERSIONS)]:

@@ -64,7 +64,7 @@ from threefs_manager.remarks import Remarks
 from threefs_manager.routing_publisher import RoutingPublisher, shielded, term_number
 from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
-from threefs_manager.stale_stores.target_stores import StoreGenerations
+from threefs_manager.stale_stores.target_stores import StoreGenerations, lost_lastsrv
 from threefs_manager.store import restored_versions
 from threefs_manager.store.cluster_store import Store, Writer, retry_forever
 from threefs_manager.store.restore_inquiry import Inquiry
@@ -150,10 +150,9 @@ class Manager:
             return  # another manager has taken over already
         if self._expected_cluster_id not in ("", routing.cluster_id):
             raise StrangeStore(restored_versions.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
-        seen = await retry_forever(store.load_generations, self._clock)
-        self._failure_detector = FailureDetector(
-            self._clock, StoreGenerations(seen)
-        )  # every node has the time T from now on
+        seen, unreadable = await retry_forever(store.load_generations, self._clock)
+        generations = StoreGenerations(seen, lost_lastsrv(unreadable, routing))
+        self._failure_detector = FailureDetector(self._clock, generations)  # every node has the time T from now on
         self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
         self._stale_store = StaleStoreDetector(routing.version)
         self._controller = controller = ChainController(

@@ -12,19 +12,34 @@ after the loss of all power or of the primary, an older copy is found if it lack
 from collections.abc import Iterable
 
 from threefs.ids import TargetId
+from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
+
+
+def lost_lastsrv(unreadable: Iterable[TargetId], routing: Routing) -> set[TargetId]:
+    """Of the targets whose records are damaged, those that may serve alone. Of the others nobody needs it: they report
+    while they serve, or are filled anew."""
+    members = (
+        member.target_id
+        for chain in routing.chains.values()
+        for member in chain.members
+        if member.state is PublicState.LASTSRV
+    )
+    return set(unreadable).intersection(members)
 
 
 class StoreGenerations:
     """Of one term as primary; it begins with what is stored."""
 
-    def __init__(self, seen: Iterable[pb.SeenStore] = ()) -> None:
+    def __init__(self, seen: Iterable[pb.SeenStore] = (), lost: Iterable[TargetId] = ()) -> None:
+        """`lost`: those of which it is not known any more what was seen."""
         self._newest = {TargetId(one.target_id): one for one in seen}
+        self._lost = set(lost)
         self._unsaved: set[TargetId] = set()
 
     def on_report(self, report: pb.TargetReport, store_id: int) -> None:
         """Take in a report. `store_id` is the target's known store; reports of another store do not count."""
-        if report.store_id != store_id:
+        if report.store_id != store_id or report.target_id in self._lost:
             return
         known = self._newest.get(TargetId(report.target_id))
         if known is None or known.store_id != store_id or known.generation < report.generation:
@@ -35,6 +50,7 @@ class StoreGenerations:
     def reset(self, report: pb.TargetReport) -> None:
         """Start again with the generation of this report, even if it is lower."""
         target = TargetId(report.target_id)
+        self._lost.discard(target)
         self._newest[target] = pb.SeenStore(target_id=target, store_id=report.store_id, generation=report.generation)
         self._unsaved.add(target)
 
@@ -42,7 +58,12 @@ class StoreGenerations:
         return self._newest.get(target)
 
     def staleness(self, report: pb.TargetReport) -> str:
-        """Why the store is an older copy of the one that is known; empty if it is none."""
+        """Why the store is an older copy of the one that is known, or may be; empty if it is none."""
+        if report.target_id in self._lost:
+            return (
+                "its disk may be an older copy: the manager's record of its newest change is damaged. If it is the "
+                "newest disk, let it serve with `threefs chain accept-loss`"
+            )
         known = self._newest.get(TargetId(report.target_id))
         if known is None or known.store_id != report.store_id or known.generation <= report.generation:
             return ""

@@ -18,26 +18,41 @@ from threefs.cluster.manager_records import (
     TABLE,
     TARGET,
     record_key,
+    record_number,
 )
 from threefs.env.clock import Clock
-from threefs.errors import Conflict, Fenced, StrangeStore, ThreefsError
+from threefs.errors import Conflict, Corrupt, Fenced, StrangeStore, ThreefsError
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.kv import records, restore_mark
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.routing import FIRST_TABLE, Chain, Node, Routing, Target
 from threefs.routing_changes import RoutingChanges
+from threefs.telemetry.damaged_records import DamagedRecords
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.election import Epoch
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 _LOAD_PAUSE_S = 0.2
+_LOST_MOVE = "a move cannot be read, and is planned anew"
 _LOG = structlog.get_logger()
 
 
 async def _read_all(tx: Transaction, prefix: bytes, kind: type[M]) -> list[M]:
     pairs = await tx.get_range(prefix + b"|", prefix + b"}")
     return [records.decode(value, kind, key) for key, value in pairs]
+
+
+async def _read_moves(tx: Transaction, damaged: DamagedRecords) -> list[pb.Move]:
+    """Without those whose record is damaged: the chain says how far such a move was, and the next plan goes on from
+    there."""
+    found = []
+    for key, value in await tx.get_range(MOVE + b"|", MOVE + b"}"):
+        try:
+            found.append(records.decode(value, pb.Move, key))
+        except Corrupt as error:
+            damaged.pass_over(key, error, _LOST_MOVE)
+    return found
 
 
 async def read_cluster(tx: Transaction) -> pb.ClusterRecord:
@@ -71,8 +86,9 @@ async def _read_tables(tx: Transaction, cluster: pb.ClusterRecord) -> list[pb.Ch
 class Writer:
     """The tables within one transaction, and what it changes in them."""
 
-    def __init__(self, tx: Transaction, cluster: pb.ClusterRecord, routing: Routing) -> None:
+    def __init__(self, tx: Transaction, cluster: pb.ClusterRecord, routing: Routing, damaged: DamagedRecords) -> None:
         self.cluster = cluster
+        self._damaged = damaged
         self.routing = routing  # before the changes of this transaction
         self._tx = tx
         self._is_changed = False
@@ -93,12 +109,16 @@ class Writer:
         self._tx.clear(record_key(NODE, node_id))
 
     async def moves(self) -> list[pb.Move]:
-        return await _read_all(self._tx, MOVE, pb.Move)
+        return await _read_moves(self._tx, self._damaged)
 
     async def move(self, chain_id: int) -> pb.Move | None:
         key = record_key(MOVE, chain_id)
         value = await self._tx.get(key)
-        return None if value is None else records.decode(value, pb.Move, key)
+        try:
+            return None if value is None else records.decode(value, pb.Move, key)
+        except Corrupt as error:
+            self._damaged.pass_over(key, error, _LOST_MOVE)
+            return None
 
     def put_move(self, move: pb.Move) -> None:
         """A move is no part of the routing, but what it does to a chain is."""
@@ -212,6 +232,7 @@ class Store:
         self._engine = engine
         self._epoch = epoch
         self._known: Routing | None = None
+        self._damaged = DamagedRecords()
 
     @property
     def epoch(self) -> int:
@@ -224,10 +245,18 @@ class Store:
         return await read_cluster(self._engine.begin())
 
     async def load_moves(self) -> list[pb.Move]:
-        return await _read_all(self._engine.begin(), MOVE, pb.Move)
+        return await _read_moves(self._engine.begin(), self._damaged)
 
-    async def load_generations(self) -> list[pb.SeenStore]:
-        return await _read_all(self._engine.begin(), SEEN, pb.SeenStore)
+    async def load_generations(self) -> tuple[list[pb.SeenStore], list[TargetId]]:
+        """And the targets whose record is damaged."""
+        found, damaged = [], []
+        for key, value in await self._engine.begin().get_range(SEEN + b"|", SEEN + b"}"):
+            try:
+                found.append(records.decode(value, pb.SeenStore, key))
+            except Corrupt as error:
+                damaged.append(TargetId(record_number(key)))
+                self._damaged.pass_over(key, error, "how far the store of a target was cannot be read")
+        return found, damaged
 
     async def save_generations(self, seen: Sequence[pb.SeenStore]) -> None:
         async def write(tx: Transaction) -> None:
@@ -252,7 +281,8 @@ class Store:
 
         async def write(tx: Transaction) -> tuple[T, Routing]:
             cluster = await read_cluster(tx)  # counts as a read, so any other change conflicts with this one
-            writer = Writer(tx, cluster, await self._routing_at(cluster.routing_version, tx))
+            routing = await self._routing_at(cluster.routing_version, tx)
+            writer = Writer(tx, cluster, routing, self._damaged)
             return await function(writer), writer.finish()
 
         result, routing = await self._epoch.run(write, replayable=True)

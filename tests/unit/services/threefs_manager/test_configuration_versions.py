@@ -67,6 +67,24 @@ def test_each_change_is_a_version_with_its_author_and_reason() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_a_damaged_version_keeps_no_manager_from_serving_and_its_number_is_not_given_again(damaged: int) -> None:
+    async def body(bench: Bench, manager: Manager) -> None:
+        keeper = await started(manager)
+        await keeper.set(change(0, log_level="debug"))
+        await keeper.set(change(1, log_level="error"))
+        tx = bench.engine.begin()
+        tx.set(b"CNFG|" + damaged.to_bytes(4, "big"), b"\1damaged")
+        await tx.commit()
+        again = (await bench.start())._configuration
+        assert again.current.version == 3 - damaged
+        assert (await again.set(change(3 - damaged, log_level="warning"))).configuration.version == 3
+        versions = (await again.get(pb.GetConfigurationRequest())).versions
+        assert [one.configuration.version for one in versions] == [3 - damaged, 3]
+
+    run(body)
+
+
 def test_the_versions_are_there_after_a_restart() -> None:
     async def body(bench: Bench, manager: Manager) -> None:
         keeper = await started(manager)

@@ -1,5 +1,6 @@
 """Moves from the plan to the last record, with nodes that follow at once."""
 
+import pytest
 from threefs_manager.chains import moves
 from threefs_manager.chains.moves import Move
 from threefs_manager.store.cluster_store import Writer
@@ -9,6 +10,7 @@ from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
 from tests.harness.silent_engine import SilentEngine
 from threefs.cluster.manager_records import MOVE
 from threefs.ids import ChainId, TargetId
+from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
 
 
@@ -153,6 +155,40 @@ def test_undrain_takes_back_what_does_not_serve_yet() -> None:
         assert nodes.held()[1] >= 1 and sum(nodes.held().values()) == 6
 
     run_moving(body)
+
+
+async def _damage_moves(engine: MemoryEngine) -> int:
+    tx = engine.begin()
+    found = [key for key, _ in await tx.get_range(MOVE + b"|", MOVE + b"}")]
+    for key in found:
+        tx.set(key, b"\1damaged")
+    await tx.commit()
+    return len(found)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_move_that_cannot_be_read_is_planned_anew(restarted: bool) -> None:
+    engine = MemoryEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        nodes.slow.add(4)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: bool(nodes.held()[4]))
+        assert await _damage_moves(engine)
+        nodes.slow.clear()
+        if restarted:
+            controller = nodes.manager._controller
+            assert controller is not None
+            await controller.move_executor.load()
+            assert not controller.move_executor.moves
+        await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
+        assert all(len(chain.members) == len(chain.serving) == 2 for chain in nodes.routing.chains.values())
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=False))
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: idle(nodes))
+
+    run_moving(body, engine)
 
 
 # ---- a call that arrives while moves are stored

@@ -42,6 +42,7 @@ from threefs.routing import (
     chain_to_wire,
     target_to_wire,
 )
+from threefs.telemetry.damaged_records import DamagedRecords
 from threefs.wire import manager_pb2 as pb
 
 MEMBERS = (ChainMember(TargetId(101), PublicState.SERVING),)
@@ -77,7 +78,7 @@ async def test_the_same_backups_restored_twice_give_no_number_twice(between_ns: 
         tx = bench.engine.begin()
         write_mark(tx, complete=True)
         tx.set(METADATA_KEY, records.encode(pb.MetadataStore(store_id="aa", epoch=3, generation=9)))
-        await raise_routing_version(Writer(tx, pb.ClusterRecord(), EMPTY), wall_ns)
+        await raise_routing_version(Writer(tx, pb.ClusterRecord(), EMPTY, DamagedRecords()), wall_ns)
         request = pb.AdmitStoreRequest(cluster_id="c", store_id="aa", epoch=3, generation=9, restored=True)
         given = await admit(tx, "c", request)
         assert given.epoch > 3
@@ -98,7 +99,7 @@ async def test_ids_that_may_have_been_given_out_since_the_backup_are_skipped() -
     tx = bench.engine.begin()
     write_mark(tx, complete=True)
     record = pb.ClusterRecord(next_target=FIRST_ADDED_TARGET + 5, next_meta_node=FIRST_META_NODE + 3)
-    writer = Writer(tx, record, EMPTY)
+    writer = Writer(tx, record, EMPTY, DamagedRecords())
     await raise_routing_version(writer, NOW_NS)
     assert writer.cluster.next_target > FIRST_ADDED_TARGET + 1000
     assert writer.cluster.next_meta_node > FIRST_META_NODE + 1000
