@@ -2,9 +2,10 @@
 
 When only the reserve of the disk is left, the head gives way to a replica that has room (peer_room.py); if there is
 none, the chain refuses writes of clients. A target that has no room even for the writes of its predecessor leaves its
-chain, so that the others can go on. The only serving target of a chain stays, for reads. If all have left at the same
-time, one returns without room. When there is room again, the store of a target that left is opened again, and the
-target returns like any other: by resync, or as lastsrv. A target that has not left takes changes again.
+chain, so that the others can go on; so does one that is brought up to date, because every write waits for it, too. The
+only serving target of a chain stays, for reads. If all have left at the same time, one returns without room. When there
+is room again, the store of a target that left is opened again, and the target returns like any other: by resync, or as
+lastsrv. A target that has not left takes changes again.
 
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
@@ -26,6 +27,7 @@ _INTERVAL_S = 0.5
 #: The room that a target needs to return. With less it would leave again at once.
 _ROOM_RATIO = 0.01
 _ROOM_BYTES = 16 << 20
+_IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 
 _LOG = structlog.get_logger()
 
@@ -51,7 +53,7 @@ class TargetRecovery:
     def on_no_space(self, target: Target) -> None:
         """A write of a predecessor, or a record, found no room."""
         target.full = True
-        if len(target.chain.serving) > 1 and target.serving and not target.leaving:
+        if target.state in _IN_WRITE_PATH and len(target.chain.serving) > target.serving and not target.leaving:
             _LOG.warning("the disk is full: the target leaves its chain", target=target.target_id)
             target.leave()
             self._report()
@@ -96,7 +98,7 @@ class TargetRecovery:
         await self._reopen(target)
 
     async def _reopen(self, target: Target) -> None:
-        if target.state in (PublicState.SERVING, PublicState.SYNCING) or len(target.locks):
+        if target.state in _IN_WRITE_PATH or len(target.locks):
             return  # only when it is out of the chain, and all changes have ended
         assert not len(target.early), "only a serving target has early versions (P8)"
         await self._targets.reopen(target)

@@ -1,5 +1,7 @@
 """Golden runs of disks: power, damage, blocks."""
 
+#: More than a disk keeps room for.
+_MANY_CHUNKS = "\n".join(f"on {number}\nwrite c1 x*65536" for number in range(1, 70))
 _WORDS = ("one", "two", "six", "ten", "all", "any", "end")
 
 DISKS = {
@@ -74,6 +76,25 @@ DISKS = {
         wait 1
         expect middle repaired 1
         well
+    """,
+    "one that is brought up to date has no room, and the writes go on": f"""
+        write c1 old
+        then
+        at 0 do kill tail 0.5
+        wait 0.2
+        write c1 new
+        then
+        at 0 do split middle tail 1.5
+        wait 1
+        at 0 do full tail 20
+        {_MANY_CHUNKS}
+        wait 3
+        on 70
+        write c1 y*65536
+        wait 6
+        ended y*65536 done
+        well
+        read c2 y*65536
     """,
     "a chunk is locked for as long as the scrubber takes": """
         write c1 old

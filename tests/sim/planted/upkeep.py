@@ -115,6 +115,18 @@ def full_target_stays() -> None:
     put(TargetRecovery, "on_no_space", lambda self, target: None)
 
 
+@plant
+def full_target_stays_while_it_is_brought_up_to_date() -> None:
+    """The same of a replica that does not serve yet."""
+    leave = TargetRecovery.on_no_space
+
+    def stay(self: TargetRecovery, target: Target) -> None:
+        if target.serving:
+            leave(self, target)
+
+    put(TargetRecovery, "on_no_space", stay)
+
+
 @plant_for(
     "cluster/services/threefs_storage/health/test_target_recovery.py"
     "::test_of_targets_that_have_left_at_the_same_time_one_returns_without_room"

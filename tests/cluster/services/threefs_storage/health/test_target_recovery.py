@@ -55,6 +55,29 @@ async def test_a_full_replica_leaves_and_comes_back_by_resync(node: int, tmp_pat
         assert await chain.read(node) == (2, b"x" * 70_000)
 
 
+async def test_one_that_is_brought_up_to_date_leaves_and_comes_back_too(tmp_path: Path) -> None:
+    """Each write of the chain would wait for it until its deadline."""
+    async with chain_of(tmp_path) as chain:
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await chain.write(b"x" * 70_000)
+        fill(chain[3])
+        target = chain[3].target
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        await until(lambda: target.leaving)
+        assert target.local_state is LocalState.OFFLINE and not target.has_lease
+        write = asyncio.create_task(chain.write(b"y" * 70_000))
+        await until(lambda: chain[2].pending() == 2)
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        assert (await write).version == 2
+        free(chain[3])
+        await until(lambda: target.local_state is LocalState.ONLINE)
+        target.leased_until = float("inf")
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        await until(lambda: target.synced_in_version == chain.version)
+        chain.change((1, SERVING), (2, SERVING), (3, SERVING))
+        assert await chain.read(3) == (2, b"y" * 70_000)
+
+
 async def test_the_only_one_that_serves_stays_for_reads(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         chain.change((1, SERVING), (2, OFFLINE))
