@@ -179,12 +179,9 @@ class Craq:
         self._trace.add(chunk, "repaired", version=committed.version if committed is not None else 0)
 
     async def collect_tombstone(self, target: Target, chunk: ChunkId, version: int, deadline: float) -> bool:
-        """At the head: make all members forget a removed chunk whose tombstone is too old for a late write to come.
-
-        The tail forgets it first. The head keeps the version of the tombstone until all others have forgotten it, so
-        the next write gets a higher version, which all members take. False if the tombstone has to stay. Raises what
-        the successor refuses with.
-        """
+        """At the head: make all members forget a removed chunk whose tombstone is too old for a late write to come. The
+        tail forgets it first: the head keeps the version, so that the next write gets a higher one, which all members
+        take. False if the tombstone has to stay. Raises what the successor refuses with."""
         async with self.locked_change(target, chunk, deadline):
             admission.check(target, target.chain.version)
             admission.check_head(target)
@@ -200,7 +197,10 @@ class Craq:
         async with self.locked_change(target, chunk, deadline):
             admission.check(target, write.chain_version)
             target.logical_time.observe(write.stamp)
-            record = target.engine.record(chunk)
+            try:
+                record = target.engine.record(chunk)
+            except Corrupt as error:
+                raise report_damage(target, chunk, error) from error
             if record is not None:  # otherwise this target, and so all behind it, have forgotten the chunk
                 if not target.all_members_serve or not is_collectable(target, record, write.version):
                     raise VersionGap(

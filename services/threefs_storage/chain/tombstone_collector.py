@@ -20,7 +20,7 @@ from threefs_storage.target import Target
 
 _INTERVAL_S = 5.0
 _PAGE = 1024  # records of each target that are visited in an interval
-_COLLECT_S = 5.0
+_COLLECT_S = 5.0  # for one, and for all of a page that are refused
 _AGE_BYTES = 4
 
 _LOG = structlog.get_logger()
@@ -61,17 +61,30 @@ class TombstoneCollector:
             self._saved_minutes[target.target_id] = now
 
     async def collect_page(self, target: Target) -> int:
-        """Visit a page of records, and return how many were collected. Raises what the successor refuses with."""
+        """Visit a page of records, and return how many were collected. One that is refused holds up no other one, until
+        refusals have taken so much time that the successor is away. Raises what the last refused one failed with."""
         if not target.is_head or not target.all_members_serve or target.logical_time.now <= WRITE_LIFETIME_MINUTES:
             return 0
         page = target.inventory(self._cursors.get(target.target_id), _PAGE)
         self._cursors[target.target_id] = page[-1][0] if len(page) == _PAGE else None
-        collected = 0
+        collected, left_s = 0, _COLLECT_S
+        refusal: ThreefsError | None = None
         for chunk, record in page:
-            if record is not None and _is_tombstone(record) and chunk not in target.locks:
-                assert record.committed is not None, "a tombstone is a committed version"
-                deadline = self._clock.monotonic() + _COLLECT_S
-                collected += await self._craq.collect_tombstone(target, chunk, record.committed.version, deadline)
+            if record is None or not _is_tombstone(record) or chunk in target.locks:
+                continue
+            assert record.committed is not None, "a tombstone is a committed version"
+            began = self._clock.monotonic()
+            try:
+                collected += await self._craq.collect_tombstone(
+                    target, chunk, record.committed.version, began + _COLLECT_S
+                )
+            except ThreefsError as error:
+                refusal = error
+                left_s -= self._clock.monotonic() - began
+                if left_s <= 0:
+                    break
+        if refusal is not None:
+            raise refusal
         return collected
 
 

@@ -6,7 +6,19 @@ from typing import Any
 import pytest
 from threefs_storage.engine.exactly_once import WRITE_LIFETIME_MINUTES
 
-from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, refuse, until
+from tests.harness.chain_harness import (
+    CHUNK,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    TestChain,
+    chain_of,
+    flip_record,
+    refuse,
+    until,
+)
+from tests.harness.clocks import SteppedClock
+from threefs.env.clock import CLOCK
 from threefs.errors import ThreefsError, Unavailable
 from threefs.rpc.methods import WRITE
 from threefs.wire import storage_pb2 as pb
@@ -102,6 +114,40 @@ async def test_a_collection_that_came_half_way_holds_up_nothing(who: int, tmp_pa
         assert chain[1].state() == chain[2].state() == chain[3].state(), "results too"
         await chain.send(chain.row(kind=pb.REMOVE))
         assert await turn(chain, minutes=3 * LATER) == 1 and known(chain) == [0, 0, 0]
+
+
+async def test_one_that_is_refused_holds_up_no_other_one(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        others = [CHUNK._replace(number=number) for number in (1, 2)]
+        for chunk in (CHUNK, *others):
+            await chain.write(b"content", chunk=chunk)
+            await chain.send(chain.row(kind=pb.REMOVE, chunk=chunk))
+        flip_record(chain[2])
+        with pytest.raises(Unavailable, match="damaged"):
+            await turn(chain)
+        assert [replica.committed(chunk) for replica in chain.replicas for chunk in others] == [0] * 4
+        assert chain[2].target.damaged_chunks_found == 1
+        await until(lambda: chain[2].target.repaired_chunks == 1)
+        assert await turn(chain) == 1 and known(chain) == [0, 0]
+
+
+async def test_a_successor_that_is_away_is_not_asked_for_each_of_them(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        for number in range(3):
+            await chain.send(chain.row(kind=pb.REMOVE, chunk=CHUNK._replace(number=number)))
+        clock = chain[1].storage._tombstone_collector._clock = SteppedClock(CLOCK.monotonic())
+        asked: list[Any] = []
+
+        async def away(method: Any, request: Any) -> None:
+            asked.append(request)
+            clock.advance(3.0)
+            raise Unavailable("cut off")
+
+        chain[1].peers.before = away
+        with pytest.raises(Unavailable):
+            await turn(chain)
+        assert len(asked) == 2
+        chain[1].peers.before = None
 
 
 async def test_half_way_a_new_head_goes_on_from_what_it_knows(tmp_path: Path) -> None:
