@@ -52,6 +52,7 @@ from threefs_storage.chain.writes import Writes
 from threefs_storage.chunk_inspection import inspect_chunk
 from threefs_storage.chunk_listing import scan_chunks
 from threefs_storage.engine.chunk_record import Record
+from threefs_storage.health import unknown_stores
 from threefs_storage.health.chunk_repair import Repair
 from threefs_storage.health.peer_room import PeerRoomQuery
 from threefs_storage.health.replica_comparison import Comparison
@@ -189,6 +190,8 @@ class Storage:
         """A routing that still names the target says that a move has taken it out for good: it is deleted. A manager
         that was restored from a backup of before it was made does not know it at all, and proves nothing; nor does the
         next one, from a later backup."""
+        if target.was_unknown:
+            await unknown_stores.mark(target.engine)  # now: this process may end before the store is closed
         await self._repair.end(target)
         await self._pending_recovery.end(target)
         while len(target.locks):  # calls that are under way find out that they have no lease

@@ -215,6 +215,7 @@ class Targets:
             chain = routing.chains[target.chain.chain_id]
             newest = max(chain, target.chain, key=lambda one: one.version)
             gave_way = target.gives_way
+            target.was_unknown |= target.target_id not in routing.targets
             target.held = routing.yields(target.target_id, newest, target.min_replicas)
             if chain.version > target.chain.version:
                 target.apply_chain(chain)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.chain import admission
 from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.health import unknown_stores
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, target_of, until
@@ -196,6 +197,26 @@ async def test_a_target_that_is_a_member_again_before_it_is_closed_stays(tmp_pat
         chain.change((1, OFFLINE), (2, SERVING))
         target.leased_until = float("inf")
         assert await chain.read(2) == (1, b"the only copy")
+
+
+async def test_a_target_that_a_manager_did_not_know_is_kept_though_the_next_one_has_moved_it_away(
+    tmp_path: Path,
+) -> None:
+    """Two backups are loaded one after the other while its store waits for the end of a change."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"the only copy")
+        targets, target = chain[2].targets, chain[2].target
+        async with target.locks.hold(CHUNK, 1.0):
+            chain.version += 1
+            chain.members = [(1, SERVING)]
+            other = chain.routing().targets[chain[1].target.target_id]
+            chain[2].cluster.learn(dataclasses.replace(chain.routing(), targets={other.target_id: other}))
+            await until(lambda: target.target_id in chain[2].storage._removing)
+            chain.change((1, SERVING))
+            await until(lambda: unknown_stores.is_marked(target.engine))  # also if the process ends now
+        await until(lambda: target.target_id not in chain[2].storage._removing)
+        assert (targets._directory / f"target-{target.target_id}").exists()
+        assert [store.target_id for store in targets.unnamed] == [target.target_id]
 
 
 async def test_nothing_looks_into_a_target_that_is_being_deleted(tmp_path: Path) -> None:
