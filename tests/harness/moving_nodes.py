@@ -38,6 +38,10 @@ class MovingNodes:
         self.living: set[int] = set()
         self.store_id = 5  # of what each node keeps
         self.slow: set[int] = set()  # nodes whose targets are not brought up to date
+        self.full: set[int] = set()  # nodes whose targets take no writes of clients
+        self.left: set[int] = set()  # nodes whose targets have left their chains
+        self.free_bytes: dict[int, int] = {}  # of the disks of nodes with little room
+        self.used_bytes = 0  # of each target
         self._told: dict[int, int] = {}  # the version of the routing in the last answer to a node
         self._running: list[asyncio.Task[Any]] = [asyncio.create_task(self.manager.run())]
 
@@ -75,14 +79,16 @@ class MovingNodes:
             await asyncio.sleep(0.02)
 
     def _report(self, target_id: Any, routing: Routing) -> pb.TargetReport:
-        chain = routing.chains[routing.targets[target_id].chain_id]
-        gives_way = chain.leaving == target_id and bool(chain.staying)
-        filled = chain.state(target_id) is PublicState.SYNCING and routing.targets[target_id].node_id not in self.slow
+        chain, node = routing.chains[routing.targets[target_id].chain_id], routing.targets[target_id].node_id
+        gives_way = node in self.left or (chain.leaving == target_id and bool(chain.staying))
+        filled = chain.state(target_id) is PublicState.SYNCING and node not in self.slow
         writable = filled or chain.state(target_id) is PublicState.SERVING
         state = pb.LOCAL_OFFLINE if gives_way else pb.LOCAL_UPTODATE if writable else pb.LOCAL_ONLINE
         return pb.TargetReport(
-            target_id=target_id, chain_version=chain.version, local_state=state, store_id=self.store_id
-        )
+            target_id=target_id, chain_version=chain.version, local_state=state, store_id=self.store_id,
+            used_bytes=self.used_bytes, free_bytes=self.free_bytes.get(node, 1 << 40),
+            read_only=node in self.full, failure="full" if node in self.full else "",
+        )  # fmt: skip
 
     async def step(self) -> None:
         """Let the nodes report once, and the manager act on it."""

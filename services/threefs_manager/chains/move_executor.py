@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -148,11 +148,12 @@ class MoveExecutor:
         }
         load = Counter(node for nodes in held.values() for node in nodes)
         takers = [node.node_id for node in routing.nodes.values() if self._can_take(node, routing)]
+        full = {node.node_id for node in routing.nodes.values() if self._is_full(node, routing)}
         planned: list[Move] = []
         for table_id, table in routing.tables.items():
             chains = {chain_id: held[chain_id] for chain_id in table}
             load.subtract(node for nodes in chains.values() for node in nodes)
-            found = self._plan_table(chains, table_id, routing, takers, set(draining), load, balance)
+            found = self._plan_table(chains, table_id, routing, takers, full, set(draining), load, balance)
             load.update(node for nodes in chains.values() for node in nodes)
             load.update(move.added_node for move in found if move.added)
             load.subtract(routing.targets[move.removed].node_id for move in found if move.removed)
@@ -165,6 +166,7 @@ class MoveExecutor:
         table_id: TableId,
         routing: Routing,
         takers: Collection[NodeId],
+        full: set[NodeId],
         draining: set[NodeId],
         elsewhere: Mapping[NodeId, int],
         balance: bool,
@@ -178,6 +180,7 @@ class MoveExecutor:
                 settled, domain_of, replicas, draining=draining, broken={c: _broken(c, routing) for c in settled}
             )
             return [Move(r.chain_id, removed=_target_on(r.source, r.chain_id, routing)) for r in removals]
+        largest = self._largest_bytes(chains, routing)
         shifts = plan_shifts(
             with_lacking(chains, replicas),
             domain_of,
@@ -185,6 +188,7 @@ class MoveExecutor:
             draining={LACKING, *draining},
             level=balance,
             elsewhere=elsewhere,
+            full=full | {node for node in takers if not self._has_room(node, largest)},
         )
         return [
             Move(shift.chain_id, _UNNUMBERED, shift.destination, _target_on(shift.source, shift.chain_id, routing))
@@ -193,9 +197,26 @@ class MoveExecutor:
         ]
 
     def _can_take(self, node: Node, routing: Routing) -> bool:
-        detector = self._failure_detector
-        sound = detector.is_alive(node.node_id, routing.lease_s) and not detector.reports_failure(node.node_id)
-        return node.kind is NodeKind.STORAGE and bool(node.address) and sound
+        return self._is_there(node, routing) and not self._failure_detector.reports_failure(node.node_id)
+
+    def _is_full(self, node: Node, routing: Routing) -> bool:
+        return self._is_there(node, routing) and self._failure_detector.reports_full(node.node_id)
+
+    def _is_there(self, node: Node, routing: Routing) -> bool:
+        lives = self._failure_detector.is_alive(node.node_id, routing.lease_s)
+        return node.kind is NodeKind.STORAGE and bool(node.address) and lives
+
+    def _has_room(self, node_id: NodeId, needed_bytes: int) -> bool:
+        """Whether the disk can be filled with a target of this size. Else the move would be given up when the disk is
+        full, and be planned again."""
+        free_bytes = self._failure_detector.free_bytes(node_id)
+        return free_bytes is None or free_bytes >= needed_bytes
+
+    def _largest_bytes(self, chains: Iterable[ChainId], routing: Routing) -> int:
+        """What the largest target of these chains takes."""
+        members = (member for chain_id in chains for member in routing.chains[chain_id].members)
+        reports = (self._failure_detector.report(member.target_id) for member in members)
+        return max((int(report.used_bytes) for report in reports if report is not None), default=0)
 
     async def store_plan(self, planned: Sequence[Move], writer: Writer) -> dict[ChainId, Move]:
         """Store the moves, with the ids of their new targets, where chains have none yet; returns all moves that there

@@ -262,6 +262,17 @@ class FailureDetector:
         heard = self._nodes.get(node_id)
         return heard is not None and any(report.failure for report in heard.targets)
 
+    def reports_full(self, node_id: int) -> bool:
+        """Whether the node has said last that it takes no writes of clients, and nothing worse."""
+        heard = self._nodes.get(node_id)
+        failed = [report for report in heard.targets if report.failure] if heard is not None else []
+        return bool(failed) and all(report.read_only for report in failed)
+
+    def free_bytes(self, node_id: int) -> int | None:
+        """What the node has said last that its disk has free; None if it has no target yet, and so says nothing."""
+        heard = self._nodes.get(node_id)
+        return min((int(report.free_bytes) for report in heard.targets), default=None) if heard is not None else None
+
     def incarnation_alive(self, node: Node, lease_s: float) -> bool | None:
         """Whether the process that is registered as this node lives. None: unknown, because it has not reported in this
         term, which has lasted less than T."""

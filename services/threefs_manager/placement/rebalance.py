@@ -42,27 +42,30 @@ def plan_shifts(
     draining: Collection[NodeId],
     level: bool,
     elsewhere: Mapping[NodeId, int] | None = None,
+    full: Collection[NodeId] = (),
 ) -> list[Shift]:
     """For the chains of one table: at most one shift per chain. `elsewhere` is what disks carry of other tables.
 
     `takers` are the disks that may get targets, also those that have none yet. With `level` they become equally full;
-    without, only what is on draining disks moves. All other disks keep what they have.
+    without, only what is on draining disks moves. Disks that are `full` get nothing, and with `level` they lose what is
+    more than their share. All other disks keep what they have.
     """
-    staying = sorted(set(takers) - set(draining))
-    if not staying:
+    open_disks = set(takers) - set(draining) - set(full)
+    if not open_disks:
         return []
+    staying = sorted(open_disks | (set(full) - set(draining)))
     held = Counter(node for members in chains.values() for node in members)
     goal = shares(held, staying, sum(held[node] for node in {*staying, *draining}), elsewhere or {})
     sources = {*draining, *(staying if level else ())}
     surplus = {node: held[node] - goal.get(node, 0) for node in sources if held[node] > goal.get(node, 0)}
-    room = {node: goal[node] - held[node] for node in staying if goal[node] > held[node]}
-    full = {node: max(goal[node], held[node]) for node in staying}
+    room = {node: goal[node] - held[node] for node in sorted(open_disks) if goal[node] > held[node]}
+    most = {node: max(goal[node], held[node]) for node in sorted(open_disks)}
     search = _Search(chains, domain_of, room)
     for source in sorted(surplus, key=lambda node: (node in goal, node)):  # those that drain first
         for _ in range(surplus[source]):
             if search.extend(source, apart=True) or search.extend(source, apart=False):
                 continue
-            if source not in draining or not search.overfill(source, full):
+            if source not in draining or not search.overfill(source, most):
                 break
     return search.shifts()
 
@@ -109,15 +112,15 @@ class _Search:
             return True
         return self._augment(source, free, apart)
 
-    def overfill(self, source: NodeId, full: Mapping[NodeId, int]) -> bool:
-        """A disk that drains gives a target to one that has its share already: no other fits. `full` is what each disk
+    def overfill(self, source: NodeId, most: Mapping[NodeId, int]) -> bool:
+        """A disk that drains gives a target to one that has its share already: no other fits. `most` is what each disk
         carries without room left. What is uneven then, a later plan levels."""
         free = [chain_id for chain_id in self._of_source[source] if chain_id not in self._chosen]
         best = min(
             (
-                (full[node] - self._room.get(node, 0), chain_id, node)
+                (most[node] - self._room.get(node, 0), chain_id, node)
                 for chain_id in free
-                for node in full
+                for node in most
                 if self._fits(chain_id, source, node, apart=False)
             ),
             default=None,

@@ -11,12 +11,25 @@ from tests.harness.silent_engine import SilentEngine
 from threefs.cluster.manager_records import MOVE
 from threefs.ids import ChainId, TargetId
 from threefs.kv.memory import MemoryEngine
+from threefs.kv.transaction import BufferedTransaction
+from threefs.routing import Chain, PublicState
 from threefs.wire import manager_pb2 as pb
+
+SYNCING = PublicState.SYNCING
 
 
 async def add(nodes: MovingNodes, node: int) -> None:
     await nodes.manager.add_nodes(pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=node)]))
     await nodes.join(node)
+
+
+def chains_of(nodes: MovingNodes) -> list[Chain]:
+    return list(nodes.routing.chains.values())
+
+
+def target_of(nodes: MovingNodes, node: int) -> TargetId:
+    """The newest target of that node; 0 if it has none."""
+    return max((t.target_id for t in nodes.routing.targets.values() if t.node_id == node), default=TargetId(0))
 
 
 def idle(nodes: MovingNodes) -> bool:
@@ -66,6 +79,55 @@ def test_no_target_moves_to_a_dead_node() -> None:
         detector = nodes.manager._failure_detector
         await nodes.until(lambda: not detector.is_alive(4, LEASE_S))
         assert not (await nodes.manager.rebalance(pb.RebalanceRequest(dry_run=True))).moves
+
+    run_moving(body)
+
+
+def test_a_disk_without_room_for_another_target_gets_none() -> None:
+    """It would be filled, given up when it is full, and chosen again."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.used_bytes, nodes.free_bytes[3] = 10, 9
+        await nodes.step()
+        await nodes.step()
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: nodes.held()[1] == 1)
+        for _ in range(50):
+            await nodes.step()
+        assert nodes.held() == {1: 1, 2: 3, 3: 2}
+        nodes.free_bytes[3] = 10
+        await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
+        assert nodes.held() == {1: 0, 2: 3, 3: 3}
+
+    run_moving(body)
+
+
+def test_a_disk_that_is_full_before_its_new_target_is_complete_is_given_up() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        nodes.slow.add(4)
+        await add(nodes, 4)
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: any(chain.state(target_of(nodes, 4)) is SYNCING for chain in chains_of(nodes)))
+        nodes.full.add(4)
+        nodes.left.add(4)
+        await nodes.until(lambda: not nodes.held()[4] and idle(nodes))
+        assert all(len(chain.members) == len(chain.serving) == 2 for chain in chains_of(nodes))
+        for known in (nodes.slow, nodes.full, nodes.left):
+            known.clear()
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: bool(nodes.held()[4]) and idle(nodes))
+
+    run_moving(body)
+
+
+def test_full_disks_lose_targets_to_a_new_one() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        nodes.full |= {1, 2, 3}
+        await nodes.step()
+        await add(nodes, 4)
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: idle(nodes))
+        assert sorted(nodes.held().values()) == [1, 1, 2, 2] and nodes.held()[4] == 1
 
     run_moving(body)
 
