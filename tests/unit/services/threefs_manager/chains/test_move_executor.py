@@ -11,7 +11,6 @@ from tests.harness.silent_engine import SilentEngine
 from threefs.cluster.manager_records import MOVE
 from threefs.ids import ChainId, TargetId
 from threefs.kv.memory import MemoryEngine
-from threefs.kv.transaction import BufferedTransaction
 from threefs.routing import Chain, PublicState
 from threefs.wire import manager_pb2 as pb
 
