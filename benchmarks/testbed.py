@@ -13,6 +13,8 @@ from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
 from threefs_client.options import Options
 from threefs_mount.options import MountOptions
+from threefs_storage.chain.successor import WHOLE_CHUNK_BYTES
+from threefs_storage.engine import working_memory
 
 from benchmarks.load_runs import CpuMeter
 from benchmarks.measurements import MIB, Measurements
@@ -84,7 +86,10 @@ def memory_setting_bytes(name: str) -> int:
     if name == "mount":
         return IDLE_BYTES + MountOptions().max_dirty_bytes + 2 * options.in_flight_bytes
     limits = Limits()
-    return IDLE_BYTES + limits.process_bytes + limits.bodies_bytes + limits.calls_bytes
+    of_calls = IDLE_BYTES + limits.process_bytes + limits.bodies_bytes + limits.calls_bytes
+    if name == "storage":
+        return of_calls + working_memory.MOST_BYTES + (REPLICAS - 1) * WHOLE_CHUNK_BYTES
+    return of_calls
 
 
 def drop_caches() -> bool:

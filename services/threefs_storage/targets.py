@@ -21,6 +21,7 @@ from threefs.wire import manager_pb2
 from threefs_storage.chain import kept_version
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.record_store import RecordTable
+from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
 from threefs_storage.health.quarantine import check_disk, has_other_copy, quarantine
 from threefs_storage.target import Target
@@ -56,6 +57,7 @@ class Targets:
         self._clock = clock
         self._random = random
         self._open_table = open_table
+        self._memory = WorkingMemory()
 
     def adopt(self, settings: EngineSettings) -> None:
         """Go on with these settings. The ballast of stores that are open stays as it is."""
@@ -197,7 +199,12 @@ class Targets:
 
     async def _open_engine(self, directory: Path) -> ChunkEngine:
         return await ChunkEngine.open(
-            directory, self._disk, self._settings, random=self._random, open_table=self._open_table
+            directory,
+            self._disk,
+            self._settings,
+            memory=self._memory,
+            random=self._random,
+            open_table=self._open_table,
         )
 
     async def keep_chains(self, routing: Routing) -> None:

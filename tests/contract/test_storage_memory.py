@@ -1,11 +1,16 @@
 """What small requests may make a storage service hold is bounded too: whole chunks, whole blocks, tasks per row."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from threefs_storage.chain import resync, successor, writes
-from threefs_storage.engine import chunk_reader, chunk_writer
+from threefs_storage.engine import working_memory
+from threefs_storage.engine.content_plan import Kind
+from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import (
     CHUNK_BYTES,
@@ -18,9 +23,13 @@ from tests.harness.chain_harness import (
     chain_of,
     until,
 )
+from tests.harness.chunk_engine import NO_OVERLAYS, update
 from threefs.env.buffers import BufferPool
+from threefs.env.disk import DIRECT_BYTES, RealDisk
 from threefs.errors import InvalidArgument, Overloaded
-from threefs.ids import ChunkId
+from threefs.ids import ChainId, ChunkId, NodeId, TargetId
+from threefs.routing import Chain, ChainMember, Routing
+from threefs.routing import Target as RoutingTarget
 from threefs.rpc.methods import WRITE
 from threefs.wire import storage_pb2 as pb
 
@@ -52,7 +61,7 @@ async def test_small_changes_of_many_chunks_take_their_memory_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request of 40 KiB for 1,024 chunks of 64 MiB made a service take 64 GiB."""
-    monkeypatch.setattr(chunk_writer, "SCRATCH_BYTES", 4 * MIB)
+    monkeypatch.setattr(working_memory, "CHANGES_BYTES", 4 * MIB)
     async with chain_of(tmp_path, 1) as chain:
         engine = chain[1].target.engine
         peak = Peak(engine._buffers, monkeypatch)
@@ -70,19 +79,19 @@ async def test_small_changes_of_many_chunks_take_their_memory_in_turns(
 async def test_payloads_that_the_disk_cannot_take_as_they_lie_are_copied_in_turns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunk_writer, "SCRATCH_BYTES", MIB)
+    monkeypatch.setattr(working_memory, "CHANGES_BYTES", MIB)
     async with chain_of(tmp_path, 1) as chain:
         peak = Peak(chain[1].target.engine._buffers, monkeypatch)
         rows = [chain.row(bytes([c.number]) * 200_001, chunk=c) for c in CHUNKS[:20]]
         payload = b"".join(bytes([chunk.number]) * 200_001 for chunk in CHUNKS[:20])
         reply = await write_all(chain, rows, payload)
-        assert not any(result.code for result in reply.results) and 0 < peak.bytes <= 1_500_000
+        assert not any(result.code for result in reply.results) and 0 < peak.bytes <= MIB + 4 * DIRECT_BYTES
         for chunk in CHUNKS[:20]:
             assert (await chain.read(1, chunk))[1] == bytes([chunk.number]) * 200_001
 
 
 async def test_parts_of_many_large_blocks_are_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_reader, "SCRATCH_BYTES", 64 << 10)
+    monkeypatch.setattr(working_memory, "READS_BYTES", 64 << 10)
     async with chain_of(tmp_path, 1) as chain:
         for chunk in CHUNKS[:20]:
             await chain.write(bytes([chunk.number]) * 500_000, chunk=chunk)
@@ -100,6 +109,64 @@ async def test_parts_of_many_large_blocks_are_read_in_turns(tmp_path: Path, monk
         assert not any(reply.code)
         assert content == b"".join(bytes([chunk.number]) * 1000 for chunk, _, _ in rows)
         assert 0 < peak.bytes <= 80 << 10 and engine._buffers.lent == 0
+
+
+@asynccontextmanager
+async def engines_of_one_process(directory: Path, count: int) -> AsyncIterator[list[ChunkEngine]]:
+    ids = [TargetId(101 + number) for number in range(count)]
+    chains = {t: Chain(ChainId(t), 1, (ChainMember(t, SERVING),)) for t in ids}
+    routing = Routing(
+        version=1,
+        cluster_id="c" * 32,
+        nodes={},
+        tables={},
+        targets={t: RoutingTarget(t, NodeId(1), chain.chain_id) for t, chain in chains.items()},
+        chains={chain.chain_id: chain for chain in chains.values()},
+    )
+    disk = RealDisk(threads=2)
+    targets = Targets(NodeId(1), directory, disk, EngineSettings(overlay=NO_OVERLAYS))
+    await targets.open(routing)
+    try:
+        yield [target.engine for target in targets]
+    finally:
+        await targets.close()
+        await disk.close()
+
+
+async def test_all_targets_of_a_process_share_the_memory_for_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk may have a hundred targets: each took as much as one may have."""
+    monkeypatch.setattr(working_memory, "CHANGES_BYTES", 2 * MIB)
+    async with engines_of_one_process(tmp_path, 6) as engines:
+        assert len({id(engine._buffers) for engine in engines}) == 1
+        peak = Peak(engines[0]._buffers, monkeypatch)
+        changes = [
+            engine.stage(chunk, update(engine, chunk, Kind.EXTEND, length=MIB))
+            for engine in engines
+            for chunk in CHUNKS
+        ]
+        await asyncio.gather(*changes)
+        assert MIB <= peak.bytes <= 2 * MIB and engines[0]._buffers.lent == 0
+
+
+async def test_a_target_whose_writes_wait_leaves_memory_for_pieces_to_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its successor does not answer. All of them together have a bound, too."""
+    monkeypatch.setattr(working_memory, "JOINED_BYTES", 4 * MIB)
+    async with engines_of_one_process(tmp_path, 6) as engines:
+        takes = [asyncio.create_task(engine.joined.take(MIB)) for engine in engines for _ in range(3)]
+        await asyncio.sleep(0)
+        assert [task.done() for task in takes] == [True, False, False] * 4 + [False] * 6
+        assert engines[0]._buffers.lent_bytes == 4 * MIB
+        for task in takes:
+            task.cancel()
+        await asyncio.gather(*takes, return_exceptions=True)
+        for engine, task in zip(engines[:4], takes[::3], strict=False):
+            engine.joined.give(task.result())
+        assert not any(engine.joined.lent_bytes for engine in engines)
+        engines[5].joined.give(await engines[5].joined.take(4 * MIB))
 
 
 async def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(

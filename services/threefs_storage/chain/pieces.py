@@ -66,7 +66,7 @@ class PlainPayload:
 
     def _give(self) -> None:
         if self._buffer is not None:
-            self._engine.joined.give(self._buffer, self._size)
+            self._engine.joined.give(self._buffer)
 
 
 async def _lay(

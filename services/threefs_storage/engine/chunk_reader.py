@@ -10,7 +10,6 @@ import google_crc32c
 import numpy as np
 
 from threefs.checksums import crc32c
-from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, is_aligned
 from threefs.errors import ChunkLost, Corrupt, CorruptChunk, DiskFailed, InvalidArgument
 from threefs_storage.engine.block_files import BlockFiles
@@ -18,12 +17,10 @@ from threefs_storage.engine.chunk_record import Block, Version
 from threefs_storage.engine.content_plan import covering, expected_checksum
 from threefs_storage.engine.ghost_cache import GhostCache
 from threefs_storage.engine.overlay import BlobKey
-from threefs_storage.engine.scratch import Scratch
+from threefs_storage.engine.working_memory import WorkingMemory
 
 #: Transfers of at least this many bytes go past the page cache.
 DIRECT_FROM_BYTES = 64 << 10
-#: Bytes of scratch buffers for reads of parts of checksum blocks, per target.
-SCRATCH_BYTES = 64 << 20
 
 _value = google_crc32c.value
 _frombuffer = np.frombuffer
@@ -37,7 +34,7 @@ class ChunkReader:
     def __init__(
         self,
         files: BlockFiles,
-        buffers: BufferPool,
+        memory: WorkingMemory,
         blob: Callable[[BlobKey], bytes | None],
         on_unreadable: Callable[[Block, DiskFailed], None] = lambda block, error: None,
     ) -> None:
@@ -45,8 +42,8 @@ class ChunkReader:
         self._files = files
         self._blob = blob
         self._on_unreadable = on_unreadable
-        self._buffers = buffers
-        self._scratch = Scratch(buffers, SCRATCH_BYTES)
+        self._buffers = memory.buffers
+        self._scratch = memory.reads
         self._ghosts = GhostCache()
 
     def read(self, version: Version, offset: int, into: memoryview) -> int | None:
@@ -111,7 +108,7 @@ class ChunkReader:
             if block is not None:
                 self._files.unpin(block)
             if scratch is not None:
-                self._scratch.give(scratch, size)
+                self._scratch.give(scratch)
         return checksum if exact else crc32c(into)
 
     async def read_raw(self, version: Version, into: memoryview) -> list[tuple[int, int]]:

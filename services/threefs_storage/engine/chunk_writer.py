@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from threefs.checksums import CRC_BYTES, Buffer, block_crcs, checksum_block_bytes, combine, crc32c
-from threefs.env.buffers import BufferPool
 from threefs.env.disk import DIRECT_BYTES, File, Write, is_aligned
 from threefs.errors import ChecksumMismatch, CorruptChunk, DiskFailed, NoSpace
 from threefs_storage.engine.block_files import BlockFiles, block_bits
@@ -19,14 +18,10 @@ from threefs_storage.engine.content_plan import (
 )
 from threefs_storage.engine.overlay import BlobKey, Overlay
 from threefs_storage.engine.record_store import RecordStore
-from threefs_storage.engine.scratch import Scratch
+from threefs_storage.engine.working_memory import WorkingMemory
 
 #: The next block of a chunk that grows by appends has room for this many times its content.
 _GROWTH_FACTOR = 4
-#: Bytes of scratch buffers for chunks that are assembled from old and new content, per target.
-SCRATCH_BYTES = 128 << 20
-#: Bytes of payloads that are put together of several pieces, until all replicas have them, per target.
-JOINED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +37,12 @@ class Written:
 
 
 class ChunkWriter:
-    def __init__(self, files: BlockFiles, store: RecordStore, reader: ChunkReader, buffers: BufferPool) -> None:
+    def __init__(self, files: BlockFiles, store: RecordStore, reader: ChunkReader, memory: WorkingMemory) -> None:
         self._files = files
         self._store = store
         self._reader = reader
-        self._buffers = buffers
-        self.scratch = Scratch(buffers, SCRATCH_BYTES)
-        self.joined = Scratch(buffers, JOINED_BYTES)
+        self._buffers = memory.buffers
+        self.scratch = memory.changes
         #: Blocks with bytes of a dropped version after the committed ones. A crash may bring that version back, so its
         #: bytes must not be overwritten.
         self.torn: set[Block] = set()
@@ -77,7 +71,7 @@ class ChunkWriter:
             await self._assemble(old, plan, payload, content[: plan.length])
             return await self.write_whole(blob, old, update, plan, content[: plan.length], reserve)
         finally:
-            self.scratch.give(content, plan.length)
+            self.scratch.give(content)
 
     def _deferred(
         self, blob: BlobKey, old: Version | None, plan: ContentPlan, size: int, reserve: bool
@@ -167,7 +161,7 @@ class ChunkWriter:
             parts = [first, *(part for part in (zeros, payload) if len(part))]
             return await self.write_behind(version, place, parts)
         finally:
-            self.scratch.give(moved, old.length - base)
+            self.scratch.give(moved)
 
     async def write_behind(self, version: Version, place: int, parts: Sequence[Buffer]) -> Written:
         """Write these parts into the block of the version. Small ones are left to the group commit."""
@@ -249,7 +243,7 @@ class ChunkWriter:
                 copy[len(content) : size] = bytes(padding)
                 await file.write(place, [copy[:size]], direct=True)
             finally:
-                self.scratch.give(copy, size)
+                self.scratch.give(copy)
             return
         if not padding:
             await file.write(place, [content], direct=True)

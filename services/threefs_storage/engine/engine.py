@@ -18,7 +18,6 @@ from itertools import islice
 from pathlib import Path
 
 from threefs.checksums import Buffer
-from threefs.env.buffers import BufferPool
 from threefs.env.disk import Disk, run_to_completion
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, DiskFailed, InvalidArgument, NoSpace, ThreefsError, Unavailable, VersionGap
@@ -35,8 +34,8 @@ from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import AFTER_ALL_CHUNKS, LOGICAL_TIME, RecordStore, RecordTable, live_version
+from threefs_storage.engine.working_memory import WorkingMemory
 
-_KEPT_BUFFER_BYTES = 64 << 20
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
 MAX_UNREADABLE = 16
 
@@ -58,7 +57,7 @@ class ChunkEngine:
         store: RecordStore,
         files: BlockFiles,
         disk: Disk,
-        buffers: BufferPool,
+        memory: WorkingMemory,
         store_id: int,
         ballast: Ballast,
     ) -> None:
@@ -72,14 +71,14 @@ class ChunkEngine:
         self._store = store
         self._files = files
         self._disk = disk
-        self._buffers = buffers
+        self._buffers = memory.buffers
         self.committer = GroupCommit(store)
         self._ballast = ballast
         self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks of records whose write failed with the table
         self._unreadable_blocks: set[Block] = set()
-        reader = ChunkReader(files, buffers, store.blob, self._note_unreadable)
+        reader = ChunkReader(files, memory, store.blob, self._note_unreadable)
         store.on_failure = self.fail
-        self._writer = ChunkWriter(files, store, reader, buffers)
+        self._writer = ChunkWriter(files, store, reader, memory)
         self._folder = ChunkFolder(self._writer, files, store)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
@@ -88,7 +87,7 @@ class ChunkEngine:
         # returns None if it would have to. `record` returns the record of a chunk, `stored_record` that in the table.
         # Every read calls them, so they have no wrappers.
         self.read, self.read_cold, self.read_raw = reader.read, reader.read_cold, reader.read_raw
-        self.read_old, self.joined = self._writer.read_old, self._writer.joined
+        self.read_old, self.joined = self._writer.read_old, memory.joined_share()
         self.record, self.stored_record = store.get, store.stored_record
         #: Chunks with a pending version, and chunks with a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending
@@ -107,11 +106,12 @@ class ChunkEngine:
         disk: Disk,
         settings: EngineSettings | None = None,
         *,
-        buffers: BufferPool | None = None,
+        memory: WorkingMemory | None = None,
         random: Random = RANDOM,
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
     ) -> "ChunkEngine":
-        """Open the engine; the directory is created if it is missing. A block that no record names is free."""
+        """Open the engine; the directory is created if it is missing. A block that no record names is free. Engines may
+        share a `memory`."""
         settings = settings or EngineSettings()
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
         await files.open()
@@ -120,7 +120,7 @@ class ChunkEngine:
         store = RecordStore(table, settings.cached_records, settings.overlay)
         try:
             store_id = await store.load_identity(lambda: int.from_bytes(random.token(8), "big") or 1)
-            engine = cls(directory, store, files, disk, buffers or BufferPool(_KEPT_BUFFER_BYTES), store_id, ballast)
+            engine = cls(directory, store, files, disk, memory or WorkingMemory(), store_id, ballast)
             engine._load_records()
             engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.note(LOGICAL_TIME) or b"", "big"))
         except BaseException:

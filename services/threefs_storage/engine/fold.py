@@ -37,7 +37,7 @@ class ChunkFolder:
             update = replacement(version)
             return await self._writer.write_whole(blob, None, update, whole, content[:length], reserve=False)
         finally:
-            self._writer.scratch.give(content, length)
+            self._writer.scratch.give(content)
 
     def should_precede(self, version: Version, update: Update) -> bool:
         """Whether the version should be folded before this small change, which would bring its overlay beyond the
@@ -83,5 +83,5 @@ class ChunkFolder:
             else:
                 await self._writer.write_behind(folded, place + base, [tail])
         finally:
-            self._writer.scratch.give(moved, version.length - base)
+            self._writer.scratch.give(moved)
         return Written(folded, file, writes)

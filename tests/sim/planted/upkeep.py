@@ -1,6 +1,7 @@
 """What goes on beside reads and writes: resync, repair, scrubbing; and memory and work that end with their calls."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from threefs_storage.chain.chunk_locks import ChunkLocks
@@ -10,12 +11,14 @@ from threefs_storage.chain.resync import Resync
 from threefs_storage.chain.writes import Writes, split_payload
 from threefs_storage.engine import engine as engine_module
 from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import target_recovery
 from threefs_storage.health.chunk_repair import Repair
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.service import Storage
 from threefs_storage.target import Target
+from threefs_storage.targets import Targets
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.errors import ThreefsError
@@ -134,6 +137,18 @@ def full_target_stays_while_it_is_brought_up_to_date() -> None:
 def full_chain_is_read_by_nobody() -> None:
     """All replicas leave at the same time because they are full, and nothing can be removed to make room."""
     put(target_recovery, "_is_needed_for_reads", lambda target: False)
+
+
+@plant_for("contract/test_storage_memory.py::test_all_targets_of_a_process_share_the_memory_for_changes")
+def each_target_works_in_memory_of_its_own() -> None:
+    """I20: a process with a hundred targets takes a hundred times as much."""
+    open_engine = Targets._open_engine
+
+    async def alone(self: Targets, directory: Path) -> ChunkEngine:
+        self._memory = WorkingMemory()
+        return await open_engine(self, directory)
+
+    put(Targets, "_open_engine", alone)
 
 
 @plant

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from threefs_storage.chain.pieces import pieces_of
-from threefs_storage.engine.chunk_writer import JOINED_BYTES
 from threefs_storage.engine.overlay import OverlayLimits
-from threefs_storage.engine.scratch import Scratch
+from threefs_storage.engine.scratch import Scratch, ScratchShare
+from threefs_storage.engine.working_memory import JOINED_BYTES
 
 from tests.harness.chain_harness import (
     CHUNK,
@@ -130,7 +130,7 @@ async def test_a_change_that_ends_while_the_head_reads_has_no_effect(tmp_path: P
         gate.open.set()
         chain[1].disk.hold_read = None
         await chain.idle()
-        assert chain[1].target.engine.joined._budget.used_bytes == 0
+        assert chain[1].target.engine.joined.lent_bytes == 0
         assert await chain.read(1) == (3, b"." * 300_000)
 
 
@@ -226,7 +226,8 @@ async def test_bytes_between_the_pieces_that_the_disk_cannot_read_are_damage(tmp
 async def test_a_few_bytes_for_many_chunks_take_no_more_memory_than_is_lent_at_a_time(tmp_path: Path) -> None:
     """What lies between the pieces is no payload, which the server would count."""
     async with chain_of(tmp_path, 2) as chain:
-        chain[1].target.engine.joined = Scratch(chain[1].server.pool, 2 * CHUNK_BYTES)
+        whole = Scratch(chain[1].server.pool, 3 * CHUNK_BYTES)
+        chain[1].target.engine.joined = ScratchShare(whole, 2 * CHUNK_BYTES)
         gate = chain[1].disk.hold_sync = Gate()
         pieces = [(0, b"a"), (CHUNK_BYTES - 1, b"b")]
         rows = [row(chain, pieces, chunk=ChunkId(7, number)) for number in range(1, 25)]
@@ -249,10 +250,10 @@ async def test_a_change_waits_for_memory_no_longer_than_its_call(tmp_path: Path)
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(b"." * 100)
         held = chain[1].target.engine.joined
-        buffer = await held.take(JOINED_BYTES)
+        buffer = await held.take(JOINED_BYTES)  # more than its share: it has it alone
         change, payload = row(chain, [(0, b"a"), (50, b"b")])
         with pytest.raises(DeadlineExceeded, match="memory"):
             await chain[1].storage._craq.write(chain[1].target, change, memoryview(payload), CLOCK.monotonic() + 0.05)
-        held.give(buffer, JOINED_BYTES)
+        held.give(buffer)
         assert not len(chain[1].target.locks)
         assert (await chain.send(change, payload)).version == 2
