@@ -5,6 +5,7 @@ from typing import Any
 
 from threefs_client.data.errseq import Errseq
 from threefs_client.data.handles import AppendRange, Handle
+from threefs_client.data.reads import ReadFile
 from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
 from threefs_client.metadata.locks import LockOwner
 from threefs_client.metadata.session_closer import SessionCloser
@@ -143,6 +144,18 @@ def mapped_pages_stay_as_they_are() -> None:
         return
 
     put(PageRevalidator, "revalidate", nothing)
+
+
+@plant_for(f"{_FILES}::test_a_late_answer_takes_no_write_back")
+def late_answer_is_believed() -> None:
+    """I17: an answer from before a truncate, which comes late, takes the length back."""
+    put(ReadFile, "is_late", lambda self, inode, lease: False)
+
+
+@plant_for(f"{_FILES}::test_what_was_under_way_when_the_session_was_lost_is_reported[append]")
+def lost_handle_is_forgotten() -> None:
+    """I11: what was being written when the session was lost is durable, and lies behind the end of the file."""
+    put(Handle, "report_for", lambda self, earlier: None)
 
 
 @plant_for("unit/client/threefs_client/test_exit_flush.py::test_all_are_closed_whatever_becomes_of_one")
