@@ -18,6 +18,7 @@ from tests.harness.backups import Source, restored
 from tests.harness.chain_harness import until
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK
+from threefs.errors import NotSupported, Unavailable
 from threefs.kv import engine_url
 from threefs.kv.dump import KEYS_END
 from threefs.kv.restore_mark import RESTORE_KEY, write_mark
@@ -185,6 +186,20 @@ async def test_a_store_whose_snapshot_takes_long_does_not_hold_up_the_other(tmp_
         sources["meta"].snapshots_go_on.set()
         await until(lambda: meta.as_of_ns > moment_ns)
         await cancel_and_wait(following)
+
+
+async def test_a_store_that_cannot_be_copied_leaves_the_other_and_the_last_one_is_an_error(tmp_path: Path) -> None:
+    async with followed(tmp_path) as (sources, followers):
+        meta = followers[0]
+        sources["manager"].failures.append(NotSupported("it is in etcd"))
+        sources["meta"].failures.append(Unavailable("it starts"))
+        following = asyncio.create_task(backup_commands._follow(followers, reports(followers)))
+        await until(lambda: followers == [meta] and meta.failure == "it starts")
+        await until(lambda: meta.as_of_ns > 0 and not meta.failure)
+        sources["meta"].failures.append(NotSupported("it was moved to etcd"))
+        with pytest.raises(NotSupported, match="moved to etcd"):
+            await following
+        assert not followers
 
 
 async def test_one_copy_of_both_stores_gives_both_a_new_snapshot_and_they_agree(
