@@ -1,6 +1,8 @@
 """What small requests may make a storage service hold is bounded too: whole chunks, whole blocks, tasks per row."""
 
 import asyncio
+import dataclasses
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from tests.harness.chain_harness import (
     TestChain,
     cancelled,
     chain_of,
+    target_of,
     until,
 )
 from tests.harness.chunk_engine import NO_OVERLAYS, update
@@ -167,6 +170,48 @@ async def test_a_target_whose_writes_wait_leaves_memory_for_pieces_to_the_others
             engine.joined.give(task.result())
         assert not any(engine.joined.lent_bytes for engine in engines)
         engines[5].joined.give(await engines[5].joined.take(4 * MIB))
+
+
+_BACK = ChainId(2)
+
+
+class CrossedChains(TestChain):
+    """Two services, each of them the head of a chain whose tail is the other one."""
+
+    def routing(self) -> Routing:
+        there = super().routing()
+        back = Chain(_BACK, 1, (ChainMember(TargetId(202), SERVING), ChainMember(TargetId(102), SERVING)))
+        more = {m.target_id: RoutingTarget(m.target_id, NodeId(m.target_id // 100), _BACK) for m in back.members}
+        return dataclasses.replace(there, targets={**there.targets, **more}, chains={**there.chains, _BACK: back})
+
+    async def start(self) -> None:
+        await super().start()
+        for target in [target for replica in self.replicas for target in replica.targets]:
+            target.leased_until = math.inf
+
+
+async def test_heads_towards_each_other_do_not_wait_for_each_others_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has all its memory for pieces lent to changes that wait for the other one."""
+    monkeypatch.setattr(working_memory, "JOINED_BYTES", MIB)
+    monkeypatch.setattr(working_memory, "CHANGES_BYTES", MIB)
+    chain = CrossedChains(tmp_path, 2)
+    await chain.start()
+    try:
+        ends = {"kind": pb.WRITE_PIECES, "pieces": [0, 1, CHUNK_BYTES - 1, 1]}
+        calls = []
+        for head, number in ((target_of(1), 0), (TargetId(202), 1)):
+            rows = [chain.row(b"ab", chunk=chunk, target=head, chain_version=1, **ends) for chunk in CHUNKS[:20]]
+            request, payload = pb.WriteRequest(writes=rows), [b"ab" * len(rows)]
+            calls.append(
+                chain.peers.call(chain.replicas[number].address, WRITE, request, timeout_s=15, payload=payload)
+            )
+        replies = await asyncio.gather(*calls)
+        assert not any(result.code for reply in replies for result in reply.results)
+        assert not any(t.engine._buffers.lent or t.engine.joined.lent_bytes for r in chain.replicas for t in r.targets)
+    finally:
+        await chain.stop()
 
 
 async def test_chunks_on_their_way_to_a_syncing_successor_have_a_bound(

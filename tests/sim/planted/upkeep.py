@@ -10,6 +10,8 @@ from threefs_storage.chain.reads import Reads
 from threefs_storage.chain.resync import Resync
 from threefs_storage.chain.writes import Writes, split_payload
 from threefs_storage.engine import engine as engine_module
+from threefs_storage.engine.chunk_record import Version
+from threefs_storage.engine.content_plan import Update
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import target_recovery
@@ -149,6 +151,23 @@ def each_target_works_in_memory_of_its_own() -> None:
         return await open_engine(self, directory)
 
     put(Targets, "_open_engine", alone)
+
+
+@plant_for("contract/test_storage_memory.py::test_heads_towards_each_other_do_not_wait_for_each_others_memory")
+def changes_of_predecessors_wait_for_the_memory_of_heads() -> None:
+    """Two services, each the head of a chain that ends at the other one, wait for each other until both give up."""
+    persist = Craq.persist
+
+    async def wait(self: Craq, target: Target, chunk: Any, update: Update, payload: Any) -> Version:
+        if target.is_head:
+            return await persist(self, target, chunk, update, payload)
+        buffer = await target.engine.joined.take(len(payload))
+        try:
+            return await persist(self, target, chunk, update, payload)
+        finally:
+            target.engine.joined.give(buffer)
+
+    put(Craq, "persist", wait)
 
 
 @plant
