@@ -194,7 +194,7 @@ class Storage:
             await unknown_stores.mark(target.engine)  # now: this process may end before the store is closed
         await self._repair.end(target)
         await self._pending_recovery.end(target)
-        while len(target.locks):  # calls that are under way find out that they have no lease
+        while len(target.locks) or target.reopening:  # calls that are under way find out that they have no lease
             await self._clock.sleep(_REMOVAL_PAUSE_S)
         named, is_gone = self._cluster.routing.targets.get(target.target_id), target.state is None
         moved = named is not None and named.chain_id == target.chain.chain_id and not target.was_unknown

@@ -73,6 +73,8 @@ class Target:
         self.held = False
         #: A manager did not know it, and it had no lease since: its store may have what no other one has.
         self.was_unknown = False
+        #: Its store is being closed and opened again: it must not be deleted just now.
+        self.reopening = False
         #: A write of a predecessor, or a record, found no room on the disk.
         self.full = False
         #: The chain version in which the predecessor has said that nothing is missing here.

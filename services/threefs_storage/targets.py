@@ -169,9 +169,13 @@ class Targets:
 
     async def reopen(self, target: Target) -> None:
         """Open the store of a target that has left its chain again. Raises NoSpace, Unavailable, Corrupt."""
-        with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
-            await target.engine.close()
-        target.attach_engine(await self._engine(target.target_id, target.chain))
+        target.reopening = True
+        try:
+            with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
+                await target.engine.close()
+            target.attach_engine(await self._engine(target.target_id, target.chain))
+        finally:
+            target.reopening = False
         self._grant_epoch += 1  # a heartbeat from before it left must not grant it a lease now
         target.full = target.leaving = False
         target.apply_chain(target.chain)

@@ -98,10 +98,12 @@ class TargetRecovery:
         await self._reopen(target)
 
     async def _reopen(self, target: Target) -> None:
-        if target.state in _IN_WRITE_PATH or len(target.locks):
-            return  # only when it is out of the chain, and all changes have ended
+        if target.state is None or target.state in _IN_WRITE_PATH or len(target.locks):
+            return  # only when it has left the write path, not the chain, and all changes have ended
         assert not len(target.early), "only a serving target has early versions (P8)"
         await self._targets.reopen(target)
+        if target.state is None:
+            return  # its chain has gone on without it meanwhile, and it is being removed
         _LOG.info("the target returns", target=target.target_id)
         self._on_return(target)
         self._report()

@@ -131,3 +131,34 @@ async def test_a_store_that_cannot_be_opened_at_first_is_opened_later(tmp_path: 
         await until(lambda: target.synced_in_version == chain.version)
         chain.change((1, SERVING), (2, SERVING))
         assert await chain.read(2) == (1, b"before")
+
+
+async def test_one_whose_chain_goes_on_without_it_while_it_is_opened_again_is_deleted_whole(tmp_path: Path) -> None:
+    """The store was opened again in the middle of its deletion, and a task of it stayed behind."""
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"before")
+        replica, target = chain[3], chain[3].target
+        fill(replica)
+        write = asyncio.create_task(chain.write(b"x" * 70_000, seq=7))
+        await until(lambda: target.leaving)
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await write
+        opened, may_go_on = asyncio.Event(), asyncio.Event()
+        open_engine = replica.targets._open_engine
+
+        async def held(directory: Path) -> Any:
+            engine = await open_engine(directory)
+            opened.set()
+            await may_go_on.wait()
+            return engine
+
+        replica.targets._open_engine = held  # type: ignore[method-assign]
+        free(replica)
+        await opened.wait()
+        chain.change((1, SERVING), (2, SERVING))
+        await asyncio.sleep(0.3)
+        assert target.target_id in replica.targets.by_id, "its deletion waits"
+        may_go_on.set()
+        await until(lambda: target.target_id not in replica.targets.by_id)
+        await until(lambda: not list(replica.directory.glob("target-*")))
+        assert target.target_id not in replica.storage._pending_recovery._tasks
