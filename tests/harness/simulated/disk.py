@@ -20,7 +20,7 @@ from tests.harness.simulated.loop import KERNEL, PROCESS, Process, SimLoop
 from tests.harness.simulated.record_rows import Rows
 from tests.harness.simulated.version_bytes import assemble, shown_ranges
 from threefs.checksums import Buffer, crc32c
-from threefs.env.disk import DiskSpace, Write, run_to_completion
+from threefs.env.disk import DIRECT_BYTES, DiskSpace, Write, is_aligned, run_to_completion
 from threefs.errors import Corrupt, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
@@ -67,6 +67,7 @@ class SimDisk:
         self.tables: dict[Path, Rows] = {}
         self.rotten = 0  # bits that have flipped
         self.rotten_records = 0  # of these, in records
+        self.direct_transfers = 0
         self._name = name
         self._directories = {Path("/")}
         self._under_way: dict[Process | None, dict[_Operation, None]] = {}
@@ -311,11 +312,24 @@ class SimFile:
         return self.content.read(offset, into)
 
     async def read(self, offset: int, into: memoryview, *, direct: bool = False) -> int:
+        if direct:
+            self._check_direct(offset, [into])
         count: int = await self._disk.do(lambda: self.content.read(offset, into), kind="read")
         return count
 
     async def write(self, offset: int, parts: Sequence[Buffer], *, direct: bool = False) -> None:
+        if direct:
+            self._check_direct(offset, parts)
         await self._write([(offset, parts)])
+
+    def _check_direct(self, offset: int, parts: Sequence[Buffer]) -> None:
+        """A kernel refuses other transfers with EINVAL. A real file lets them go through the page cache instead, so
+        nobody would see that all of them do; and an error of a disk is nothing unusual in a simulation."""
+        self._disk.direct_transfers += 1
+        if offset % DIRECT_BYTES or not all(map(is_aligned, parts)):
+            refused = f"a direct transfer of {list(map(len, parts))} bytes at {offset} is not aligned"
+            self._disk.loop.failures.append(refused)
+            raise DiskFailed(f"invalid argument: {refused}")
 
     async def sync(self, writes: Sequence[Write] = ()) -> None:
         if writes:

@@ -2,6 +2,7 @@
 nothing is wrong is in tests/contract/test_disk.py."""
 
 import asyncio
+import mmap
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -292,5 +293,23 @@ def test_tables_take_room_too() -> None:
             await file.allocate(0, 1 << 19)
         table.write({b"1": None})
         await file.allocate(0, 1 << 19)
+
+    with_disk(body)
+
+
+@pytest.mark.parametrize(("offset", "begin", "length"), [(512, 0, 4096), (0, 512, 4096), (0, 0, 4000)])
+def test_direct_transfers_that_a_kernel_refuses_are_found(offset: int, begin: int, length: int) -> None:
+    async def body(disk: SimDisk) -> None:
+        memory = memoryview(mmap.mmap(-1, 8192))
+        file = await disk.open(FILE)
+        await file.write(4096, [memory[:4096], memory[4096:]], direct=True)
+        assert await file.read(0, memory, direct=True) == 8192
+        assert disk.direct_transfers == 2
+        with pytest.raises(DiskFailed, match="direct transfer"):
+            await file.write(offset, [memory[begin : begin + length]], direct=True)
+        with pytest.raises(DiskFailed, match="direct transfer"):
+            await file.read(offset, memory[begin : begin + length], direct=True)
+        assert len(disk.loop.failures) == 2, "whatever the caller does with the error"
+        disk.loop.failures.clear()
 
     with_disk(body)
