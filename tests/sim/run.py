@@ -26,6 +26,7 @@ from tests.sim import (
     intruders,
     known_routing,
     leak_audit,
+    live_tasks,
     local_store,
     lock_holders_asleep,
     moving_members,
@@ -52,6 +53,7 @@ _MOST_STEPS = 3_000_000
 _MOVES_S = 40 * LEASE_S  # one after the other, to each disk
 #: Of the checker, for a chunk. A crowd of writers may leave a history that would take it hours.
 _CHECKER_STEPS = 100_000
+_MANY_MANAGERS = 3
 _MEMORY = Path("/dev/shm")
 
 
@@ -156,6 +158,8 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
         outcome.violations += audit.members(world)
         await world.processes["c1"].start(workload.read_all("c1"))
         outcome.violations += await leak_audit.kept(world, workload.links)
+        if len(world.manager_hosts) >= _MANY_MANAGERS:
+            outcome.violations += await live_tasks.idle_standbys(world)
     outcome.operations += len(workload.history)
     outcome.longest = workload.longest
     _judge(workload, outcome)
@@ -241,6 +245,7 @@ async def _get_well(
     await lockers.stop(LIVENESS_S)
     outcome.violations += workload.errors + files.errors + lockers.errors + await namespace(world)
     outcome.operations += files.operations + lockers.counted
+    outcome.violations += await leak_audit.kept_by_meta_services(world)
     for host in world.meta_hosts:
         world.kill(host)  # else it removes chunks of deleted files while replicas are compared
     await _scrub(world)

@@ -116,6 +116,7 @@ class World:
         self.disks: dict[str, SimDisk] = {}
         self.store_disks: dict[str, SimDisk] = {}  # of managers and meta services
         self.managers: dict[str, Manager] = {}
+        self.manager_servers: dict[str, Server] = {}
         self.storages: dict[str, StorageNode] = {}
         self.metas: dict[str, MetaNode] = {}
         self.restores = 0  # of the metadata, from a backup
@@ -215,6 +216,7 @@ class World:
         self.tell(f"{host} is killed")
         self.processes[host].kill()
         self.managers.pop(host, None)
+        self.manager_servers.pop(host, None)
         self.storages.pop(host, None)
         self.metas.pop(host, None)
 
@@ -224,6 +226,7 @@ class World:
         self.fabric.down.add(host)  # first: so nothing is said when the process ends
         self.processes[host].kill()
         self.managers.pop(host, None)
+        self.manager_servers.pop(host, None)
         self.storages.pop(host, None)
         self.metas.pop(host, None)
         self.fabric.power_off(host)
@@ -275,7 +278,7 @@ class World:
         )
         manager.bind(server)
         manager.bind_presence(server)
-        self.managers[process.host] = manager
+        self.managers[process.host], self.manager_servers[process.host] = manager, server
         await server.start(process.host, PORT)
         await manager.run()
 
