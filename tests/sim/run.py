@@ -69,6 +69,7 @@ class Outcome:
     trace: list[str] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
     operations: int = 0
+    given_up: int = 0  # operations of files, and turns of a lock
     virtual_s: float = 0.0
     steps: int = 0
     digest: int = 0  # of all moments of the run
@@ -138,8 +139,15 @@ def _configure_logs(world: World | None) -> None:
 async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None) -> None:
     await world.begin()
     faults, workload = Faults(world), Workload(world, load)
-    files = Files(world, world.file_hosts[0], load.files_pause_s, load.files_bytes, whole=not load.forgets_names)
-    lockers = Lockers(world, load.files_pause_s)
+    files = Files(
+        world,
+        world.file_hosts[0],
+        load.files_pause_s,
+        load.files_bytes,
+        whole=not load.forgets_names,
+        cancels=load.cancels / 2,
+    )
+    lockers = Lockers(world, load.files_pause_s, load.cancels / 2)
     for begun in (workload, files, lockers):
         begun.begin()
     await asyncio.sleep(0.5)
@@ -244,6 +252,7 @@ async def _get_well(
     await files.stop(LIVENESS_S)
     await lockers.stop(LIVENESS_S)
     outcome.violations += workload.errors + files.errors + lockers.errors + await namespace(world)
+    outcome.given_up = files.given_up + lockers.given_up
     outcome.operations += files.operations + lockers.counted
     outcome.violations += await leak_audit.kept_by_meta_services(world)
     for host in world.meta_hosts:
