@@ -39,7 +39,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.harness.simulated.disk import DISK_BYTES
 from tests.sim import intruders, moving_members, store_faults, visitors
 from tests.sim.administrator import hear_again
 from tests.sim.emptied_disks import OLDER_S, EmptiedDisks
@@ -436,10 +435,7 @@ class Faults:
         return repaired
 
     def _full(self, host: str) -> Callable[[], Any]:
-        self._world.was_full = True
-        disk = self._world.disks[host]
-        disk.capacity_bytes -= disk.free_bytes()
-        return lambda: setattr(disk, "capacity_bytes", DISK_BYTES)
+        return self._tight_disks.begin(host, left_bytes=0)
 
     def _tight(self, host: str) -> Callable[[], Any]:
         return self._tight_disks.begin(host)

@@ -19,7 +19,7 @@ from tests.sim.version_order import Order
 from tests.sim.world import World
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.chunk_update import ChunkUpdate
-from threefs.errors import Retry, ThreefsError
+from threefs.errors import NoSpace, Retry, ThreefsError
 from threefs.ids import ChunkId, ClientId, InodeId, TableId
 from threefs.layout import FileLayout
 from threefs.wire import storage_pb2 as pb
@@ -323,6 +323,8 @@ class Workload:
             await (chunks or link.chunks).apply(updates, timeout_s=self._patience(host))
         except ThreefsError as error:
             self._failed(host, rows[0].kind, error)
+            if isinstance(error, NoSpace) and not self._world.was_full:
+                self.errors.append(f"{host} found no room, and each chain has a disk with room: {error}")
             if error.retry is not Retry.UNKNOWN and len(rows) == 1:  # of several the others may have been made
                 self._tell(told, Outcome.FAILED)
             else:

@@ -122,7 +122,7 @@ class World:
         self.restores = 0  # of the metadata, from a backup
         self.trace: list[str] = []
         self.rotted = False  # something has, while its chain was not whole
-        self.was_full = False  # some disk was, so that writes may have been refused
+        self.was_full = False  # all disks of some chain had no room, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
         self.reached: Counter[str] = Counter()  # bounds of storage processes that refused something
         self.receive_slots = OwnSlots(size.receive_senders)  # as if all clients were on one host
