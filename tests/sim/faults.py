@@ -24,6 +24,8 @@ AT store HOST FOR           the host cannot reach the store of the managers
 AT stray HOST FOR           its oldest registration is heard again
 AT older HOST FOR           killed, and started again with its disk as it was 3 T before
 AT wipe HOST FOR            killed, and started again with an empty disk
+AT absent HOST FOR          killed, and started at once with nothing in the place of its disk; the disk comes back
+                            when all are well after that time, without what has happened since
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
 AT tight HOST FOR           its disk has a hundredth left: less than clients' writes may take
@@ -202,6 +204,7 @@ class Faults:
         for number in list(self._undo):
             self._end(number)
         world = self._world
+        self._emptied_disks.no_more()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
         for disk in world.disks.values():
@@ -411,6 +414,9 @@ class Faults:
 
     def _older(self, host: str) -> Callable[[], Any] | None:
         return self._emptied_disks.older(host)
+
+    def _absent(self, host: str) -> Callable[[], Any] | None:
+        return self._emptied_disks.absent(host)
 
     def _stray(self, host: str) -> Callable[[], Any] | None:
         registered = self._world.registered.get(host)

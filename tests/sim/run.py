@@ -22,6 +22,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim import (
     audit,
+    emptied_disks,
     failed_links,
     intruders,
     known_routing,
@@ -201,6 +202,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.visitors:
         for at, what, host, lasts in visitors.draw(SeededRandom(world.seed, "visitors"), world, load.faults_s):
             steps.append(Step(at, what, (host,), lasts))
+    if load.absences:
+        for at, host, lasts in emptied_disks.draw_absences(SeededRandom(world.seed, "absences"), world, load.faults_s):
+            steps.append(Step(at, "absent", (host,), lasts))
     if load.cuts:
         for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):
             steps.append(Step(at, "power", (host,), lasts))

@@ -61,6 +61,7 @@ class Load:
     cuts: bool = False  # of the power of local stores
     intruders: bool = False  # processes of another key
     visitors: bool = False  # processes that hold all connections that a service takes
+    absences: bool = False  # disks are missing when their process starts, and come back
     holds: bool = False  # an administrator takes targets out of service, and makes others the head
     dozes: bool = False  # clients fall asleep under their locks
     crowd: int = 0  # writers with identities of their own, who write once each to the same chunk

@@ -1,6 +1,7 @@
 """A whole cluster on one loop: the real code of all four roles over simulated clocks, networks, disks and stores."""
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -171,6 +172,21 @@ class World:
     def tell(self, line: str) -> None:
         line = line.replace(str(self._directory), "")  # which is another one in each run
         self.trace.append(f"{self.loop.time() - 1000.0:9.4f} {line}")
+
+    def take_disk_away(self, host: str) -> Callable[[], None]:
+        """An empty mount point is in the place of the disk of a storage process that does not run. Returns how to put
+        the disk back, with all that it had."""
+        disk, directory, away = self.disks[host], self._directory / host, self._directory / f"{host}.away"
+        image = disk.copied()
+        disk.wipe()
+        directory.rename(away)
+
+        def put_back() -> None:
+            disk.restore(image)
+            shutil.rmtree(directory, ignore_errors=True)
+            away.rename(directory)
+
+        return put_back
 
     # ---- processes
 
