@@ -64,7 +64,7 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     searched: int = 0  # histories of chunks that the order of their versions does not explain
     refused: int = 0  # conversations of processes that do not know the key
-    reached: dict[str, int] = field(default_factory=dict)  # bounds of storage processes, and how often
+    reached: dict[str, int] = field(default_factory=dict)  # bounds of storage and meta processes, and how often
     undecided: str = ""  # why the checker has no verdict on a history
     scenario: list[Step] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
