@@ -24,6 +24,7 @@ from tests.sim import (
     audit,
     emptied_disks,
     failed_links,
+    full_syncing,
     intruders,
     known_routing,
     leak_audit,
@@ -157,7 +158,7 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     await asyncio.sleep(LEASE_S / 2)
     await faults.heal()
     outcome.faults = faults.counts
-    outcome.violations += faults.stores.violations + faults.intruders.violations
+    outcome.violations += faults.stores.violations + faults.intruders.violations + faults.full_syncing.violations
     outcome.refused = faults.intruders.refused
     outcome.reached = dict(world.reached, connections=faults.visitors.refused)
     await _get_well(world, faults, workload, files, lockers, outcome)
@@ -205,6 +206,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.absences:
         for at, host, lasts in emptied_disks.draw_absences(SeededRandom(world.seed, "absences"), world, load.faults_s):
             steps.append(Step(at, "absent", (host,), lasts))
+    if load.brims:
+        host = world.storage_hosts[SeededRandom(world.seed, "brims").below(len(world.storage_hosts))]
+        steps.append(Step(load.faults_s, "brim", (host,), full_syncing.MOST_S))
     if load.cuts:
         for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):
             steps.append(Step(at, "power", (host,), lasts))

@@ -1,4 +1,4 @@
-"""Disks that are missing or have no room; and what is found where that goes wrong."""
+"""Disks that are missing, without room, or full while they are filled; and what is found where that goes wrong."""
 
 import gc
 from collections.abc import Iterator
@@ -59,7 +59,14 @@ def test_a_write_that_is_refused_though_a_replica_has_room_is_found(monkeypatch:
     )
 
 
+def test_writes_go_on_while_a_disk_is_full_that_is_to_be_filled() -> None:
+    outcome = played("2.0 brim s3 60.0")
+    assert not outcome.violations, outcome.violations
+    assert said(outcome, "-- the disk of s3 is full, and its targets are to be brought up to date")
+
+
 def test_some_seeds_have_these_faults() -> None:
     drawn = [run_shape.draw(SeededRandom(seed, "run"), seed) for seed in range(1, 200)]
     assert sum(load.absences for _, load in drawn) > 5
+    assert sum(load.brims for _, load in drawn) > 3
     assert sum(size.local_stores and load.stores for size, load in drawn) > 2
