@@ -1,6 +1,7 @@
 """Disks that lose what they have: all of it, or the last changes. Never while the others may not have it either: the
 protocol does not promise to survive the loss of all copies."""
 
+import asyncio
 import math
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from tests.sim.world import LEASE_S, World
 
 _ABSENT_S = (0.2, 3 * LEASE_S)
 _LOOK_S = 0.2
+_SETTLE_S = 2 * LEASE_S
 OLDER_S = 3 * LEASE_S  # what a primary has heard since is kept by now, though that primary may be gone
 
 End = Callable[[], None]
@@ -61,8 +63,11 @@ class EmptiedDisks:
         self._world.start(host)
         return lambda: self._come_back(host)
 
-    def no_more(self) -> None:
-        """Disks that are away now stay away."""
+    async def settle(self) -> None:
+        """Faults have ended. Disks that are away come back when all are well, or stay away."""
+        until = self._world.loop.time() + _SETTLE_S
+        while self._away and self._world.loop.time() < until:
+            await asyncio.sleep(_LOOK_S)
         self._away.clear()
 
     def _come_back(self, host: str) -> None:

@@ -209,7 +209,6 @@ class Faults:
         for number in list(self._undo):
             self._end(number)
         world = self._world
-        self._emptied_disks.no_more()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
         for disk in world.disks.values():
@@ -221,6 +220,7 @@ class Faults:
             if host in world.fabric.down:
                 world.restore_power(host)
             world.start(host)
+        await self._emptied_disks.settle()
         world.tell("-- healed")
 
     def _do(self, step: Step) -> Callable[[], Any] | None:
