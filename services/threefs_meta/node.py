@@ -89,6 +89,7 @@ class MetaNode:
             cluster_file=cluster_file,
             configuration=lambda: self._configuration.report,
             clock=clock,
+            random=random,
         )
         self._identity = StoreIdentity(
             engine,

@@ -99,6 +99,7 @@ class StorageNode:
             unreachable=lambda: self.storage.reachability.unreachable(),
             configuration=lambda: self._configuration.report,
             clock=clock,
+            random=random,
         )
         self._peers.on_lost = self._connection_lost
         self._background = BackgroundTasks()

@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_storage.chain import resync, successor, writes
@@ -199,7 +200,7 @@ async def test_heads_towards_each_other_do_not_wait_for_each_others_memory(
     chain = CrossedChains(tmp_path, 2)
     await chain.start()
     try:
-        ends = {"kind": pb.WRITE_PIECES, "pieces": [0, 1, CHUNK_BYTES - 1, 1]}
+        ends: dict[str, Any] = {"kind": pb.WRITE_PIECES, "pieces": [0, 1, CHUNK_BYTES - 1, 1]}
         calls = []
         for head, number in ((target_of(1), 0), (TargetId(202), 1)):
             rows = [chain.row(b"ab", chunk=chunk, target=head, chain_version=1, **ends) for chunk in CHUNKS[:20]]

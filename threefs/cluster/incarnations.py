@@ -1,9 +1,10 @@
 """Incarnations: the number of a process among all that were started on its data directory. Each start has a higher one.
 
 The order tells a REGISTER that comes late from a restart. The number is the time of the start in milliseconds since
-1970, or one more than the number before if the wall clock went back. It is durable before it is used. If the file is
-lost, the wall clock gives the next number; a process that is refused because the manager knows a higher number takes
-one above that.
+1970, or a little more than the number before if the wall clock went back. It is durable before it is used. If the file
+is lost, the wall clock gives the next number; a process that is refused because the manager knows a higher number takes
+one a little above that. How little is drawn: where a disk was exchanged, two directories of one node may know the same
+number, and must not draw the same next one. The manager would take the later process for the earlier one.
 """
 
 import errno
@@ -12,15 +13,19 @@ from pathlib import Path
 
 import structlog
 
+from threefs.env.random import Random
+
 FILE_NAME = "incarnation"
 _NS_PER_MS = 1_000_000
+_GAP = 1 << 24  # 4.7 hours, as much as the wall clock has to catch up
 _SECTOR_BYTES = 512  # a disk writes a sector whole or not at all
 _LOG = structlog.get_logger()
 
 
-def next_incarnation(file: Path, wall_ns: int, above: int = 0) -> int:
+def next_incarnation(file: Path, wall_ns: int, random: Random, above: int = 0) -> int:
     """Draw a number higher than all before it and than `above`. Raises OSError if it cannot be stored."""
-    number = max(_newest(file) + 1, wall_ns // _NS_PER_MS, above + 1)
+    known, now = max(_newest(file), above), wall_ns // _NS_PER_MS
+    number = now if now > known else known + 1 + random.below(_GAP)
     write_durably(file, f"{number}\n".encode("ascii"))
     return number
 

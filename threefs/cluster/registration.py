@@ -11,6 +11,7 @@ from threefs.background import BackgroundTasks
 from threefs.cluster.incarnations import FILE_NAME, next_incarnation, write_durably
 from threefs.cluster.manager_client import Caller
 from threefs.env.clock import CLOCK, Clock
+from threefs.env.random import RANDOM, Random
 from threefs.errors import (
     AlreadyExists,
     Corrupt,
@@ -76,6 +77,7 @@ class Registration:
         unreachable: Callable[[], Sequence[pb.UnreachablePeer]] = tuple,
         configuration: Callable[[], pb.ConfigurationReport | None] = lambda: None,
         clock: Clock = CLOCK,
+        random: Random = RANDOM,
     ) -> None:
         self.node_id = NodeId(node_id)
         self.cluster_id = read_cluster_id(cluster_file)
@@ -95,6 +97,7 @@ class Registration:
         self._configuration = configuration
         self._lease_s = 0.0
         self._clock = clock
+        self._random = random
         self._report_due = asyncio.Event()
         self._background = BackgroundTasks()
 
@@ -115,7 +118,7 @@ class Registration:
     def _draw_incarnation(self, above: int = 0) -> None:
         """Take a higher incarnation than all before. It is durable before it is sent."""
         file = self._cluster_file.with_name(FILE_NAME)
-        self.incarnation = next_incarnation(file, self._clock.wall_ns(), above)
+        self.incarnation = next_incarnation(file, self._clock.wall_ns(), self._random, above)
         self._request.incarnation = self.incarnation
 
     async def _register(self) -> pb.RegisterReply:

@@ -4,34 +4,48 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from tests.harness.seeded_random import SeededRandom
 from tests.harness.small_disk import small_disk
 from threefs.cluster.incarnations import next_incarnation
 
 MS = 1_000_000
 
 
+def draw(file: Path, now_ms: int, above: int = 0, seed: int = 1) -> int:
+    return next_incarnation(file, now_ms * MS + 5, SeededRandom(seed), above)
+
+
 def test_it_is_the_time_of_the_start(tmp_path: Path) -> None:
-    assert next_incarnation(tmp_path / "new" / "incarnation", 1_700_000_000_123 * MS + 5) == 1_700_000_000_123
+    assert draw(tmp_path / "new" / "incarnation", 1_700_000_000_123) == 1_700_000_000_123
 
 
 def test_it_rises_even_if_the_wall_clock_does_not(tmp_path: Path) -> None:
     file = tmp_path / "incarnation"
-    assert [next_incarnation(file, now * MS) for now in (1000, 1000, 7, 2000)] == [1000, 1001, 1002, 2000]
-    assert next_incarnation(file, 0, above=5000) == 5001
-    assert next_incarnation(file, 0) == 5002, "it was kept"
+    drawn = [draw(file, now) for now in (1000, 1000, 7, 1 << 40)]
+    assert drawn == sorted(set(drawn)) and (drawn[0], drawn[3]) == (1000, 1 << 40)
+    above = draw(file, 0, above=1 << 41)
+    assert 1 << 41 < above < draw(file, 0), "it was kept"
+
+
+def test_two_directories_that_know_the_same_number_do_not_draw_the_same_next_one(tmp_path: Path) -> None:
+    """Of one node: a disk was exchanged, and comes back. Both start while the wall clock is behind."""
+    old = tmp_path / "old" / "incarnation"
+    known = draw(old, 1000)
+    assert draw(tmp_path / "new" / "incarnation", 7, above=known, seed=2) != draw(old, 7, seed=3)
 
 
 def test_a_start_on_a_full_disk_has_its_number(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "64k") as disk:
         file = disk / "incarnation"
-        assert next_incarnation(file, 1000 * MS) == 1000
+        assert draw(file, 1000) == 1000
         with suppress(OSError):
             (disk / "filler").write_bytes(b"x" * 65_536)
-        assert next_incarnation(file, 1000 * MS) == 1001
-        assert next_incarnation(file, 0) == 1002 and file.read_bytes() == b"1002\n"
+        first = draw(file, 1000)
+        second = draw(file, 0)
+        assert 1000 < first < second and file.read_bytes() == b"%d\n" % second
         assert not (disk / "incarnation.new").exists()
         with pytest.raises(OSError, match="No space left"):
-            next_incarnation(disk / "new", 1000 * MS)
+            draw(disk / "new", 1000)
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xff", b"12x"])
@@ -39,11 +53,11 @@ def test_a_file_that_holds_no_number_leaves_the_wall_clock(content: bytes, tmp_p
     file = tmp_path / "incarnation"
     file.write_bytes(content)
     with capture_logs() as logs:
-        assert next_incarnation(file, 1000 * MS) == 1000
+        assert draw(file, 1000) == 1000
     assert [entry["file"] for entry in logs] == [str(file)]
-    assert next_incarnation(file, 0) == 1001
+    assert draw(file, 0) > 1000
 
 
 def test_nothing_half_written_is_left(tmp_path: Path) -> None:
-    next_incarnation(tmp_path / "incarnation", 1000 * MS)
+    draw(tmp_path / "incarnation", 1000)
     assert [path.name for path in tmp_path.iterdir()] == ["incarnation"]
