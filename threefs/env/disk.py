@@ -39,6 +39,7 @@ _IO_THREADS = 16
 _MAX_PARTS = 1024  # of one pwritev
 #: The maximum that is written and synced on the event loop, even if the disk is fast.
 MAX_NOW_BYTES = 64 << 10
+_CLOSED = -1  # no descriptor
 _STAT_BLOCK_BYTES = 512
 _PUNCH_HOLE_KEEP_SIZE = 0x01 | 0x02
 
@@ -234,7 +235,10 @@ class RealFile:
             return os.fstat(self._cached).st_blocks * _STAT_BLOCK_BYTES
 
     async def close(self) -> None:
-        await self._run(self._close)
+        """What is called later fails: the descriptors may be those of other files by then. Nothing may be under way."""
+        descriptors = [each for each in (self._cached, self._direct) if each not in (_CLOSED, None)]
+        self._cached, self._direct = _CLOSED, None
+        await self._run(_close, descriptors)
 
     def _descriptor(self, direct: bool, offset: int, parts: Sequence[Buffer]) -> int:
         if not direct or self._direct is None or offset % DIRECT_BYTES or not all(map(is_aligned, parts)):
@@ -278,11 +282,6 @@ class RealFile:
         with _mapped(self._path):
             os.posix_fallocate(self._cached, offset, length)
 
-    def _close(self) -> None:
-        os.close(self._cached)
-        if self._direct is not None:
-            os.close(self._direct)
-
 
 @lru_cache(maxsize=1)
 def _boot_id() -> str:
@@ -295,6 +294,11 @@ def is_aligned(part: Buffer) -> bool:
     if len(part) % DIRECT_BYTES:
         return False
     return np.frombuffer(part, np.uint8).__array_interface__["data"][0] % DIRECT_BYTES == 0 if len(part) else True
+
+
+def _close(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 def _open(path: Path, run: _Run) -> RealFile:

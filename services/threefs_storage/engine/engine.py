@@ -10,6 +10,7 @@ The caller changes a chunk in one task at a time. A record is valid until the ne
 version is pinned.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
 from contextlib import AsyncExitStack, contextmanager
@@ -83,6 +84,7 @@ class ChunkEngine:
         self._staging: set[ChunkId] = set()
         self._chunks = 0
         self._closed = False
+        self._upkeep = asyncio.Lock()  # a step of it waits for the disk, and must not go on in a store that is closed
         # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` never waits, and
         # returns None if it would have to. `record` returns the record of a chunk, `stored_record` that in the table.
         # Every read calls them, so they have no wrappers.
@@ -156,9 +158,10 @@ class ChunkEngine:
         """Make everything durable. No change may be under way. From then on the engine touches no file: their
         descriptors may be those of other files. A second call does nothing."""
         assert not self._staging, "a store closes after its last change"
-        if self._closed:
-            return
-        self._closed = True
+        async with self._upkeep:
+            if self._closed:
+                return
+            self._closed = True
         async with AsyncExitStack() as rest:  # each is closed, also if another one fails
             rest.push_async_callback(self._ballast.close)
             rest.push_async_callback(self._files.close)
@@ -178,38 +181,38 @@ class ChunkEngine:
         return 0 if self.failure is not None or not self._ballast.allocated else max(0, self._files.room_bytes())
 
     async def recover(self) -> None:
-        """Take changes again after a full disk, if there is room. Call this now and then while it is `read_only`.
-
-        Raises NoSpace if there is no room yet. After Unavailable or DiskFailed the engine takes no more changes.
-        """
-        if self._closed:
-            return
-        if isinstance(self.failure, NoSpace):
-            await self._files.release_free_blocks(self._store.durable)
-            await self._ballast.release()
-            try:
-                await self._store.reopen()
-            except (Unavailable, DiskFailed) as error:
-                self.fail(error)
-                raise
-            for chunk, block in self._uncertain_blocks:
-                if block not in (self.record(chunk) or Record()).blocks:
-                    self._free(block, 0)
-            self._uncertain_blocks.clear()
-            self.failure = None
-        if self.failure is None and not await self._ballast.allocate():
-            await self._store.flush()
-            await self._files.release_free_blocks(self._store.durable)
-            await self._ballast.allocate()
+        """Take changes again after a full disk if there is room. Call this now and then while it is `read_only`. Raises
+        NoSpace if there is no room yet. After Unavailable or DiskFailed the engine takes no more changes."""
+        async with self._upkeep:
+            if self._closed:
+                return
+            if isinstance(self.failure, NoSpace):
+                await self._files.release_free_blocks(self._store.durable)
+                await self._ballast.release()
+                try:
+                    await self._store.reopen()
+                except (Unavailable, DiskFailed) as error:
+                    self.fail(error)
+                    raise
+                for chunk, block in self._uncertain_blocks:
+                    if block not in (self.record(chunk) or Record()).blocks:
+                        self._free(block, 0)
+                self._uncertain_blocks.clear()
+                self.failure = None
+            if self.failure is None and not await self._ballast.allocate():
+                await self._store.flush()
+                await self._files.release_free_blocks(self._store.durable)
+                await self._ballast.allocate()
 
     async def release_unneeded(self) -> None:
         """Give room of free blocks back to the disk, if they were not needed since the last call. Raises NoSpace,
         Unavailable, DiskFailed."""
-        if self._closed or self.failure is not None:
-            return
-        if self._files.has_freed_blocks():
-            await self._store.flush()
-        await self._files.release_unneeded_blocks(self._store.durable)
+        async with self._upkeep:
+            if self._closed or self.failure is not None:
+                return
+            if self._files.has_freed_blocks():
+                await self._store.flush()
+            await self._files.release_unneeded_blocks(self._store.durable)
 
     async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:
         """Make the version that `update` describes durable as the pending one.

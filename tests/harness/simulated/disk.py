@@ -305,6 +305,14 @@ class SimFile:
     def __init__(self, disk: SimDisk, content: Content) -> None:
         self._disk = disk
         self.content = content
+        self._closed = False
+
+    def _check_open(self, what: str) -> None:
+        """The descriptor of a real file may be that of another one by then. An error of a disk is nothing unusual in a
+        simulation, so this is told besides."""
+        if self._closed:
+            self._disk.loop.failures.append(f"{what} a file that was closed")
+            raise DiskFailed(f"bad descriptor: {what} a file that was closed")
 
     def read_now(self, offset: int, into: memoryview) -> int:
         if "read" in self._disk.failing or self._disk.random.chance(self._disk.cold):
@@ -332,6 +340,7 @@ class SimFile:
             raise DiskFailed(f"invalid argument: {refused}")
 
     async def sync(self, writes: Sequence[Write] = ()) -> None:
+        self._check_open("sync of")
         if writes:
             await self._write(writes)
         content, number = self.content, self.content.number
@@ -345,6 +354,8 @@ class SimFile:
         return False  # what goes on meanwhile is what there is to explore
 
     async def _write(self, writes: Sequence[Write]) -> None:
+        self._check_open("write into")
+
         # The memory is looked at in the end, so that a caller who uses it again too early is found out.
         def write() -> None:
             for offset, parts in writes:
@@ -360,9 +371,11 @@ class SimFile:
         await self._disk.do(write, kind="write", torn=torn, failed=torn if self._disk.random.chance(0.5) else None)
 
     async def allocate(self, offset: int, length: int) -> None:
+        self._check_open("allocation in")
         await self._disk.do(lambda: self.content.allocate(offset, length), kind="allocate")
 
     async def release(self, offset: int, length: int) -> None:
+        self._check_open("hole in")
         await self._disk.do(lambda: self.content.release(offset, length), kind="write")
 
     def size(self) -> int:
@@ -372,4 +385,4 @@ class SimFile:
         return self.content.allocated()
 
     async def close(self) -> None:
-        """Nothing to release."""
+        self._closed = True

@@ -253,3 +253,24 @@ def test_alignment() -> None:
     assert not is_aligned(memory[512:])
     assert not is_aligned(memory[: DIRECT_BYTES + 512])
     assert is_aligned(b"")
+
+
+def test_a_file_that_was_closed_leaves_the_one_alone_that_has_its_descriptor(tmp_path: Path) -> None:
+    async def body(disk: RealDisk) -> None:
+        old = await disk.open(tmp_path / "old")
+        await old.write(0, [bytes(DIRECT_BYTES)])
+        await old.close()
+        others = [await disk.open(tmp_path / f"new{number}") for number in range(2)]
+        for other in others:
+            await other.write(0, [b"x" * DIRECT_BYTES])
+        await old.release(0, DIRECT_BYTES)
+        with pytest.raises(DiskFailed):
+            await old.write(0, [b"late"])
+        with pytest.raises(DiskFailed):
+            await old.read(0, memoryview(bytearray(4)))
+        await old.close()
+        for other in others:
+            assert await read(other, 0, DIRECT_BYTES) == b"x" * DIRECT_BYTES
+            await other.close()
+
+    with_disk(body)

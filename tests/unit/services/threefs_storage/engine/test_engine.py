@@ -318,6 +318,32 @@ async def test_a_closed_engine_touches_no_file(tmp_path: Path) -> None:
     assert others.read_bytes() == b"o" * (8 << 20)
 
 
+async def test_an_engine_closes_after_the_upkeep_that_waits_for_the_disk(tmp_path: Path) -> None:
+    """A hole that is made afterwards would be one in another file."""
+    async with opened(tmp_path) as engine:
+        began, may_end, closed = asyncio.Event(), asyncio.Event(), False
+        release = engine._files.release_unneeded_blocks
+
+        async def held(durable: int) -> None:
+            began.set()
+            await may_end.wait()
+            assert not closed
+            await release(durable)
+
+        engine._files.release_unneeded_blocks = held  # type: ignore[method-assign]
+        upkeep = asyncio.create_task(engine.release_unneeded())
+        await began.wait()
+        closing = asyncio.create_task(engine.close())
+        await asyncio.sleep(0.05)
+        assert not closing.done()
+        may_end.set()
+        await upkeep
+        await closing
+        closed = True
+        await engine.release_unneeded()
+        await engine.recover()
+
+
 def test_a_cancelled_stage_ends_with_its_work(tmp_path: Path) -> None:
     async def body(engine: ChunkEngine) -> None:
         for number in range(10):
