@@ -64,7 +64,7 @@ from threefs_manager.remarks import Remarks
 from threefs_manager.routing_publisher import RoutingPublisher, shielded, term_number
 from threefs_manager.stale_stores import metadata_store
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
-from threefs_manager.stale_stores.target_stores import StoreGenerations, lost_lastsrv
+from threefs_manager.stale_stores.target_stores import StoreGenerations, lost_survivors
 from threefs_manager.store import restored_versions
 from threefs_manager.store.cluster_store import Store, Writer, retry_forever
 from threefs_manager.store.restore_inquiry import Inquiry
@@ -151,7 +151,7 @@ class Manager:
         if self._expected_cluster_id not in ("", routing.cluster_id):
             raise StrangeStore(restored_versions.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
         seen, unreadable = await retry_forever(store.load_generations, self._clock)
-        generations = StoreGenerations(seen, lost_lastsrv(unreadable, routing))
+        generations = StoreGenerations(seen, lost_survivors(unreadable, routing))
         self._failure_detector = FailureDetector(self._clock, generations)  # every node has the time T from now on
         self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
         self._stale_store = StaleStoreDetector(routing.version)

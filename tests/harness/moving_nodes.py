@@ -12,7 +12,7 @@ from threefs_manager.service import Manager
 
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.background import cancel_and_wait
-from threefs.ids import NodeId
+from threefs.ids import ChainId, NodeId
 from threefs.kv.memory import MemoryEngine
 from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
@@ -42,6 +42,8 @@ class MovingNodes:
         self.left: set[int] = set()  # nodes whose targets have left their chains
         self.free_bytes: dict[int, int] = {}  # of the disks of nodes with little room
         self.used_bytes = 0  # of each target
+        self.large: dict[ChainId, int] = {}  # of each target of chains that have more
+        self.stay_on = False  # whether targets that are to leave keep their leases
         self._told: dict[int, int] = {}  # the version of the routing in the last answer to a node
         self._running: list[asyncio.Task[Any]] = [asyncio.create_task(self.manager.run())]
 
@@ -80,13 +82,13 @@ class MovingNodes:
 
     def _report(self, target_id: Any, routing: Routing) -> pb.TargetReport:
         chain, node = routing.chains[routing.targets[target_id].chain_id], routing.targets[target_id].node_id
-        gives_way = node in self.left or (chain.leaving == target_id and bool(chain.staying))
+        gives_way = node in self.left or (chain.leaving == target_id and bool(chain.staying) and not self.stay_on)
         filled = chain.state(target_id) is PublicState.SYNCING and node not in self.slow
         writable = filled or chain.state(target_id) is PublicState.SERVING
         state = pb.LOCAL_OFFLINE if gives_way else pb.LOCAL_UPTODATE if writable else pb.LOCAL_ONLINE
         return pb.TargetReport(
             target_id=target_id, chain_version=chain.version, local_state=state, store_id=self.store_id,
-            used_bytes=self.used_bytes, free_bytes=self.free_bytes.get(node, 1 << 40),
+            used_bytes=self.large.get(chain.chain_id, self.used_bytes), free_bytes=self.free_bytes.get(node, 1 << 40),
             read_only=node in self.full, failure="full" if node in self.full else "",
         )  # fmt: skip
 

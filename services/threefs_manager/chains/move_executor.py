@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -174,13 +174,14 @@ class MoveExecutor:
         """The next moves of the chains of a table; if some have copies too many, these go first."""
         replicas = routing.replicas.get(table_id, 0)
         domain_of = {LACKING: "", **{node.node_id: node.domain for node in routing.nodes.values()}}
-        settled = {chain_id: nodes for chain_id, nodes in chains.items() if chain_id not in self.moves}
+        settled = {chain_id: nodes for chain_id, nodes in chains.items() if self._is_settled(chain_id, routing)}
         if replicas and any(len(nodes) > replicas for nodes in settled.values()):
             removals = plan_removals(
                 settled, domain_of, replicas, draining=draining, broken={c: _broken(c, routing) for c in settled}
             )
             return [Move(r.chain_id, removed=_target_on(r.source, r.chain_id, routing)) for r in removals]
-        largest = self._largest_bytes(chains, routing)
+        size = {chain_id: self._bytes_of(chain_id, routing) for chain_id in chains}
+        usual_bytes = sum(size.values()) // max(len(size), 1)
         shifts = plan_shifts(
             with_lacking(chains, replicas),
             domain_of,
@@ -188,13 +189,17 @@ class MoveExecutor:
             draining={LACKING, *draining},
             level=balance,
             elsewhere=elsewhere,
-            full=full | {node for node in takers if not self._has_room(node, largest)},
+            full=full | {node for node in takers if not self._has_room(node, usual_bytes)},
         )
         return [
             Move(shift.chain_id, _UNNUMBERED, shift.destination, _target_on(shift.source, shift.chain_id, routing))
             for shift in shifts
-            if shift.chain_id not in self.moves
+            if shift.chain_id in settled and self._has_room(shift.destination, size[shift.chain_id])
         ]
+
+    def _is_settled(self, chain_id: ChainId, routing: Routing) -> bool:
+        """Whether nothing changes its members now. One may be leaving without a move, whose record was damaged."""
+        return chain_id not in self.moves and routing.chains[chain_id].leaving is None
 
     def _can_take(self, node: Node, routing: Routing) -> bool:
         return self._is_there(node, routing) and not self._failure_detector.reports_failure(node.node_id)
@@ -212,10 +217,9 @@ class MoveExecutor:
         free_bytes = self._failure_detector.free_bytes(node_id)
         return free_bytes is None or free_bytes >= needed_bytes
 
-    def _largest_bytes(self, chains: Iterable[ChainId], routing: Routing) -> int:
-        """What the largest target of these chains takes."""
-        members = (member for chain_id in chains for member in routing.chains[chain_id].members)
-        reports = (self._failure_detector.report(member.target_id) for member in members)
+    def _bytes_of(self, chain_id: ChainId, routing: Routing) -> int:
+        """What the largest target of the chain takes."""
+        reports = (self._failure_detector.report(member.target_id) for member in routing.chains[chain_id].members)
         return max((int(report.used_bytes) for report in reports if report is not None), default=0)
 
     async def store_plan(self, planned: Sequence[Move], writer: Writer) -> dict[ChainId, Move]:

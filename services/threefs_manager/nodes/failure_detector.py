@@ -85,6 +85,8 @@ class FailureDetector:
                     changed.add(chain.chain_id)
                 self._last_contact[target] = now
                 leased.append(target)
+                if chain.state(target) is PublicState.SERVING:
+                    self.generations.on_lease(report)
         assert self._fenced.keys().isdisjoint(leased), "R9: no lease while a demotion is on its way"
         assert all(routing.targets[target].node_id == node_id for target in leased), (
             "leases are of the node's own targets"

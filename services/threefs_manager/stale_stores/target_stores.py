@@ -16,14 +16,14 @@ from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 
 
-def lost_lastsrv(unreadable: Iterable[TargetId], routing: Routing) -> set[TargetId]:
-    """Of the targets whose records are damaged, those that may serve alone. Of the others nobody needs it: they report
-    while they serve, or are filled anew."""
+def lost_survivors(unreadable: Iterable[TargetId], routing: Routing) -> set[TargetId]:
+    """Of the targets whose records are damaged, those that may have to serve alone: lastsrv ones, and serving ones,
+    which are lastsrv when all power was lost. The others are filled anew."""
     members = (
         member.target_id
         for chain in routing.chains.values()
         for member in chain.members
-        if member.state is PublicState.LASTSRV
+        if member.state in (PublicState.LASTSRV, PublicState.SERVING)
     )
     return set(unreadable).intersection(members)
 
@@ -46,6 +46,11 @@ class StoreGenerations:
             self.reset(report)
         newest = self._newest[TargetId(report.target_id)]
         assert newest.generation >= report.generation, "the generation that is known of a store only rises"
+
+    def on_lease(self, report: pb.TargetReport) -> None:
+        """A serving target gets a lease: its process has not ended since it began to serve, so its disk is no copy."""
+        if report.target_id in self._lost:
+            self.reset(report)
 
     def reset(self, report: pb.TargetReport) -> None:
         """Start again with the generation of this report, even if it is lower."""

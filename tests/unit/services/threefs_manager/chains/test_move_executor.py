@@ -101,6 +101,24 @@ def test_a_disk_without_room_for_another_target_gets_none() -> None:
     run_moving(body)
 
 
+def test_a_chain_that_fits_on_no_disk_holds_up_no_other_one() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        of_first = [c for c in chains_of(nodes) if 1 in {nodes.routing.targets[m.target_id].node_id for m in c.members}]
+        nodes.used_bytes, nodes.large = 10, {of_first[0].chain_id: 100}
+        nodes.free_bytes = {2: 50, 3: 50}
+        await nodes.step()
+        await nodes.step()
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: nodes.held()[1] == 1)
+        for _ in range(50):
+            await nodes.step()
+        assert nodes.held()[1] == 1
+        nodes.free_bytes.clear()
+        await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
+
+    run_moving(body)
+
+
 def test_a_disk_that_is_full_before_its_new_target_is_complete_is_given_up() -> None:
     async def body(nodes: MovingNodes) -> None:
         nodes.slow.add(4)
@@ -248,6 +266,30 @@ def test_a_move_that_cannot_be_read_is_planned_anew(restarted: bool) -> None:
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=False))
         await nodes.manager.rebalance(pb.RebalanceRequest())
         await nodes.until(lambda: idle(nodes))
+
+    run_moving(body, engine)
+
+
+def test_a_chain_keeps_its_copies_while_one_leaves_by_a_move_that_cannot_be_read() -> None:
+    """It has a copy more than it should have until then; no other one is in its place to leave."""
+    engine = MemoryEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        nodes.stay_on = True
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: any(chain.leaving is not None for chain in chains_of(nodes)))
+        before = {chain.chain_id: set(chain.staying) for chain in chains_of(nodes) if chain.leaving is not None}
+        await _damage_moves(engine)
+        controller = nodes.manager._controller
+        assert controller is not None
+        await controller.move_executor.load()
+        for _ in range(50):
+            await nodes.step()
+        nodes.stay_on = False
+        await nodes.until(lambda: idle(nodes) and not any(chain.leaving is not None for chain in chains_of(nodes)))
+        for chain_id, stayed in before.items():
+            assert stayed <= {member.target_id for member in nodes.routing.chains[chain_id].members}
 
     run_moving(body, engine)
 

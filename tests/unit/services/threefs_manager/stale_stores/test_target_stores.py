@@ -1,6 +1,6 @@
 import dataclasses
 
-from threefs_manager.stale_stores.target_stores import StoreGenerations, lost_lastsrv
+from threefs_manager.stale_stores.target_stores import StoreGenerations, lost_survivors
 from threefs_manager.store.cluster_store import Store
 
 from tests.harness.terms import take
@@ -60,7 +60,18 @@ def test_what_was_seen_of_targets_is_needed_only_of_those_that_may_serve_alone()
     ids = [TargetId(number) for number in range(101, 105)]
     chain = Chain(ChainId(1), 7, tuple(map(ChainMember, ids, states)))
     known = dataclasses.replace(EMPTY, chains={ChainId(1): chain})
-    assert lost_lastsrv([*ids[1:], TargetId(999)], known) == {102}
+    assert lost_survivors([*ids[1:], TargetId(999)], known) == {102, 104}
+
+
+def test_a_lost_record_of_a_target_matters_until_it_gets_a_lease() -> None:
+    """When all power was lost meanwhile it gets none, and its disk may be an older copy."""
+    generations = StoreGenerations(lost=[TargetId(101)])
+    generations.on_report(report(60), 5)
+    assert "damaged" in generations.staleness(report(60))
+    generations.on_lease(report(60))
+    assert not generations.staleness(report(60)) and "newest change is 59" in generations.staleness(report(59))
+    generations.on_lease(report(59))
+    assert generations.newest(TargetId(101)) == seen(60)
 
 
 async def test_a_damaged_record_of_a_store_keeps_no_manager_from_serving() -> None:
