@@ -1,6 +1,7 @@
 """What peers can make a service hold is bounded: before and after HELLO, for requests and for answers."""
 
 import asyncio
+import dataclasses
 import gc
 import weakref
 from collections.abc import Callable
@@ -272,6 +273,24 @@ async def test_connections_are_bounded_and_one_too_many_gets_an_error() -> None:
         await clients[3].call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
         for client in clients:
             await client.close()
+
+
+@pytest.mark.parametrize("token", ["", "a key of the cluster"])
+async def test_clients_do_not_keep_services_out(token: str) -> None:
+    """They would not be heard, and their targets would leave."""
+    async with Served(limits=Limits(connections=4), mine=identity("c" * 32, token=token)) as (server, _, address):
+        server.serve(SPACE_INFO, space)
+        programs = ["python"] * 5 + ["threefs-storage"] * 2
+        pools = [ConnectionPool(RealNet(), dataclasses.replace(identity(token=token), program=p)) for p in programs]
+        refused = []
+        for pool, program in zip(pools, programs, strict=True):
+            try:
+                await pool.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+            except Overloaded:
+                refused.append(program)
+        assert refused == ["python", "threefs-storage"], "one place beside the four is kept for a service"
+        for pool in pools:
+            await pool.close()
 
 
 async def test_connections_that_say_nothing_do_not_keep_others_out() -> None:

@@ -9,12 +9,16 @@ from threefs.errors import (
     Fenced,
     NotAuthorised,
     NotPrimary,
+    Overloaded,
     Stopping,
     ThreefsError,
     Unavailable,
 )
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import Method, Rep, Req
+
+#: After these another manager is asked.
+_NEXT = (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Overloaded, Stopping)
 
 
 class Caller(Protocol):
@@ -60,7 +64,7 @@ class ManagerClient:
             number = (self._last + turn) % len(self._callers)
             try:
                 reply = await self._callers[number].call(method, request, timeout_s=timeout_s)
-            except (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Stopping) as error:
+            except _NEXT as error:
                 failure = error
                 continue
             except NotAuthorised as error:  # another process may have taken the port of a dead manager

@@ -4,7 +4,7 @@ This module decides; the connection moves the bytes. In a cluster without a key,
 about itself. In a cluster with a key (a secret text that all its programs share, and that is never sent), each side
 proves that it knows the key:
 
-    client  HELLO  nonce
+    client  HELLO  nonce; program, if it is a service
     server  HELLO  nonce, cluster, program, proof
     client  HELLO  cluster, client, program, proof      and the first calls behind it
 
@@ -12,7 +12,8 @@ A proof is an HMAC-SHA256 by the key. It covers all bytes of the exchange before
 that a HELLO may have one day, and the address of the server's end of the connection as each side sees it. So a process
 between the two that passes their bytes on from another port makes both proofs wrong. The proofs of client and server
 begin with different words, so a proof cannot be sent back to its sender as one's own. The client says nothing about
-itself before the server has proven that it knows the key. A side that has a key takes part in no handshake without one.
+itself, but that it is a service, before the server has proven that it knows the key. A side that has a key takes part
+in no handshake without one.
 """
 
 import hashlib
@@ -34,6 +35,8 @@ STAGE_AHEAD_FEATURE = 1  # StageAhead and ForwardStaged
 SHARED_FORWARDS_FEATURE = 2  # ForwardVersions, and StageAhead of several changes
 WRITE_PIECES_FEATURE = 4  # changes of kind WRITE_PIECES
 FEATURES = STAGE_AHEAD_FEATURE | SHARED_FORWARDS_FEATURE | WRITE_PIECES_FEATURE
+#: Programs whose connections have a reserve.
+SERVICES = ("threefs-manager", "threefs-meta", "threefs-storage")
 _DEFAULT_LIMITS = Limits()
 _PROOF_BYTES = 32
 #: How a proof looks on the wire: tag and length of the field, which is always the last one.
@@ -127,7 +130,10 @@ class ClientHandshake:
         self._address = address
         self._service = service
         if identity.token:
-            self._sent = Hello(protocol=frames.PROTOCOL, nonce=random.token(NONCE_BYTES)).SerializeToString()
+            # A service says what it is at once: at a bound of connections it is not refused as others are.
+            program = identity.program if identity.program in SERVICES else ""
+            nonce = random.token(NONCE_BYTES)
+            self._sent = Hello(protocol=frames.PROTOCOL, program=program, nonce=nonce).SerializeToString()
         else:
             self._sent = hello(identity, limits, traffic).SerializeToString()
 
@@ -154,6 +160,11 @@ class ClientHandshake:
         check_cluster(self._identity.cluster_id, theirs.cluster_id)
         mine = hello(self._identity, self._limits, self._traffic).SerializeToString()
         return theirs, _proven(mine, token, _CLIENT, self._service, self._sent, body)
+
+
+def is_of_service(body: bytes) -> bool:
+    """Whether a HELLO is one of a service, by its own word. Raises ProtocolError, WrongVersion."""
+    return read(body).program in SERVICES
 
 
 class ServerHandshake:

@@ -28,6 +28,8 @@ from threefs.rpc.traffic_counters import TrafficCounters
 from threefs.telemetry.library_logging import LibraryLogger
 
 _DEFAULT_LIMITS = Limits()
+#: This part of the connections is there for services besides: without heartbeats their targets would leave.
+_RESERVED = 4
 _MAX_REFUSED = 64  # connections beyond the limit that get an error; more are closed without one
 _UNIDENTIFIED = 4  # one part in four of the connections is for peers that have not sent HELLO
 _LOG = LibraryLogger(__name__)
@@ -120,10 +122,12 @@ class Server:
             next(iter(self._unidentified)).stream.close(Overloaded("too many peers have not sent HELLO"))
         many = len(self._connections)
         if many >= self._max_connections and not self._reaper.free_connection(self.clock.monotonic()):
-            if many >= self._max_connections + _MAX_REFUSED:
+            reserve = self._max_connections // _RESERVED
+            if many >= self._max_connections + reserve + _MAX_REFUSED:
                 stream.close()
                 return
             connection = ServerConnection(stream, self)
+            connection.takes_services = many < self._max_connections + reserve
             connection.refusal = Overloaded(
                 f"{self.identity.program or 'this service'} has {self._max_connections} connections, its maximum; "
                 "close some, or try again later"

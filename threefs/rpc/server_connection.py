@@ -252,6 +252,7 @@ class ServerConnection:
         self.server = server
         self.hello: Hello | None = None  # None until the identity of the peer is certain
         self.refusal: ThreefsError | None = None  # the answer to its HELLO
+        self.takes_services = False  # of services it is not refused
         self.traffic = TrafficClass.DATA  # until HELLO names another one
         self.counters = server.traffic[self.traffic]
         self._socket = stream
@@ -343,7 +344,7 @@ class ServerConnection:
     def _take_hello(self, header: Header, body: bytes) -> None:
         if header.kind != frames.HELLO:
             raise ProtocolError("the first frame of a connection must be HELLO")
-        if self.refusal is not None:
+        if self.refusal is not None and not (self.takes_services and handshake.is_of_service(body)):
             raise self.refusal
         self.hello, answer = self._handshake.take(body, self.server.identity)
         if answer:

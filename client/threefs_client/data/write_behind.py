@@ -15,7 +15,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
-from threefs.errors import LockLost, SessionLost, ThreefsError
+from threefs.errors import DeadlineExceeded, LockLost, OutcomeUnknown, SessionLost, ThreefsError, Unavailable
 from threefs.telemetry.library_logging import LibraryLogger
 from threefs_client.data.dirty_extents import DirtyExtents, Extent, clip
 from threefs_client.data.errseq import Errseq
@@ -31,6 +31,8 @@ MAX_PIECES = 2 * FLUSH_PIECES
 #: So many pieces of one chunk are sent under one deadline: pieces that lie far from each other are written one after
 #: the other, and with more of them a healthy chain could need longer than a deadline.
 _PART_PIECES = 512
+#: Errors of a chain that was tried until the deadline.
+_AT_DEADLINE = (DeadlineExceeded, OutcomeUnknown, Unavailable)
 #: With this many unsent bytes a write waits.
 MAX_UNSENT_BYTES = 8 * FLUSH_BYTES
 #: This part of them may be in chunks that are being filled, ...
@@ -285,8 +287,8 @@ class WriteBehind:
     async def _send(self, extents: list[Extent]) -> Exception | None:
         """Send extents in parts, each with a deadline of its own. Returns the first error.
 
-        After an error the rest is one part: chains that work get their bytes, and an `fsync` does not wait for one
-        deadline after the other if none works.
+        After an error that took a whole deadline the rest is one part: chains that work get their bytes, and an `fsync`
+        does not wait for one deadline after the other if none works.
         """
         losses = self.losses
         failure: Exception | None = None
@@ -302,7 +304,8 @@ class WriteBehind:
             except Exception as error:  # of any kind: the bytes that it has drained are nowhere else
                 failure = failure or error
                 failed += part
-                parts = [[extent for part in parts for extent in part]] if parts else []
+                if parts and isinstance(error, _AT_DEADLINE):
+                    parts = [[extent for part in parts for extent in part]]
         if failure is not None:
             self._failed(failed, failure)
         return failure

@@ -29,6 +29,10 @@ _Serialized: TypeAlias = tuple[bytes, float]
 _new_tuple = tuple.__new__  # quicker than the constructor: one for every name that is looked up
 
 
+def _is_older(inode: pb.Inode, known: "_KernelAttr") -> bool:
+    return known.change == _NO_CHANGE or inode.change < known.change
+
+
 class KernelAttrCache:
     """`validity` is that of the names and attributes which the kernel gets."""
 
@@ -41,8 +45,8 @@ class KernelAttrCache:
         number = inode.inode
         moves = inode.moves if named else self.moves(number)
         known = self._inodes.get(number)
-        if isinstance(known, _KernelAttr) and known.change == _NO_CHANGE and asked_s < known.asked_s:
-            self._inodes[number] = known._replace(moves=moves)  # they are from before the change
+        if isinstance(known, _KernelAttr) and asked_s < known.asked_s and _is_older(inode, known):
+            self._inodes[number] = _new_tuple(_KernelAttr, (_NO_CHANGE, known.asked_s, _ALL_XATTRS, moves))
             return
         self._inodes.put(number, _kernel_attr(inode, asked_s, moves))
 

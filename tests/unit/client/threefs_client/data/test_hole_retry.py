@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
@@ -182,5 +183,29 @@ def test_an_append_that_has_come_since_it_was_read_is_read_once_more(way: str) -
 
         bench.files.meta._stat = settled_first  # type: ignore[method-assign]
         assert await read(4 * CHUNK) == b"o" * (3 * CHUNK) + b"a" * CHUNK
+
+    play(scene)
+
+
+def test_a_read_of_a_hole_ends_although_a_restore_took_the_change_counter_back() -> None:
+    """A file that is open keeps what it knew until the next renewal tells it of the restore."""
+
+    async def scene(bench: Bench) -> None:
+        bench.inode.change = 9
+        reads = await bench.reads()
+        bench.inode.change = 5
+        asked = 0
+        call = bench.files.context.meta.call
+
+        async def counted(*words: Any, **options: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            assert asked < 20, "it asks for ever"
+            return await call(*words, **options)
+
+        bench.files.context.meta.call = counted  # type: ignore[method-assign]
+        for read in reads.values():
+            asked = 0
+            assert await read(4 * CHUNK) == b"o" * 3 * CHUNK + bytes(CHUNK)
 
     play(scene)

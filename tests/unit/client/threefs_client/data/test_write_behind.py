@@ -12,7 +12,7 @@ from threefs_client.data.write_budget import WriteBudget
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.background import cancel_and_wait
-from threefs.errors import LockLost, NoSpace
+from threefs.errors import DeadlineExceeded, LockLost, NoSpace
 
 CHUNK = 64 << 10
 MAX = 4 * CHUNK
@@ -269,6 +269,30 @@ def test_if_one_part_fails_the_bytes_of_the_others_arrive_and_only_its_own_are_s
         assert 0 < behind.unsent_bytes < FLUSH_PIECES // 2
         await behind.flush()
         assert (await content(files, behind.handle))[::16] == b"x" * (FLUSH_PIECES // 2)
+
+    play(scene, keeps_failed=True)
+
+
+@pytest.mark.parametrize(("error", "parts"), [(NoSpace("full"), 4), (DeadlineExceeded("slow"), 2)])
+def test_only_an_error_that_took_a_deadline_makes_one_part_of_the_rest(error: Exception, parts: int) -> None:
+    """Else the bytes for a chain that is slow, but works, would be given up because another one is full."""
+
+    async def scene(files: MemoryFiles, behind: WriteBehind) -> None:
+        for number in range(FLUSH_PIECES // 2):
+            await behind.add(16 * number, b"x")
+        sizes: list[int] = []
+        send = behind._send_part
+
+        async def sent(extents: list[Any]) -> None:
+            sizes.append(len(extents))
+            if len(sizes) == 1:
+                raise error
+            await send(extents)
+
+        behind._send_part = sent  # type: ignore[method-assign]
+        with pytest.raises(type(error)):
+            await behind.flush()
+        assert len(sizes) == parts and sum(sizes) == FLUSH_PIECES // 2
 
     play(scene, keeps_failed=True)
 

@@ -35,6 +35,9 @@ def test_an_answer_from_before_a_change_says_nothing() -> None:
     assert not told.lacks_xattr(5, b"user.a", 3.1) and told.differs(pb.Inode(inode=5, change=1)) and told.moves(5) == 2
     told.record(pb.Inode(inode=5, change=2), 3.0)
     assert told.lacks_xattr(5, b"user.a", 3.1) and not told.differs(pb.Inode(inode=5, change=2))
+    told.record(pb.Inode(inode=5, change=3, xattr_bytes=7), 3.2)
+    told.record(pb.Inode(inode=5, change=1), 2.95)
+    assert not told.lacks_xattr(5, b"user.a", 3.3) and told.differs(pb.Inode(inode=5, change=3)), "which came last?"
 
 
 def test_inodes_of_a_listing() -> None:
