@@ -21,6 +21,7 @@ def test_ratios_are_medians_of_the_rounds() -> None:
         return {
             "goodput_bytes_per_s": rate,
             "goodput_over_line": rate / 100,
+            "failed_batches": 0.0,
             "median_batch_s": batch_s,
             "longest_batch_s": 2 * batch_s,
         }
@@ -30,7 +31,7 @@ def test_ratios_are_medians_of_the_rounds() -> None:
     ratios = incast.ratios(found)
     assert ratios["incast_goodput_over_line"] == 0.9 and ratios["incast_on_over_off"] == 1.8
     assert ratios["incast_batch_time_off_over_on"] == 2.5
-    assert "| on | 0.90 | 0.80 s | 1.60 s |" in incast.table(found)
+    assert "| on | 0.90 | 0.80 s | 1.60 s | 0 |" in incast.table(found)
     json.dumps(ratios)
 
 

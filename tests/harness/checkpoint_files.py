@@ -27,7 +27,7 @@ class CheckpointFiles(LocalFiles):
         except FileExistsError:
             raise AlreadyExists(path) from None
         if "w" in mode or "x" in mode:
-            chunk_sizes[self._at(path).stat().st_ino] = chunk_bytes or DEFAULT_CHUNK_BYTES
+            chunk_sizes[os.fstat(opened.fileno()).st_ino] = chunk_bytes or DEFAULT_CHUNK_BYTES
         return LocalFile(self._at(path), opened)
 
     def write_file(self, path: str, data: Buffer, *, exclusive: bool = False) -> None:

@@ -261,10 +261,9 @@ class ServerConnection:
         self.progress = Progress(server.clock.monotonic())
         self._inflight_bytes = self._calls_bytes = 0
         self.held = HeldOfConnection(server.held)
-        limits, now = server.limits, server.clock.monotonic
-        self.stream = FrameStream(
-            stream, limits.before_hello(), self, server.queued, limits.queued_bytes, now, bodies=server.bodies
-        )
+        limits, now, queued = server.limits, server.clock.monotonic, server.queued
+        before = limits.before_hello()
+        self.stream = FrameStream(stream, before, self, queued, limits.queued_bytes, now, bodies=server.bodies)
         self._hello_timer = asyncio.get_running_loop().call_later(server.limits.hello_s, self._no_hello)
 
     # ---- progress, for the reaper

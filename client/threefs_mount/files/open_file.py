@@ -300,6 +300,7 @@ class OpenFile:
         await self._check_quota(offset + len(data))
         if self._pending_append or self._append_in_flight:
             await self.flush()
+        self._forget_truncated_writes()  # what is written now comes behind the truncation that is known now
         await self._writes.add(offset, data, losses)
         self._record_write(offset + len(data), writer)
 
@@ -308,6 +309,7 @@ class OpenFile:
         self._handle.check_writable(offset, len(data))
         if self._handle.over_quota or self._pending_append or self._append_in_flight:
             return False  # earlier appends must get their offset first
+        self._forget_truncated_writes()
         if not self._writes.try_add(offset, data):
             return False
         self._record_write(offset + len(data), writer)
