@@ -26,6 +26,7 @@ SIGTERM stops it after the calls in flight, a second SIGTERM at once.
 
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until `stop` is set."""
+    daemon.check_managers(settings.manager, settings.control)
     url = engine_url.url_of(settings.engine, settings.data_dir / "kv")
     engine = await engine_url.open_engine(url, sync_policy=SyncPolicy())
 

@@ -32,6 +32,7 @@ SIGTERM stops it after what is in flight, a second one at once.
 async def serve(settings: Settings, stop: daemon.Stop) -> None:
     """Run until `stop` is requested."""
     logs.identify(node_id=settings.node_id)
+    daemon.check_managers(settings.manager, settings.control)
     disk = RealDisk()
     try:
         node = StorageNode(

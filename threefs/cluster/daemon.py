@@ -82,6 +82,16 @@ def command(
     return main
 
 
+def check_managers(manager: str, control: str) -> None:
+    """Warn of settings of a release before 0.3 that name more managers for gRPC, which is not used any more."""
+    if control.count(",") > manager.count(","):
+        structlog.get_logger().warning(
+            "`manager` names fewer managers than `control` does, which is not used any more: name all of them there",
+            manager=manager,
+            control=control,
+        )
+
+
 async def serve_node(node: Node, stop: Stop) -> None:
     """Let a node serve until `stop` is set."""
     try:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from tests.harness.processes import environment
 from threefs import cluster_key
@@ -257,6 +258,17 @@ async def test_a_node_that_could_not_start_is_stopped(capsys: pytest.CaptureFixt
     with pytest.raises(NotAuthorised):
         await daemon.serve_node(node, daemon.Stop())
     assert node.stopped and capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("manager", "control", "warned"), [("a:1", "a:2,b:2", 1), ("a:1,b:1", "a:2,b:2", 0), ("a:1", "", 0)]
+)
+def test_settings_that_name_all_managers_in_the_old_place_only_are_told_of(
+    manager: str, control: str, warned: int
+) -> None:
+    with capture_logs() as logs:
+        daemon.check_managers(manager, control)
+    assert len(logs) == warned
 
 
 def test_a_process_whose_background_task_has_died_ends(tmp_path: Path) -> None:
