@@ -42,6 +42,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.disk import DISK_BYTES
 from tests.sim import intruders, moving_members, store_faults, visitors
 from tests.sim.administrator import hear_again
+from tests.sim.chain_copies import staying_members, target_of
 from tests.sim.emptied_disks import OLDER_S, EmptiedDisks
 from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes
@@ -462,11 +463,13 @@ class Faults:
             return None
         _, chunk, version = mine[self._dice.below(len(mine))]
         same = (version.version, version.length, version.checksum)
+        members = staying_members(self._world)
         good = [
             (disk, path, other)
             for disk in disks.values()
             for path, number, other in disk.copies()
             if number == chunk
+            and target_of(path) in members
             and (other.version, other.length, other.checksum) == same
             and disk.is_good(path, chunk, other)
         ]
