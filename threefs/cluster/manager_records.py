@@ -2,7 +2,6 @@
 
 CLUSTER_KEY = b"CONF|cluster"  # ClusterRecord
 METADATA_KEY = b"CONF|metadata"  # MetadataStore
-FORMAT_KEY = b"CONF|format"  # digits, see data_format
 NODE, TARGET, CHAIN, TABLE = b"NODE", b"TARG", b"CHAI", b"TABL"
 MOVE, SEEN = b"MOVE", b"SEEN"
 
@@ -14,10 +13,6 @@ FIRST_ADDED_TARGET = 1_000_000_000
 
 def record_key(prefix: bytes, number: int) -> bytes:
     return prefix + b"|" + number.to_bytes(4, "big")
-
-
-def record_number(key: bytes) -> int:
-    return int.from_bytes(key[-4:], "big")
 
 
 #: After the store was restored or made anew, so many ids are skipped: they may have been given out since.
