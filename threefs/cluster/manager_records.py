@@ -15,5 +15,9 @@ def record_key(prefix: bytes, number: int) -> bytes:
     return prefix + b"|" + number.to_bytes(4, "big")
 
 
+def record_number(key: bytes) -> int:
+    return int.from_bytes(key[-4:], "big")
+
+
 #: After the store was restored or made anew, so many ids are skipped: they may have been given out since.
 SKIPPED_IDS = 4096
