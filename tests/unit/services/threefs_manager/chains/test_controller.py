@@ -178,6 +178,7 @@ class Moody(MemoryEngine):
         super().__init__()
         self.lost = 0  # they do nothing
         self.unknown = 0  # they happen, and nobody is told
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None  # while nobody has been told yet
         self.committed: list[int] = []  # how many chains each changed
 
     async def commit(self, attempt: BufferedTransaction) -> None:
@@ -190,6 +191,8 @@ class Moody(MemoryEngine):
             self.committed.append(chains)
         if chains and self.unknown:
             self.unknown -= 1
+            if self.meanwhile is not None:
+                await self.meanwhile()
             raise Unavailable("no answer")
 
 
@@ -332,6 +335,29 @@ async def check_unknown(desk: Desk) -> None:
 
 def test_r9_a_change_with_unknown_outcome_is_looked_up_and_not_repeated() -> None:
     at_desk(2, check_unknown)
+
+
+async def check_published_by_another(desk: Desk) -> None:
+    async def other_change(writer: Writer) -> None:
+        writer.cluster.lease_ms += 1
+
+    async def publish() -> None:
+        _, routing = await desk.store.change(other_change)
+        desk.publisher.publish(routing)
+
+    desk.engine.unknown, desk.engine.meanwhile = 1, publish
+    desk.controller.on_process_death(NodeId(1))
+    assert desk.heartbeat(2) == 2
+    await until(lambda: desk.served_by(1) == 0)
+    assert desk.heartbeat(1) == 0, "it is out: there is no lease for it"
+    await until(lambda: {chain.version for chain in desk.publisher.routing.chains.values()} == {3})
+    assert desk.heartbeat(1) == 2, "it was let in again, to be filled"
+
+
+def test_targets_that_another_transaction_has_told_to_be_out_may_come_back() -> None:
+    """Seed 969: the transaction that put them out was made, its answer was lost, and one that removed a silent meta
+    service published it. The targets counted as dead for ever."""
+    at_desk(2, check_published_by_another)
 
 
 def test_i8_it_ends_when_another_manager_has_taken_over() -> None:
