@@ -5,13 +5,14 @@ because a power cut could undo the others.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from threefs.errors import TooOld
 from threefs.kv.wal_recovery import BLOCK_BYTES, KEPT, logs, records
 
 _PIECE_BYTES = 4 << 20  # larger than any write
+_PLACES = 32  # where the last calls ended; several backups may follow, each at its own pace
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,11 @@ class _Place:
 
 
 class LogReader:
-    """Reads writes in turn. It remembers its place, so the next call need not search for it."""
+    """Reads writes in turn. It remembers where the last few calls ended, so that the next ones need not search."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._place: _Place | None = None
+        self._places: dict[int, _Place] = {}  # by their change, the newest last
 
     def read(self, after: int, durable: int, limit_bytes: int) -> list[Write]:
         """The durable writes after the change `after`, up to about `limit_bytes`; none if there are none yet.
@@ -46,9 +47,8 @@ class LogReader:
             raise TooOld(
                 f"the store has {durable} changes, but a backup of it has {after}: the store is an older copy of itself"
             )
-        place = self._place
-        if place is None or place.change != after:
-            place = self._find(after)
+        known = self._places.get(after)
+        place = self._find(after) if known is None else replace(known)
         writes: list[Write] = []
         size = 0
         while place.change < durable and size < limit_bytes:
@@ -59,7 +59,10 @@ class LogReader:
             size += sum(len(write.batch) for write in found)
         if place.change == after < durable:
             raise TooOld(f"the logs of the store have no change {after + 1}, but the store has {durable} changes")
-        self._place = place
+        self._places.pop(place.change, None)
+        self._places[place.change] = place
+        if len(self._places) > _PLACES:
+            del self._places[next(iter(self._places))]
         return writes
 
     def _find(self, after: int) -> _Place:

@@ -59,6 +59,29 @@ async def test_a_reader_sees_each_durable_write_once_over_many_logs_and_starts(t
     await table.close()
 
 
+async def test_two_backups_that_follow_do_not_make_each_other_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each search reads a log from its beginning, which the meta service must not do for each call."""
+    table = await Table.open(tmp_path / "t", keep_logs=True)
+    reader = LogReader(tmp_path / "t")
+    searches: list[int] = []
+    find = LogReader._find
+    monkeypatch.setattr(LogReader, "_find", lambda self, after: searches.append(after) or find(self, after))
+    seen: tuple[list[int], list[int]] = ([], [])
+    at = [0, 0]
+    for step in range(20):
+        table.write({b"%d" % step: b"v"})
+        await table.flush()
+        for backup in [0, 1] if step % 3 == 0 else [step % 2]:
+            writes = reader.read(at[backup], table.durable_change, 1 << 20)
+            at[backup] = check_row(writes, at[backup])
+            seen[backup].extend(numbers(writes))
+    assert searches == [0, 0], "each backup searches for its begin, once"
+    assert seen[1] == list(range(20)) and seen[0] == list(range(len(seen[0]))) and len(seen[0]) >= 18
+    await table.close()
+
+
 async def test_what_is_not_durable_is_not_read(tmp_path: Path) -> None:
     table = await Table.open(tmp_path / "t", keep_logs=True)
     table.write({b"1": b"a"})
