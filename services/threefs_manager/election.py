@@ -18,6 +18,8 @@ from typing import TypeVar
 
 import structlog
 
+from threefs.cluster import data_format
+from threefs.cluster.manager_records import FORMAT_KEY
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Fenced, Retry, ThreefsError
@@ -28,6 +30,7 @@ from threefs.wire import manager_pb2 as pb
 T = TypeVar("T")
 
 LEASE_KEY, TERM_KEY = b"LEAS", b"TERM"
+_NAME = "the store of the managers"
 #: The lease of a primary is T divided by this, so that a challenger has taken over before a target's lease ends.
 LEASES_PER_T = 5
 
@@ -146,12 +149,15 @@ class Election:
         return self._clock.monotonic() - self.epoch.renewed_at
 
     async def campaign(self) -> Epoch:
-        """Wait until this manager may take over, and take over."""
+        """Wait until this manager may take over, and take over. Raises StrangeStore if a manager of a newer version has
+        led, whose records this one might take for damage."""
         observed: tuple[str, int, int] | None = None
         unchanged_since = 0.0
         while True:
             try:
-                lease = await read_lease(self._engine.begin())
+                tx = self._engine.begin()
+                await data_format.check_store(tx, FORMAT_KEY, _NAME)
+                lease = await read_lease(tx)
                 now = self._clock.monotonic()
                 current = (lease.holder, lease.epoch, lease.seq) if lease is not None else None
                 if observed is None or current != observed:
@@ -173,6 +179,7 @@ class Election:
         sent_at = self._clock.monotonic()
 
         async def take(tx: Transaction) -> int:
+            await data_format.claim_store(tx, FORMAT_KEY, _NAME)
             lease = await read_lease(tx)
             if lease is not None and lease.holder == self._holder and lease != seen:
                 return lease.epoch  # an earlier attempt of unknown outcome has succeeded

@@ -35,11 +35,16 @@ def claim(directory: Path) -> None:
 
 async def claim_store(tx: Transaction, key: bytes, name: str) -> None:
     """The same for a store, in the record `key`: digits, which every version can read. Raises StrangeStore."""
+    if await check_store(tx, key, name) < DATA_FORMAT:
+        tx.set(key, b"%d" % DATA_FORMAT)
+
+
+async def check_store(tx: Transaction, key: bytes, name: str) -> int:
+    """The format that a store notes, 0 if nobody has noted one. Raises StrangeStore if it is a newer one."""
     value = await tx.get(key)
     stored = int(value) if value is not None and value.isdigit() else 0
     _check(stored, name)
-    if stored < DATA_FORMAT:
-        tx.set(key, b"%d" % DATA_FORMAT)
+    return stored
 
 
 def _check(stored: int, name: str) -> None:

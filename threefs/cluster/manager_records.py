@@ -2,6 +2,7 @@
 
 CLUSTER_KEY = b"CONF|cluster"  # ClusterRecord
 METADATA_KEY = b"CONF|metadata"  # MetadataStore
+FORMAT_KEY = b"CONF|format"  # digits, see data_format
 NODE, TARGET, CHAIN, TABLE = b"NODE", b"TARG", b"CHAI", b"TABL"
 MOVE, SEEN = b"MOVE", b"SEEN"
 

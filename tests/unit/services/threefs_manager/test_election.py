@@ -9,8 +9,10 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.terms import take
 from threefs.background import cancel_and_wait
-from threefs.errors import Corrupt, Fenced, Unavailable
-from threefs.kv import records
+from threefs.cluster.data_format import DATA_FORMAT
+from threefs.cluster.manager_records import FORMAT_KEY
+from threefs.errors import Corrupt, Fenced, StrangeStore, Unavailable
+from threefs.kv import dump, records
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Transaction, TransactionCounts
 from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
@@ -339,3 +341,18 @@ async def test_the_own_earlier_term_is_fenced_as_well() -> None:
     with pytest.raises(Fenced, match="held epoch 1; now one in epoch 3 does"):
         await write(first, b"late")
     await write(again, b"a")
+
+
+async def test_a_manager_does_not_lead_where_one_of_a_newer_version_has_led() -> None:
+    """Whichever of the two campaigns at that moment; its records may have a form that this version takes for damage."""
+    engine = MemoryEngine()
+    await take(engine, "one")
+    assert await engine.begin().get(FORMAT_KEY) == b"%d" % DATA_FORMAT
+    tx = engine.begin()
+    tx.set(FORMAT_KEY, b"%d" % (DATA_FORMAT + 1))
+    tx.set(LEASE_KEY, b"in another form")
+    await tx.commit()
+    before = await engine.begin().get_range(b"", dump.KEYS_END)
+    with pytest.raises(StrangeStore, match=f"newer version of threefs, in format {DATA_FORMAT + 1}"):
+        await take(engine, "two")
+    assert await engine.begin().get_range(b"", dump.KEYS_END) == before
