@@ -23,6 +23,7 @@ from threefs.kv.engine_api import Engine
 from threefs.routing import NodeKind
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
+from threefs.rpc.limits import Limits
 from threefs.rpc.methods import GET_STATUS
 from threefs.rpc.server import Server
 from threefs.rpc.server_metrics import server_metrics
@@ -45,6 +46,7 @@ from threefs_meta.statistics import SAMPLE_S
 from threefs_meta.store.identity import StoreIdentity
 from threefs_meta.store.inode_numbers import InodeAllocator
 
+_LIMITS = Limits()
 _GRACE_S = 2.0
 _START_S = 30.0
 _STATUS_S = 5.0
@@ -63,6 +65,7 @@ class MetaNode:
         sole: bool = False,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
+        limits: Limits = _LIMITS,
     ) -> None:
         """`sole`: the engine admits one process."""
         self.address = ""
@@ -74,7 +77,7 @@ class MetaNode:
         cluster_file: Path = settings.data_dir / "cluster_id"
         client = ClientId(random.token(16))
         identity = Identity(read_cluster_id(cluster_file), client.hex(), settings.token, "threefs-meta")
-        self._server = Server(net, identity, clock=clock, dscp=settings.dscp)
+        self._server = Server(net, identity, clock=clock, limits=limits, dscp=settings.dscp)
         self._peers = ConnectionPool(net, identity, clock=clock, dscp=settings.dscp)
         self._managers = managers(self._peers)
         self._cluster = RoutingWatcher(self._peers, settings.managers, clock=clock, random=random)

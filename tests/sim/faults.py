@@ -24,8 +24,12 @@ AT store HOST FOR           the host cannot reach the store of the managers
 AT stray HOST FOR           its oldest registration is heard again
 AT older HOST FOR           killed, and started again with its disk as it was 3 T before
 AT wipe HOST FOR            killed, and started again with an empty disk
+AT absent HOST FOR          killed, and started at once with nothing in the place of its disk; the disk comes back
+                            when all are well after that time, without what has happened since
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
+AT brim HOST FOR            when all are well it is killed and gets an empty disk, which is full, or fills up, while its
+                            targets are brought up to date: writes go on
 AT tight HOST FOR           its disk has a hundredth left: less than clients' writes may take
 AT rots HOST                bits of one chunk flip in all its copies but one
 AT blackout FOR             power cut of all hosts but the clients at once
@@ -39,11 +43,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.harness.simulated.disk import DISK_BYTES
 from tests.sim import intruders, moving_members, store_faults, visitors
 from tests.sim.administrator import hear_again
 from tests.sim.chain_copies import staying_members, target_of
 from tests.sim.emptied_disks import OLDER_S, EmptiedDisks
+from tests.sim.full_syncing import FullSyncing
 from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes
 from tests.sim.moving_members import MovingMembers
@@ -171,6 +175,7 @@ class Faults:
         self._tight_disks = TightDisks(world)
         self.members = MovingMembers(world)
         self._emptied_disks = EmptiedDisks(world, self.members)
+        self.full_syncing = FullSyncing(world, self._tight_disks, self._emptied_disks)
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -182,6 +187,7 @@ class Faults:
         for step in sorted(steps, key=lambda step: step.at):
             await asyncio.sleep(max(0.0, begin + step.at - self._world.loop.time()))
             self.begin(step)
+        await self.full_syncing.ended()
 
     def begin(self, step: Step) -> None:
         undo = self._do(step)
@@ -215,6 +221,7 @@ class Faults:
             if host in world.fabric.down:
                 world.restore_power(host)
             world.start(host)
+        await self._emptied_disks.settle()
         world.tell("-- healed")
 
     def _do(self, step: Step) -> Callable[[], Any] | None:
@@ -414,6 +421,12 @@ class Faults:
     def _older(self, host: str) -> Callable[[], Any] | None:
         return self._emptied_disks.older(host)
 
+    def _absent(self, host: str) -> Callable[[], Any] | None:
+        return self._emptied_disks.absent(host)
+
+    def _brim(self, host: str) -> Callable[[], Any] | None:
+        return self.full_syncing.begin(host, is_calm=lambda: len(self._undo) == 1)
+
     def _stray(self, host: str) -> Callable[[], Any] | None:
         registered = self._world.registered.get(host)
         if not registered or self._world.inquiry() is not None:
@@ -437,10 +450,7 @@ class Faults:
         return repaired
 
     def _full(self, host: str) -> Callable[[], Any]:
-        self._world.was_full = True
-        disk = self._world.disks[host]
-        disk.capacity_bytes -= disk.free_bytes()
-        return lambda: setattr(disk, "capacity_bytes", DISK_BYTES)
+        return self._tight_disks.begin(host, left_bytes=0)
 
     def _tight(self, host: str) -> Callable[[], Any]:
         return self._tight_disks.begin(host)

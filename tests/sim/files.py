@@ -1,6 +1,7 @@
 """Files of a simulation: each client has a directory of its own, and knows what must be in it."""
 
 import asyncio
+from collections.abc import Iterable
 
 from threefs_client import AsyncFileSystem
 from threefs_client.context import ClientContext
@@ -8,6 +9,7 @@ from threefs_client.context import ClientContext
 from tests.harness.namespace_audit import audit
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
+from tests.sim.giving_up import drawn_wait, given_up
 from tests.sim.world import World
 from threefs.errors import CorruptChunk, NoSpace, NotFound, OutcomeUnknown, SessionLost, ThreefsError
 
@@ -20,9 +22,12 @@ _HOLE_BYTES = 3000
 class Files:
     """One client, begun once and stopped once."""
 
-    def __init__(self, world: World, host: str, pause_s: float, most_bytes: int, *, whole: bool = False) -> None:
+    def __init__(
+        self, world: World, host: str, pause_s: float, most_bytes: int, *, whole: bool = False, cancels: float = 0.0
+    ) -> None:
         """With `whole`, half of the files are written whole, in one call. Not where metadata is restored: the number
-        of such a file is known only when it has its name, and after a restore each number is looked up."""
+        of such a file is known only when it has its name, and after a restore each number is looked up. `cancels` is
+        the share of operations that are given up at some moment."""
         self.errors: list[str] = []
         self.operations = 0
         self._world = world
@@ -37,6 +42,12 @@ class Files:
         self._forgiven = 0  # the restore after which it has lost what it had open
         self._tops: list[str] = []  # directories that it began with
         self._dice = SeededRandom(world.seed, "files", host)
+        self._cancels = cancels
+        self._cancel_dice = SeededRandom(world.seed, "cancelled files", host)
+        self.given_up = 0
+        self._changing: dict[str, list[bytes]] = {}  # names that are being changed -> what they may have then
+        self._unsure: dict[str, list[bytes]] = {}  # the same of names whose change was given up: no longer used
+        self._renewed: dict[int, int] = {}  # how often another name has taken the place of one of these
         self._whole = whole
         self._whole_dice = SeededRandom(world.seed, "whole files", host)
 
@@ -73,7 +84,7 @@ class Files:
             try:
                 if not self._known:
                     await self._make_holes(fs, top)
-                await self._step(fs, top)
+                await self._step_or_give_up(fs, top)
             except (ThreefsError, AssertionError) as error:
                 if not self._comes_of_a_restore(error):
                     raise
@@ -83,9 +94,12 @@ class Files:
             self.operations += 1
             await asyncio.sleep(self._dice.uniform(0, 2 * self._pause_s))
         names = sorted([entry.name async for entry in fs.list(top)])
-        assert names == sorted(self._known), f"I9: {names} are there, {sorted(self._known)} should be"
-        for name in names:
+        sure = [name for name in names if name not in self._unsure]
+        assert sure == sorted(self._known), f"I9: {names} are there, {sorted(self._known)} should be"
+        for name in sure:
             await self._read(fs, f"{top}/{name}", self._known[name])
+        for name in (name for name in names if name in self._unsure):
+            await self._look_at_unsure(fs, f"{top}/{name}", self._unsure[name])
         for old in self._tops[:-1]:
             await self._look_at_old(fs, old)
 
@@ -99,7 +113,7 @@ class Files:
     async def _begin_anew(self, fs: AsyncFileSystem) -> str:
         """A directory of which everything is known. Those of before a restore hold what is left of them."""
         while True:
-            restores, self._known = self._world.restores, {}
+            restores, self._known, self._unsure = self._world.restores, {}, {}
             top = f"/{self._host}-{len(self._tops)}" if self._tops else f"/{self._host}"
             try:
                 await fs.mkdir(top)
@@ -127,20 +141,46 @@ class Files:
             async with await fs.open(f"{top}/{name}", "rb") as file:
                 found = await file.read()
                 ever = self._ever.get(int(file.handle.inode), [])
-            for at in range(0, len(found), _CHUNK_BYTES):
-                piece = found[at : at + _CHUNK_BYTES]
-                known = not any(piece) or any(_is_of(piece, content[at : at + _CHUNK_BYTES]) for content in ever)
-                assert known, f"I15: {top}/{name} has {piece[:12]!r} at {at}: that was never written to it"
+            _check_pieces("I15", f"{top}/{name}", found, ever)
+
+    async def _look_at_unsure(self, fs: AsyncFileSystem, path: str, contents: list[bytes]) -> None:
+        """A change that was given up may have been made, in part or not at all."""
+        async with await fs.open(path, "rb") as file:
+            _check_pieces("I11", path, await file.read(), contents)
+
+    async def _step_or_give_up(self, fs: AsyncFileSystem, top: str) -> None:
+        if not (self._cancels and self._cancel_dice.chance(self._cancels)):
+            await self._step(fs, top)
+            return
+        self._changing = {}
+        self.given_up += await given_up(self._step(fs, top), drawn_wait(self._cancel_dice))
+        for name, contents in self._changing.items():
+            self._known.pop(name, None)
+            self._unsure[name] = contents
+            number = int(name[1:].split("-")[0])
+            self._renewed[number] = self._renewed.get(number, 0) + 1
+        self._changing = {}
+
+    def _name(self, number: int) -> str:
+        renewed = self._renewed.get(number, 0)
+        return f"f{number}-{renewed}" if renewed else f"f{number}"
+
+    def _change(self, names: Iterable[str], *contents: bytes) -> None:
+        """These are about to change, and may have that content or what any of them has now."""
+        changing = dict.fromkeys(names)
+        now = [self._known[name] for name in changing if name in self._known]
+        self._changing = {name: [*now, *contents] for name in changing}
 
     async def _step(self, fs: AsyncFileSystem, top: str) -> None:
         known, dice = self._known, self._dice
-        name = f"f{dice.below(_NAMES)}"
+        name = self._name(dice.below(_NAMES))
         kind = dice.below(5)
         if name not in known or kind == 0:
             content = dice.token(1 + dice.below(self._most_bytes))
             if self._whole and self._whole_dice.chance(0.5):
                 await self._write_whole(fs, top, name, content)
                 return
+            self._change([name], content)
             async with await fs.open(f"{top}/{name}", "wb", chunk_bytes=_CHUNK_BYTES) as file:
                 self._ever.setdefault(int(file.handle.inode), []).append(content)
                 await file.write(content)
@@ -152,18 +192,23 @@ class Files:
                 if not self._world.rotted:  # else the good copy may be at a member that is away
                     raise
         elif kind == 3:
-            other = f"f{dice.below(_NAMES)}"
+            other = self._name(dice.below(_NAMES))
+            self._change([name, other])
             await fs.rename(f"{top}/{name}", f"{top}/{other}")
             known[other] = known.pop(name)
         else:
+            self._change([name])
             await fs.unlink(f"{top}/{name}")
             del known[name]
+        self._changing = {}
 
     async def _write_whole(self, fs: AsyncFileSystem, top: str, name: str, content: bytes) -> None:
         """By itself, or together with a new one that takes the name of another file."""
-        other = f"f{self._whole_dice.below(_NAMES)}"
+        other = self._name(self._whole_dice.below(_NAMES))
         replace = self._whole_dice.chance(0.5)
-        if other == name or self._whole_dice.chance(0.5):
+        alone = other == name or self._whole_dice.chance(0.5)
+        self._change([name] if alone else [name, other], content)
+        if alone:
             await fs.write_file(f"{top}/{name}", content, replace=replace)
         else:
             for error in await fs.write_many(((f"{top}/{each}", content) for each in (name, other)), replace=replace):
@@ -171,11 +216,20 @@ class Files:
                     raise error
             self._known[other] = content
         self._known[name] = content
+        self._changing = {}
 
     async def _read(self, fs: AsyncFileSystem, path: str, content: bytes) -> None:
         async with await fs.open(path, "rb") as file:
             found = await file.read()
         assert found == content, f"I11: {path} has {len(found)} bytes {found[:12]!r}, not {len(content)}"
+
+
+def _check_pieces(rule: str, path: str, found: bytes, contents: Iterable[bytes]) -> None:
+    """Each chunk has zeros, or what one of these contents has there."""
+    for at in range(0, len(found), _CHUNK_BYTES):
+        piece = found[at : at + _CHUNK_BYTES]
+        known = not any(piece) or any(_is_of(piece, content[at : at + _CHUNK_BYTES]) for content in contents)
+        assert known, f"{rule}: {path} has {piece[:12]!r} at {at}: that was never written to it"
 
 
 def _is_of(piece: bytes, content: bytes) -> bool:

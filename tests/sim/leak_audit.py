@@ -2,37 +2,58 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from threefs_client.context import ClientContext
 from threefs_client.data.grants import Grants
+from threefs_meta.node import MetaNode
 from threefs_storage.engine.chunk_record import Block
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.overlay import BlobKey, range_of_blobs
 from threefs_storage.node import StorageNode
 
+from tests.sim import live_tasks
 from tests.sim.world import World
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.rpc.methods import GET_ROUTING, PRESENCE
+from threefs.rpc.server import Server
+from threefs.rpc.server_connection import _CALL_BYTES
 
 _LOOKS = 40  # what is given back lazily is given back by then
 _PAUSE_S = 0.04
+#: Calls of a cluster at rest: the answer comes with the next event.
+_WAIT_FOR_NEWS = (GET_ROUTING, PRESENCE)
 
 
 async def kept(world: World, links: dict[str, ClientContext]) -> list[str]:
     """All that is not as it was before there was any load (I14, I19, I20). No call of a client may be under way. The
     scrubbers are stopped: what they hold just now is not kept."""
-    dead = []
+    dead = await _lasting(lambda: live_tasks.missing(world, links))
     for host, node in world.storages.items():
-        dead += [f"I19: {task} of {host} has ended" for task in _dead(node)]
         await world.processes[host].start(node.storage.scrubber.stop())
-    lasting = found(world, links)
+    return dead + await _lasting(lambda: found(world, links))
+
+
+async def kept_by_meta_services(world: World) -> list[str]:
+    """The same of these alone, which must run."""
+    return await _lasting(
+        lambda: [
+            *(missed for host in world.meta_hosts for missed in live_tasks.missing_at(world, host)),
+            *(f"{host} {what}" for host, node in world.metas.items() for what in _memory_of_meta(node)),
+        ]
+    )
+
+
+async def _lasting(look: Callable[[], list[str]]) -> list[str]:
+    """Complaints that come again with each look."""
+    lasting = look()
     for _ in range(_LOOKS):
         if not lasting:
             break
         await asyncio.sleep(_PAUSE_S)
-        now = {complaint.split(":")[0] for complaint in found(world, links)}
+        now = {complaint.split(":")[0] for complaint in look()}
         lasting = [complaint for complaint in lasting if complaint.split(":")[0] in now]
-    return dead + lasting
+    return lasting
 
 
 def found(world: World, links: dict[str, ClientContext]) -> list[str]:
@@ -48,15 +69,24 @@ def found(world: World, links: dict[str, ClientContext]) -> list[str]:
             complaints += [f"{name} {what}" for what in _space(target.engine, rotten)]
             if len(target.locks) or target._change_epochs:
                 complaints.append(f"{name} is not at rest: {len(target.locks)} chunks are locked")
+    for host, meta in world.metas.items():
+        if world.processes[host].running:
+            complaints += [f"{host} {what}" for what in _memory_of_meta(meta)]
+    for host, server in world.manager_servers.items():
+        if world.processes[host].running:
+            complaints += [f"{host} {what}" for what in _memory_of_server(server)]
     for host, link in links.items():
-        used = link.chunks._budget._used
-        if used:
-            complaints.append(f"I20: {host} counts {used} bytes of writes in flight, and nothing is under way")
+        complaints += [f"{host} {what}" for what in _changes(link.chunks)]
         if link.grants is not None:
             complaints += [f"{host} {what}" for what in _grants(link.grants)]
-        if link.chunks._locked:
-            complaints.append(f"I13: {host} takes {sorted(link.chunks._locked)} for being changed")
     return complaints
+
+
+def _changes(chunks: ChunkClient) -> Iterator[str]:
+    if chunks._budget._used:
+        yield f"counts bytes of writes in flight, and nothing is under way: {chunks._budget._used} (I20)"
+    if chunks._locked:
+        yield f"takes chunks for being changed: {sorted(chunks._locked)} (I13)"
 
 
 def _grants(grants: Grants) -> Iterator[str]:
@@ -70,43 +100,35 @@ def _grants(grants: Grants) -> Iterator[str]:
         yield f"keeps slots of its host that it does not use: {grants._held} (I20)"
 
 
-def _dead(node: StorageNode) -> Iterator[str]:
-    """Background work that should go on for as long as the process lives. The scrubbers have been stopped."""
-    storage = node.storage
-    owners: list[Any] = [
-        node,
-        node._registration,
-        node._cluster,
-        storage._target_recovery,
-        storage._pending_recovery,
-        storage._tombstone_collector,
-        storage.fold_scheduler,
-        storage.reachability,
-    ]
-    if node.targets.by_id:  # moves may have taken all of them
-        owners.append(storage._repair)
-    running = {
-        f"pending recovery of target {target}": task for target, task in storage._pending_recovery._tasks.items()
-    }
-    running |= {task.get_name(): task for owner in owners for task in owner._background._tasks}
-    yield from (f"all of {type(owner).__name__}" for owner in owners if not owner._background._tasks)
-    yield from (name for name, task in running.items() if task.done())
-
-
 def _memory(node: StorageNode) -> Iterator[str]:
-    server = node._server
-    if server.pool.lent_bytes:
-        yield f"lends buffers of its server: {server.pool.lent_bytes} bytes (I14)"
+    yield from _memory_of_server(node._server)
     for target in node.targets:
         if target.engine._buffers.lent_bytes:
             yield f"lends buffers of target {target.target_id}: {target.engine._buffers.lent_bytes} bytes (I14)"
+
+
+def _memory_of_meta(node: MetaNode) -> Iterator[str]:
+    yield from _memory_of_server(node._server)
+    chunks = node._context.chunks
+    assert isinstance(chunks, ChunkClient), "they go to storage processes"
+    yield from _changes(chunks)
+
+
+def _memory_of_server(server: Server) -> Iterator[str]:
+    if server.pool.lent_bytes:
+        yield f"lends buffers of its server: {server.pool.lent_bytes} bytes (I14)"
     held = sum(session._inflight_bytes for session in server._connections)
     if held:
         yield f"counts payload in flight: {held} bytes (I20)"
     if server.held.bytes:
         yield f"counts answers that wait for a grant: {server.held.bytes} bytes (I20)"
-    if server.calls_bytes:
-        yield f"counts requests in flight: {server.calls_bytes} bytes (I20)"
+    open_calls = [call for session in server._connections for call in session.calls.values()]
+    for call in open_calls:
+        if call.method not in _WAIT_FOR_NEWS:
+            yield f"does not answer call {call.request_id}: {call.method} (I13)"
+    requests = sum(call.body_bytes + _CALL_BYTES for call in open_calls)
+    if server.calls_bytes != requests:
+        yield f"counts requests in flight: {server.calls_bytes} bytes, not {requests} (I20)"
     if server.queued.total_bytes:
         yield f"counts answers that wait for their peers: {server.queued.total_bytes} bytes (I20)"
     ended = sum(session.stream.closed for session in server._connections)

@@ -4,7 +4,7 @@ A commit is written at once, and seen by other transactions before it is durable
 writes back that were not flushed, however many, but never one without all that came after it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,33 @@ class LocalView:
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]:
         self._table._check_readable()
         return self._rows.scan(begin, end, limit, reverse)
+
+
+class _Pairs(dict[bytes, bytes]):
+    """All that was in a store, and how many changes it had counted."""
+
+    changes = 0
+
+
+class DiskStore:
+    """All of such a store at once, as tests.sim.kv.SimKv has it. What is loaded from a backup begins to count anew."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+
+    def pairs(self) -> dict[bytes, bytes]:
+        found, rows = _Pairs(), self._disk.tables.get(PATH)
+        if rows is not None:
+            found.update(rows.values)
+            found.changes = rows.changes
+        return found
+
+    def mount(self, pairs: Mapping[bytes, bytes]) -> None:
+        """Another store is on the disk, all of it durable. No process may use it."""
+        rows = self._disk.tables[PATH] = Rows()
+        rows.write(pairs)
+        rows.undo.clear()
+        rows.changes = pairs.changes if isinstance(pairs, _Pairs) else rows.changes
 
 
 async def open_engine(disk: SimDisk, clock: Clock) -> RocksEngine:

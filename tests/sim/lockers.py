@@ -13,6 +13,7 @@ from threefs_client.async_file import AsyncFile
 
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
+from tests.sim.giving_up import drawn_wait, given_up
 from tests.sim.world import LEASE_S, World
 from threefs.errors import CorruptChunk, Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
 from threefs.leases import RENEWALS_PER_LEASE, client_lease_s
@@ -27,7 +28,8 @@ _LAPSE_S = (0.9 - 1 / RENEWALS_PER_LEASE) * _LEASE_S
 class Lockers:
     """Begun once and stopped once."""
 
-    def __init__(self, world: World, pause_s: float) -> None:
+    def __init__(self, world: World, pause_s: float, cancels: float = 0.0) -> None:
+        """`cancels` is the share of turns that are given up at some moment."""
         self.errors: list[str] = []
         self.counted = 0  # acknowledged
         self.lost = 0  # locks, by who slept for too long
@@ -36,6 +38,8 @@ class Lockers:
         self._made = False
         self._world = world
         self._pause_s = pause_s
+        self._cancels = cancels
+        self.given_up = 0
         self._stopping = False
         self._working: dict[str, None] = {}
 
@@ -76,13 +80,14 @@ class Lockers:
         while not self._made and not self._stopping:
             await asyncio.sleep(0.1)
         process = self._world.processes[host]
+        cancelled = SeededRandom(self._world.seed, "cancelled turns", host)
         while not self._stopping:
             slept_s = process.slept_s
             try:
-                async with await fs.open(_PATH, "r+b") as file:
-                    with contextlib.suppress(Locked):
-                        await file.lock(wait_s=5.0)
-                        await self._one_more(file, host)
+                if self._cancels and cancelled.chance(self._cancels):
+                    self.given_up += await given_up(self._turn(fs, host), drawn_wait(cancelled))
+                else:
+                    await self._turn(fs, host)
             except (LockLost, SessionLost):
                 if process.slept_s - slept_s < _LAPSE_S:
                     raise
@@ -99,6 +104,12 @@ class Lockers:
                 if not self._world.rotted:
                     raise
                 await asyncio.sleep(self._pause_s)
+
+    async def _turn(self, fs: AsyncFileSystem, host: str) -> None:
+        async with await fs.open(_PATH, "r+b") as file:
+            with contextlib.suppress(Locked):
+                await file.lock(wait_s=5.0)
+                await self._one_more(file, host)
 
     async def _look_again(self, fs: AsyncFileSystem, host: str) -> None:
         """Whether anything has come late that was sent under a lock that is lost."""

@@ -22,10 +22,13 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim import (
     audit,
+    emptied_disks,
     failed_links,
+    full_syncing,
     intruders,
     known_routing,
     leak_audit,
+    live_tasks,
     local_store,
     lock_holders_asleep,
     moving_members,
@@ -52,6 +55,7 @@ _MOST_STEPS = 3_000_000
 _MOVES_S = 40 * LEASE_S  # one after the other, to each disk
 #: Of the checker, for a chunk. A crowd of writers may leave a history that would take it hours.
 _CHECKER_STEPS = 100_000
+_MANY_MANAGERS = 3
 _MEMORY = Path("/dev/shm")
 
 
@@ -61,12 +65,13 @@ class Outcome:
     violations: list[str] = field(default_factory=list)
     searched: int = 0  # histories of chunks that the order of their versions does not explain
     refused: int = 0  # conversations of processes that do not know the key
-    reached: dict[str, int] = field(default_factory=dict)  # bounds of storage processes, and how often
+    reached: dict[str, int] = field(default_factory=dict)  # bounds of storage and meta processes, and how often
     undecided: str = ""  # why the checker has no verdict on a history
     scenario: list[Step] = field(default_factory=list)
     trace: list[str] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
     operations: int = 0
+    given_up: int = 0  # operations of files, and turns of a lock
     virtual_s: float = 0.0
     steps: int = 0
     digest: int = 0  # of all moments of the run
@@ -136,8 +141,15 @@ def _configure_logs(world: World | None) -> None:
 async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None) -> None:
     await world.begin()
     faults, workload = Faults(world), Workload(world, load)
-    files = Files(world, world.file_hosts[0], load.files_pause_s, load.files_bytes, whole=not load.forgets_names)
-    lockers = Lockers(world, load.files_pause_s)
+    files = Files(
+        world,
+        world.file_hosts[0],
+        load.files_pause_s,
+        load.files_bytes,
+        whole=not load.forgets_names,
+        cancels=load.cancels / 2,
+    )
+    lockers = Lockers(world, load.files_pause_s, load.cancels / 2)
     for begun in (workload, files, lockers):
         begun.begin()
     await asyncio.sleep(0.5)
@@ -146,7 +158,7 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     await asyncio.sleep(LEASE_S / 2)
     await faults.heal()
     outcome.faults = faults.counts
-    outcome.violations += faults.stores.violations + faults.intruders.violations
+    outcome.violations += faults.stores.violations + faults.intruders.violations + faults.full_syncing.violations
     outcome.refused = faults.intruders.refused
     outcome.reached = dict(world.reached, connections=faults.visitors.refused)
     await _get_well(world, faults, workload, files, lockers, outcome)
@@ -156,6 +168,8 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
         outcome.violations += audit.members(world)
         await world.processes["c1"].start(workload.read_all("c1"))
         outcome.violations += await leak_audit.kept(world, workload.links)
+        if len(world.manager_hosts) >= _MANY_MANAGERS:
+            outcome.violations += await live_tasks.idle_standbys(world)
     outcome.operations += len(workload.history)
     outcome.longest = workload.longest
     _judge(workload, outcome)
@@ -189,6 +203,12 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.visitors:
         for at, what, host, lasts in visitors.draw(SeededRandom(world.seed, "visitors"), world, load.faults_s):
             steps.append(Step(at, what, (host,), lasts))
+    if load.absences:
+        for at, host, lasts in emptied_disks.draw_absences(SeededRandom(world.seed, "absences"), world, load.faults_s):
+            steps.append(Step(at, "absent", (host,), lasts))
+    if load.brims:
+        host = world.storage_hosts[SeededRandom(world.seed, "brims").below(len(world.storage_hosts))]
+        steps.append(Step(load.faults_s, "brim", (host,), full_syncing.MOST_S))
     if load.cuts:
         for at, host, lasts in local_store.draw(SeededRandom(world.seed, "cuts"), load.faults_s):
             steps.append(Step(at, "power", (host,), lasts))
@@ -240,7 +260,9 @@ async def _get_well(
     await files.stop(LIVENESS_S)
     await lockers.stop(LIVENESS_S)
     outcome.violations += workload.errors + files.errors + lockers.errors + await namespace(world)
+    outcome.given_up = files.given_up + lockers.given_up
     outcome.operations += files.operations + lockers.counted
+    outcome.violations += await leak_audit.kept_by_meta_services(world)
     for host in world.meta_hosts:
         world.kill(host)  # else it removes chunks of deleted files while replicas are compared
     await _scrub(world)

@@ -39,6 +39,9 @@ _SCARCE = 0.12  # of all runs reach bounds of processes
 _MOVING = 0.2  # of all runs have members of chains that move
 _HELD = 0.2  # of all runs have targets that an administrator holds
 _LOST = 0.1  # of all runs lose stores of the managers and the metadata
+_OTHER_LOCAL = 0.5  # of those with local stores have others in the place of these for a while
+_ABSENT = 0.1  # of all runs have disks that are missing
+_BRIMS = 0.05  # of all runs have a disk that is full while its targets are brought up to date
 _OLD = 0.5  # of all runs have chains that are older than a run takes
 _MAX_AGE_MIN = 300
 
@@ -53,8 +56,15 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):
         size, load = with_more(MORE[more.below(len(MORE))], size, load)
-    lost = SeededRandom(seed, "restored").chance(_LOST) and not size.local_stores
-    return size, replace(load, restores=lost)
+    load = replace(
+        load,
+        absences=SeededRandom(seed, "absent").chance(_ABSENT),
+        brims=SeededRandom(seed, "brim").chance(_BRIMS),
+        restores=SeededRandom(seed, "restored").chance(_LOST),
+    )
+    if size.local_stores and SeededRandom(seed, "other local stores").chance(_OTHER_LOCAL):
+        size, load = with_more("stores", size, load)
+    return size, load
 
 
 def _age_min(dice: SeededRandom) -> int:

@@ -11,12 +11,12 @@ happened to chains, but no byte of a chunk. An administrator adds the nodes agai
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from threefs_meta.store import keys
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim.kv import SimKv
+from tests.sim.local_store import DiskStore
 from tests.sim.world import LEASE_S, World
 from threefs.cluster.manager_records import CLUSTER_KEY, METADATA_KEY
 from threefs.kv import records
@@ -29,6 +29,12 @@ _RESTORES = ("restored", "torn")
 KINDS = ("empty", "aged", *_RESTORES)
 #: What the services do with the strange store must take effect meanwhile: they become primary, and wait for T.
 LASTS_S = (0.5, 2.5 * LEASE_S)
+
+
+class _Store(Protocol):
+    def pairs(self) -> dict[bytes, bytes]: ...
+
+    def mount(self, pairs: Mapping[bytes, bytes]) -> None: ...
 
 
 class StoreFaults:
@@ -75,8 +81,11 @@ class StoreFaults:
 
         return put_right
 
-    def _kv(self, store: str) -> SimKv:
-        return self._world.meta_kv if store == META else self._world.manager_kv
+    def _kv(self, store: str) -> "_Store":
+        world = self._world
+        if world.size.local_stores:
+            return DiskStore(world.store_disks[self._hosts(store)[0]])
+        return world.meta_kv if store == META else world.manager_kv
 
     def _hosts(self, store: str) -> Sequence[str]:
         return self._world.meta_hosts if store == META else self._world.manager_hosts
@@ -91,7 +100,7 @@ class StoreFaults:
         if store == META:
             if keys.STORE not in found or keys.NEXT_INODE not in found:
                 return False  # it was copied before it was made, or used
-            known = records.decode(self._world.manager_kv.pairs()[METADATA_KEY], pb.MetadataStore, METADATA_KEY)
+            known = records.decode(self._kv(MANAGERS).pairs()[METADATA_KEY], pb.MetadataStore, METADATA_KEY)
             record = records.decode(found[keys.STORE], StoreRecord, keys.STORE)
             generation = sum(
                 records.decode(found[key], Counter, key).value for key in (keys.TICK, keys.STARTS) if key in found
@@ -112,7 +121,7 @@ class StoreFaults:
                 for host, node in world.metas.items()
                 if world.processes[host].running and node._identity.record.store_id
             ]
-            if world.meta_kv.pairs() != found:
+            if self._kv(META).pairs() != found:
                 complaints.append("I15: something was written to a metadata store that is not that of the cluster")
             return complaints
 

@@ -15,6 +15,7 @@ from tests.sim.world import Size
 _STEPS = """
 0.5 visitors s1 2.5
 1.0 visitors s2 2.0
+1.2 visitors t1 2.0
 1.5 cut c1 s1
 1.6 cut s2 s3
 2.0 kill s2 1.0
@@ -41,6 +42,7 @@ def test_bounds_are_reached_and_nothing_is_lost() -> None:
     assert all(outcome.reached.get(bound, 0) > 5 for bound in ("connections", "make_room", "check_calls")), (
         outcome.reached
     )
+    assert outcome.reached["meta check_calls"]
 
 
 def test_some_seeds_reach_the_bounds() -> None:

@@ -1,4 +1,5 @@
-"""Disks with less room left than writes of clients may take, and when a chain may refuse writes because of them."""
+"""Disks with less room left than writes of clients may take, or with none, and when a chain may refuse writes because
+of them."""
 
 from collections.abc import Callable
 
@@ -14,10 +15,11 @@ class TightDisks:
         self._world = world
         self._hosts: set[str] = set()
 
-    def begin(self, host: str) -> Callable[[], None]:
-        """Returns how to end it."""
+    def begin(self, host: str, left_bytes: int | None = None) -> Callable[[], None]:
+        """So much is left, or a hundredth. Returns how to end it."""
         disk = self._world.disks[host]
-        disk.capacity_bytes = (disk.capacity_bytes - disk.free_bytes()) * 100 // 99
+        used = disk.capacity_bytes - disk.free_bytes()
+        disk.capacity_bytes = used * 100 // 99 if left_bytes is None else used + left_bytes
         self._hosts.add(host)
         self._look()
 
@@ -28,8 +30,8 @@ class TightDisks:
         return end
 
     def _look(self) -> None:
-        """A full head gives way to a member with room. Writes may be refused only if all members that are not out of
-        their chain have tight disks."""
+        """A head without room gives way to a member that has some. Writes may be refused only if all members that are
+        not out of their chain have such disks."""
         if not self._hosts or self._world.was_full:
             return
         routing = self._world.routing()

@@ -15,8 +15,8 @@ from tests.sim.world import PORT, World
 from threefs.errors import ThreefsError
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
-from threefs.rpc.methods import SPACE_INFO
-from threefs.wire import storage_pb2 as pb
+from threefs.rpc.methods import SPACE_INFO, STAT_FS
+from threefs.wire import meta_pb2, storage_pb2
 
 KIND = "visitors"
 LASTS_S = (0.5, 3.0)
@@ -52,7 +52,10 @@ class Visitors:
         await asyncio.sleep(self._random.uniform(0.0, _PAUSE_S))
         while True:
             try:
-                await peers.call(f"{host}:{PORT}", SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=1.0)
+                if host in self._world.meta_hosts:
+                    await peers.call(f"{host}:{PORT}", STAT_FS, meta_pb2.StatFsRequest(), timeout_s=1.0)
+                else:
+                    await peers.call(f"{host}:{PORT}", SPACE_INFO, storage_pb2.SpaceInfoRequest(), timeout_s=1.0)
                 self.answered += 1
             except ThreefsError:
                 self.refused += 1
@@ -64,7 +67,8 @@ def draw(dice: SeededRandom, world: World, length_s: float) -> list[tuple[float,
     steps = []
     at = dice.uniform(0.0, 2.0)
     while at < length_s:
-        host = world.storage_hosts[dice.below(len(world.storage_hosts))]
+        hosts = [*world.storage_hosts, *world.meta_hosts]
+        host = hosts[dice.below(len(hosts))]
         steps.append((at, KIND, host, dice.uniform(*LASTS_S)))
         at += dice.uniform(1.0, 6.0)
     return steps

@@ -13,12 +13,13 @@ from threefs_meta.store.identity import EPOCH_BITS
 from tests.harness.history import History, Kind, Operation, Outcome
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
+from tests.sim.giving_up import drawn_wait, given_up
 from tests.sim.scaled_content import expand, shrink
 from tests.sim.version_order import Order
 from tests.sim.world import World
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.chunk_update import ChunkUpdate
-from threefs.errors import Retry, ThreefsError
+from threefs.errors import NoSpace, Retry, ThreefsError
 from threefs.ids import ChunkId, ClientId, InodeId, TableId
 from threefs.layout import FileLayout
 from threefs.wire import storage_pb2 as pb
@@ -32,7 +33,7 @@ _MOST_LENGTH = 600  # of a history; a chunk has so many grains
 _GRAINS = (8, 109, 431, 436, 512)  # content of 4 KiB, 64 KiB, and about 256 KiB, of which the last is for O_DIRECT
 _TIMEOUT_S = 30.0
 _MOST_UNKNOWN = 2  # then a client waits as long as it takes: many changes that may or may not be are hard to check
-_MOST_CANCELS = 6  # changes that a client gives up: each is one more of these
+_MOST_CANCELS = 6  # changes of chunks that a client gives up: each is one more of these; of reads there may be more
 _MOST_ROWS = 5
 _IN_PIECES = 0.4  # of the writes of a client that makes requests of several rows
 _CROWD_S = 2.0  # in so long the crowd has written
@@ -60,6 +61,8 @@ class Load:
     cuts: bool = False  # of the power of local stores
     intruders: bool = False  # processes of another key
     visitors: bool = False  # processes that hold all connections that a service takes
+    absences: bool = False  # disks are missing when their process starts, and come back
+    brims: bool = False  # a disk fills up while its targets are brought up to date
     holds: bool = False  # an administrator takes targets out of service, and makes others the head
     dozes: bool = False  # clients fall asleep under their locks
     crowd: int = 0  # writers with identities of their own, who write once each to the same chunk
@@ -100,6 +103,8 @@ class Workload:
         self._used: dict[int, None] = {}  # numbers of chunks
         self._grains: dict[int, int] = {}
         self._cancels: dict[str, int] = {}  # client -> how many changes it has given up
+        self._changing: dict[str, None] = {}  # clients whose operation is a change
+        self._at_waits = SeededRandom(world.seed, "cancelled at")
 
     def begin(self) -> None:
         self._began = self._now()
@@ -119,6 +124,7 @@ class Workload:
             self._unknown[host] = self._unknown.get(host, 0) + 1
         for who in [who for who in self._waits if who.split()[0] == host]:
             del self._waits[who]
+        self._changing.pop(host, None)
 
     async def stop(self, limit_s: float) -> None:
         """Let every operation end. Adds to `errors` what has not ended by then (I13)."""
@@ -217,9 +223,17 @@ class Workload:
         if not dice.chance(self._load.cancels):
             await self._operate(host, link, dice)
             return
+
+        def may_be() -> bool:
+            return host not in self._changing or self._cancels.get(host, 0) < _MOST_CANCELS
+
+        after_s, at_waits = 0.0003 * 1000.0 ** dice.uniform(0, 1), self._at_waits
+        if at_waits.chance(0.5):
+            await given_up(self._operate(host, link, dice), drawn_wait(at_waits), may_be)
+            return
         work = asyncio.ensure_future(self._operate(host, link, dice))
-        await asyncio.wait([work], timeout=0.0003 * 1000.0 ** dice.uniform(0, 1))
-        if not work.done() and self._cancels.get(host, 0) < _MOST_CANCELS:
+        await asyncio.wait([work], timeout=after_s)
+        if not work.done() and may_be():
             work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
@@ -306,10 +320,13 @@ class Workload:
             )
             self.order.note(update, place)
             updates.append(update)
+        self._changing[host] = None
         try:
             await (chunks or link.chunks).apply(updates, timeout_s=self._patience(host))
         except ThreefsError as error:
             self._failed(host, rows[0].kind, error)
+            if isinstance(error, NoSpace) and not self._world.was_full:
+                self.errors.append(f"{host} found no room, and each chain has a disk with room: {error}")
             if error.retry is not Retry.UNKNOWN and len(rows) == 1:  # of several the others may have been made
                 self._tell(told, Outcome.FAILED)
             else:
@@ -320,6 +337,7 @@ class Workload:
             raise
         finally:
             self._waits.pop(host, None)
+            self._changing.pop(host, None)
         self._tell(told, Outcome.OK)
 
     def _tell(self, told: Sequence[tuple[int, Operation]], outcome: Outcome) -> None:

@@ -1,6 +1,7 @@
 """A whole cluster on one loop: the real code of all four roles over simulated clocks, networks, disks and stores."""
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -66,9 +67,9 @@ class Size:
     own_lines: bool = True  # calls to the managers have connections of their own, as with gRPC
     scrub_s: float = SCRUB_S  # from one pass of the scrubber to the next
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
-    calls: int = 4096  # that a storage process takes at once on one connection ...
+    calls: int = 4096  # that a storage or meta process takes at once on one connection ...
     inflight_bytes: int = 256 << 20  # ... and of them so much payload
-    connections: int = 4096  # that a storage process takes ...
+    connections: int = 4096  # that a storage or meta process takes ...
     process_bytes: int = 1 << 30  # ... and of all of them together so much payload, ...
     calls_bytes: int = 256 << 20  # ... so much of requests, ...
     held_bytes: int = 256 << 20  # ... and so much of answers that wait for a grant
@@ -116,14 +117,15 @@ class World:
         self.disks: dict[str, SimDisk] = {}
         self.store_disks: dict[str, SimDisk] = {}  # of managers and meta services
         self.managers: dict[str, Manager] = {}
+        self.manager_servers: dict[str, Server] = {}
         self.storages: dict[str, StorageNode] = {}
         self.metas: dict[str, MetaNode] = {}
         self.restores = 0  # of the metadata, from a backup
         self.trace: list[str] = []
         self.rotted = False  # something has, while its chain was not whole
-        self.was_full = False  # some disk was, so that writes may have been refused
+        self.was_full = False  # all disks of some chain had no room, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
-        self.reached: Counter[str] = Counter()  # bounds of storage processes that refused something
+        self.reached: Counter[str] = Counter()  # bounds of storage and meta processes that refused something
         self.receive_slots = OwnSlots(size.receive_senders)  # as if all clients were on one host
         self.on_hold: dict[str, Callable[[], None]] = {}  # what is to happen when that host has its lock
         #: Told of everything that the story of a storage process tells: (host, what, chunk, facts).
@@ -171,6 +173,21 @@ class World:
         line = line.replace(str(self._directory), "")  # which is another one in each run
         self.trace.append(f"{self.loop.time() - 1000.0:9.4f} {line}")
 
+    def take_disk_away(self, host: str) -> Callable[[], None]:
+        """An empty mount point is in the place of the disk of a storage process that does not run. Returns how to put
+        the disk back, with all that it had."""
+        disk, directory, away = self.disks[host], self._directory / host, self._directory / f"{host}.away"
+        image = disk.copied()
+        disk.wipe()
+        directory.rename(away)
+
+        def put_back() -> None:
+            disk.restore(image)
+            shutil.rmtree(directory, ignore_errors=True)
+            away.rename(directory)
+
+        return put_back
+
     # ---- processes
 
     def start(self, host: str) -> None:
@@ -215,6 +232,7 @@ class World:
         self.tell(f"{host} is killed")
         self.processes[host].kill()
         self.managers.pop(host, None)
+        self.manager_servers.pop(host, None)
         self.storages.pop(host, None)
         self.metas.pop(host, None)
 
@@ -224,6 +242,7 @@ class World:
         self.fabric.down.add(host)  # first: so nothing is said when the process ends
         self.processes[host].kill()
         self.managers.pop(host, None)
+        self.manager_servers.pop(host, None)
         self.storages.pop(host, None)
         self.metas.pop(host, None)
         self.fabric.power_off(host)
@@ -275,7 +294,7 @@ class World:
         )
         manager.bind(server)
         manager.bind_presence(server)
-        self.managers[process.host] = manager
+        self.managers[process.host], self.manager_servers[process.host] = manager, server
         await server.start(process.host, PORT)
         await manager.run()
 
@@ -306,7 +325,7 @@ class World:
             clock=clock,
             random=random,
             open_table=lambda path: record_table.open_table(disk, path),
-            limits=self._limits(),
+            limits=self._limits(LIMITS),
         )
         self._count_refusals(node._server)
         self._listen_to(process.host, node)
@@ -314,10 +333,10 @@ class World:
         await node.start()
         await asyncio.Event().wait()
 
-    def _limits(self) -> Limits:
+    def _limits(self, limits: Limits) -> Limits:
         size = self.size
         return replace(
-            LIMITS,
+            limits,
             calls=size.calls,
             inflight_bytes=size.inflight_bytes,
             connections=size.connections,
@@ -326,7 +345,7 @@ class World:
             held_bytes=size.held_bytes,
         )
 
-    def _count_refusals(self, server: Server) -> None:
+    def _count_refusals(self, server: Server, of: str = "") -> None:
         def counted(name: str) -> None:
             check = getattr(server, name)
 
@@ -334,7 +353,7 @@ class World:
                 try:
                     check(*arguments, **more)
                 except Overloaded:
-                    self.reached[name] += 1
+                    self.reached[of + name] += 1
                     raise
 
             setattr(server, name, checked)
@@ -372,7 +391,9 @@ class World:
             managers=self._line(process, clock),
             clock=clock,
             random=random,
+            limits=self._limits(Limits()),
         )
+        self._count_refusals(node._server, "meta ")
         self.metas[process.host] = node
         await node.start()
         await asyncio.Event().wait()

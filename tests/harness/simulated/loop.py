@@ -64,6 +64,7 @@ class _Task(asyncio.Task[Any]):
     """Counted, so that sets of tasks (those of a TaskGroup) have an order that is the same in each run."""
 
     number: int
+    process: "Process | None"  # that it is a task of
 
     def __new__(cls, *args: Any, loop: "SimLoop", **more: Any) -> "_Task":
         task = asyncio.Task.__new__(cls)
@@ -95,7 +96,7 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
         self._timers: list[tuple[float, int, Handle]] = []
         self._made = 0
         # All that are not done are kept: if one of a dead process were destroyed, its `finally` blocks would run.
-        self._tasks: list[asyncio.Task[Any]] = []
+        self._tasks: list[_Task] = []
         self._purge_at = 1024
 
     # ---- what asyncio and the program under test use
@@ -135,13 +136,18 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
     def create_task(
         self, coro: Coroutine[Any, Any, T], *, name: object = None, context: contextvars.Context | None = None
     ) -> "asyncio.Task[T]":
-        task = _Task(coro, loop=self, context=context)
+        task = _Task(coro, loop=self, name=name, context=context)
+        task.process = PROCESS.get() if context is None else context.get(PROCESS)
         tasks = self._tasks
         tasks.append(task)
         if len(tasks) > self._purge_at:
             tasks[:] = [kept for kept in tasks if not kept.done()]
             self._purge_at = 2 * len(tasks) + 1024
         return task
+
+    def unfinished(self, process: "Process") -> list["asyncio.Task[Any]"]:
+        """The tasks of a process that have not ended."""
+        return [task for task in self._tasks if task.process is process and not task.done()]
 
     def get_debug(self) -> bool:
         return False

@@ -4,11 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from threefs_meta.lease.lease_reaper import LeaseReaper
 from threefs_storage.chain.chunk_locks import ChunkLocks
 from threefs_storage.chain.craq import Craq
 from threefs_storage.chain.reads import Reads
 from threefs_storage.chain.resync import Resync
 from threefs_storage.chain.writes import Writes, split_payload
+from threefs_storage.engine import chunk_writer
 from threefs_storage.engine import engine as engine_module
 from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.content_plan import Update
@@ -18,13 +20,14 @@ from threefs_storage.health import target_recovery
 from threefs_storage.health.chunk_repair import Repair
 from threefs_storage.health.scrubber import Scrubber
 from threefs_storage.health.target_recovery import TargetRecovery
+from threefs_storage.scheduling.space_release import SpaceRelease
 from threefs_storage.service import Storage
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.errors import ThreefsError
-from threefs.rpc.methods import SYNC_DONE
+from threefs.rpc.methods import HEARTBEAT, SYNC_DONE
 from threefs.rpc.server_connection import ServerConnection
 from threefs.wire import storage_pb2 as pb
 
@@ -58,6 +61,40 @@ def scrubber_dies() -> None:
             await self._clock.sleep(1.0)
 
     put(Scrubber, "_run", run)
+
+
+@plant
+def free_blocks_are_not_released() -> None:
+    """I19: nobody gives free blocks back to the disk."""
+    put(SpaceRelease, "start", lambda self, targets: None)
+
+
+@plant
+def leases_of_the_silent_do_not_end() -> None:
+    """I19: a meta service counts time, and nobody looks who is silent."""
+
+    def start(self: LeaseReaper) -> None:
+        self._background.start("logical clock", self._context.logical_clock.run(self._wake.set))
+
+    put(LeaseReaper, "start", start)
+
+
+@plant
+def requests_of_heartbeats_stay_counted() -> None:
+    """I20: a manager counts the bytes of each heartbeat for ever."""
+    end = ServerConnection.end
+
+    def counted(self: ServerConnection, call: Any) -> None:
+        end(self, call)
+        self.server.calls_bytes += call.method is HEARTBEAT
+
+    put(ServerConnection, "end", counted)
+
+
+@plant
+def direct_writes_are_not_padded() -> None:
+    """Content past the page cache ends where it ends: a kernel refuses that."""
+    put(chunk_writer, "DIRECT_BYTES", 1)
 
 
 @plant

@@ -1,0 +1,72 @@
+"""Disks that are missing, without room, or full while they are filled; and what is found where that goes wrong."""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from threefs_storage.health.peer_room import PeerRoom, PeerRoomQuery
+
+from tests.harness.seeded_random import SeededRandom
+from tests.sim import run_shape
+from tests.sim.faults import parse
+from tests.sim.run import Outcome, run
+from tests.sim.workload import Load
+from tests.sim.world import Size
+
+_SIZE = Size(storage=3, targets_per_disk=1, clients=2)
+_NO_ROOM = "1.0 {0} s1 6.0\n1.5 {0} s2 6.0\n8.0 cut s1 c1"
+_LOAD = Load(chunks=2, pause_s=0.1, files_pause_s=0.2)
+#: Blocks that are free have room for small files.
+_LARGE = Load(chunks=6, pause_s=0.05, moves_s=0.3, large=0.9, files_pause_s=0.05, files_bytes=700_000)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_collected() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def played(scenario: str, load: Load = _LOAD) -> Outcome:
+    return run(2, size=_SIZE, load=load, scenario=parse(scenario))
+
+
+def said(outcome: Outcome, text: str) -> bool:
+    return any(text in line for line in outcome.trace)
+
+
+def test_a_disk_that_was_missing_comes_back_when_its_targets_have_been_filled() -> None:
+    outcome = played("2.0 absent s2 3.0\n12.0 cut s1 c1")
+    assert not outcome.violations, outcome.violations
+    assert said(outcome, "-- the disk of s2 is back")
+
+
+@pytest.mark.parametrize("what", ["full", "tight"])
+def test_a_chain_with_room_refuses_no_write(what: str) -> None:
+    outcome = played(_NO_ROOM.format(what), _LARGE)
+    assert not outcome.violations, outcome.violations
+
+
+def test_a_write_that_is_refused_though_a_replica_has_room_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask(self: PeerRoomQuery, *_: Any) -> PeerRoom:
+        return PeerRoom.NOTHING
+
+    monkeypatch.setattr(PeerRoomQuery, "ask", ask)
+    assert "found no room, and each chain has a disk with room" in "\n".join(
+        played(_NO_ROOM.format("tight"), _LARGE).violations
+    )
+
+
+def test_writes_go_on_while_a_disk_is_full_that_is_to_be_filled() -> None:
+    outcome = played("2.0 brim s3 60.0")
+    assert not outcome.violations, outcome.violations
+    assert said(outcome, "-- the disk of s3 is full, and its targets are to be brought up to date")
+
+
+def test_some_seeds_have_these_faults() -> None:
+    drawn = [run_shape.draw(SeededRandom(seed, "run"), seed) for seed in range(1, 200)]
+    assert sum(load.absences for _, load in drawn) > 5
+    assert sum(load.brims for _, load in drawn) > 3
+    assert sum(size.local_stores and load.stores for size, load in drawn) > 2
