@@ -2,8 +2,8 @@
 
 from threefs_manager.service import Manager
 
+from tests.harness.chain_desk import Desk, at_desk
 from tests.harness.manager_bench import Bench, run
-from tests.unit.services.threefs_manager.chains.test_controller import Desk, at_desk
 from threefs.ids import NodeId
 from threefs.wire import manager_pb2 as pb
 

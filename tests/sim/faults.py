@@ -9,8 +9,7 @@ AT split HOST HOST FOR      nothing gets either way
 AT link HOST HOST FOR       as `split`, but between storage processes, and longer; `half`: only one way
 AT isolate HOST FOR         nothing gets from or to the host
 AT rift HOST HOST FOR       the network falls into two: the primary manager with these, all others with its store
-AT lone HOST HOST FOR       nothing gets between the two and the managers, everything else reaches them; of the time the
-                            first is back after two thirds
+AT lone HOST HOST FOR       nothing gets between the two and the managers; the first is back after two thirds
 AT late HOST HOST FOR       what the head of a chain of the first sends to its successor arrives when that was out
                             and is back: till then the head reaches only the second, a client, which is killed
 AT coup HOST HOST FOR       the primary manager is killed while the first and the second reach no manager
@@ -24,12 +23,10 @@ AT store HOST FOR           the host cannot reach the store of the managers
 AT stray HOST FOR           its oldest registration is heard again
 AT older HOST FOR           killed, and started again with its disk as it was 3 T before
 AT wipe HOST FOR            killed, and started again with an empty disk
-AT absent HOST FOR          killed, and started at once with nothing in the place of its disk; the disk comes back
-                            when all are well after that time, without what has happened since
+AT absent HOST FOR          killed, and started at once without its disk, which comes back when all are well again
 AT eio HOST FOR             its disk fails; later it is killed, and started again with the disk working
 AT full HOST FOR            its disk is full for a while
-AT brim HOST FOR            when all are well it is killed and gets an empty disk, which is full, or fills up, while its
-                            targets are brought up to date: writes go on
+AT brim HOST FOR            when all are well it gets an empty disk, which fills up while its targets are filled
 AT tight HOST FOR           its disk has a hundredth left: less than clients' writes may take
 AT rots HOST                bits of one chunk flip in all its copies but one
 AT blackout FOR             power cut of all hosts but the clients at once

@@ -174,7 +174,7 @@ class ChainController:
 
     async def _evaluate(self, dirty: Iterable[ChainId]) -> None:
         routing = self._publisher.routing
-        # Here, not only after the transaction that has put them out: if its answer was lost, another one may publish it.
+        # Not only after the transaction that has put them out: if its answer was lost, another one may publish it.
         self._failure_detector.unfence(routing)
         changes: list[tuple[Chain, Observed]] = []
         minimums = routing.minimums()

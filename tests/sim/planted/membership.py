@@ -62,6 +62,28 @@ def witness_may_be_dead_as_well() -> None:
     put(FailureDetector, "_heard_since_loss", lambda self, witness, chain: True)
 
 
+@plant_for(
+    "contract/test_chain_transactions.py::test_targets_that_another_transaction_has_told_to_be_out_may_come_back"
+)
+def only_an_answer_lets_targets_return() -> None:
+    """R9: a fence ends with the answer about its change only, so it stays for ever if that was lost (seed 969)."""
+    evaluate = ChainController._evaluate
+
+    async def as_before(self: ChainController, dirty: Any) -> None:
+        detector = self._failure_detector
+        calls: list[Any] = []
+
+        def unfence(routing: Any) -> None:
+            calls.append(routing)
+            if len(calls) > 1:  # the first call is that of the evaluation itself
+                FailureDetector.unfence(detector, routing)
+
+        put(detector, "unfence", unfence)
+        await evaluate(self, dirty)
+
+    put(ChainController, "_evaluate", as_before)
+
+
 @plant
 def no_wait_after_election() -> None:
     """R9: a new primary takes everyone for dead of whom it has not heard."""

@@ -1,6 +1,7 @@
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,12 @@ async def test_two_backups_that_follow_do_not_make_each_other_search(
     reader = LogReader(tmp_path / "t")
     searches: list[int] = []
     find = LogReader._find
-    monkeypatch.setattr(LogReader, "_find", lambda self, after: searches.append(after) or find(self, after))
+
+    def counted(self: LogReader, after: int) -> Any:
+        searches.append(after)
+        return find(self, after)
+
+    monkeypatch.setattr(LogReader, "_find", counted)
     seen: tuple[list[int], list[int]] = ([], [])
     at = [0, 0]
     for step in range(20):

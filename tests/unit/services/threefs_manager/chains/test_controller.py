@@ -1,30 +1,19 @@
 """Chains change when their targets die, return and catch up."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
-from threefs_manager.chains.controller import ChainController
 from threefs_manager.chains.resync_progress import STALLED_LEASES
-from threefs_manager.election import Epoch
-from threefs_manager.nodes.failure_detector import FailureDetector
-from threefs_manager.routing_publisher import RoutingPublisher
-from threefs_manager.stale_stores.manager_store import StaleStoreDetector
-from threefs_manager.store.cluster_store import Store, Writer
 
 from tests.harness.beating_nodes import Bench, run
 from tests.harness.chain_harness import until
-from tests.harness.clocks import SteppedClock
 from tests.harness.silent_engine import SilentEngine
-from tests.harness.terms import take
-from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
+from tests.harness.virtual_time import LOOP_CLOCK
 from threefs.background import cancel_and_wait
 from threefs.cluster.manager_records import CHAIN
-from threefs.errors import InvalidArgument, NotFound, Unavailable
-from threefs.ids import ChainId, NodeId, TargetId
-from threefs.kv.memory import MemoryEngine
-from threefs.kv.transaction import BufferedTransaction
-from threefs.routing import Chain, ChainMember, PublicState, Target
+from threefs.errors import InvalidArgument, NotFound
+from threefs.ids import ChainId, TargetId
+from threefs.routing import PublicState
 from threefs.wire import manager_pb2 as pb
 
 SERVING, SYNCING, LASTSRV, OFFLINE = (
@@ -166,231 +155,6 @@ async def check_wiped(bench: Bench) -> None:
 
 def test_a_wiped_survivor_is_not_taken_for_one_that_has_its_data() -> None:
     run(check_wiped)
-
-
-# ---- transactions that fail, one way or the other
-
-
-class Moody(MemoryEngine):
-    """Fails the next transactions that change chains."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lost = 0  # they do nothing
-        self.unknown = 0  # they happen, and nobody is told
-        self.meanwhile: Callable[[], Awaitable[None]] | None = None  # while nobody has been told yet
-        self.committed: list[int] = []  # how many chains each changed
-
-    async def commit(self, attempt: BufferedTransaction) -> None:
-        chains = sum(key.startswith(b"CHAI") for key in attempt.writes)
-        if chains and self.lost:
-            self.lost -= 1
-            raise Unavailable("the store is away")
-        await super().commit(attempt)
-        if chains:
-            self.committed.append(chains)
-        if chains and self.unknown:
-            self.unknown -= 1
-            if self.meanwhile is not None:
-                await self.meanwhile()
-            raise Unavailable("no answer")
-
-
-class Desk:
-    """A chain controller by itself over `count` chains of two targets each: one on node 1, one on node 2."""
-
-    def __init__(self, engine: Moody, epoch: Epoch, count: int) -> None:
-        self.engine, self.count, self.clock = engine, count, SteppedClock()
-        self.store, self.publisher = Store(engine, epoch), RoutingPublisher()
-        self.failure_detector = FailureDetector(self.clock)
-        self.changes: list[tuple[Chain, Chain]] = []
-        detector = StaleStoreDetector(0)
-        detector.confirmed = True
-        self.controller = ChainController(
-            self.store,
-            self.publisher,
-            self.failure_detector,
-            detector,
-            clock=self.clock,
-            on_change=lambda before, after: self.changes.append((before, after)),
-        )
-
-    async def plan(self) -> None:
-        targets = [
-            Target(TargetId(node * 10_000 + n), NodeId(node), ChainId(n), 5)
-            for n in range(1, self.count + 1)
-            for node in (1, 2)
-        ]
-        chains = [
-            Chain(ChainId(n), 1, tuple(ChainMember(TargetId(node * 10_000 + n), SERVING) for node in (1, 2)))
-            for n in range(1, self.count + 1)
-        ]
-
-        async def write(writer: Writer) -> None:
-            writer.cluster.lease_ms = 10_000_000  # nobody dies by silence here
-            writer.put_chains(chains, targets)
-
-        _, routing = await self.store.change(write)
-        self.publisher.start_term(routing, 1)
-        self.engine.committed.clear()
-
-    def heartbeat(self, node: int) -> int:
-        """How many leases the node gets when it knows everything."""
-        self.clock.advance(0.001)
-        routing = self.publisher.routing
-        reports = [
-            pb.TargetReport(
-                target_id=node * 10_000 + n,
-                chain_version=routing.chains[ChainId(n)].version,
-                local_state=pb.LOCAL_UPTODATE,
-                store_id=5,
-            )
-            for n in range(1, self.count + 1)
-        ]
-        leased, changed = self.failure_detector.on_heartbeat(node, 1, reports, routing)
-        self.controller.enqueue(changed)
-        return len(leased)
-
-    def served_by(self, node: int) -> int:
-        chains = self.publisher.routing.chains.values()
-        return sum(chain.state(TargetId(node * 10_000 + chain.chain_id)) is SERVING for chain in chains)
-
-
-def at_desk(count: int, body: Callable[[Desk], Awaitable[None]]) -> None:
-    async def main() -> None:
-        engine = Moody()
-        desk = Desk(engine, await take(engine, "one"), count)
-        await desk.plan()
-        assert desk.heartbeat(1) == desk.heartbeat(2) == count
-        running = asyncio.create_task(desk.controller.run())
-        async with asyncio.timeout(20):
-            await desk.controller.wait_idle(10)
-            await body(desk)
-        await cancel_and_wait(running)
-
-    run_virtual(main())
-
-
-async def check_batches(desk: Desk) -> None:
-    assert not desk.engine.committed, "all is well, so nothing is written"
-    desk.controller.on_process_death(NodeId(1))
-    assert desk.heartbeat(1) == 0 and desk.heartbeat(2) == 600
-    await desk.controller.wait_idle(10)
-    assert (desk.served_by(1), desk.served_by(2)) == (0, 600)
-    assert desk.engine.committed == [256, 256, 88], "a transaction holds only so much"
-    assert len(desk.changes) == 600 and all(after.version == before.version + 1 for before, after in desk.changes)
-
-
-async def check_old_reports(desk: Desk) -> None:
-    desk.controller.on_process_death(NodeId(1))
-    desk.heartbeat(2)
-    await desk.controller.wait_idle(10)
-    (chain,) = desk.publisher.routing.chains.values()
-    assert chain.state(TargetId(10_001)) is OFFLINE
-    desk.heartbeat(1)  # it may come back, but dies before anybody has looked at this
-    desk.controller.on_process_death(NodeId(1))
-    await desk.controller.wait_idle(10)
-    (chain,) = desk.publisher.routing.chains.values()
-    assert chain.state(TargetId(10_001)) is OFFLINE, "it was the dead process that missed nothing"
-    desk.heartbeat(1)
-    await desk.controller.wait_idle(10)
-    assert desk.served_by(1) == 1
-
-
-def test_what_the_process_before_reported_of_targets_out_of_the_write_path_is_forgotten() -> None:
-    at_desk(1, check_old_reports)
-
-
-def test_a_node_of_many_chains_is_taken_out_in_batches() -> None:
-    at_desk(600, check_batches)
-
-
-async def check_lost(desk: Desk) -> None:
-    desk.engine.lost = 3
-    desk.controller.on_process_death(NodeId(1))
-    assert desk.heartbeat(2) == 2
-    await desk.controller.wait_idle(10)
-    assert (desk.engine.lost, desk.served_by(1), desk.served_by(2)) == (0, 0, 2)
-    assert [after.version for _, after in desk.changes] == [2, 2]
-
-
-def test_a_change_that_failed_is_made_again() -> None:
-    at_desk(2, check_lost)
-
-
-async def check_unknown(desk: Desk) -> None:
-    desk.engine.unknown = 1
-    desk.controller.on_process_death(NodeId(1))
-    assert desk.heartbeat(2) == 2
-    while not desk.engine.committed:
-        await asyncio.sleep(0)
-    assert desk.served_by(1) == 2 and desk.heartbeat(1) == 0, "R9: no lease while nobody knows whether it is out"
-    await desk.controller.wait_idle(10)
-    assert desk.served_by(1) == 0 and desk.engine.committed == [2], "what had happened is not done once more"
-    assert {chain.version for chain in desk.publisher.routing.chains.values()} == {2}
-    assert desk.heartbeat(1) == 0, "it is out: there is no lease for it"
-    await until(lambda: {chain.version for chain in desk.publisher.routing.chains.values()} == {3})
-    assert desk.heartbeat(1) == 2, "it was let in again, to be filled"
-
-
-def test_r9_a_change_with_unknown_outcome_is_looked_up_and_not_repeated() -> None:
-    at_desk(2, check_unknown)
-
-
-async def check_published_by_another(desk: Desk) -> None:
-    async def other_change(writer: Writer) -> None:
-        writer.cluster.lease_ms += 1
-
-    async def publish() -> None:
-        _, routing = await desk.store.change(other_change)
-        desk.publisher.publish(routing)
-
-    desk.engine.unknown, desk.engine.meanwhile = 1, publish
-    desk.controller.on_process_death(NodeId(1))
-    assert desk.heartbeat(2) == 2
-    await until(lambda: desk.served_by(1) == 0)
-    assert desk.heartbeat(1) == 0, "it is out: there is no lease for it"
-    await until(lambda: {chain.version for chain in desk.publisher.routing.chains.values()} == {3})
-    assert desk.heartbeat(1) == 2, "it was let in again, to be filled"
-
-
-def test_targets_that_another_transaction_has_told_to_be_out_may_come_back() -> None:
-    """Seed 969: the transaction that put them out was made, its answer was lost, and one that removed a silent meta
-    service published it. The targets counted as dead for ever."""
-    at_desk(2, check_published_by_another)
-
-
-def test_i8_it_ends_when_another_manager_has_taken_over() -> None:
-    async def main() -> None:
-        engine = Moody()
-        desk = Desk(engine, await take(engine, "one"), 1)
-        await desk.plan()
-        desk.heartbeat(2)
-        await take(engine, "two")
-        desk.controller.on_process_death(NodeId(1))
-        desk.heartbeat(2)
-        async with asyncio.timeout(10):
-            await desk.controller.run()
-        assert not engine.committed and not desk.changes and desk.served_by(1) == 1
-
-    run_virtual(main())
-
-
-async def check_all_restarted(desk: Desk) -> None:
-    desk.controller.on_process_death(NodeId(1))
-    await desk.controller.wait_idle(10)
-    assert desk.served_by(1) == 2, "R7: nobody has been heard of since, so perhaps nobody else is left"
-    desk.controller.on_process_death(NodeId(2))
-    await desk.controller.wait_idle(10)
-    states = {m.state for chain in desk.publisher.routing.chains.values() for m in chain.members}
-    assert states == {LASTSRV}
-    desk.controller.on_process_death(NodeId(1))
-    await desk.controller.wait_idle(10)
-    assert len(desk.changes) == 2, "who is out cannot be put out"
-
-
-def test_when_all_were_started_anew_each_has_what_was_acknowledged() -> None:
-    at_desk(2, check_all_restarted)
 
 
 async def check_forgotten_meta_services(bench: Bench) -> None:
