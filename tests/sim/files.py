@@ -36,6 +36,7 @@ class Files:
         self._most_bytes = most_bytes
         self._stopping = False
         self._ended = False
+        self._began = 0.0  # the newest operation
         self._known: dict[str, bytes] = {}
         self._ever: dict[int, list[bytes]] = {}  # inode -> all that was ever to be written to it
         self._restores = 0  # of the metadata, that it has noticed
@@ -47,6 +48,8 @@ class Files:
         self.given_up = 0
         self._changing: dict[str, list[bytes]] = {}  # names that are being changed -> what they may have then
         self._unsure: dict[str, list[bytes]] = {}  # the same of names whose change was given up: no longer used
+        self._staying: list[tuple[str, ...]] = []  # names of which the change leaves at least one, whether made or not
+        self._kept: list[tuple[str, ...]] = []  # the same of changes that were given up
         self._renewed: dict[int, int] = {}  # how often another name has taken the place of one of these
         self._whole = whole
         self._whole_dice = SeededRandom(world.seed, "whole files", host)
@@ -69,7 +72,7 @@ class Files:
             link = await self._world.client(self._host)
             await self._operate(link)
         except ThreefsError as error:
-            if self._world.was_full and isinstance(error, NoSpace | OutcomeUnknown):
+            if self._world.was_full_since(self._began) and isinstance(error, NoSpace | OutcomeUnknown):
                 return  # what it knows of its files is not certain any more
             self.errors.append(f"{self._host}: a file operation failed: {error!r}")
         except Exception as error:
@@ -81,6 +84,7 @@ class Files:
         fs = AsyncFileSystem(link)
         top = await self._begin_anew(fs)
         while not self._stopping:
+            self._began = self._world.loop.time()
             try:
                 if not self._known:
                     await self._make_holes(fs, top)
@@ -98,6 +102,8 @@ class Files:
         assert sure == sorted(self._known), f"I9: {names} are there, {sorted(self._known)} should be"
         for name in sure:
             await self._read(fs, f"{top}/{name}", self._known[name])
+        for one_of in self._kept:
+            assert set(one_of) & set(names), f"I9: {names} are there, and one of {one_of} should be"
         for name in (name for name in names if name in self._unsure):
             await self._look_at_unsure(fs, f"{top}/{name}", self._unsure[name])
         for old in self._tops[:-1]:
@@ -113,7 +119,7 @@ class Files:
     async def _begin_anew(self, fs: AsyncFileSystem) -> str:
         """A directory of which everything is known. Those of before a restore hold what is left of them."""
         while True:
-            restores, self._known, self._unsure = self._world.restores, {}, {}
+            restores, self._known, self._unsure, self._kept = self._world.restores, {}, {}, []
             top = f"/{self._host}-{len(self._tops)}" if self._tops else f"/{self._host}"
             try:
                 await fs.mkdir(top)
@@ -159,17 +165,20 @@ class Files:
             self._unsure[name] = contents
             number = int(name[1:].split("-")[0])
             self._renewed[number] = self._renewed.get(number, 0) + 1
+        self._kept += self._staying if self._changing else []
         self._changing = {}
 
     def _name(self, number: int) -> str:
         renewed = self._renewed.get(number, 0)
         return f"f{number}-{renewed}" if renewed else f"f{number}"
 
-    def _change(self, names: Iterable[str], *contents: bytes) -> None:
-        """These are about to change, and may have that content or what any of them has now."""
+    def _change(self, names: Iterable[str], *contents: bytes, gone: str = "") -> None:
+        """These are about to change, and may have that content or what any of them has now. `gone` is a name that the
+        change removes; the others stay, if they are there."""
         changing = dict.fromkeys(names)
         now = [self._known[name] for name in changing if name in self._known]
         self._changing = {name: [*now, *contents] for name in changing}
+        self._staying = [(name,) for name in changing if name in self._known and name != gone]
 
     async def _step(self, fs: AsyncFileSystem, top: str) -> None:
         known, dice = self._known, self._dice
@@ -193,11 +202,12 @@ class Files:
                     raise
         elif kind == 3:
             other = self._name(dice.below(_NAMES))
-            self._change([name, other])
+            self._change([name, other], gone=name)
+            self._staying.append((name, other))
             await fs.rename(f"{top}/{name}", f"{top}/{other}")
             known[other] = known.pop(name)
         else:
-            self._change([name])
+            self._change([name], gone=name)
             await fs.unlink(f"{top}/{name}")
             del known[name]
         self._changing = {}

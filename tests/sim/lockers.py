@@ -42,6 +42,7 @@ class Lockers:
         self.given_up = 0
         self._stopping = False
         self._working: dict[str, None] = {}
+        self._began: dict[str, float] = {}  # the newest turn of each
 
     def begin(self) -> None:
         for host in self._world.locker_hosts:
@@ -59,12 +60,13 @@ class Lockers:
             self.errors.append(f"I13: {sorted(self._working)} still wait for the lock of {_PATH}")
 
     async def _work(self, host: str) -> None:
+        self._began[host] = self._world.loop.time()
         try:
             await self._count(
                 AsyncFileSystem(await self._world.client(host)), SeededRandom(self._world.seed, host), host
             )
         except ThreefsError as error:
-            full = self._world.was_full and isinstance(error, NoSpace | OutcomeUnknown)
+            full = self._world.was_full_since(self._began[host]) and isinstance(error, NoSpace | OutcomeUnknown)
             if not full:
                 self.errors.append(f"{host}: counting failed: {error!r}")
         except Exception as error:
@@ -83,6 +85,7 @@ class Lockers:
         cancelled = SeededRandom(self._world.seed, "cancelled turns", host)
         while not self._stopping:
             slept_s = process.slept_s
+            self._began[host] = self._world.loop.time()
             try:
                 if self._cancels and cancelled.chance(self._cancels):
                     self.given_up += await given_up(self._turn(fs, host), drawn_wait(cancelled))

@@ -102,13 +102,17 @@ def _size(dice: SeededRandom, theme: str) -> Size:
         net_delay_s=(0.0005, 0.03) if slow_net else (0.0001, 0.001),
         disk_delay_s=(0.0005, 0.03) if slow_disk else (0.00005, 0.0005),
         cold=0.7 if theme in ("batches", "rare") or dice.chance(0.1) else 0.1,
-        own_lines=dice.chance(0.7),
-        scrub_s=300.0 if theme == "rare" or dice.chance(0.2) else SCRUB_S,
+        scrub_s=_scrub_s(dice, theme),
         lockers=2 + dice.below(2) if theme == "locks" or dice.chance(0.1) else 0,
         calls=3 + dice.below(6) if theme == "narrow" else 4096,
         inflight_bytes=(1 + dice.below(2)) << 20 if theme == "narrow" else 256 << 20,
         doubt=dice.uniform(0.0, 0.06) if theme == "locks" or dice.chance(0.2) else 0.0,
     )
+
+
+def _scrub_s(dice: SeededRandom, theme: str) -> float:
+    dice.chance(0.7)  # of a choice that there is no more: what is drawn next stays as it was for each seed
+    return 300.0 if theme == "rare" or dice.chance(0.2) else SCRUB_S
 
 
 def _deferring(dice: SeededRandom, size: Size) -> Size:

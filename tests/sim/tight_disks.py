@@ -14,6 +14,7 @@ class TightDisks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._hosts: set[str] = set()
+        self._looking = False
 
     def begin(self, host: str, left_bytes: int | None = None) -> Callable[[], None]:
         """So much is left, or a hundredth. Returns how to end it."""
@@ -21,7 +22,8 @@ class TightDisks:
         used = disk.capacity_bytes - disk.free_bytes()
         disk.capacity_bytes = used * 100 // 99 if left_bytes is None else used + left_bytes
         self._hosts.add(host)
-        self._look()
+        if not self._looking:
+            self._look()
 
         def end() -> None:
             self._hosts.discard(host)
@@ -32,11 +34,12 @@ class TightDisks:
     def _look(self) -> None:
         """A head without room gives way to a member that has some. Writes may be refused only if all members that are
         not out of their chain have such disks."""
-        if not self._hosts or self._world.was_full:
+        self._looking = bool(self._hosts)
+        if not self._looking:
             return
         routing = self._world.routing()
-        if routing is not None:
-            self._world.was_full = any(self._has_no_room(routing, chain) for chain in routing.chains.values())
+        if routing is not None and any(self._has_no_room(routing, chain) for chain in routing.chains.values()):
+            self._world.full_at = self._world.loop.time()
         self._world.loop.call_later(_LOOK_S, self._look)
 
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:

@@ -325,7 +325,7 @@ class Workload:
             await (chunks or link.chunks).apply(updates, timeout_s=self._patience(host))
         except ThreefsError as error:
             self._failed(host, rows[0].kind, error)
-            if isinstance(error, NoSpace) and not self._world.was_full:
+            if isinstance(error, NoSpace) and not self._world.was_full_since(begin):
                 self.errors.append(f"{host} found no room, and each chain has a disk with room: {error}")
             if error.retry is not Retry.UNKNOWN and len(rows) == 1:  # of several the others may have been made
                 self._tell(told, Outcome.FAILED)

@@ -1,6 +1,7 @@
 """A whole cluster on one loop: the real code of all four roles over simulated clocks, networks, disks and stores."""
 
 import asyncio
+import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -64,7 +65,6 @@ class Size:
     net_delay_s: tuple[float, float] = (0.0001, 0.001)
     disk_delay_s: tuple[float, float] = (0.00005, 0.0005)
     cold: float = 0.1  # the share of reads whose bytes are not in memory
-    own_lines: bool = True  # calls to the managers have connections of their own, as with gRPC
     scrub_s: float = SCRUB_S  # from one pass of the scrubber to the next
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
     calls: int = 4096  # that a storage or meta process takes at once on one connection ...
@@ -123,7 +123,7 @@ class World:
         self.restores = 0  # of the metadata, from a backup
         self.trace: list[str] = []
         self.rotted = False  # something has, while its chain was not whole
-        self.was_full = False  # all disks of some chain had no room, so that writes may have been refused
+        self.full_at = -math.inf  # when all disks of some chain last had no room, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
         self.reached: Counter[str] = Counter()  # bounds of storage and meta processes that refused something
         self.receive_slots = OwnSlots(size.receive_senders)  # as if all clients were on one host
@@ -250,6 +250,11 @@ class World:
             if host in disks:
                 disks[host].cut_power()
 
+    def was_full_since(self, began: float) -> bool:
+        """Whether work that began then may have found a chain without room. Its members tell of their room once in a
+        while, so it may seem full for some time longer."""
+        return self.full_at >= began - LEASE_S
+
     def restore_power(self, host: str) -> None:
         self.fabric.power_on(host)
         self.start(host)
@@ -264,8 +269,7 @@ class World:
         """The way of a process to the managers. Its registrations are kept: they may be heard again, much later."""
 
         def callers(peers: ConnectionPool) -> Caller:
-            line = ConnectionPool(self._net(process), peers.identity, clock=clock) if self.size.own_lines else peers
-            return Heard(self.callers(line), self.registered.setdefault(process.host, []))
+            return Heard(self.callers(peers), self.registered.setdefault(process.host, []))
 
         return callers
 
