@@ -105,6 +105,8 @@ GOALS: Sequence[Goal] = (
     _measured("alone_cost_in_time", 0.02, is_most=True),
     _measured("alone_cost_in_cpu", 0.02, is_most=True),
     _measured("grant_of_a_killed_holder_back_s", 1.0, is_most=True),
+    _measured("incast_client_peak_over_setting", 1.0, is_most=True),
+    _measured("incast_storage_peak_over_setting", 1.0, is_most=True),
     *(number_at_most(f"{role}_peak_over_setting", 1.0, f"{role}_peak_over_setting") for role in _ROLES),
 )
 

@@ -26,6 +26,7 @@ from typing import Any
 import click
 import threefs_client
 
+from benchmarks.testbed import memory_setting_bytes, peak_bytes
 from tests.chaos.namespaces import Network, Unprivileged
 from tests.harness.processes import Program, environment
 from threefs.env.net import RealNet
@@ -170,6 +171,11 @@ class Testbed:
         ):
             file.write(os.urandom(shape.row_bytes * shape.services))
 
+    @property
+    def senders(self) -> list[int]:
+        """The processes of the storage services."""
+        return [each.process.pid for each in self._programs if each.module == "tests.bench.incast_senders"]
+
     # ---- the line
 
     def limit(self, on: bool) -> None:
@@ -295,6 +301,7 @@ def _summary(found: Sequence[dict[str, Any]], line: float) -> dict[str, Any]:
         "stalls": sum(each["stalls"] for each in found),
         "limit": max(each["limit"] for each in found),
         "waited": sum(each["grants"]["granted"] for each in found if each["grants"]),
+        "client_peak_over_setting": max(each["peak_bytes"] for each in found) / memory_setting_bytes("client"),
     }
 
 
@@ -312,7 +319,8 @@ def measure(bed: Testbed, budgets: Sequence[int], tell: Any) -> dict[str, Any]:
             summary = _summary(found, line)
             rounds[name].append(summary)
             tell(f"round {number + 1}, {name}: {json.dumps(summary)}")
-    return {"line_bytes_per_s": line, "rounds": rounds}
+    storage_peak = max(peak_bytes(pid) for pid in bed.senders) / memory_setting_bytes("storage")
+    return {"line_bytes_per_s": line, "rounds": rounds, "storage_peak_over_setting": storage_peak}
 
 
 def alone(bed: Testbed, tell: Any) -> dict[str, Any]:
@@ -345,6 +353,10 @@ def ratios(found: dict[str, Any]) -> dict[str, float]:
         "incast_on_over_off": median("on", "goodput_bytes_per_s") / median("off", "goodput_bytes_per_s"),
         "incast_batch_time_off_over_on": median("off", "median_batch_s") / median("on", "median_batch_s"),
         "grant_of_a_killed_holder_back_s": found["returned_s"],
+        "incast_client_peak_over_setting": max(
+            each["client_peak_over_setting"] for rounds in found["incast"]["rounds"].values() for each in rounds
+        ),
+        "incast_storage_peak_over_setting": found["incast"]["storage_peak_over_setting"],
     }
     for name in found["incast"]["rounds"]:
         result[f"incast_goodput_over_line_{name}"] = median(name, "goodput_over_line")

@@ -17,6 +17,7 @@ from threefs_client import connect_async
 from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
 
+from benchmarks.testbed import peak_bytes
 from threefs.errors import DeadlineExceeded
 
 
@@ -75,6 +76,7 @@ async def main(spec: dict[str, Any]) -> None:
             "grants": None if grants is None else asdict(grants.counters),
             "stalls": 0 if grants is None else grants.limit.stalls,
             "limit": 0 if grants is None else grants._slots.limit.value,
+            "peak_bytes": peak_bytes(os.getpid()),
         }
         print(json.dumps(result), flush=True)
         await file.close()

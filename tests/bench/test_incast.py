@@ -24,13 +24,15 @@ def test_ratios_are_medians_of_the_rounds() -> None:
             "failed_batches": 0.0,
             "median_batch_s": batch_s,
             "longest_batch_s": 2 * batch_s,
+            "client_peak_over_setting": rate / 1000,
         }
 
     rounds = {"off": [one(40, 2), one(60, 1), one(50, 3)], "on": [one(90, 1), one(95, 0.5), one(10, 0.8)]}
-    found = {"returned_s": 0.01, "incast": {"rounds": rounds}}
+    found = {"returned_s": 0.01, "incast": {"rounds": rounds, "storage_peak_over_setting": 0.3}}
     ratios = incast.ratios(found)
     assert ratios["incast_goodput_over_line"] == 0.9 and ratios["incast_on_over_off"] == 1.8
     assert ratios["incast_batch_time_off_over_on"] == 2.5
+    assert (ratios["incast_client_peak_over_setting"], ratios["incast_storage_peak_over_setting"]) == (0.095, 0.3)
     assert "| on | 0.90 | 0.80 s | 1.60 s | 0 |" in incast.table(found)
     json.dumps(ratios)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from threefs.cluster.manager_client import ManagerClient
-from threefs.errors import InvalidArgument, NotAuthorised, NotPrimary, ThreefsError, Unavailable
+from threefs.errors import InvalidArgument, NotAuthorised, NotPrimary, Overloaded, Stopping, ThreefsError, Unavailable
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
 
@@ -38,6 +38,14 @@ def test_the_one_that_answered_is_asked_again_first() -> None:
     ask(managers)
     ask(managers)
     assert (standby.asked, gone.asked, primary.asked) == (3, 1, 4)
+
+
+@pytest.mark.parametrize("failure", [Overloaded("too many peers"), Stopping("it ends")])
+def test_another_one_is_asked_after_one_that_takes_no_calls_now(failure: ThreefsError) -> None:
+    busy, primary = Manager(failure), Manager()
+    assert [ask(ManagerClient([busy, primary])).manager_epoch for _ in range(2)] == [1, 2]
+    with pytest.raises(type(failure)):
+        ask(ManagerClient([busy]))
 
 
 def test_what_the_primary_refuses_is_final() -> None:

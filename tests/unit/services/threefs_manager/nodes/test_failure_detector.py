@@ -2,6 +2,7 @@
 
 import pytest
 from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.stale_stores.target_stores import StoreGenerations
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
@@ -291,3 +292,18 @@ def test_a_target_that_a_move_takes_away_counts_as_alive_until_its_lease_has_end
     assert bench.known() == [LocalState.UPTODATE] * 3
     bench.clock.advance(1)
     assert bench.known()[1] is LocalState.OFFLINE
+
+
+@pytest.mark.parametrize(("state", "is_known_again"), [(SERVING, True), (SYNCING, False), (LASTSRV, False)])
+def test_a_lease_of_a_serving_target_takes_the_place_of_a_damaged_record_of_its_store(
+    state: PublicState, is_known_again: bool
+) -> None:
+    """A serving target's process has not ended since it began to serve. Any other one may have an older disk."""
+    others = (SERVING, OFFLINE) if state is not LASTSRV else (LASTSRV, OFFLINE)
+    bench = Bench(*sorted((state, *others), key=[SERVING, SYNCING, LASTSRV, OFFLINE].index))
+    node = next(n for n, member in enumerate(bench.chain.members, 1) if member.state is state)
+    target = TargetId(node * 100 + 1)
+    detector = bench.failure_detector = FailureDetector(bench.clock, StoreGenerations(lost=[target]))
+    bench.heartbeat(node)
+    report = detector.report(target)
+    assert report is not None and (detector.generations.staleness(report) == "") is is_known_again
