@@ -294,7 +294,8 @@ class MoveExecutor:
             return since is not None and self._clock.monotonic() - since >= _GIVE_UP_LEASES * routing.lease_s
         if node is None:
             return not moves.is_sensible(move, chain)
-        return not self._can_take(node, routing)
+        fits = self._has_room(node.node_id, self._bytes_of(move.chain_id, routing))  # after the moves before it
+        return not (fits and self._can_take(node, routing))
 
     async def _plan_next(self) -> None:
         """Plan what the plans before have left: disks that still drain, and disks that are still uneven."""

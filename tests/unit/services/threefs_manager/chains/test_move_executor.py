@@ -101,6 +101,29 @@ def test_a_disk_without_room_for_another_target_gets_none() -> None:
     run_moving(body)
 
 
+def test_a_move_needs_the_room_that_those_before_it_have_left() -> None:
+    """Each would fit alone. Together they would fill the disk, and its other targets would leave their chains."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.used_bytes, nodes.free_bytes = 10, {2: 9, 3: 9}
+        nodes.slow.add(4)
+        await add(nodes, 4)
+        await nodes.step()
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: nodes.held()[4] == 1)
+        nodes.free_bytes[4] = 9
+        await nodes.step()
+        await nodes.step()
+        nodes.slow.clear()
+        for _ in range(100):
+            await nodes.step()
+        assert nodes.held() == {1: 1, 2: 2, 3: 2, 4: 1}
+        nodes.free_bytes[4] = 10
+        await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
+
+    run_moving(body)
+
+
 def test_a_chain_that_fits_on_no_disk_holds_up_no_other_one() -> None:
     async def body(nodes: MovingNodes) -> None:
         of_first = [c for c in chains_of(nodes) if 1 in {nodes.routing.targets[m.target_id].node_id for m in c.members}]
