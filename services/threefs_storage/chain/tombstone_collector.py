@@ -82,6 +82,7 @@ class TombstoneCollector:
                 refusal = error
                 left_s -= self._clock.monotonic() - began
                 if left_s <= 0:
+                    self._cursors[target.target_id] = chunk  # one that never answers holds up none behind it
                     break
         if refusal is not None:
             raise refusal

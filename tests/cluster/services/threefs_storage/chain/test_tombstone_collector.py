@@ -131,6 +131,28 @@ async def test_one_that_is_refused_holds_up_no_other_one(tmp_path: Path) -> None
         assert await turn(chain) == 1 and known(chain) == [0, 0]
 
 
+async def test_one_that_is_never_answered_holds_up_those_behind_it_for_one_turn(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        others = [CHUNK._replace(number=number) for number in (1, 2)]
+        for chunk in (CHUNK, *others):
+            await chain.write(b"content", chunk=chunk)
+            await chain.send(chain.row(kind=pb.REMOVE, chunk=chunk))
+        clock = chain[1].storage._tombstone_collector._clock = SteppedClock(CLOCK.monotonic())
+
+        async def away(method: Any, request: Any) -> None:
+            if request.writes[0].chunk.index == CHUNK.number:
+                clock.advance(5.0)
+                raise Unavailable("no answer")
+
+        chain[1].peers.before = away
+        with pytest.raises(Unavailable):
+            await turn(chain)
+        assert await turn(chain) == 2
+        assert [replica.committed(chunk) for replica in chain.replicas for chunk in others] == [0] * 4
+        chain[1].peers.before = None
+        assert await turn(chain) == 1 and known(chain) == [0, 0]
+
+
 async def test_a_successor_that_is_away_is_not_asked_for_each_of_them(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         for number in range(3):
