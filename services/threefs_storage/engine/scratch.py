@@ -22,8 +22,13 @@ class Scratch:
 
     async def take(self, length_bytes: int) -> memoryview:
         """A buffer of the pool, as soon as the bound allows it. The whole buffer counts, not only what is asked for."""
-        await self._budget.take(size_class(length_bytes))
-        return self._buffers.take(length_bytes)
+        size = size_class(length_bytes)
+        await self._budget.take(size)
+        try:
+            return self._buffers.take(length_bytes)
+        except BaseException:  # the machine has no memory now
+            self._budget.give(size)
+            raise
 
     def give(self, buffer: memoryview) -> None:
         size = len(buffer)
