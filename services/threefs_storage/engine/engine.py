@@ -83,7 +83,7 @@ class ChunkEngine:
         self._folder = ChunkFolder(self._writer, files, store)
         self._staging: set[ChunkId] = set()
         self._chunks = 0
-        self._closed = False
+        self._closing = self._closed = False
         self._upkeep = asyncio.Lock()  # a step of it waits for the disk, and must not go on in a store that is closed
         # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` never waits, and
         # returns None if it would have to. `record` returns the record of a chunk, `stored_record` that in the table.
@@ -155,14 +155,14 @@ class ChunkEngine:
             self._chunks += live_version(record) is not None
 
     async def close(self) -> None:
-        """Make everything durable. No change may be under way. From then on the engine touches no file: their
+        """Make everything durable. No change may be under way, none begins, and no file is touched after it: their
         descriptors may be those of other files. A second call does nothing."""
         assert not self._staging, "a store closes after its last change"
-        async with self._upkeep:
+        self._closing = True
+        async with self._upkeep, AsyncExitStack() as rest:  # each is closed, also if another one fails
             if self._closed:
                 return
             self._closed = True
-        async with AsyncExitStack() as rest:  # each is closed, also if another one fails
             rest.push_async_callback(self._ballast.close)
             rest.push_async_callback(self._files.close)
             await self._store.close()
@@ -496,5 +496,5 @@ class ChunkEngine:
     def _check_writable(self) -> None:
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
-        if self._closed:
+        if self._closing:
             raise Unavailable(f"the store in {self._directory} is closed")

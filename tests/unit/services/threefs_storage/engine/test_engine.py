@@ -344,6 +344,28 @@ async def test_an_engine_closes_after_the_upkeep_that_waits_for_the_disk(tmp_pat
         await engine.recover()
 
 
+async def test_no_change_begins_in_an_engine_that_waits_to_close(tmp_path: Path) -> None:
+    """A fold may be about to begin. It would go on in files that are closed, or in others with their descriptors."""
+    async with opened(tmp_path) as engine:
+        await put(engine, CHUNK, b"a" * 1000)
+        began, may_end = asyncio.Event(), asyncio.Event()
+
+        async def held(durable: int) -> None:
+            began.set()
+            await may_end.wait()
+
+        engine._files.release_unneeded_blocks = held  # type: ignore[method-assign]
+        upkeep = asyncio.create_task(engine.release_unneeded())
+        await began.wait()
+        closing = asyncio.create_task(engine.close())
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable):
+            await engine.fold(CHUNK)
+        may_end.set()
+        await upkeep
+        await closing
+
+
 def test_a_cancelled_stage_ends_with_its_work(tmp_path: Path) -> None:
     async def body(engine: ChunkEngine) -> None:
         for number in range(10):
