@@ -116,21 +116,21 @@ class ChunkEngine:
         share a `memory`."""
         settings = settings or EngineSettings()
         files = BlockFiles(directory / "blocks", disk, settings.full_ratio)
-        await files.open()
         ballast = Ballast(directory / "ballast", disk, settings.ballast_bytes)
-        table = await ballast.open_with_room(lambda: open_table(directory / "records"))
-        store = RecordStore(table, settings.cached_records, settings.overlay)
-        try:
+        async with AsyncExitStack() as opened:  # closed again if the rest fails: a later attempt needs the table
+            opened.push_async_callback(files.close)
+            opened.push_async_callback(ballast.close)
+            await files.open()
+            table = await ballast.open_with_room(lambda: open_table(directory / "records"))
+            opened.push_async_callback(table.close)
+            store = RecordStore(table, settings.cached_records, settings.overlay)
             store_id = await store.load_identity(lambda: int.from_bytes(random.token(8), "big") or 1)
             engine = cls(directory, store, files, disk, memory or WorkingMemory(), store_id, ballast)
             engine._load_records()
             engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.note(LOGICAL_TIME) or b"", "big"))
-        except BaseException:
-            await store.close()
-            await files.close()
-            raise
-        await files.prepare()
-        await ballast.allocate()
+            await files.prepare()
+            await ballast.allocate()
+            opened.pop_all()
         return engine
 
     def adopt(self, settings: EngineSettings) -> None:

@@ -1,11 +1,15 @@
 import asyncio
+import contextlib
 import dataclasses
 import os
 import random
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from threefs_storage.engine.ballast import Ballast
+from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
@@ -16,8 +20,9 @@ from tests.harness.chunk_machine import expected
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
 from threefs.checksums import crc32c
 from threefs.env.disk import RealDisk
-from threefs.errors import Corrupt, ThreefsError, Unavailable, VersionGap
+from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
+from threefs.kv.table import Table
 from threefs.layout import DEFAULT_CHUNK_BYTES
 
 CHUNK = ChunkId(7, 0)
@@ -364,6 +369,45 @@ async def test_no_change_begins_in_an_engine_that_waits_to_close(tmp_path: Path)
         may_end.set()
         await upkeep
         await closing
+
+
+@pytest.mark.parametrize("failing", ["table", "blocks", "ballast"])
+async def test_an_engine_that_cannot_be_opened_leaves_nothing_open(
+    failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full target tries to return twice a second: its table would be locked, and the process without descriptors."""
+    async with opened(tmp_path) as engine:
+        await put(engine, CHUNK, b"x" * 70_000)
+
+    async def refuse(*rest: object) -> Any:
+        raise NoSpace("full")
+
+    disk = RealDisk(threads=2)
+    await disk.open(tmp_path / "starts the threads")
+    before = open_files(tmp_path)
+    with monkeypatch.context() as patched:
+        if failing == "blocks":
+            patched.setattr(BlockFiles, "prepare", refuse)
+        elif failing == "ballast":
+            patched.setattr(Ballast, "allocate", refuse)
+        open_table = refuse if failing == "table" else Table.open
+        for _ in range(2):
+            with pytest.raises(NoSpace):
+                await ChunkEngine.open(tmp_path, disk, open_table=open_table)
+            assert open_files(tmp_path) == before
+    engine = await ChunkEngine.open(tmp_path, disk)
+    assert await read_all(engine, CHUNK) == b"x" * 70_000
+    await engine.close()
+    await disk.close()
+
+
+def open_files(below: Path) -> list[str]:
+    """Those of this process."""
+    paths = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of the directory itself
+            paths.append(os.readlink(link))
+    return sorted(path for path in paths if path.startswith(str(below)))
 
 
 def test_a_cancelled_stage_ends_with_its_work(tmp_path: Path) -> None:
