@@ -29,6 +29,7 @@ from threefs_storage.target import Target
 _LOG = structlog.get_logger()
 
 _FAILURE_CHARS = 200
+_REMOVAL_PAUSE_S = 5.0
 
 
 class Targets:
@@ -154,9 +155,19 @@ class Targets:
         del self.by_id[target.target_id]
         with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
             await target.engine.close()
-        await self._disk.remove_directory(self._directory / f"target-{target.target_id}")
+        await self._remove(self._directory / f"target-{target.target_id}")
         del self._deleting[target.target_id]
         _LOG.info("a target that has moved away is deleted", target=target.target_id)
+
+    async def _remove(self, directory: Path) -> None:
+        """Try again while the disk fails: nobody else gives its room back, and the manager would not forget it."""
+        while True:
+            try:
+                await self._disk.remove_directory(directory)
+                return
+            except ThreefsError as error:
+                _LOG.warning("what has moved away cannot be deleted yet", directory=str(directory), error=str(error))
+            await self._clock.sleep(_REMOVAL_PAUSE_S)
 
     async def set_aside(self, target: Target) -> None:
         """Close the store of a target that the cluster does not know, or did not know, and leave it on the disk."""

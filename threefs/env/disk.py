@@ -104,7 +104,8 @@ class Disk(Protocol):
         ...
 
     async def remove_directory(self, path: Path) -> None:
-        """Remove it with all that is in it; nothing if it does not exist."""
+        """Remove it with all that is in it, and what a crash has left of such a removal; nothing if neither exists.
+        After a crash the directory is whole, or gone."""
         ...
 
     async def list_directory(self, path: Path) -> list[str]:
@@ -328,9 +329,15 @@ def _make_directory(path: Path) -> None:
 
 
 def _remove_directory(path: Path) -> None:
+    # Its files go one by one, so it gets another name first: after a crash nobody takes a part of it for the whole.
+    leaving = path.with_name(f"{path.name}.removed")
     with _mapped(path):
+        if leaving.exists():
+            shutil.rmtree(leaving)
         if path.exists():
-            shutil.rmtree(path)
+            path.rename(leaving)
+            _sync_directory(path.parent)
+            shutil.rmtree(leaving)
             _sync_directory(path.parent)
 
 

@@ -12,6 +12,8 @@ from threefs_storage.health import unknown_stores
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, target_of, until
+from tests.harness.chunk_engine import put
+from tests.harness.clocks import SteppedClock
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TableId, TargetId
@@ -152,6 +154,53 @@ async def test_a_target_that_was_taken_out_of_its_chain_is_deleted(tmp_path: Pat
     await targets.delete(targets.get(201))
     assert not (tmp_path / "target-201").exists() and not targets.by_id and not targets.reports()
     await targets.close()
+    await disk.close()
+
+
+async def test_a_deletion_that_a_crash_cuts_short_is_done_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part of the store could not be opened, and the process did not start any more."""
+    disk = RealDisk(threads=1)
+    routing = TestChain(tmp_path, 3).routing()
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(routing)
+    await put(targets.get(201).engine, CHUNK, bytes(100_000))
+
+    def cut_short(path: Path) -> None:
+        for file in path.glob("records/MANIFEST*"):  # the files of a directory go in no order
+            file.unlink()
+        raise RuntimeError("the process ends here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shutil.rmtree", cut_short)
+        with pytest.raises(RuntimeError, match="ends here"):
+            await targets.delete(targets.get(201))
+    assert list(tmp_path.rglob("*.*"))
+    again = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await again.open(routing)  # names it until the node does not report it any more
+    await again.delete(again.get(201))
+    assert not list(tmp_path.iterdir())
+    await disk.close()
+
+
+async def test_a_deletion_that_the_disk_refuses_is_tried_again(tmp_path: Path) -> None:
+    disk = RealDisk(threads=1)
+    clock = SteppedClock()
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings(), clock=clock)
+    await targets.open(TestChain(tmp_path, 3).routing())
+    remove, failures = disk.remove_directory, 2
+
+    async def refuse(path: Path) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise DiskFailed("input/output error")
+        await remove(path)
+
+    disk.remove_directory = refuse  # type: ignore[method-assign]
+    await targets.delete(targets.get(201))
+    assert not (tmp_path / "target-201").exists() and not targets.reports()
     await disk.close()
 
 
