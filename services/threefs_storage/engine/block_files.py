@@ -110,6 +110,12 @@ class BlockFiles:
         """Bytes of free blocks in the files."""
         return sum(a.free_slots << bits for bits, a in self._allocators.items())
 
+    def space(self, beside_bytes: int, chunks: int) -> Space:
+        """That of the target, which has so many bytes beside the files. Raises DiskFailed."""
+        disk, reusable = self._disk.space(self._directory), self.unused_bytes()
+        used = self.used_bytes() + beside_bytes
+        return Space(disk.capacity_bytes, used, disk.free_bytes + reusable, chunks, reusable, disk.disk)
+
     @property
     def full(self) -> bool:
         """Whether a block was refused to a client, and would be again."""

@@ -57,7 +57,6 @@ class ChunkEngine:
         directory: Path,
         store: RecordStore,
         files: BlockFiles,
-        disk: Disk,
         memory: WorkingMemory,
         store_id: int,
         ballast: Ballast,
@@ -71,7 +70,6 @@ class ChunkEngine:
         self._directory = directory
         self._store = store
         self._files = files
-        self._disk = disk
         self._buffers = memory.buffers
         self.committer = GroupCommit(store)
         self._ballast = ballast
@@ -125,7 +123,7 @@ class ChunkEngine:
             opened.push_async_callback(table.close)
             store = RecordStore(table, settings.cached_records, settings.overlay)
             store_id = await store.load_identity(lambda: int.from_bytes(random.token(8), "big") or 1)
-            engine = cls(directory, store, files, disk, memory or WorkingMemory(), store_id, ballast)
+            engine = cls(directory, store, files, memory or WorkingMemory(), store_id, ballast)
             engine._load_records()
             engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.note(LOGICAL_TIME) or b"", "big"))
             await files.prepare()
@@ -351,10 +349,12 @@ class ChunkEngine:
         """The number of the newest change of the store that survives a crash. It only rises."""
         return self._store.generation
 
-    def space(self) -> Space:
-        disk = self._disk.space(self._directory)
-        used, reusable = self._files.used_bytes() + self._store.blob_bytes, self._files.unused_bytes()
-        return Space(disk.capacity_bytes, used, disk.free_bytes + reusable, self._chunks, reusable, disk.disk)
+    def space(self) -> Space:  # of a disk that does not say any more what it has, nothing: it has failed
+        try:
+            return self._files.space(self._store.blob_bytes, self._chunks)
+        except DiskFailed as error:
+            self.fail(error)
+            return Space(0, 0, 0, self._chunks, 0)
 
     @contextmanager
     def _changing(self, chunk: ChunkId) -> Iterator[None]:

@@ -84,6 +84,8 @@ class TargetRecovery:
         with contextlib.suppress(NoSpace):
             await target.engine.recover()
         space = target.engine.space()
+        if target.has_failed:
+            return  # the disk does not say any more what it has
         has_room = space.free_bytes >= max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO))
         if not has_room and not _is_needed_for_reads(target):
             if target.engine.failure is not None:

@@ -57,6 +57,19 @@ async def test_the_report_says_whether_the_disk_is_well(tmp_path: Path) -> None:
         chain[1].target.engine.failure = None
 
 
+async def test_the_report_says_that_a_disk_is_gone(tmp_path: Path) -> None:
+    """Without a report there would be no heartbeats at all, as long as the process lives."""
+    async with chain_of(tmp_path, 2) as chain:
+        target, directory = chain[2].target, chain[2].directory
+        directory.rename(tmp_path / "gone")
+        (report,) = chain[2].targets.reports()
+        assert report.local_state == LocalState.OFFLINE.value and not target.has_lease
+        assert "no such file" in report.failure.lower() and not report.read_only
+        await asyncio.sleep(0.7)
+        assert not directory.exists(), "nothing takes the place of what is on the disk"
+        (tmp_path / "gone").rename(directory)
+
+
 async def test_a_grant_that_was_asked_for_before_leases_were_given_up_is_void(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         targets, target = chain[1].targets, chain[1].target

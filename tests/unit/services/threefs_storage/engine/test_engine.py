@@ -20,7 +20,7 @@ from tests.harness.chunk_machine import expected
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
 from threefs.checksums import crc32c
 from threefs.env.disk import RealDisk
-from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable, VersionGap
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.kv.table import Table
 from threefs.layout import DEFAULT_CHUNK_BYTES
@@ -408,6 +408,16 @@ def open_files(below: Path) -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # that of the directory itself
             paths.append(os.readlink(link))
     return sorted(path for path in paths if path.startswith(str(below)))
+
+
+async def test_a_disk_that_does_not_say_what_it_has_has_failed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "disk") as engine:
+        failures: list[ThreefsError] = []
+        engine.on_failure = failures.append
+        (tmp_path / "disk").rename(tmp_path / "gone")
+        assert engine.space().capacity_bytes == 0 and engine.room_bytes == 0
+        assert isinstance(engine.failure, DiskFailed) and failures == [engine.failure]
+        (tmp_path / "gone").rename(tmp_path / "disk")
 
 
 def test_a_cancelled_stage_ends_with_its_work(tmp_path: Path) -> None:
