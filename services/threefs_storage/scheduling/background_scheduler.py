@@ -145,6 +145,8 @@ class _Lane:
         self._start_pieces()
 
     def _hurry(self, work: Work, piece: "_Piece") -> None:
+        if piece.popped:
+            return  # its turn came in the same moment
         self._queue.withdraw(work, piece)
         self._start(piece)
 

@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 
+import pytest
 from threefs_storage.scheduling.background_pace import PARALLEL, Foreground, PaceLimits
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 
@@ -159,3 +160,29 @@ async def test_new_limits_count_from_the_next_pause_on() -> None:
         for _ in range(3):
             async with scheduler.turn(Work.RESYNC, 64 << 20):
                 pass
+
+
+@pytest.mark.parametrize("loop_looks_at_timers_first", [False, True])
+async def test_a_piece_whose_turn_comes_when_its_patience_ends_begins_once(loop_looks_at_timers_first: bool) -> None:
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    scheduler = BackgroundScheduler(clock=CLOCK)
+    began = 0
+
+    async def impatient() -> None:
+        nonlocal began
+        async with scheduler.turn(Work.FOR_PEERS, 1, 0.01):
+            began += 1
+
+    async with contextlib.AsyncExitStack() as others:
+        for _ in range(PARALLEL):
+            await others.enter_async_context(scheduler.turn(Work.FOR_PEERS, 1))
+        waiting = asyncio.create_task(impatient())
+        await asyncio.sleep(0)
+        until = CLOCK.monotonic() + 0.02
+        while CLOCK.monotonic() < until:
+            pass  # its patience ends in the step of the loop in which the others do
+        if not loop_looks_at_timers_first:
+            await asyncio.sleep(0)
+    await waiting
+    assert began == 1 and not errors
