@@ -108,6 +108,7 @@ class Target:
     def attach_engine(self, engine: ChunkEngine) -> None:
         """Use this engine from now on."""
         self.engine = engine
+        self.is_closed = False  # its store could not be opened again yet
         self.early.clear()
         self.logical_time.observe(engine.newest_stamp)
         engine.on_failure = self._disk_failed

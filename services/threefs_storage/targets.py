@@ -180,13 +180,17 @@ class Targets:
 
     async def reopen(self, target: Target) -> None:
         """Open the store of a target that has left its chain again. Raises NoSpace, Unavailable, Corrupt."""
-        target.reopening = True
+        target.reopening = target.is_closed = True
         try:
             with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
                 await target.engine.close()
             target.attach_engine(await self._engine(target.target_id, target.chain))
         finally:
             target.reopening = False
+        self.readmit(target)
+
+    def readmit(self, target: Target) -> None:
+        """A target that has left its chain takes leases again."""
         self._grant_epoch += 1  # a heartbeat from before it left must not grant it a lease now
         target.full = target.leaving = False
         target.apply_chain(target.chain)

@@ -3,9 +3,9 @@
 When only the reserve of the disk is left, the head gives way to a replica that has room (peer_room.py); if there is
 none, the chain refuses writes of clients. A target that has no room even for the writes of its predecessor leaves its
 chain, so that the others can go on; so does one that is brought up to date, because every write waits for it, too. The
-only serving target of a chain stays, for reads. If all have left at the same time, one returns without room. When there
-is room again, the store of a target that left is opened again, and the target returns like any other: by resync, or as
-lastsrv. A target that has not left takes changes again.
+only serving target of a chain stays, for reads. If all have left at the same time, one returns without room, with its
+store as it is. When there is room again, the store of a target that left is opened again, and the target returns like
+any other: by resync, or as lastsrv. A target that has not left takes changes again.
 
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
@@ -68,7 +68,7 @@ class TargetRecovery:
                     _LOG.info("a full target cannot return yet", target=target.target_id, error=str(error))
             for target in self._damaged():
                 try:
-                    await self._reopen(target)
+                    await self._return(target)
                 except ThreefsError as error:
                     _LOG.warning("a damaged target cannot return yet", target=target.target_id, error=str(error))
 
@@ -97,13 +97,18 @@ class TargetRecovery:
         if not target.leaving:
             target.leave()
             self._report()
-        await self._reopen(target)
+        await self._return(target, in_place=not has_room and not target.is_closed)
 
-    async def _reopen(self, target: Target) -> None:
+    async def _return(self, target: Target, *, in_place: bool = False) -> None:
+        """To open a store takes room: more than the ballast has, if its log is long. So one that is needed for reads is
+        not closed before there is room, but returns as it is, `in_place`."""
         if target.state is None or target.state in _IN_WRITE_PATH or len(target.locks):
             return  # only when it has left the write path, not the chain, and all changes have ended
         assert not len(target.early), "only a serving target has early versions (P8)"
-        await self._targets.reopen(target)
+        if in_place:
+            self._targets.readmit(target)
+        else:
+            await self._targets.reopen(target)
         if target.state is None:
             return  # its chain has gone on without it meanwhile, and it is being removed
         _LOG.info("the target returns", target=target.target_id)

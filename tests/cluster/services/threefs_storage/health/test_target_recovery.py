@@ -105,6 +105,26 @@ async def test_of_targets_that_have_left_at_the_same_time_one_returns_without_ro
         assert await chain.read(1) == (1, b"before")
 
 
+async def test_one_that_returns_without_room_is_not_closed_for_it(tmp_path: Path) -> None:
+    """Nobody could have opened it again: the content of a long log is written to sorted files first."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+
+        async def refuse(directory: Path) -> Any:
+            raise NoSpace("full")
+
+        for node in (1, 2):
+            fill(chain[node])
+            chain[node].targets._open_engine = refuse
+            chain[node].storage._target_recovery.on_no_space(chain[node].target)
+        chain.change((1, LASTSRV), (2, LASTSRV))
+        await until(lambda: chain[1].target.local_state is LocalState.ONLINE)
+        chain[1].target.leased_until = float("inf")
+        chain.change((1, SERVING), (2, OFFLINE))
+        assert await chain.read(1) == (1, b"before")
+        assert not chain[1].target.is_closed and not chain[1].target.leaving
+
+
 async def test_a_store_that_cannot_be_opened_at_first_is_opened_later(tmp_path: Path) -> None:
     """Others have taken the room again. Meanwhile somebody reads the store that is closed."""
     async with chain_of(tmp_path, 2) as chain:
