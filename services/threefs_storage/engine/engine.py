@@ -34,7 +34,7 @@ from threefs_storage.engine.content_plan import Kind, Update, check_order, plan,
 from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.overlay import OverlayLimits
-from threefs_storage.engine.record_store import AFTER_ALL_CHUNKS, LOGICAL_TIME, RecordStore, RecordTable, live_version
+from threefs_storage.engine.record_store import LOGICAL_TIME, RecordStore, RecordTable, live_version
 from threefs_storage.engine.working_memory import WorkingMemory
 
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
@@ -124,7 +124,7 @@ class ChunkEngine:
             store = RecordStore(table, settings.cached_records, settings.overlay)
             store_id = await store.load_identity(lambda: int.from_bytes(random.token(8), "big") or 1)
             engine = cls(directory, store, files, memory or WorkingMemory(), store_id, ballast)
-            engine._load_records()
+            await engine._load_records()
             engine.newest_stamp = max(engine.newest_stamp, int.from_bytes(store.note(LOGICAL_TIME) or b"", "big"))
             await files.prepare()
             await ballast.allocate()
@@ -136,9 +136,9 @@ class ChunkEngine:
         self._files.full_ratio, self._store.limits = settings.full_ratio, settings.overlay
         self._store.set_cached_records(settings.cached_records)
 
-    def _load_records(self) -> None:
+    async def _load_records(self) -> None:
         """Read all records. Raises Corrupt if the table itself is damaged."""
-        for chunk, data in self._store.rows(b"", AFTER_ALL_CHUNKS):
+        async for chunk, data in self._store.all_rows():
             try:
                 record = decode(chunk, data)
             except Corrupt:

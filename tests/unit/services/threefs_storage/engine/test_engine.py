@@ -14,6 +14,7 @@ from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind, Update, replacement
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.exactly_once import OnceEntry
+from threefs_storage.engine.record_store import RecordStore
 
 from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, read_all, update
 from tests.harness.chunk_machine import expected
@@ -399,6 +400,35 @@ async def test_an_engine_that_cannot_be_opened_leaves_nothing_open(
     assert await read_all(engine, CHUNK) == b"x" * 70_000
     await engine.close()
     await disk.close()
+
+
+async def test_others_have_their_turns_while_a_large_store_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A target opens its store again in a process that serves others. Without heartbeats they would lose their
+    leases."""
+    async with opened(tmp_path) as engine:
+        await put(engine, CHUNK, b"x")
+        record = engine.record(CHUNK)
+        engine._store.write({ChunkId(9, number): record for number in range(2000)})
+    turns, seen = 0, set()
+    update_indexes = RecordStore.update_indexes
+
+    def noted(store: RecordStore, chunk: ChunkId, known: Record | None) -> None:
+        seen.add(turns)
+        update_indexes(store, chunk, known)
+
+    async def serve_others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(RecordStore, "update_indexes", noted)
+    others = asyncio.create_task(serve_others())
+    async with opened(tmp_path) as engine:
+        assert len(seen) == 4 and engine.space().chunks == 2001
+    others.cancel()
 
 
 def open_files(below: Path) -> list[str]:
