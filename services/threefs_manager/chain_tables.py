@@ -169,19 +169,19 @@ async def set_replicas(
     def was_for_another_number(move: Move) -> bool:
         return move.chain_id in routing.tables[table_id] and not (move.added and move.removed)
 
-    async def write(writer: Writer) -> dict[ChainId, Move]:
+    async def write(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
         table = await writer.table(table_id)
         assert table is not None, "a table is never removed"
         if table.replicas == replicas:
-            return await stored_moves(writer)
+            return await stored_moves(writer), writer.cluster.balancing
         _check_replicas(writer.routing, table_id, replicas)  # again: nodes may have been drained or removed since
         table.replicas, table.min_replicas = replicas, min(table.min_replicas or 1, replicas)
         writer.put_table(table)
-        return await executor.withdraw(writer, was_for_another_number)
+        return await executor.withdraw(writer, was_for_another_number), writer.cluster.balancing
 
-    left, published = await store.change(write)
+    (left, balancing), published = await store.change(write)
     publisher.publish(published)
-    executor.take_over(left, published)
+    executor.take_over(left, published, balancing=balancing)
     executor.plan_soon()
     return planned
 

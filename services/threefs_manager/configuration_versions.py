@@ -109,6 +109,12 @@ class ConfigurationKeeper:
         """A term as primary begins."""
         self._take_over(_newest(await store.read(read_versions)))
 
+    async def catch_up(self) -> None:
+        """A change may have been made of which nobody was told."""
+        newest = _newest(await self._primary_store().read(read_versions))
+        if newest.version > self.current.version:
+            self._take_over(newest)
+
     def _take_over(self, newest: Configuration) -> None:
         self.current = newest
         self._since = self._clock.monotonic()

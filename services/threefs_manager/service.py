@@ -161,6 +161,7 @@ class Manager:
         await retry_forever(controller.move_executor.load, self._clock)
         await retry_forever(lambda: self._configuration.start_term(store), self._clock)
         controller.move_executor.bounds = self._configuration.move_bounds
+        controller.on_caught_up = self._on_caught_up
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
@@ -173,6 +174,11 @@ class Manager:
         except Fenced:
             return
         await self._controller.run()
+
+    async def _on_caught_up(self) -> None:
+        await self._configuration.catch_up()
+        if cluster_id := self._publisher.routing.cluster_id:  # perhaps it was made just now
+            self._on_cluster(cluster_id)
 
     async def _inquire(self, store: Store, inquiry: Inquiry) -> None:
         """Serve nothing from a restored store before it is known what it lacks. Raises Fenced."""
@@ -357,10 +363,7 @@ class Manager:
             await self._presence_calls.wait_ended(node.node_id, node.incarnation)
         finally:
             if isinstance(call.lost, PeerClosed):
-                self._start_probe(node)
-
-    def _start_probe(self, node: Node) -> None:
-        self._probes.attempt(f"probe of node {node.node_id}", self._probe(node))
+                self._probes.attempt(f"probe of node {node.node_id}", self._probe(node))
 
     async def _probe(self, node: Node) -> None:
         """Find out whether a process whose connection has ended is dead.

@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
@@ -14,7 +14,8 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains.history import ChainHistory
 from threefs_manager.chains.holds import held_out
 from threefs_manager.chains.link_failures import LinkFailures
-from threefs_manager.chains.move_executor import MoveExecutor
+from threefs_manager.chains.move_executor import MoveExecutor, stored_moves
+from threefs_manager.chains.moves import Move
 from threefs_manager.chains.resync_progress import ResyncProgress
 from threefs_manager.chains.steady_chains import SteadyChains
 from threefs_manager.chains.transitions import Observed, accept_loss, must_give_way, next_chain
@@ -46,6 +47,7 @@ class ChainController:
     ) -> None:
         self._store = store
         self._publisher = publisher
+        self._followed = publisher.routing  # the last one whose changed chains were noted
         self._failure_detector = failure_detector
         self._stale_store = stale_store
         self._clock = clock
@@ -58,6 +60,8 @@ class ChainController:
         self._steady = SteadyChains()
         self._swept_at = clock.monotonic()
         self._saved_at = clock.monotonic()
+        #: Called when the routing and the moves have been read again, because an answer about a transaction was lost.
+        self.on_caught_up: Callable[[], Awaitable[None]] = _nothing
         self.failure = ""  # why the last attempt to change chains failed; empty if it did not
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -89,6 +93,7 @@ class ChainController:
 
     async def run(self) -> None:
         """Run until cancelled or another manager is primary. Raises StrangeStore for an older copy of the store."""
+        self._followed = self._publisher.routing
         while True:
             try:
                 await self._run_once()
@@ -122,6 +127,8 @@ class ChainController:
         if not self._stale_store.confirmed:
             self._wake.clear()
             return  # the first node to report may know a newer store; until then nothing is changed
+        if self._store.may_be_ahead:
+            await self._catch_up()
         if sweeps:
             await self._sweep()
         self._wake.clear()
@@ -129,14 +136,47 @@ class ChainController:
         try:
             await self._evaluate(dirty)
             moved = await self.move_executor.advance()
-            for chain_id in moved:
-                self.history.add(self._publisher.routing.chains[chain_id])
+            self._follow()
             self.enqueue(moved)
         except BaseException:
             self.enqueue(dirty)  # evaluated again at the next sweep, or sooner
             raise
         if not self._dirty:
             self._idle.set()
+
+    async def _catch_up(self) -> None:
+        """Publish what transactions have changed whose answers were lost. Those that are still on their way fail after
+        this one, because each of them has read the record of the cluster."""
+        self._store.may_be_ahead = False
+
+        async def read(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
+            if writer.cluster.cluster_id:
+                writer.put_cluster()
+            return await stored_moves(writer), writer.cluster.balancing
+
+        try:
+            (stored, balancing), routing = await self._store.change(read)
+            self._publisher.publish(routing)
+            self.move_executor.take_over(stored, routing, balancing=balancing)
+            await self.on_caught_up()
+        except BaseException:
+            self._store.may_be_ahead = True
+            raise
+        _LOG.info("the store was read again, after an answer of it was lost", routing_version=routing.version)
+
+    def _follow(self) -> None:
+        """Note the changes of chains that were published since the last call. Another transaction may have told of them
+        than that which has made them, if the answer about that one was lost."""
+        before, self._followed = self._followed, self._publisher.routing
+        if self._followed.chains is before.chains:
+            return
+        for chain_id, after in self._followed.chains.items():
+            known = before.chains.get(chain_id)
+            if known is not None and known is not after and known.version < after.version:
+                _LOG.info("chain changed", chain=chain_id, version=after.version, members=_format_members(after))
+                self.links.on_change(known, after)
+                self.history.add(after)
+                self._on_change(known, after)
 
     async def _sweep(self) -> None:
         """Find what no event tells of, above all silences."""
@@ -174,6 +214,7 @@ class ChainController:
 
     async def _evaluate(self, dirty: Iterable[ChainId]) -> None:
         routing = self._publisher.routing
+        self._follow()
         # Not only after the transaction that has put them out: if its answer was lost, another one may publish it.
         self._failure_detector.unfence(routing)
         changes: list[tuple[Chain, Observed]] = []
@@ -233,16 +274,15 @@ class ChainController:
             attempted.append((chain, after))
             return chain, after
 
-        (before, after), routing = await self._store.change(write)
+        (_, after), routing = await self._store.change(write)
         self._publisher.publish(routing)
+        self._follow()
         _LOG.warning(
             "an administrator accepted the loss of a chain's last targets",
             chain=chain_id,
             version=after.version,
             members=_format_members(after),
         )
-        self.history.add(after)
-        self._on_change(before, after)
         return after
 
     def _without_lost(self, chain: Chain, routing: Routing, request: pb.AcceptLossRequest) -> Chain:
@@ -257,16 +297,12 @@ class ChainController:
         return accept_loss(chain, TargetId(request.target_id), known, alive)
 
     async def _apply(self, changes: list[tuple[Chain, Observed]]) -> None:
-        applied: list[tuple[Chain, Chain]] = []
-
         async def write(writer: Writer) -> None:
-            applied.clear()
             for evaluated, known in changes:
                 chain = writer.routing.chains[evaluated.chain_id]
                 after = next_chain(chain, known)
                 if chain.version != evaluated.version or after is chain:
                     continue  # an earlier attempt of unknown outcome has done it
-                applied.append((chain, after))
                 writer.put_chains([after])
                 for target in self._changed_targets(writer.routing, chain, after):
                     writer.put_target(target)
@@ -276,11 +312,7 @@ class ChainController:
         _, routing = await self._store.change(write)
         self._publisher.publish(routing)
         self._failure_detector.unfence(routing)
-        for before, after in applied:
-            _LOG.info("chain changed", chain=after.chain_id, version=after.version, members=_format_members(after))
-            self.links.on_change(before, after)
-            self.history.add(after)
-            self._on_change(before, after)
+        self._follow()
 
     def _generations_to_save(self, before: Chain, after: Chain) -> list[pb.SeenStore]:
         """Records to store with the change: how far the stores of new lastsrv targets are, because one of them may
@@ -343,6 +375,10 @@ class ChainController:
             if updated != stored:
                 changed.append(updated)
         return changed
+
+
+async def _nothing() -> None:
+    pass
 
 
 def in_write_path(routing: Routing, target: Target) -> bool:

@@ -239,13 +239,14 @@ class MoveExecutor:
         writer.put_cluster()
         return stored
 
-    def take_over(self, stored: Mapping[ChainId, Move], routing: Routing) -> None:
-        """These are the moves in the store, after the transaction that this routing is of. Telling only what it has
-        changed would not do: when it is run again because nobody knows whether its first attempt was committed, it
-        changes nothing."""
+    def take_over(self, stored: Mapping[ChainId, Move], routing: Routing, *, balancing: bool) -> None:
+        """These are the moves in the store, and whether disks are to be levelled, after the transaction that this
+        routing is of. Telling only what it has changed would not do: when it is run again because nobody knows whether
+        its first attempt was committed, it changes nothing."""
         if routing.version >= self._known_at:  # else a later transaction has been answered first
             self._known_at = routing.version
             self.moves = dict(stored)
+            self.balancing = balancing
 
     def plan_soon(self) -> None:
         """Plan at the next step: what is wanted has changed."""
@@ -277,9 +278,13 @@ class MoveExecutor:
         futile = {move for move in self.moves.values() if self._is_futile(move, routing)}
         if not futile:
             return
-        left, routing = await self._store.change(lambda writer: self.withdraw(writer, futile.__contains__))
+
+        async def write(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
+            return await self.withdraw(writer, futile.__contains__), writer.cluster.balancing
+
+        (left, balancing), routing = await self._store.change(write)
         self._publisher.publish(routing)
-        self.take_over(left, routing)
+        self.take_over(left, routing, balancing=balancing)
         for move in futile:
             _LOG.warning("a move is taken back", chain=move.chain_id, added_node=move.added_node, removed=move.removed)
 
@@ -314,9 +319,9 @@ class MoveExecutor:
                 writer.cluster.balancing = False
             return await self.store_plan(planned, writer), writer.cluster.balancing
 
-        (stored, self.balancing), routing = await self._store.change(write)
+        (stored, balancing), routing = await self._store.change(write)
         self._publisher.publish(routing)
-        self.take_over(stored, routing)
+        self.take_over(stored, routing, balancing=balancing)
 
     # ---- removed targets
 

@@ -8,7 +8,7 @@ from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, NodeId
 from threefs.routing import Node, NodeKind, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.chains.move_executor import MoveExecutor
+from threefs_manager.chains.move_executor import MoveExecutor, stored_moves
 from threefs_manager.chains.moves import Move
 from threefs_manager.placement.plan import MAX_NAME_CHARS
 from threefs_manager.routing_publisher import RoutingPublisher
@@ -94,18 +94,18 @@ async def set_draining(
         removed = routing.targets.get(move.removed)
         return not request.draining and removed is not None and removed.node_id == node
 
-    async def write(writer: Writer) -> dict[ChainId, Move]:
+    async def write(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
         _require_plan(writer.cluster.cluster_id)
         known = writer.routing.nodes[_storage_node(node, writer.routing)]
         if request.draining:  # again: other calls may have taken nodes that would have stayed, or asked for more copies
             _check_room(writer.routing, _draining(writer.routing) | {node})
         if known.draining != request.draining:
             writer.put_node(dataclasses.replace(known, draining=request.draining))
-        return await executor.withdraw(writer, keeps_its_target)
+        return await executor.withdraw(writer, keeps_its_target), writer.cluster.balancing
 
-    left, published = await store.change(write)
+    (left, balancing), published = await store.change(write)
     publisher.publish(published)
-    executor.take_over(left, published)
+    executor.take_over(left, published, balancing=balancing)
     executor.plan_soon()
     return planned
 
@@ -171,14 +171,15 @@ async def rebalance(
     if request.dry_run:
         return planned
 
-    async def write(writer: Writer) -> None:
+    async def write(writer: Writer) -> dict[ChainId, Move]:
         _require_plan(writer.cluster.cluster_id)
         writer.cluster.balancing = True
         writer.put_cluster()
+        return await stored_moves(writer)
 
-    _, routing = await store.change(write)
+    stored, routing = await store.change(write)
     publisher.publish(routing)
-    executor.balancing = True
+    executor.take_over(stored, routing, balancing=True)
     executor.plan_soon()
     return planned
 

@@ -233,6 +233,9 @@ class Store:
         self._epoch = epoch
         self._known: Routing | None = None
         self._damaged = DamagedRecords()
+        #: A transaction has failed that may have been made, or may be made yet. Whoever tells others what the store has
+        #: tells less than that, until it has read the store again (`ChainController`).
+        self.may_be_ahead = False
 
     @property
     def epoch(self) -> int:
@@ -271,7 +274,7 @@ class Store:
 
     async def run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
         """Run `function` in a transaction of this epoch that does not change the routing. It may be run again."""
-        return await self._epoch.run(function, replayable=True)
+        return await self._run(function)
 
     async def change(self, function: Callable[[Writer], Awaitable[T]]) -> tuple[T, Routing]:
         """Run `function` in a transaction of this epoch; returns its result, and the routing after it.
@@ -285,10 +288,25 @@ class Store:
             writer = Writer(tx, cluster, routing, self._damaged)
             return await function(writer), writer.finish()
 
-        result, routing = await self._epoch.run(write, replayable=True)
+        result, routing = await self._run(write)
         if self._known is None or routing.version > self._known.version:
             self._known = routing
         return result, routing
+
+    async def _run(self, function: Callable[[Transaction], Awaitable[T]]) -> T:
+        is_tried = False  # to commit: before that, an error says that nothing was changed
+
+        async def attempt(tx: Transaction) -> T:
+            nonlocal is_tried
+            result = await function(tx)
+            is_tried = True
+            return result
+
+        try:
+            return await self._epoch.run(attempt, replayable=True)
+        except BaseException:
+            self.may_be_ahead = self.may_be_ahead or is_tried
+            raise
 
     async def _routing_at(self, version: int, tx: Transaction) -> Routing:
         """The routing that the transaction sees. Raises Conflict for one that another change has replaced already."""

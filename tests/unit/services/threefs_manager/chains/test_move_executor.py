@@ -239,7 +239,7 @@ def test_an_answer_that_comes_late_tells_nothing_of_moves_that_were_stored_since
         assert controller is not None
         executor = controller.move_executor
         await nodes.until(lambda: bool(executor.moves))
-        executor.take_over({}, before)
+        executor.take_over({}, before, balancing=False)
         assert executor.moves
 
     run_moving(body)
