@@ -182,7 +182,10 @@ class Election:
             await data_format.claim_store(tx, FORMAT_KEY, _NAME)
             lease = await read_lease(tx)
             if lease is not None and lease.holder == self._holder and lease != seen:
-                return lease.epoch  # an earlier attempt of unknown outcome has succeeded
+                # An earlier attempt of unknown outcome has succeeded, perhaps before `sent_at`: others count anew.
+                lease.seq += 1
+                tx.set(LEASE_KEY, records.encode(lease))
+                return lease.epoch
             if lease != seen:
                 raise Fenced("another manager has changed the record of the lease")
             epoch = (lease.epoch if lease is not None else 0) + 1

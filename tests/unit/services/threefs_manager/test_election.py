@@ -1,6 +1,7 @@
 """At most one manager can write, and whoever may no longer be primary has stopped before another one begins."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 from threefs_manager.election import LEASE_KEY, Election, Epoch, read_lease
@@ -15,6 +16,7 @@ from threefs.errors import Corrupt, Fenced, StrangeStore, Unavailable
 from threefs.kv import dump, records
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Transaction, TransactionCounts
 from threefs.kv.memory import MemoryEngine
+from threefs.kv.transaction import BufferedTransaction
 from threefs.wire import manager_pb2 as pb
 
 LENGTH_S = 1.0
@@ -356,3 +358,46 @@ async def test_a_manager_does_not_lead_where_one_of_a_newer_version_has_led() ->
     with pytest.raises(StrangeStore, match=f"newer version of threefs, in format {DATA_FORMAT + 1}"):
         await take(engine, "two")
     assert await engine.begin().get_range(b"", dump.KEYS_END) == before
+
+
+class LateTakeover(MemoryEngine):
+    """Does not answer the first commit. That is made while the store answers its next look, slowly."""
+
+    def __init__(self, clock: SteppedClock, made: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(clock=clock)
+        self._stepped, self._made = clock, made
+        self._late: list[BufferedTransaction] = []
+        self._answers = False
+
+    async def commit(self, attempt: BufferedTransaction) -> None:
+        if not self._answers:
+            self._answers = True
+            self._late.append(attempt)
+            raise Unavailable("no answer")
+        await super().commit(attempt)
+
+    async def arrive(self) -> None:
+        await super().arrive()
+        if self._late:
+            await super().commit(self._late.pop())
+            await self._made()
+            self._stepped.advance(0.9 * LENGTH_S)
+
+
+async def test_r10_a_takeover_that_is_made_late_counts_from_when_others_can_have_seen_it() -> None:
+    """Its manager asked again, and learned of it only when another one had waited for a while."""
+
+    async def made() -> None:
+        challenging.append(asyncio.create_task(challenger.campaign()))
+        await turns()
+
+    clock, challenging = manual(), list[asyncio.Task[Epoch]]()
+    engine = LateTakeover(clock, made)
+    late = Election(engine, "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
+    challenger = Election(engine, "two", length_s=LENGTH_S, clock=clock, random=SeededRandom(2))
+    winning = asyncio.create_task(late.campaign())
+    for _ in range(60):
+        clock.advance(0.05)
+        await turns()
+        assert not (late.is_primary and challenger.is_primary)
+    assert [(await winning).number, (await challenging[0]).number] == [1, 2]
