@@ -83,11 +83,11 @@ class RoutingPublisher:
     def _fields(self, request: pb.GetRoutingRequest) -> bytes:
         """The snapshot as it stands in the reply, or what has changed since the one that the caller knows. Each is
         serialized once: thousands of processes wait for each new one."""
+        changes = None
         if self._term and request.known_term == self._term:
-            if request.known_version not in self._from_base:
-                self._from_base[request.known_version] = self._changes_since(request.known_version)
-            if (changes := self._from_base[request.known_version]) is not None:
-                return changes
+            changes = self._changes_since(request.known_version)
+        if changes is not None:
+            return changes
         if self._encoded[0] is not self.routing:
             reply = pb.GetRoutingReply(routing=self.message(self.routing), term=self._term)
             self._encoded = self.routing, reply.SerializeToString()
@@ -95,9 +95,14 @@ class RoutingPublisher:
 
     def _changes_since(self, version: int) -> bytes | None:
         """None: they are not remembered, or the whole snapshot is hardly more."""
-        first = next((place for place, step in enumerate(self._steps) if step.base_version == version), None)
-        if first is None:
-            return None
+        if version not in self._from_base:
+            first = next((place for place, step in enumerate(self._steps) if step.base_version == version), None)
+            if first is None:
+                return None  # and not noted: callers may name any number
+            self._from_base[version] = self._encoded_changes(first)
+        return self._from_base[version]
+
+    def _encoded_changes(self, first: int) -> bytes | None:
         changes = self._steps[first]
         for step in islice(self._steps, first + 1, None):
             changes = changes.then(step)

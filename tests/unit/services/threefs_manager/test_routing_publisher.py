@@ -165,3 +165,13 @@ async def test_a_manager_remembers_the_last_changes_only() -> None:
     assert (await answered(publisher, 398, 77)).HasField("changes")
     assert (await answered(publisher, 150, 77)).HasField("changes")
     assert (await answered(publisher, 3, 77)).HasField("routing")
+
+
+async def test_what_callers_say_that_they_know_takes_no_memory() -> None:
+    """Anyone may name any version of the present term, as often as he likes."""
+    publisher = RoutingPublisher()
+    publisher.start_term(with_nodes(1, *range(8)), 77)
+    publisher.publish(with_nodes(2, 88, *range(7)))
+    for version in range(3, 3000):
+        assert (await answered(publisher, version, 77)).HasField("routing")
+    assert len(publisher._from_base) <= 1
