@@ -30,8 +30,7 @@ from threefs.telemetry.library_logging import LibraryLogger
 _DEFAULT_LIMITS = Limits()
 #: This part of the connections is there for services besides: without heartbeats their targets would leave.
 _RESERVED = 4
-_MAX_REFUSED = 64  # connections beyond the limit that get an error; more are closed without one
-_UNIDENTIFIED = 4  # one part in four of the connections is for peers that have not sent HELLO
+_UNIDENTIFIED = 4  # and so many may be of peers that have not sent HELLO, or that were refused and do not go
 _LOG = LibraryLogger(__name__)
 
 
@@ -64,7 +63,7 @@ class Server:
         self._listener: Listener | None = None
         self._connections: dict[ServerConnection, None] = {}  # ordered, so that two runs of the simulator are equal
         self._unidentified: dict[ServerConnection, None] = {}  # peers that have not sent HELLO, the oldest first
-        self._max_connections = max_connections(limits.connections)
+        self._max_connections = _max_identified(limits.connections)
         self._max_unidentified = max(1, self._max_connections // _UNIDENTIFIED)
         self._reaper = ConnectionReaper(self._connections, limits)
         self.bodies = BodyBudget(limits.bodies_bytes, self._reaper.free_memory)
@@ -120,21 +119,19 @@ class Server:
     def _accept(self, stream: Stream) -> None:
         if len(self._unidentified) >= self._max_unidentified:  # a good peer sends HELLO at once
             next(iter(self._unidentified)).stream.close(Overloaded("too many peers have not sent HELLO"))
+        connection = ServerConnection(stream, self)
         many = len(self._connections)
         if many >= self._max_connections and not self._reaper.free_connection(self.clock.monotonic()):
-            reserve = self._max_connections // _RESERVED
-            if many >= self._max_connections + reserve + _MAX_REFUSED:
-                stream.close()
-                return
-            connection = ServerConnection(stream, self)
-            connection.takes_services = many < self._max_connections + reserve
             connection.refusal = Overloaded(
                 f"{self.identity.program or 'this service'} has {self._max_connections} connections, its maximum; "
                 "close some, or try again later"
             )
-        else:
-            connection = ServerConnection(stream, self)
         self._connections[connection] = self._unidentified[connection] = None
+
+    def has_room_for_service(self) -> bool:
+        """Whether a service may have a place of the reserve. Those that have not sent HELLO take none of it."""
+        identified = len(self._connections) - len(self._unidentified)
+        return identified < self._max_connections + self._max_connections // _RESERVED
 
     def identified(self, connection: ServerConnection) -> None:
         """The identity of the peer is certain."""
@@ -171,13 +168,17 @@ class Server:
             if self.pool.lent_bytes + size > most and self.pool.lent:
                 raise Overloaded(f"other calls hold {self.pool.lent_bytes} bytes, so there is no room for {size} bytes")
 
-    def check_calls(self, held: int, size: int, *, hops: int | None = None) -> None:
-        """Raises Overloaded unless there is room for a request of `size` bytes, of a peer with `held` bytes in
-        flight."""
+    def check_calls(self, held: int, size: int, *, hops: int | None = None, is_service: bool = False) -> None:
+        """Raises Overloaded unless there is room for a request of `size` bytes, of a peer with `held` bytes in flight.
+
+        Services have a little room that clients do not have, for heartbeats and registrations, and less than every call
+        that is forwarded.
+        """
         most = self.limits.calls_bytes
         total = self.calls_bytes + size
         if hops is None:
-            fits = total <= most // 2 or (total <= most * 3 // 4 and held <= most // 8)
+            share = 25 if is_service else 24
+            fits = total <= most // 2 or (total <= most * share // 32 and held <= most // 8)
         else:
             fits = total <= most - min(hops, MAX_HOPS) * most // 16
         if not fits:
@@ -237,3 +238,11 @@ class Server:
             request_id=call.request_id,
             error="".join(traceback.format_exception(error)),
         )
+
+
+def _max_identified(wanted: int) -> int:
+    """How many connections of clients to accept, at most `wanted`: their reserve and the peers that have not sent HELLO
+    need descriptors as well."""
+    most = wanted + wanted // _RESERVED + wanted // _UNIDENTIFIED
+    allowed = max_connections(most)
+    return wanted if allowed == most else max(1, allowed * wanted // most)

@@ -251,15 +251,14 @@ class ServerConnection:
     def __init__(self, stream: Stream, server: "Server") -> None:
         self.server = server
         self.hello: Hello | None = None  # None until the identity of the peer is certain
-        self.refusal: ThreefsError | None = None  # the answer to its HELLO
-        self.takes_services = False  # of services it is not refused
+        self.refusal: ThreefsError | None = None  # the answer to its HELLO, unless a service has a place of the reserve
         self.traffic = TrafficClass.DATA  # until HELLO names another one
         self.counters = server.traffic[self.traffic]
         self._socket = stream
         self._handshake = ServerHandshake(stream.service, limits=server.limits)
         self.calls: dict[int, Call[Any, Any]] = {}
         self.progress = Progress(server.clock.monotonic())
-        self._inflight_bytes = self._calls_bytes = 0
+        self._inflight_bytes, self._calls_bytes, self._is_service = 0, 0, False
         self.held = HeldOfConnection(server.held)
         limits, now, queued = server.limits, server.clock.monotonic, server.queued
         before = limits.before_hello()
@@ -343,13 +342,14 @@ class ServerConnection:
     def _take_hello(self, header: Header, body: bytes) -> None:
         if header.kind != frames.HELLO:
             raise ProtocolError("the first frame of a connection must be HELLO")
-        if self.refusal is not None and not (self.takes_services and handshake.is_of_service(body)):
+        if self.refusal is not None and not (handshake.is_of_service(body) and self.server.has_room_for_service()):
             raise self.refusal
         self.hello, answer = self._handshake.take(body, self.server.identity)
         if answer:
             self.stream.send(handshake.frame(answer))
         if self.hello is not None:
             self._hello_timer.cancel()
+            self._is_service = self.hello.program in handshake.SERVICES
             self._join_class(of_number(self.hello.traffic_class))
             self.server.identified(self)
             self.stream.limits = self.server.limits
@@ -392,7 +392,7 @@ class ServerConnection:
         self.server.check_takes_calls(now)
         if len(self.calls) >= limits.calls:
             raise Overloaded(f"{len(self.calls)} calls of this connection are in flight")
-        self.server.check_calls(self._calls_bytes, len(body), hops=frames.hops(header))
+        self.server.check_calls(self._calls_bytes, len(body), hops=frames.hops(header), is_service=self._is_service)
         if self._inflight_bytes + header.payload_bytes > limits.inflight_bytes:
             raise Overloaded(
                 f"{self._inflight_bytes} bytes of payload of this connection are in flight, and {header.payload_bytes} "
