@@ -260,7 +260,7 @@ class ChainController:
 
         async def write(writer: Writer) -> tuple[Chain, Chain]:
             chain = writer.routing.chains[chain_id]
-            if attempted and chain == attempted[-1][1]:
+            if attempted and (chain == attempted[-1][1] or self.history.has(attempted[-1][1])):
                 return attempted[-1]  # an earlier attempt of unknown outcome has done it
             after = self._without_lost(chain, routing, request)
             report = self._failure_detector.report(chosen)

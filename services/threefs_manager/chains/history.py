@@ -27,6 +27,10 @@ class ChainHistory:
             return
         self._trace.add(after.chain_id, "changed", chain=after)
 
+    def has(self, chain: Chain) -> bool:
+        """Whether the chain was this one, as far as that is remembered."""
+        return any(event.facts["chain"] == chain for event in self._trace.of(chain.chain_id))
+
     def of(self, chain_id: ChainId) -> Iterator[pb.ChainEvent]:
         """Oldest first."""
         now = self._clock.monotonic()

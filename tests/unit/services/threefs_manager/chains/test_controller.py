@@ -245,6 +245,35 @@ def test_an_accepted_loss_is_told_although_its_commit_was_not_answered() -> None
     run(lambda bench: check_unanswered_loss(bench, engine), engine)
 
 
+async def check_loss_of_a_chain_that_goes_on(bench: Bench, engine: SilentEngine) -> None:
+    await asyncio.sleep(0.1)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.store_id = 6
+    for node in (1, 2):
+        await bench.register(node, 2, store_id=6)
+    await asyncio.sleep(0.5)
+    version = bench.chain().version
+
+    async def goes_on() -> None:
+        """Another change tells of the chain, and a second target returns to it."""
+        await bench.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=1))
+        await until(lambda: bench.states()[2] is SYNCING)
+
+    engine.silent_about, engine.after_silence = CHAIN, goes_on
+    request = pb.AcceptLossRequest(chain_id=1, chain_version=version, target_id=101)
+    reply = await bench.manager.accept_loss(request)
+    assert reply.chain.version == version + 1 < bench.chain().version
+    again = pb.AcceptLossRequest(chain_id=1, chain_version=version, target_id=201)
+    with pytest.raises(InvalidArgument, match="has changed"):
+        await bench.manager.accept_loss(again)
+
+
+def test_an_accepted_loss_is_told_although_the_chain_has_gone_on_since() -> None:
+    engine = SilentEngine()
+    run(lambda bench: check_loss_of_a_chain_that_goes_on(bench, engine), engine)
+
+
 async def check_old_copies(bench: Bench) -> None:
     """All went down, and the disks of two were put back from copies. Only one that has everything may serve alone."""
     bench.generations = {1: 70, 2: 70, 3: 70}
