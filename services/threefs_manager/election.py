@@ -127,12 +127,19 @@ class Election:
         random: Random = RANDOM,
     ) -> None:
         self.epoch: Epoch | None = None
+        self.is_over = False  # this manager stands for no further term
         self._engine = engine
         self._holder = holder
         self._length_s = length_s
         self._exclusive = exclusive
         self._clock = clock
         self._random = random
+
+    def withdraw(self) -> Epoch | None:
+        """Stand for no further term; returns the present one, which is over for this manager."""
+        self.is_over = True
+        epoch, self.epoch = self.epoch, None
+        return epoch
 
     @property
     def is_primary(self) -> bool:

@@ -118,8 +118,8 @@ class Manager:
         self.leading = asyncio.Event()  # set while this manager is primary
 
     async def run(self) -> None:
-        """Campaign, and serve each term that is won, until cancelled."""
-        while True:
+        """Campaign, and serve each term that is won, until cancelled or after a resignation."""
+        while not self._election.is_over:
             epoch = await self._election.campaign()
             try:
                 await self._term(epoch)
@@ -203,7 +203,7 @@ class Manager:
 
     async def resign(self) -> None:
         """End the term and give the lease up, so that another manager need not wait for its end."""
-        epoch, self._election.epoch = self._election.epoch, None
+        epoch = self._election.withdraw()
         self._end_term()
         if epoch is not None:
             try:

@@ -2,13 +2,15 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import pytest
-from threefs_manager.election import Election
+from threefs_manager.election import TERM_KEY, Election, read_lease
 from threefs_manager.service import Manager
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.silent_engine import SilentEngine
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.background import cancel_and_wait
 from threefs.errors import NotPrimary, Unavailable
@@ -129,6 +131,24 @@ async def check_resign(pair: Pair, first: Manager) -> None:
 
 def test_a_manager_that_leaves_ends_the_polls_and_lets_another_one_begin() -> None:
     run_pair(check_resign)
+
+
+def test_a_manager_that_leaves_does_not_begin_again_while_it_waits_for_the_store() -> None:
+    """It learned of its own resignation from the lease, took that at once, and left it to run out."""
+    engine = SilentEngine()
+
+    async def main() -> None:
+        election = Election(engine, "one", length_s=0.1, exclusive=True, clock=LOOP_CLOCK)
+        manager = Manager(engine, election, lease_s=0.5, clock=LOOP_CLOCK)
+        running = asyncio.create_task(manager.run())
+        await manager.leading.wait()
+        engine.silent_about, engine.after_silence = TERM_KEY, partial(asyncio.sleep, 1.0)
+        await manager.resign()
+        await cancel_and_wait(running)
+        lease = await read_lease(engine.begin())
+        assert lease is not None and (lease.holder, lease.epoch) == ("", 1)
+
+    run_virtual(main())
 
 
 async def test_r10_no_heartbeat_is_acknowledged_while_the_own_lease_may_be_running_out() -> None:
