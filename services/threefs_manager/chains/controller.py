@@ -21,6 +21,7 @@ from threefs_manager.chains.steady_chains import SteadyChains
 from threefs_manager.chains.transitions import Observed, accept_loss, must_give_way, next_chain
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.routing_publisher import RoutingPublisher
+from threefs_manager.stale_stores import target_stores
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.store.cluster_store import Store, Writer
 
@@ -56,6 +57,7 @@ class ChainController:
         self.links = LinkFailures(clock)
         self.history = ChainHistory(clock)
         self.move_executor = MoveExecutor(store, publisher, failure_detector, clock)
+        self._accepted: dict[TargetId, pb.TargetReport] = {}  # what targets had that are to serve a lost chain
         self._dirty: set[ChainId] = set()
         self._steady = SteadyChains()
         self._swept_at = clock.monotonic()
@@ -174,9 +176,16 @@ class ChainController:
             known = before.chains.get(chain_id)
             if known is not None and known is not after and known.version < after.version:
                 _LOG.info("chain changed", chain=chain_id, version=after.version, members=_format_members(after))
+                self._accept_stores(after)
                 self.links.on_change(known, after)
                 self.history.add(after)
                 self._on_change(known, after)
+
+    def _accept_stores(self, after: Chain) -> None:
+        """Only now: as long as the chain has not changed, an older copy of a disk must not serve."""
+        for target in after.serving:
+            if (report := self._accepted.pop(target, None)) is not None:
+                self._failure_detector.generations.reset(report)
 
     async def _sweep(self) -> None:
         """Find what no event tells of, above all silences."""
@@ -267,10 +276,8 @@ class ChainController:
             assert report is not None, "a target that could serve has reported"
             target = dataclasses.replace(routing.targets[chosen], store_id=report.store_id, hold=Hold.NONE)
             writer.put_chains([after], [target])
-            self._failure_detector.generations.reset(report)
-            seen = self._failure_detector.generations.newest(chosen)
-            assert seen is not None, "a store that was reported has a generation"
-            writer.put_generation(seen)
+            writer.put_generation(target_stores.seen_in(report))
+            self._accepted[chosen] = report
             attempted.append((chain, after))
             return chain, after
 

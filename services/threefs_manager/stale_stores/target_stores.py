@@ -28,6 +28,10 @@ def lost_survivors(unreadable: Iterable[TargetId], routing: Routing) -> set[Targ
     return set(unreadable).intersection(members)
 
 
+def seen_in(report: pb.TargetReport) -> pb.SeenStore:
+    return pb.SeenStore(target_id=report.target_id, store_id=report.store_id, generation=report.generation)
+
+
 class StoreGenerations:
     """Of one term as primary; it begins with what is stored."""
 
@@ -56,7 +60,7 @@ class StoreGenerations:
         """Start again with the generation of this report, even if it is lower."""
         target = TargetId(report.target_id)
         self._lost.discard(target)
-        self._newest[target] = pb.SeenStore(target_id=target, store_id=report.store_id, generation=report.generation)
+        self._newest[target] = seen_in(report)
         self._unsaved.add(target)
 
     def newest(self, target: TargetId) -> pb.SeenStore | None:

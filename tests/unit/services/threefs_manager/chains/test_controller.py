@@ -11,8 +11,10 @@ from tests.harness.silent_engine import SilentEngine
 from tests.harness.virtual_time import LOOP_CLOCK
 from threefs.background import cancel_and_wait
 from threefs.cluster.manager_records import CHAIN
-from threefs.errors import InvalidArgument, NotFound
+from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, TargetId
+from threefs.kv.memory import MemoryEngine
+from threefs.kv.transaction import BufferedTransaction
 from threefs.routing import PublicState
 from threefs.wire import manager_pb2 as pb
 
@@ -272,6 +274,45 @@ async def check_loss_of_a_chain_that_goes_on(bench: Bench, engine: SilentEngine)
 def test_an_accepted_loss_is_told_although_the_chain_has_gone_on_since() -> None:
     engine = SilentEngine()
     run(lambda bench: check_loss_of_a_chain_that_goes_on(bench, engine), engine)
+
+
+class RefusingEngine(MemoryEngine):
+    """Makes no change of chains while it `refuses`."""
+
+    refuses = False
+
+    async def commit(self, attempt: BufferedTransaction) -> None:
+        if self.refuses and any(key.startswith(CHAIN) for key in attempt.writes):
+            raise Unavailable("the store is away")
+        await super().commit(attempt)
+
+
+async def check_loss_that_is_not_stored(bench: Bench, engine: RefusingEngine) -> None:
+    bench.generations = {1: 70, 2: 70, 3: 70}
+    await asyncio.sleep(0.2)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.generations[2] = 12
+    await bench.register(2, 2)
+    await asyncio.sleep(0.5)
+    request = pb.AcceptLossRequest(chain_id=1, chain_version=bench.chain().version, target_id=201)
+    engine.refuses = True
+    with pytest.raises(Unavailable):
+        await bench.manager.accept_loss(request)
+    engine.refuses = False
+    await asyncio.sleep(1.0)
+    assert set(bench.states().values()) == {LASTSRV}, "the newest disk may be found before anybody asks again"
+    await bench.manager.accept_loss(request)
+    assert bench.states()[2] is SERVING
+    bench.living.clear()
+    await until(lambda: bench.states()[2] is LASTSRV)
+    await bench.register(2, 3)
+    await until(lambda: bench.states()[2] is SERVING)
+
+
+def test_an_older_copy_does_not_serve_when_its_acceptance_could_not_be_stored() -> None:
+    engine = RefusingEngine()
+    run(lambda bench: check_loss_that_is_not_stored(bench, engine), engine)
 
 
 async def check_old_copies(bench: Bench) -> None:
