@@ -24,7 +24,8 @@ class Bench:
     def __init__(self, manager: Manager) -> None:
         self.manager = manager
         self.living: dict[int, int] = {}  # node -> incarnation
-        self.store_id = 5  # of all targets
+        self.store_id = 5  # of all targets but these
+        self.store_ids: dict[int, int] = {}  # by node
         self.generations: dict[int, int] = {}  # how far their stores are
         self.complete: set[int] = set()  # nodes whose target says that nothing is missing
         self.unreachable: dict[int, pb.UnreachablePeer] = {}  # by node, what it cannot reach
@@ -59,7 +60,7 @@ class Bench:
                     target_id=node * 100 + 1,
                     chain_version=chain.version,
                     local_state=pb.LOCAL_UPTODATE if serving or node in self.complete else pb.LOCAL_ONLINE,
-                    store_id=self.store_id,
+                    store_id=self.store_ids.get(node, self.store_id),
                     generation=self.generations.get(node, 0),
                 )
                 unreachable = [self.unreachable[node]] if node in self.unreachable else []

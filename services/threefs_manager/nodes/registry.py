@@ -54,7 +54,8 @@ async def register_node(
                 raise AlreadyExists(f"node {other.node_id} lives at {request.address}; choose another address")
             # It is dead, and another process has its port.
             writer.put_node(dataclasses.replace(other, address=""))
-    _record_stores(writer, request, started_before=node.incarnation not in (0, request.incarnation))
+    if node.incarnation != request.incarnation:  # a repeat may come late, and the process may have other stores by now
+        _record_stores(writer, request, started_before=node.incarnation != 0)
     domain = request.domain if request.kind == pb.META else node.domain
     registered = dataclasses.replace(node, address=request.address, incarnation=request.incarnation, domain=domain)
     if registered != node:

@@ -1,17 +1,21 @@
 """The rule by which a process may become a node: as a table, and at a manager."""
 
+import asyncio
+
 import pytest
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.registry import check_incarnation, check_reports
 from threefs_manager.service import Manager
 
+from tests.harness import beating_nodes
+from tests.harness.chain_harness import until
 from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench, run
 from tests.unit.services.threefs_manager.test_service import PLAN, beating, meta, plan, storage, version_of
 from threefs import __version__
 from threefs.errors import InvalidArgument, NodeInUse, NotFound, StaleIncarnation, ThreefsError
 from threefs.ids import NodeId
-from threefs.routing import EMPTY, Node, NodeKind
+from threefs.routing import EMPTY, Node, NodeKind, PublicState
 from threefs.wire import manager_pb2 as pb
 
 T = 10.0
@@ -84,6 +88,31 @@ def test_a_late_register_does_not_put_out_the_process_that_lives() -> None:
         assert await beating(manager, 1, 8) == [101, 102]
 
     run(body)
+
+
+async def check_late_store(bench: beating_nodes.Bench) -> None:
+    await asyncio.sleep(0.1)
+    first = pb.RegisterRequest(
+        node_id=1, kind=pb.STORAGE, address="h1:1", incarnation=1, stores=[pb.Store(target_id=101, store_id=5)]
+    )
+    del bench.living[1]
+    await until(lambda: bench.states()[1] is PublicState.OFFLINE)
+    bench.store_ids[1] = 6
+    bench.living[1] = 1
+    await until(lambda: bench.states()[1] is PublicState.SYNCING)
+    bench.complete.add(1)
+    await until(lambda: bench.states()[1] is PublicState.SERVING)
+    await bench.manager.register(first)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {PublicState.LASTSRV})
+    await bench.register(1, 2, store_id=6)
+    await until(lambda: bench.states()[1] is PublicState.SERVING)
+
+
+def test_a_late_register_says_nothing_of_a_store_that_was_exchanged_since() -> None:
+    """A damaged table is exchanged for an empty one while the process runs, and its target filled anew. When all had
+    died, it was taken for one that has lost its disk."""
+    beating_nodes.run(check_late_store)
 
 
 def test_no_process_takes_the_place_of_a_node_that_lives() -> None:
