@@ -452,11 +452,13 @@ class ThreefsVfs(FuseFileSystem):
         return self._lock(inode, handle, owner, lock, flock, wait=True)
 
     async def _lock(self, inode: int, handle: int, owner: int, lock: Lock, flock: bool, *, wait: bool) -> None:
+        found = self._files.handle(handle)
         if lock.type != fcntl.F_UNLCK:
-            self._files.handle(handle).check_lock()
+            found.check_lock()
             await self._locks.acquire(inode, owner, lock, flock=flock, wait=wait, handle=handle)
+            found.check_lock()  # the answer may have told of the loss; this lock ends with the open file
             return
         try:  # an error is reported by fsync and close, not by the unlock
-            await self._files.handle(handle).sync_quietly()
+            await found.sync_quietly()
         finally:
             await self._locks.unlock(inode, owner, lock, flock=flock)

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,27 @@ def test_a_writer_that_holds_no_lock_goes_on(lonely: LocalCluster, tmp_path: Pat
         for file in (mine, theirs):
             refused(os.close, file)
         ours.close()
+
+
+def test_a_lock_that_a_sleeping_mount_asks_for_ends_with_the_open_file(lonely: LocalCluster, tmp_path: Path) -> None:
+    """It was granted while the mount noticed that an earlier one was lost, and was never unlocked."""
+    one = Mount(lonely.address, tmp_path / "one")
+    with one as here, Mount(lonely.address, tmp_path / "other") as there, ThreadPoolExecutor() as threads:
+        (here / "a").write_bytes(b"")
+        mine = os.open(here / "a", os.O_RDWR)
+        fcntl.flock(mine, fcntl.LOCK_SH)
+        os.kill(one.pid, signal.SIGSTOP)
+        try:
+            asking = threads.submit(refused, fcntl.flock, mine, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            theirs = os.open(there / "a", os.O_RDWR)
+            lock_when_free(theirs)
+            fcntl.flock(theirs, fcntl.LOCK_UN)
+        finally:
+            os.kill(one.pid, signal.SIGCONT)
+        assert asking.result()
+        assert refused(os.close, mine)
+        lock_when_free(theirs)
+        os.close(theirs)
 
 
 def test_what_a_sleeping_mount_had_not_sent(lonely: LocalCluster, tmp_path: Path) -> None:

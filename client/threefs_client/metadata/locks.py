@@ -43,6 +43,7 @@ class LockOwner:
         self._pid = pid
         self._ranges = 0  # locked ranges
         self._has_lease = False  # this owner counts as a holder of the lease
+        self._calls = 0  # that are under way
         self._unlocking: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self._is_queued = False  # the meta service has a record of the wait
@@ -64,9 +65,11 @@ class LockOwner:
         return self._is_lost or (self._ranges > 0 and self._lease < self._context.lease.number)
 
     def mark_lost(self) -> None:
-        """Forget the locks: they are lost, and no unlock is sent."""
+        """Forget the locks: they are lost, and no unlock is sent for them. A call that is under way may get a new one,
+        which needs the lease, and is unlocked as any other."""
         self._ranges = 0
-        self._release_lease()
+        if not self._calls:
+            self._release_lease()
 
     async def acquire(
         self, *, exclusive: bool, start: int = 0, end: int = END, wait_s: float | None = None, will_retry: bool = False
@@ -115,10 +118,10 @@ class LockOwner:
         wait = self._kind == pb.RECORD_LOCK and (will_retry or wait_s is None or wait_s > 0)
         deadline = None if wait_s is None else self._context.clock.monotonic() + wait_s
         attempts = 0
-        if not self._has_lease:
-            await self._context.lease.acquire()
-            self._has_lease = True
         while True:
+            if not self._has_lease:
+                await self._context.lease.acquire()
+                self._has_lease = True
             try:
                 await self._send(lock, wait=wait)
                 return
@@ -148,8 +151,10 @@ class LockOwner:
         """Unlock; bytes that are not locked are no error."""
         await self._finish_background()
         if self._has_lease:
-            await self._send(self._lock(pb.UNLOCK, start, end))
-            self._release_lease()
+            try:
+                await self._send(self._lock(pb.UNLOCK, start, end))
+            finally:
+                self._release_lease()
 
     async def release_all(self) -> None:
         """Unlock the whole file, which its owner closes: in the background, if no service answers now."""
@@ -196,14 +201,17 @@ class LockOwner:
         request: Any = pb.LockRequest(
             mutation=self._context.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
         )
+        self._calls += 1
         try:
             reply = await self._context.meta.call(methods.LOCK, request, timeout_s=self._context.options.timeout_s)
+            if reply.lease:
+                self._is_lost = self._is_lost or (self._ranges > 0 and self._lease < reply.lease)
+                self._lease = reply.lease
+                self._context.lease.granted(reply.lease)
         except ThreefsError as error:
             raise paths.with_file_name(error, self._inode, self._name) from None
-        if reply.lease:
-            self._is_lost = self._is_lost or (self._ranges > 0 and self._lease < reply.lease)
-            self._lease = reply.lease
-            self._context.lease.granted(reply.lease)
+        finally:
+            self._calls -= 1
         self._ranges = reply.held
         if reply.blocked:
             self._is_queued = True

@@ -28,6 +28,7 @@ class LockMeta:
 
     def __init__(self) -> None:
         self.holder = 0
+        self.lease = 1
         self.requests: list[Any] = []
         self.error: BaseException | None = None
         self.is_away = False  # it may do what it is asked for, and does not say so
@@ -37,7 +38,7 @@ class LockMeta:
         if self.is_away:
             raise ConnectionLost("no answer")
         if name == "RenewLease":
-            return pb.RenewLeaseReply(lease=1)
+            return pb.RenewLeaseReply(lease=self.lease)
         lock = request.lock
         if name == "QueryLock":
             held = pb.FileLock(type=pb.EXCLUSIVE, owner=self.holder, pid=9)
@@ -50,7 +51,7 @@ class LockMeta:
                 raise Locked
             return pb.LockReply()
         self.holder = 0 if lock.type == pb.UNLOCK else lock.owner
-        return pb.LockReply(lease=1 if self.holder else 0, held=int(self.holder != 0))
+        return pb.LockReply(lease=self.lease if self.holder else 0, held=int(self.holder != 0))
 
 
 def play(scene: Callable[[MemoryFiles, LockMeta], Awaitable[None]]) -> None:
@@ -245,3 +246,29 @@ def test_a_lock_that_was_had_in_vain_is_given_back(how: str) -> None:
         await files.context.lease.close()
 
     run_virtual(scene())
+
+
+@pytest.mark.parametrize("first", ["the lock", "a renewal"])
+def test_a_lock_that_was_asked_for_when_the_loss_of_others_was_noticed_is_unlocked(first: str) -> None:
+    """It was granted under the new lease, and its owner did not know that it had one: the lock stayed as long as its
+    process held anything else."""
+
+    async def scene(files: MemoryFiles, meta: LockMeta) -> None:
+        owner = LockOwner(files.context, 5, 1)
+        files.context.lease.on_lost.append(owner.mark_lost)  # as a mount does
+        await owner.acquire(exclusive=True)
+        answer = meta.answer
+
+        async def slow(name: str, request: Any) -> Any:
+            reply = await answer(name, request)
+            if name == "Lock" and first == "a renewal":
+                files.context.lease.granted(meta.lease)
+            return reply
+
+        meta.answer, meta.lease = slow, 2  # type: ignore[method-assign]
+        await owner.acquire(exclusive=True)
+        assert owner.is_held and files.context.lease._holders == 1
+        await owner.release()
+        assert meta.holder == 0 and files.context.lease._holders == 0
+
+    play(scene)
