@@ -409,6 +409,13 @@ class ThreefsVfs(FuseFileSystem):
         return self._release(inode, handle, owner, flock) if locked else self._files.release(handle)
 
     async def _release(self, inode: int, handle: int, owner: int, flock: bool) -> None:
+        """Locks end with the open file. What was written under them, through whichever handle, is stored before."""
+        try:
+            await self._files.handle(handle).sync_quietly()
+        finally:
+            await self._release_handle(inode, handle, owner, flock)
+
+    async def _release_handle(self, inode: int, handle: int, owner: int, flock: bool) -> None:
         try:
             ending = self._files.release(handle)
             if ending is not None:

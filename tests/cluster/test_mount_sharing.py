@@ -84,6 +84,25 @@ def test_locks_of_an_open_file_end_when_it_is_closed(both: tuple[Path, Path]) ->
     os.close(files[1])
 
 
+def test_what_was_written_under_a_lock_is_stored_before_its_file_is_closed(both: tuple[Path, Path]) -> None:
+    """It was written through another descriptor than the one that has the lock, which is open for reading only."""
+    (both[0] / "a").write_bytes(b"old")
+    lock, data, theirs = (
+        os.open(*each)
+        for each in ((both[0] / "a", os.O_RDONLY), (both[0] / "a", os.O_RDWR), (both[1] / "a", os.O_RDWR))
+    )
+    for number in range(20):
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        os.pwrite(data, b"new %02d" % number, 0)
+        os.close(lock)
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        assert os.pread(theirs, 100, 0) == b"new %02d" % number
+        fcntl.flock(theirs, fcntl.LOCK_UN)
+        lock = os.open(both[0] / "a", os.O_RDONLY)
+    for file in (lock, data, theirs):
+        os.close(file)
+
+
 @pytest.mark.parametrize("call", ["fcntl.flock(file, {})", "fcntl.lockf(file, {})"], ids=["flock", "fcntl"])
 def test_one_of_two_mounts_has_the_lock(both: tuple[Path, Path], call: str) -> None:
     here, there = both
