@@ -184,6 +184,8 @@ class OpenFileTable:
         handle = OpenHandle(file, _writable(flags), appends(flags), file.errors.sample())
         file.open_handles += 1
         file.writable_handles += handle.writable
+        if not handle.writable:  # also beside a session: it may end after the file has lost its last name
+            self._context.lease.opened_for_read(inode.inode)
         number = self._next
         self._next += 1
         self._handles[number] = handle
@@ -318,8 +320,7 @@ class OpenFileTable:
         file = handle.file
         if file.session_lock.locked() or not file.is_clean or self._deferred_closes.is_full:
             return self._release(handle)
-        file.open_handles -= 1
-        file.writable_handles -= handle.writable
+        self._forget_handle(handle)
         if file.has_session:
             if not file.writable_handles:
                 self._deferred_closes.add(file)
@@ -331,9 +332,14 @@ class OpenFileTable:
     async def _release(self, handle: OpenHandle) -> None:
         file = handle.file
         async with file.session_lock:
-            file.open_handles -= 1
-            file.writable_handles -= handle.writable
+            self._forget_handle(handle)
             await self._close_file(file)
+
+    def _forget_handle(self, handle: OpenHandle) -> None:
+        handle.file.open_handles -= 1
+        handle.file.writable_handles -= handle.writable
+        if not handle.writable:
+            self._context.lease.closed_for_read(handle.file.inode.inode)
 
     async def _close_file(self, file: OpenFile) -> None:
         """End the session, and forget the file, as far as no handle needs them. The caller holds the session lock."""
