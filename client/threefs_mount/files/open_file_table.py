@@ -139,7 +139,7 @@ class OpenFileTable:
         if not reply.inode.nlink:
             await self._close_unneeded(reply.inode, session)
             raise name_replaced()
-        return await self._add_handle(reply, session, flags)
+        return await self._add_handle(reply, session, flags, file)
 
     async def create(self, request: pb.CreateRequest, flags: int, caller: pb.Caller) -> tuple[int, pb.CreateReply]:
         """Create a file and open it. Returns its handle and the reply. The request lacks only its session."""
@@ -173,7 +173,10 @@ class OpenFileTable:
             return (await self._call(method, request, caller)).inode.inode
         return (await self._call(methods.STAT, pb.StatRequest(place=request.place))).inode.inode
 
-    async def _add_handle(self, reply: Opened, session: bytes, flags: int) -> tuple[int, bool]:
+    async def _add_handle(
+        self, reply: Opened, session: bytes, flags: int, locked: OpenFile | None = None
+    ) -> tuple[int, bool]:
+        """The caller holds the session lock of the file `locked`."""
         inode = reply.inode
         file = self._files.get(inode.inode)
         new = file is None
@@ -199,7 +202,11 @@ class OpenFileTable:
         if new:
             file.set_over_quota(reply.over_quota)  # of a file that is open for reading only, the reply says nothing
             return number, keep
-        await self._use_session(file, reply, session)
+        if not session or file is locked:
+            await self._use_session(file, reply, session)
+        else:  # others have opened it since this open was sent, and its session may just be ending
+            async with file.session_lock:
+                await self._use_session(file, reply, session)
         return number, keep
 
     async def _close_unneeded(self, inode: pb.Inode, session: bytes) -> None:

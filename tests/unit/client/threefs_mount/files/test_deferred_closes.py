@@ -1,6 +1,8 @@
 import asyncio
 import os
 
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_mount.files import deferred_closes
 from threefs_mount.files.deferred_closes import CLOSE_DELAY_S, MAX_DEFERRED
 from threefs_mount.files.open_file_table import OpenFileTable
@@ -125,5 +127,50 @@ def test_a_session_whose_end_failed_is_ended_later() -> None:
         await asyncio.sleep(60)
         assert not memory.meta.sessions and memory.context.lease._holders == 0
         await closed(files, other)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("deferred", [True, False])
+def test_an_open_that_is_answered_while_the_session_of_others_ends_can_write(deferred: bool) -> None:
+    """Its own session was ended as not needed, and its writes failed: the file was not open for writing."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        answers, closes = asyncio.Event(), asyncio.Event()
+        opening, closing, late = memory.meta._open, memory.meta._sync, asyncio.Event()
+
+        async def open_(request: pb.OpenRequest) -> pb.OpenReply:
+            reply = await opening(request)
+            if not late.is_set():
+                late.set()
+                await answers.wait()
+            return reply
+
+        async def close(request: pb.CloseRequest) -> pb.InodeReply:
+            if not closes.is_set():
+                closes.set()
+                await asyncio.sleep(1)
+            return await closing(request)
+
+        memory.meta._open, memory.meta._sync = open_, close  # type: ignore[method-assign]
+        first = asyncio.ensure_future(files.open(inode, os.O_RDWR, ROOT))
+        await late.wait()
+        second, _ = await files.open(inode, os.O_RDWR, ROOT)
+        if not deferred:
+            await files.write(second, 0, b"c")
+            await files.handle(second).file.flush()
+        ending = files.release(second)
+        ends = None if ending is None else asyncio.ensure_future(ending)
+        await closes.wait()
+        answers.set()
+        number, _ = await first
+        await files.write(number, 0, b"C")
+        await files.handle(number).sync()
+        if ends is not None:
+            await ends
+        await closed(files, number)
+        await asyncio.sleep(2)
+        assert await AsyncFileSystem(memory.context).read_file("/a") == b"Content"
+        assert not memory.meta.sessions and not memory.context.lease._holders and files.get(inode) is None
 
     play(scene)
