@@ -402,10 +402,13 @@ class OpenFile:
         """The meta service decides the offset. Before that it must know of writes of this mount that extend the
         file."""
         data, self._pending_append = self._pending_append, bytearray()
+        losses = self._writes.losses
         self._append_in_flight, self._append_start = len(data), self._length_before_append
         try:
             await self._confirm_session()
             await self._handle.sync()
+            if self._writes.losses != losses:  # a program may have opened the file anew, with a fence that is valid
+                raise _lock_lost()
             await self._handle.append(memoryview(data))
         except BaseException:  # part of it may be there, whatever the error of one chunk is
             self._handle.record_write(outcome_unknown=True)

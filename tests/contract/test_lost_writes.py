@@ -1,0 +1,46 @@
+"""Bytes that a mount has taken, and could not store."""
+
+import asyncio
+import os
+
+import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_mount.files.open_file_table import OpenFileTable
+
+from tests.harness import open_files
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.open_files import ROOT, closed
+from tests.unit.client.threefs_mount.files.test_open_file_table import lose_session
+from threefs.errors import LockLost
+from threefs.wire import meta_pb2 as pb
+
+
+def test_what_is_appended_under_a_lock_is_not_stored_when_the_lock_was_lost() -> None:
+    """The lock was lost while the length was reported before the append. A program opened the file anew, and the bytes
+    were stored under its session."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        asked, answers, settle = asyncio.Event(), asyncio.Event(), memory.meta._sync
+
+        async def slow(request: pb.SyncRequest) -> pb.InodeReply:
+            asked.set()
+            await answers.wait()
+            return await settle(request)
+
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        await files.write(number, 0, b"C")
+        await files.write(number, 0, b" under it", append=True)
+        memory.meta._sync = slow  # type: ignore[method-assign]
+        flushing = asyncio.ensure_future(files.handle(number).file.flush())
+        await asked.wait()
+        lose_session(memory)
+        files.on_locks_lost(inode)
+        new, _ = await files.open(inode, os.O_RDWR, ROOT)
+        answers.set()
+        with pytest.raises(LockLost):
+            await flushing
+        for handle in (new, number):
+            await closed(files, handle)
+        assert await AsyncFileSystem(memory.context).read_file("/a") == b"Content"
+
+    open_files.play(scene)
