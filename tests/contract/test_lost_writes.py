@@ -2,17 +2,52 @@
 
 import asyncio
 import os
+from typing import Any
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_mount.files.open_file import OpenFile
 from threefs_mount.files.open_file_table import OpenFileTable
 
 from tests.harness import open_files
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.open_files import ROOT, closed
+from tests.unit.client.threefs_mount.files.test_open_file import play
 from tests.unit.client.threefs_mount.files.test_open_file_table import lose_session
-from threefs.errors import LockLost
+from threefs.errors import LockLost, NoSpace
 from threefs.wire import meta_pb2 as pb
+from threefs.wire import storage_pb2
+
+
+def fill_disks(files: MemoryFiles) -> None:
+    """Storage takes no bytes any more."""
+    apply = files.storage._apply
+
+    def refuse(write: Any, *more: Any) -> Any:
+        if write.kind == storage_pb2.WRITE:
+            raise NoSpace("the disks are full")
+        return apply(write, *more)
+
+    files.storage._apply = refuse  # type: ignore[assignment, method-assign]
+
+
+def test_lost_bytes_do_not_make_the_file_longer() -> None:
+    """Until the next sync they were read as zeros."""
+
+    async def scene(files: MemoryFiles, file: OpenFile) -> None:
+        await file.write(0, b"short")
+        await file.sync()
+        before = file.errors.current
+        fill_disks(files)
+        await file.write(5, b" and more")
+        assert file.length == 14
+        file.start_flush()
+        await files.context.clock.sleep(1)
+        assert file.errors.check(before) is not None
+        assert file.overlay_local(open_files.copy_of(files.meta.files[b"a"])).length == 5
+        assert bytes(await file.read(0, 100)) == b"short"
+
+    play(scene)
 
 
 def test_what_is_appended_under_a_lock_is_not_stored_when_the_lock_was_lost() -> None:

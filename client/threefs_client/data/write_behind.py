@@ -74,7 +74,7 @@ class WriteBehind:
         filling_bytes = max(round(max_unsent_bytes * _FILLING_SHARE), max_unsent_bytes - _FILLED_BYTES)
         self._extents = DirtyExtents(handle.layout.chunk_bytes, filling_bytes)
         self._in_flight: list[Extent] = []
-        self._in_flight_bytes = 0
+        self._in_flight_bytes = self._in_flight_end = 0
         self._task: asyncio.Task[None] | None = None
         self._flush_again = self._flush_all_again = False  # the task must do one more flush
         self._waiting: list[asyncio.Future[None]] = []  # writes that wait for room
@@ -94,7 +94,7 @@ class WriteBehind:
     @property
     def end(self) -> int:
         """The file offset behind the last of these bytes; 0 if there are none."""
-        return max(self._extents.end, max((offset + len(data) for offset, data in self._in_flight), default=0))
+        return max(self._extents.end, self._in_flight_end)
 
     @property
     def is_idle(self) -> bool:
@@ -276,11 +276,12 @@ class WriteBehind:
         if not extents:
             return None
         self._in_flight, self._in_flight_bytes = extents, sum(len(data) for _, data in extents)
+        self._in_flight_end = max(offset + len(data) for offset, data in extents)
         self._wake()
         try:
             return await self._send(extents)
         finally:
-            size, self._in_flight, self._in_flight_bytes = self._in_flight_bytes, [], 0
+            size, self._in_flight, self._in_flight_bytes, self._in_flight_end = self._in_flight_bytes, [], 0, 0
             self.give_budget(size)
             self._wake()
 

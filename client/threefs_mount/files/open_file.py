@@ -53,8 +53,6 @@ class OpenFile:
         self._write_count = 0  # of writes
         self._dirty_ns = 0  # time of the last write that the meta service does not know of
         self._dirty_since_s = 0.0  # monotonic time of the first such write
-        self._write_end = 0  # end of these writes, if the file was not truncated since
-        self._write_version = inode.truncate_version  # that was known then
         self._drops_privileges = False  # one of these writes does, and the meta service does not know it
         self.session_lock = asyncio.Lock()  # protects opening and ending of the session
         self.reopen: Callable[[OpenFile], Awaitable[None]]  # starts a new session for one that was lost
@@ -72,12 +70,6 @@ class OpenFile:
     def apply_inode(self, inode: pb.Inode) -> None:
         """Take over the answer of the meta service, unless a newer one is known."""
         self._handle.file.apply_inode(inode, self._context.lease.number)
-        self._forget_truncated_writes()
-
-    def _forget_truncated_writes(self) -> None:
-        before, self._write_version = self._write_version, self._handle.file.truncate_version
-        if self._write_version != before and not self.unsent_bytes:
-            self._write_end = 0
 
     def apply_own_change(self, inode: pb.Inode) -> None:
         """Take over the answer to a change that this mount made."""
@@ -117,7 +109,7 @@ class OpenFile:
 
     @property
     def _length_before_append(self) -> int:
-        return max(self._handle.length, self._write_end)
+        return max(self._handle.length, self._writes.end)
 
     @property
     def errors(self) -> Errseq:
@@ -220,7 +212,6 @@ class OpenFile:
         handle.change = self._handle.change  # the kernel still has the same pages
         handle.file.apply_known(self._handle.file)
         self._handle = self._writes.handle = handle
-        self._forget_truncated_writes()
 
     async def release(self) -> None:
         """The last handle is closed."""
@@ -300,19 +291,17 @@ class OpenFile:
         await self._check_quota(offset + len(data))
         if self._pending_append or self._append_in_flight:
             await self.flush()
-        self._forget_truncated_writes()  # what is written now comes behind the truncation that is known now
         await self._writes.add(offset, data, losses)
-        self._record_write(offset + len(data), writer)
+        self._record_write(writer)
 
     def try_write(self, offset: int, data: bytes | memoryview, writer: pb.Caller | None = None) -> bool:
         """`write` without I/O. False when I/O is needed."""
         self._handle.check_writable(offset, len(data))
         if self._handle.over_quota or self._pending_append or self._append_in_flight:
             return False  # earlier appends must get their offset first
-        self._forget_truncated_writes()
         if not self._writes.try_add(offset, data):
             return False
-        self._record_write(offset + len(data), writer)
+        self._record_write(writer)
         return True
 
     def discard(self) -> None:
@@ -363,9 +352,8 @@ class OpenFile:
         self._pending_append += data
         self._record_write_time(writer)
 
-    def _record_write(self, end: int, writer: pb.Caller | None) -> None:
+    def _record_write(self, writer: pb.Caller | None) -> None:
         self._record_write_time(writer)
-        self._write_end = max(self._write_end, end)
         self.has_pages = True
 
     def _record_write_time(self, writer: pb.Caller | None = None) -> None:
@@ -441,7 +429,7 @@ class OpenFile:
         except NotFound:
             raise failure or content_gone() from None
         if self._write_count == write_count:  # a later write may be in flight in a flush of its own
-            self._dirty_ns = self._write_end = 0
+            self._dirty_ns = 0
             self._handle.caller, self._drops_privileges = None, False
         self._dirty_since_s = began_s  # writes that are left came later
         if failure is not None:
@@ -465,7 +453,7 @@ class OpenFile:
             reply = await self._context.meta.call(
                 methods.TRUNCATE, request, timeout_s=self._context.options.timeout_s, caller=caller
             )
-            self._handle.file.written_end = self._write_end = 0
+            self._handle.file.written_end = 0
             self.apply_own_change(reply.inode)
         return self.inode
 
