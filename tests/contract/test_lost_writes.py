@@ -50,6 +50,31 @@ def test_lost_bytes_do_not_make_the_file_longer() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("how", ["truncate", "open", "read"])
+def test_a_truncate_or_a_read_does_not_fail_because_of_lost_bytes(how: str) -> None:
+    """They failed with the error of an append: a full cluster could not be relieved by `> log`."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        number, _ = await files.open(inode, os.O_RDWR, ROOT)
+        file = files.handle(number).file
+        fill_disks(memory)
+        await files.write(number, 0, b" and more", append=True)
+        other = number
+        if how == "truncate":
+            await files.truncate(number, 0, ROOT)
+        elif how == "open":
+            other, _ = await files.open(inode, os.O_RDWR | os.O_TRUNC, ROOT)
+        else:
+            assert bytes(await file.read(0, 100)) == b"content"
+        assert file.length == (0 if how == "truncate" else 7)  # the open of this cluster in memory only opens
+        with pytest.raises(NoSpace):
+            await files.handle(number).sync()
+        for handle in {number, other}:
+            await closed(files, handle)
+
+    open_files.play(scene)
+
+
 def test_what_is_appended_under_a_lock_is_not_stored_when_the_lock_was_lost() -> None:
     """The lock was lost while the length was reported before the append. A program opened the file anew, and the bytes
     were stored under its session."""

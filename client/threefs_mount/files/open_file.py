@@ -262,7 +262,7 @@ class OpenFile:
     async def _read(self, offset: int, size: int) -> tuple[memoryview, bool]:
         """The stored bytes, overlaid with unsent ones; and whether there are holes."""
         while self._must_flush_before_read(offset, size):
-            await self.flush()
+            await self.settle()
         view = np.empty(size, np.uint8).data
         # Bytes in flight may arrive before or after the chunks are read. So they are overlaid, and later writes over
         # them.
@@ -378,6 +378,12 @@ class OpenFile:
         await self._writes.flush()
         await self._handle.end_unknown_writes()
 
+    async def settle(self) -> None:
+        """The same for a read or a truncate, which does not fail because of lost bytes: `errors` has that."""
+        with contextlib.suppress(Exception):
+            await self._writes.flush()
+        await self._handle.end_unknown_writes()
+
     async def _flush_after_extents(self) -> None:
         if self._pending_append:
             await self._writes.send_extents()  # writes that came before the appends
@@ -442,7 +448,7 @@ class OpenFile:
     ) -> pb.Inode:
         """With `through_handle`, the open handle stands for the permission to write. Else `moves` says which name the
         program has used: the count of moves when the kernel got it."""
-        await self.flush()
+        await self.settle()
         request = pb.TruncateRequest(
             mutation=self._context.meta.mutation(),
             place=pb.Place(base=self.inode.inode, named=not through_handle, moves=moves),

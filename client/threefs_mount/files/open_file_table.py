@@ -118,7 +118,7 @@ class OpenFileTable:
             return await self._open(inode, flags, caller, None)
         async with file.session_lock:
             if flags & os.O_TRUNC:
-                await file.flush()
+                await file.settle()
             return await self._open(inode, flags, caller, file)
 
     async def _open(self, inode: int, flags: int, caller: pb.Caller, file: OpenFile | None) -> tuple[int, bool]:
