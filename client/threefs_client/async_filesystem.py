@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import accumulate
 from types import TracebackType
 from typing import Any
@@ -431,7 +431,8 @@ class AsyncFileSystem(NamespaceApi):
                 try:
                     await self.rename(temporary, destination)
                 except BaseException:
-                    await self.unlink(temporary)
+                    with suppress(ThreefsError):  # the rename may have been made, although its answer was lost
+                        await self.unlink(temporary)
                     raise
         return length
 

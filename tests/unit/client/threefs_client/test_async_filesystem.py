@@ -5,7 +5,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
-from threefs.errors import InvalidArgument, IsADirectory, NoSpace, OutcomeUnknown
+from threefs.errors import ConnectionLost, InvalidArgument, IsADirectory, NoSpace, NotFound, OutcomeUnknown
 from threefs.wire import meta_pb2 as pb
 
 KIB = 1 << 10
@@ -79,5 +79,27 @@ def test_a_batch_of_writes_needs_open_files() -> None:
         await fs.write_file("/a", b"x")
         with pytest.raises(InvalidArgument, match="open for writing"):
             await fs.write_batch([("/a", 0, b"x")])
+
+    play(scene)
+
+
+def test_a_copy_whose_rename_is_not_confirmed_says_so() -> None:
+    """It said that its temporary name does not exist, because the rename had been made."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"")
+
+        async def link(request: pb.LinkRequest) -> pb.InodeReply:
+            return pb.InodeReply()
+
+        async def rename(request: pb.RenameRequest) -> pb.InodeReply:
+            raise ConnectionLost("its answer was lost")
+
+        async def remove(request: pb.RemoveRequest) -> pb.RemoveReply:
+            raise NotFound("it has another name by now")
+
+        files.meta.__dict__.update(_link=link, _rename=rename, _remove=remove)
+        with pytest.raises(OutcomeUnknown):
+            await fs.copy("/a", "/b")
 
     play(scene)
