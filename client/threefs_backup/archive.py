@@ -125,11 +125,17 @@ class SnapshotWriter:
         self._out = os.fdopen(descriptor, "wb")
         self._dump = Writer(self._out)
 
+    @property
+    def log(self) -> Path:
+        """Of the changes since, under the temporary name of the snapshot."""
+        return self._partial / "log"
+
     def put(self, pairs: Iterable[Pair]) -> None:
         self._dump.put_many(pairs)
 
     def complete(self, lineage: str, change: int, taken_ns: int) -> Snapshot:
-        """Make the snapshot complete and durable, with an empty log, still under its temporary name."""
+        """Make the snapshot complete and durable, still under its temporary name. Its log is empty, unless it was
+        begun."""
         content = self._dump.end()
         self._out.flush()
         os.fsync(self._out.fileno())
@@ -154,7 +160,8 @@ class SnapshotWriter:
         return replace(snapshot, directory=self._final)
 
     def abandon(self) -> None:
-        self._out.close()
+        with contextlib.suppress(OSError):  # on a full disk the end of what was put cannot be written
+            self._out.close()
         shutil.rmtree(self._partial, ignore_errors=True)
 
 

@@ -1,5 +1,7 @@
 """Copies one store into a backup and keeps the copy up to date: a snapshot, then the changes since, over and over.
 
+The changes since are copied while the snapshot is taken, too: the service keeps its log for a while only.
+
 When the log of the changes has become long, a new snapshot is taken in the background. Meanwhile the old log is
 continued, and the new snapshot gets a log of its own. It replaces the old one when its log has everything as well, so
 the copy never falls behind for it.
@@ -8,7 +10,7 @@ Files are written in threads, so that the process answers and renews its leases 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar, TypeVarTuple
@@ -35,6 +37,9 @@ Ts = TypeVarTuple("Ts")
 _CALL_S = 30.0
 #: A log longer than this, and longer than twice its snapshot, is replaced by a new snapshot.
 _LONG_LOG_BYTES = 64 << 20
+#: After one that has failed. If it has filled the disk, the log could not be continued meanwhile.
+_RENEW_PAUSE_S = 600.0
+_LOG_EVERY_S = 5.0  # while a snapshot is taken
 
 
 class Service(Protocol):
@@ -98,6 +103,7 @@ class Follower:
         self._snapshot: Snapshot | None = None
         self._log: LogFile | None = None
         self._taking: asyncio.Task[_Fresh] | None = None  # of a snapshot that replaces the present one
+        self._renew_at = 0.0  # monotonic: no such snapshot begins before
         self._open_newest()
 
     def _open_newest(self) -> None:
@@ -131,7 +137,7 @@ class Follower:
         reason = self._snapshot_reason
         if self._snapshot is not None and self._log is not None:
             try:
-                await self._read_log(self._snapshot, self._log)
+                await self._read_log(self._snapshot.lineage, self._log)
             except (TooOld, Corrupt) as error:
                 reason = str(error)
             else:
@@ -152,16 +158,17 @@ class Follower:
     async def _renew_snapshot(self) -> None:
         """Begin a new snapshot if the log is long, or go on with the one that was begun."""
         if self._taking is None:
-            if self._is_long():
+            if self._is_long() and self._clock.monotonic() >= self._renew_at:
                 self._taking = asyncio.create_task(self._take_snapshot("the log has become long"))
             return
         if not self._taking.done():
             return
         try:
             fresh = self._taking.result()
-            await self._read_log(fresh.snapshot, fresh.log)
+            await self._read_log(fresh.snapshot.lineage, fresh.log)
         except OSError:  # ThreefsError is one too
-            await self._drop_fresh()  # the next round begins another one
+            self._renew_at = self._clock.monotonic() + _RENEW_PAUSE_S
+            await self._drop_fresh()
             raise
         if self._may_replace(fresh.state_ns):
             self._taking = None
@@ -171,26 +178,27 @@ class Follower:
         """Its log has everything that was acknowledged before the end of the snapshot."""
         self._progress(f"{self.role}: taking a snapshot ({reason})")
         start_ns, state_ns = self._clock.wall_ns(), 0
+        log_read_at = self._clock.monotonic()
         writer = await in_thread(SnapshotWriter, self._directory, self.role)
-
-        async def put(pairs: list[Pair]) -> None:
-            nonlocal state_ns
-            state_ns = state_ns or self._clock.wall_ns()  # all pages are of the moment of the first one
-            await in_thread(writer.put, pairs)
-
+        log: LogFile | None = None
         try:
-            page = await read_snapshot(self._service, put)
+            async for page in snapshot_pages(self._service):
+                if log is None:
+                    state_ns = self._clock.wall_ns()  # all pages are of the moment of the first one
+                    log = await in_thread(LogFile, writer.log, page.sequence, start_ns)
+                await in_thread(writer.put, pairs_of(page))
+                if self._clock.monotonic() - log_read_at >= _LOG_EVERY_S:
+                    await self._read_log(page.lineage, log)
+                    log_read_at = self._clock.monotonic()
+            assert log is not None, "a snapshot has a page"
             snapshot = await in_thread(writer.complete, page.lineage, page.sequence, start_ns)
-            fresh = _Fresh(writer, snapshot, await in_thread(_open_log, snapshot), state_ns)
+            await self._read_log(snapshot.lineage, log)
         except BaseException:
+            if log is not None:
+                log.close()
             await in_thread(writer.abandon)
             raise
-        try:
-            await self._read_log(fresh.snapshot, fresh.log)
-        except BaseException:
-            await fresh.abandon()
-            raise
-        return fresh
+        return _Fresh(writer, snapshot, log, state_ns)
 
     async def _replace(self, fresh: _Fresh) -> None:
         """From now on the fresh snapshot and its log are the copy."""
@@ -218,11 +226,11 @@ class Follower:
             if not taking.cancelled() and taking.exception() is None:
                 await taking.result().abandon()
 
-    async def _read_log(self, snapshot: Snapshot, log: LogFile) -> None:
+    async def _read_log(self, lineage: str, log: LogFile) -> None:
         more = True
         while more:
             start_ns = self._clock.wall_ns()
-            request = pb.ReadLogRequest(lineage=snapshot.lineage, after=log.change)
+            request = pb.ReadLogRequest(lineage=lineage, after=log.change)
             reply = await self._service.call(READ_LOG, request, timeout_s=_CALL_S)
             more = reply.more
             if more:
@@ -239,10 +247,10 @@ async def in_thread(function: Callable[[*Ts], T], *args: *Ts) -> T:
     return await run_to_completion(run_in_thread(function, *args))
 
 
-async def read_snapshot(service: Service, put: Callable[[list[Pair]], Awaitable[None]]) -> pb.ReadSnapshotReply:
-    """Hand all records of one state of the store to `put`; the state is that of the call or a later one.
+async def snapshot_pages(service: Service) -> AsyncIterator[pb.ReadSnapshotReply]:
+    """All records of one state of the store, which is that of the call or a later one.
 
-    Returns the last page. Raises Unavailable if the snapshot is interrupted.
+    Raises Unavailable if the snapshot is interrupted.
     """
     request = pb.ReadSnapshotRequest()
     while True:
@@ -250,9 +258,13 @@ async def read_snapshot(service: Service, put: Callable[[list[Pair]], Awaitable[
             page = await service.call(READ_SNAPSHOT, request, timeout_s=_CALL_S)
         except NotFound as error:
             raise Unavailable(f"the snapshot was interrupted: {error}") from None
-        await put([(pair.key, pair.value) for pair in page.pairs])
+        yield page
         if not page.more:
-            return page
+            return
         end = page.pairs[-1].key if page.pairs else None
         after = next_place("the snapshot", request.after if request.begun else None, end)
         request = pb.ReadSnapshotRequest(snapshot=page.snapshot, after=after, begun=True)
+
+
+def pairs_of(page: pb.ReadSnapshotReply) -> list[Pair]:
+    return [(pair.key, pair.value) for pair in page.pairs]

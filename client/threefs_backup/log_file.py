@@ -46,11 +46,12 @@ class LogState:
 def frames(path: Path, after: int, *, up_to_damage: bool = False) -> Iterator[Frame]:
     """The frames of a log, without an incomplete one at the end. `after` is the number before the first change.
 
-    Raises Corrupt; with `up_to_damage`, stops at the damage instead.
+    A backup may be appending to the log: what comes after the call is left out. Raises Corrupt; with `up_to_damage`,
+    stops at the damage instead.
     """
     with path.open("rb") as log:
-        offset = 0
-        while (frame := _read(log.fileno(), offset)) is not None:
+        offset, end = 0, os.fstat(log.fileno()).st_size
+        while (frame := _read(log.fileno(), offset)) is not None and frame.end <= end:
             if frame.first != after + 1:
                 if up_to_damage:
                     return
@@ -58,7 +59,7 @@ def frames(path: Path, after: int, *, up_to_damage: bool = False) -> Iterator[Fr
             after += frame.changes
             offset = frame.end
             yield frame
-        if not up_to_damage and _has_frame_after(log.fileno(), offset + 1):
+        if not up_to_damage and _has_frame_after(log.fileno(), offset + 1, end):
             raise Corrupt(f"{path} is damaged at byte {offset}, and goes on behind it")
 
 
@@ -75,12 +76,13 @@ def _read(descriptor: int, offset: int) -> Frame | None:
     return Frame(first, changes, time_ns, batch, offset + _HEAD_BYTES + length)
 
 
-def _has_frame_after(descriptor: int, offset: int) -> bool:
-    """Whether a complete frame begins at `offset` or later."""
+def _has_frame_after(descriptor: int, offset: int, end: int) -> bool:
+    """Whether a complete frame begins at `offset` or later, and is over by `end`."""
     while piece := os.pread(descriptor, _PIECE_BYTES, offset):
         at = -1
         while (at := piece.find(_MAGIC, at + 1)) >= 0:
-            if _read(descriptor, offset + at) is not None:
+            found = _read(descriptor, offset + at)
+            if found is not None and found.end <= end:
                 return True
         if len(piece) < _PIECE_BYTES:
             return False
@@ -102,6 +104,7 @@ class LogFile:
 
     def __init__(self, path: Path, after: int, taken_ns: int) -> None:
         """`after` and `taken_ns` are newest change and time of the snapshot. Raises Corrupt."""
+        self._path = path
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             found = log_state(path, after, taken_ns)
@@ -118,8 +121,10 @@ class LogFile:
         """Append writes, durable when this returns. With `complete_ns`, everything that was acknowledged before that
         moment is in the log after them.
 
-        Raises OSError, and Corrupt if the first write is not the next change.
+        Raises OSError, and Corrupt if the first write is not the next change, or if the log has been removed.
         """
+        if not os.fstat(self._descriptor).st_nlink:
+            raise Corrupt(f"{self._path} has been removed")
         change = self.change
         pieces = []
         for write in writes:

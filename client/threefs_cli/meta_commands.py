@@ -8,7 +8,7 @@ from typing import BinaryIO, TypeVar
 
 import click
 import uvloop
-from threefs_backup.follower import MetaServices, in_thread, read_snapshot
+from threefs_backup.follower import MetaServices, in_thread, pairs_of, snapshot_pages
 from threefs_client import AsyncFileSystem
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound
@@ -74,7 +74,8 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
     async def dump_running_service(fs: AsyncFileSystem) -> Content:
         with _create_durable(unfinished) as out:
             writer = dumps.Writer(out)
-            await read_snapshot(MetaServices(fs), lambda pairs: in_thread(writer.put_many, pairs))
+            async for page in snapshot_pages(MetaServices(fs)):
+                await in_thread(writer.put_many, pairs_of(page))
             return writer.end()
 
     try:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from threefs_backup.follower import read_snapshot
+from threefs_backup.follower import snapshot_pages
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_fsck import file_names, lost_files, replicas
 from threefs_fsck.findings import Report
@@ -116,14 +116,6 @@ async def _quotas(endless: Endless) -> AsyncIterator[Any]:
     yield await endless.fs.quotas.list()
 
 
-async def _take(pairs: object) -> None:
-    """What a backup would write."""
-
-
-async def _snapshot(endless: Endless) -> AsyncIterator[Any]:
-    yield await read_snapshot(cast(Any, endless), _take)
-
-
 async def _entries(endless: Endless) -> AsyncIterator[Any]:
     after = b""
     while True:
@@ -148,7 +140,7 @@ _READERS: dict[str, Callable[[Endless], AsyncIterator[Any]]] = {
     "a directory on a mount": _entries,
     "the trash": lambda it: it.fs.trash.list(7),
     "quotas": _quotas,
-    "a snapshot": _snapshot,
+    "a snapshot": lambda it: snapshot_pages(cast(Any, it)),
 }
 
 

@@ -14,6 +14,7 @@ from threefs.kv.dump import KEYS_END
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.restore_mark import RESTORE_KEY
 from threefs.kv.rocks import RocksEngine
+from threefs.kv.wal_recovery import KEPT
 from threefs.rpc.methods import READ_LOG, READ_SNAPSHOT, Method
 
 Rows = dict[bytes, bytes]
@@ -61,6 +62,11 @@ class Source:
     def rotate(self) -> None:
         """The store goes on in another log."""
         self.engine.table._store.flush()
+
+    def forget_logs(self) -> None:
+        """Those that the store does not need any more, as after an hour."""
+        for log in (self.directory / KEPT).glob("*.log"):
+            log.unlink()
 
     async def call(self, method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
         assert self._source is not None

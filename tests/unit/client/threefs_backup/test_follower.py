@@ -16,6 +16,7 @@ from threefs_backup.restore import find_restore_point
 from threefs_client import AsyncFileSystem
 
 from tests.harness.backups import Source, restored
+from tests.harness.small_disk import small_disk
 from threefs.env.clock import CLOCK
 from threefs.env.worker_threads import StopFlag
 from threefs.errors import ConnectionLost, Unavailable
@@ -342,6 +343,69 @@ async def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
         await copying.close()
         assert "what was there is damaged" in said[0], said
         assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
+    await source.stop()
+
+
+async def test_a_snapshot_that_fills_the_disk_leaves_its_room_to_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
+    source = await Source(tmp_path / "kv").start()
+    with small_disk(tmp_path / "disk", "2m") as disk:
+        copying = source.follower(disk / "backup")
+        await copying.catch_up()
+        await source.write({b"%05d" % number: random.Random(number).randbytes(1000) for number in range(600)})
+        await source.write({b"more%05d" % number: random.Random(number).randbytes(1000) for number in range(600)})
+        await copying.catch_up()
+        assert copying.is_taking_snapshot
+        await copying.snapshot_taken()
+        with pytest.raises(OSError, match="No space"):
+            await copying.catch_up()
+        for number in range(50):
+            await source.write({b"key": b"%d" % number * 200})
+            await copying.catch_up()
+        assert await restored(find_restore_point(disk / "backup", "meta")) == source.state
+        await copying.close()
+    await source.stop()
+
+
+async def test_a_backup_that_was_removed_is_begun_anew(tmp_path: Path) -> None:
+    """A log without a name could be appended to, but never read again."""
+    source = await Source(tmp_path / "kv").start()
+    await source.write({b"a": b"1"})
+    copying = source.follower(tmp_path / "backup")
+    await copying.catch_up()
+    shutil.rmtree(tmp_path / "backup")
+    await source.write({b"a": b"2"})
+    with pytest.raises(FileNotFoundError):
+        await copying.catch_up()
+    (tmp_path / "backup").mkdir()
+    await copying.catch_up()
+    assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
+    await copying.close()
+    await source.stop()
+
+
+async def test_a_snapshot_may_take_longer_than_the_service_keeps_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "_LOG_EVERY_S", 0.0)
+    source = await Source(tmp_path / "kv").start()
+    for number in range(60):
+        await source.write({b"%05d" % number: b"x" * 90_000})
+    copying = source.follower(tmp_path / "backup")
+    taking = asyncio.create_task(copying.catch_up())
+    for number in range(20):
+        await source.write({b"%05d" % number: b"later", b"new%d" % number: b"y"})
+        pages = source.asked.count("ReadSnapshot")
+        while not taking.done() and source.asked.count("ReadSnapshot") < pages + 2:
+            await asyncio.sleep(0)
+        source.rotate()
+        source.forget_logs()
+    await taking
+    await copying.catch_up()
+    assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
+    await copying.close()
     await source.stop()
 
 

@@ -2,6 +2,7 @@ import os
 from pathlib import Path
 
 import pytest
+from threefs_backup import log_file
 from threefs_backup.log_file import LogFile, frames, log_state
 
 from threefs.errors import Corrupt
@@ -84,3 +85,18 @@ def test_a_full_disk_leaves_what_was_there(path: Path, monkeypatch: pytest.Monke
     log.append([write(16)], 400)
     log.close()
     assert log_state(path, 10, 100).change == 16
+
+
+def test_a_log_that_is_appended_to_while_it_is_read_is_not_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a test of the restore does, while the backup goes on."""
+    log = LogFile(path, 10, 100)
+    looks_behind = log_file._has_frame_after
+
+    def appended(*arguments: int) -> bool:
+        log.append([write(log.change + 1), write(log.change + 2)], 400)
+        return looks_behind(*arguments)
+
+    monkeypatch.setattr(log_file, "_has_frame_after", appended)
+    assert log_state(path, 10, 100).change == 15
+    assert log_state(path, 10, 100).change == 17
+    log.close()
