@@ -52,6 +52,7 @@ class Context:
     status: Callable[[], Awaitable[manager_pb2.GetStatusReply]]  # of the cluster, from the manager
     clock: Clock
     random: Random
+    first_inode: Callable[[], int] = lambda: 0  # that was given out since the store was made, or restored
     quotas: Quotas = field(default_factory=Quotas)
     statistics: Statistics = field(default_factory=Statistics)
     listing_cache: ListingCache = field(default_factory=ListingCache)

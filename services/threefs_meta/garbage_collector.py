@@ -126,7 +126,9 @@ class GarbageCollector:
     def _is_served(self, inode: pb.Inode) -> bool:
         """Whether the chains of the inode are served; otherwise its removal would only wait for them."""
         return inode.type != pb.FILE or layout_policy.is_served(
-            self._context.routing(), from_wire(inode.layout), inode.chains_used
+            self._context.routing(),
+            from_wire(inode.layout),
+            write_sessions.chains_used_by_record(self._context, inode),
         )
 
     async def _page(self, ns: Namespace) -> list[bytes]:
@@ -198,7 +200,10 @@ class GarbageCollector:
                 await self._clear_xattrs(inode)
                 if inode.type == pb.FILE:
                     await remove_chunks(
-                        self._context.chunks, from_wire(inode.layout), InodeId(inode.inode), inode.chains_used
+                        self._context.chunks,
+                        from_wire(inode.layout),
+                        InodeId(inode.inode),
+                        write_sessions.chains_used_by_record(self._context, inode),
                     )
                     await fencing.remove_fences(self._context, inode)
             except ThreefsError as error:

@@ -43,7 +43,7 @@ from threefs_meta.quota.aggregator import UsageAggregator
 from threefs_meta.service import bind
 from threefs_meta.settings import Settings
 from threefs_meta.statistics import SAMPLE_S
-from threefs_meta.store.identity import StoreIdentity
+from threefs_meta.store.identity import StoreIdentity, first_inode
 from threefs_meta.store.inode_numbers import InodeAllocator
 
 _LIMITS = Limits()
@@ -111,6 +111,7 @@ class MetaNode:
             status=self._status,
             clock=clock,
             random=random,
+            first_inode=lambda: first_inode(self._identity.record),
             listing_cache=ListingCache(self._configuration.integer("listing_cache_bytes")),
             started_at=clock.monotonic(),
         )

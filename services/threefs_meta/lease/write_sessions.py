@@ -8,6 +8,7 @@ from threefs.errors import InvalidArgument, SessionLost
 from threefs.kv import records
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import WriteSession
+from threefs_meta.context import Context
 from threefs_meta.lease import leases
 from threefs_meta.store import keys
 from threefs_meta.store.namespace import Namespace
@@ -48,14 +49,19 @@ async def is_open(ns: Namespace, inode: int) -> bool:
     return await is_open_for_writing(ns, inode) or bool(await ns.tx.get_range(*keys.holds(inode), limit=1))
 
 
-async def chains_used(ns: Namespace, file: pb.Inode) -> int:
+async def chains_used(context: Context, ns: Namespace, file: pb.Inode) -> int:
     """On how many chains of its stripe the file can lie, counted from the first; 0 means on any.
 
     A writer that has it open may have reached further. A session that begins after this read is a conflict.
     """
-    if not file.chains_used or await is_open_for_writing(ns, file.inode):
-        return 0
-    return file.chains_used
+    used = chains_used_by_record(context, file)
+    return 0 if used and await is_open_for_writing(ns, file.inode) else used
+
+
+def chains_used_by_record(context: Context, file: pb.Inode) -> int:
+    """The same for a file that nobody has open for writing. The record of a file from before the last restore may be
+    older than its chunks."""
+    return file.chains_used if file.inode >= context.first_inode() else 0
 
 
 async def begin(ns: Namespace, inode: int, session: bytes, client: bytes, now_ns: int) -> int:

@@ -79,7 +79,7 @@ def create_transaction(
             return await _reply(context, ns, request, inode, body, client, created=True)
         resolved = await resolve(ns, request.place, maker, follow=not request.exclusive)
         if resolved.entry is not None:
-            existing = await _open_existing(ns, request, actor, resolved, truncation)
+            existing = await _open_existing(context, ns, request, actor, resolved, truncation)
             if isinstance(existing, NeedsChunkIo):
                 return existing
             return await _reply(context, ns, request, existing, existing.SerializeToString(), client)
@@ -201,7 +201,12 @@ async def _create_unnamed(
 
 
 async def _open_existing(
-    ns: Namespace, request: pb.CreateRequest, actor: Credentials, resolved: Resolution, truncation: Truncation | None
+    context: Context,
+    ns: Namespace,
+    request: pb.CreateRequest,
+    actor: Credentials,
+    resolved: Resolution,
+    truncation: Truncation | None,
 ) -> pb.Inode | NeedsChunkIo:
     assert resolved.entry is not None, "the caller has found an entry"
     if request.exclusive:
@@ -211,7 +216,7 @@ async def _open_existing(
     inode = await ns.require_inode(resolved.entry.inode)
     permissions.check_open(inode, actor, request, paths.shown_place(request.place))
     if truncation is not None:
-        first = truncation.apply(ns, inode, await write_sessions.chains_used(ns, inode))
+        first = truncation.apply(ns, inode, await write_sessions.chains_used(context, ns, inode))
         if first is not None:
             return first
         permissions.drop_privileges_on_write(inode, actor)

@@ -35,7 +35,7 @@ async def open_inode(context: Context, request: pb.OpenRequest) -> pb.OpenReply:
         if not inode.nlink:  # the garbage collector relies on it
             raise not_found(request.place)
         if truncation is not None:
-            first = truncation.apply(ns, inode, await write_sessions.chains_used(ns, inode))
+            first = truncation.apply(ns, inode, await write_sessions.chains_used(context, ns, inode))
             if first is not None:
                 return first
             permissions.drop_privileges_on_write(inode, actor)

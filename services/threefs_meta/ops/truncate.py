@@ -26,7 +26,7 @@ async def truncate(context: Context, request: pb.TruncateRequest) -> pb.InodeRep
             await write_sessions.require_leased(ns, inode.inode, request.session, request.mutation.client, shown)
         else:
             permissions.check(inode, actor, WRITE, paths.shown_place(request.place))
-        first = truncation.apply(ns, inode, await write_sessions.chains_used(ns, inode))
+        first = truncation.apply(ns, inode, await write_sessions.chains_used(context, ns, inode))
         if first is not None:
             return first
         permissions.drop_privileges_on_write(inode, actor)

@@ -1,12 +1,14 @@
 """What readers see of a file that is being truncated."""
 
 import asyncio
+import dataclasses
 
 import pytest
+from threefs_meta.garbage_collector import GarbageCollector
 from threefs_meta.ops import reserve_append
 from threefs_meta.store import keys
 
-from tests.harness.meta_harness import MetaBench
+from tests.harness.meta_harness import SESSION, MetaBench
 from tests.unit.services.threefs_meta.file.test_length import CHUNK, before_each_removal, content, made, report
 from threefs.errors import StaleFence
 from threefs.wire import meta_pb2 as pb
@@ -140,3 +142,37 @@ async def test_a_cut_whose_mark_was_taken_away_sets_another_one(bench: MetaBench
     before_each_removal(bench, passes)
     after = await bench.truncate("/f", 0)
     assert set(rounds) == {1} and not after.cutting and content(bench, inode, 1) == b"\0"
+
+
+async def restored_with_older_record(bench: MetaBench) -> pb.Inode:
+    """/f has bytes on a second chain of which the record in the backup does not know."""
+    inode = await made(bench)
+    await bench.write(inode, 0, b"x" * 10)
+    inode = await bench.close(inode, SESSION, length_hint=10, written=True)
+    key = keys.inode(inode.inode)
+    record = await bench.engine.begin().get(key)
+    assert record is not None and inode.chains_used == 1
+    await bench.open("/f", session=SESSION)
+    await bench.write(inode, CHUNK, b"y" * 10)
+    assert (await bench.close(inode, SESSION, length_hint=CHUNK + 10, written=True)).chains_used == 2
+    tx = bench.engine.begin()
+    tx.set(key, record)
+    await tx.commit()
+    bench.context = dataclasses.replace(bench.context, first_inode=lambda: inode.inode + 1)
+    return inode
+
+
+async def test_no_byte_that_a_restore_has_forgotten_outlives_a_truncate(bench: MetaBench) -> None:
+    inode = await restored_with_older_record(bench)
+    await bench.truncate("/f", 0)
+    assert not bench.chunk_numbers(inode)
+    longer = await bench.truncate("/f", CHUNK + 10)
+    assert content(bench, longer, CHUNK + 10) == bytes(CHUNK + 10)
+
+
+async def test_no_chunk_that_a_restore_has_forgotten_outlives_its_file(bench: MetaBench) -> None:
+    inode = await restored_with_older_record(bench)
+    bench.collector = GarbageCollector(bench.context)
+    await bench.remove("/f")
+    await bench.collect_all()
+    assert not bench.chunk_numbers(inode)

@@ -19,7 +19,9 @@ async def test_a_session_stands_from_its_begin_to_its_end(bench: MetaBench) -> N
     file = (await bench.create("/a", session=SESSION)).inode
     ns = bench.context.namespace(bench.engine.begin())
     assert await write_sessions.require(ns, file, SESSION, file.inode) is file
-    assert await write_sessions.is_open(ns, file.inode) and await write_sessions.chains_used(ns, file) == 0
+    assert (
+        await write_sessions.is_open(ns, file.inode) and await write_sessions.chains_used(bench.context, ns, file) == 0
+    )
     await write_sessions.require_leased(ns, file.inode, SESSION, CLIENT, "/a")
     for wrong in (b"o" * 16, b""):
         with pytest.raises(SessionLost):
@@ -30,6 +32,9 @@ async def test_a_session_stands_from_its_begin_to_its_end(bench: MetaBench) -> N
         await write_sessions.require_leased(ns, file.inode, SESSION, b"o" * 16, "/a")
     await bench.close(file, SESSION)
     ns = bench.context.namespace(bench.engine.begin())
-    assert not await write_sessions.is_open(ns, file.inode) and await write_sessions.chains_used(ns, file) == 1
+    assert (
+        not await write_sessions.is_open(ns, file.inode)
+        and await write_sessions.chains_used(bench.context, ns, file) == 1
+    )
     with pytest.raises(SessionLost):
         await write_sessions.require(ns, file, SESSION, file.inode)
