@@ -3,8 +3,9 @@ places."""
 
 from collections.abc import Awaitable, Callable
 
-from threefs.errors import AlreadyExists, Corrupt, InvalidArgument, IsADirectory, NotADirectory
+from threefs.errors import AlreadyExists, Corrupt, InvalidArgument, IsADirectory, NotADirectory, TooLarge
 from threefs.ids import ROOT
+from threefs.kv.engine_api import MAX_TRANSACTION_KEYS
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import Credentials, actor_of
@@ -17,6 +18,9 @@ from threefs_meta.resolve import paths
 from threefs_meta.resolve.resolver import Resolution, find, not_found, resolve
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import RETRY_ALONE, NeedsChunkIo, run_mutation
+
+#: Above the new place of a directory. All are read, and a transaction cannot depend on more.
+MAX_LEVELS = MAX_TRANSACTION_KEYS
 
 
 async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
@@ -109,6 +113,11 @@ async def _check_no_loop(ns: Namespace, moved: int, old: int, new: int, request:
             raise Corrupt(f"directory inode {at} lies below itself; `threefs fsck --repair` moves it to /lost+found")
         if old == new:
             return  # a rename within one directory moves nothing below anything else
+        if len(above) == MAX_LEVELS:
+            raise TooLarge(
+                f"{paths.shown_place(request.destination)} lies below more than {MAX_LEVELS} directories: move "
+                "directories that are less deep first"
+            )
         above.add(at)
         at = (await ns.directory(at)).parent
     assert moved not in above, "a directory never comes to lie below itself (I10)"

@@ -3,12 +3,22 @@
 import asyncio
 
 import pytest
+from threefs_meta.ops import rename as module
 from threefs_meta.ops.rename import rename
 from threefs_meta.store import keys
 
 from tests.harness import damage
 from tests.harness.meta_harness import SESSION, MetaBench, at
-from threefs.errors import AlreadyExists, Corrupt, InvalidArgument, IsADirectory, NotADirectory, NotEmpty, NotFound
+from threefs.errors import (
+    AlreadyExists,
+    Corrupt,
+    InvalidArgument,
+    IsADirectory,
+    NotADirectory,
+    NotEmpty,
+    NotFound,
+    TooLarge,
+)
 from threefs.wire import meta_pb2 as pb
 
 
@@ -205,3 +215,20 @@ async def test_a_damaged_tree_without_a_way_to_the_root_is_an_error_in_words(ben
     with pytest.raises(InvalidArgument, match="below itself"):
         await bench.rename("/moved/itself", "/moved/other")
     await damage.drop_entry(bench, moved.inode, b"itself")
+
+
+async def test_a_place_that_is_too_deep_is_refused_before_all_above_it_is_read(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The transaction would be refused in the end; until then no other call was served."""
+    monkeypatch.setattr(module, "MAX_LEVELS", 20)
+    await bench.mkdir("/moved")
+    for depth in (20, 30):
+        path = f"/{depth}" + "/d" * (depth - 1)
+        await bench.mkdir(path, parents=True)
+        if depth == 20:
+            await bench.rename("/moved", f"{path}/moved")
+            await bench.rename(f"{path}/moved", "/moved")
+    with pytest.raises(TooLarge, match="below more than 20 directories"):
+        await bench.rename("/moved", f"{path}/moved")
+    assert await bench.names("/") == ["20", "30", "moved"]
