@@ -17,7 +17,7 @@ from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.rocks import RocksEngine
-from threefs.kv.rocksdb_store import check_room
+from threefs.kv.rocksdb_store import check_room, drop_kept_logs
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 from threefs.telemetry.library_logging import LibraryLogger
@@ -88,6 +88,7 @@ class RecoveringEngine:
         """Whether the reason is a full disk that is still full. Until there is room, the old table can be read."""
         assert self._engine is not None
         if isinstance(self._engine.failure, NoSpace):
+            drop_kept_logs(self._directory)
             try:
                 check_room(self._directory)
             except NoSpace:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
-from threefs.kv.wal_recovery import cut_torn_tails, flushed, gaps, put_aside, rotated, unreadable
+from threefs.kv.wal_recovery import KEPT, cut_torn_tails, flushed, gaps, put_aside, rotated, unreadable
 
 _BLOCK_CACHE_BYTES = 64 << 20
 _WRITE_BUFFER_BYTES = 32 << 20
@@ -42,6 +42,8 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
         return Rdict(str(directory), _options(keep_logs))
     except Exception as error:
         failure = error if isinstance(error, ThreefsError) else error_of(error, f"the table {directory}")
+        if isinstance(failure, NoSpace) and drop_kept_logs(directory):
+            return open_store(directory, keep_logs=keep_logs)
         if not isinstance(failure, Corrupt) or rotated(directory) or not cut_torn_tails(directory):
             raise failure from error
     try:
@@ -84,6 +86,15 @@ def _last_change_before(directory: Path, log: Path) -> int:
             store.close()
     finally:
         shutil.rmtree(trial)
+
+
+def drop_kept_logs(directory: Path) -> bool:
+    """Remove the logs that are kept for backups: on a full disk the table needs their room. A backup that has not read
+    them takes a new snapshot. Returns whether there were any."""
+    kept = list((directory / KEPT).glob("[0-9]*.log"))
+    for log in kept:
+        log.unlink(missing_ok=True)
+    return bool(kept)
 
 
 def check_room(directory: Path) -> None:

@@ -16,6 +16,7 @@ from threefs.errors import MaybeCommitted, NoSpace, ThreefsError, Unavailable
 from threefs.kv import recovering_engine
 from threefs.kv.recovering_engine import RecoveringEngine
 from threefs.kv.rocks import RocksEngine
+from threefs.kv.wal_recovery import KEPT
 
 #: Clients read these messages: no path of the server is in them.
 OF_NO_PATH = "^[^/]+$"
@@ -127,4 +128,26 @@ async def test_a_full_disk_can_be_read_and_takes_writes_when_there_is_room(small
         await until(recovers(engine))
         await put(engine, b"z")
         assert len(await keys(engine)) in (number + 1, number + 2)
+        await engine.close()
+
+
+@pytest.mark.slow
+async def test_logs_that_are_kept_for_backups_give_way_on_a_full_disk(small_disk: Path) -> None:
+    with capture_logs():
+        engine = await RecoveringEngine.open(small_disk / "store")
+
+        async def write(count: int) -> None:
+            for _ in range(count):
+                tx = engine.begin()
+                tx.set(b"same", os.urandom(100_000))
+                await tx.commit()
+
+        await write(115)
+        engine.table._store.flush()  # the log goes to those that are kept
+        assert list((small_disk / "store" / KEPT).iterdir())
+        with pytest.raises((NoSpace, MaybeCommitted)):
+            await write(115)
+        await until(recovers(engine))
+        await put(engine, b"z")
+        assert await keys(engine) == [b"same", b"z"]
         await engine.close()
