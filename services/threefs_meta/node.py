@@ -102,7 +102,7 @@ class MetaNode:
             random=random,
         )
         chunks = ChunkClient(self._peers, self._cluster, client, clock=clock, random=random)
-        context = Context(
+        context = self._context = Context(
             engine=engine,
             chunks=chunks,
             allocator=InodeAllocator(engine, report=self._identity.report_inode_numbers, clock=clock, random=random),
@@ -115,7 +115,6 @@ class MetaNode:
             listing_cache=ListingCache(self._configuration.integer("listing_cache_bytes")),
             started_at=clock.monotonic(),
         )
-        self._context = context
         self._backup = BackupSource(engine, clock=clock, random=random)
         self._garbage_collector = GarbageCollector(context, self._configuration.integer("removals_at_once"))
         self._orphan_collector = OrphanCollector(

@@ -172,6 +172,7 @@ class ChainController:
         before, self._followed = self._followed, self._publisher.routing
         if self._followed.chains is before.chains:
             return
+        assert before.version <= self._followed.version, "I5: no older routing takes the place of a newer one"
         for chain_id, after in self._followed.chains.items():
             known = before.chains.get(chain_id)
             if known is not None and known is not after and known.version < after.version:

@@ -115,7 +115,7 @@ async def test_one_that_returns_without_room_is_not_closed_for_it(tmp_path: Path
 
         for node in (1, 2):
             fill(chain[node])
-            chain[node].targets._open_engine = refuse
+            chain[node].targets._open_engine = refuse  # type: ignore[method-assign]
             chain[node].storage._target_recovery.on_no_space(chain[node].target)
         chain.change((1, LASTSRV), (2, LASTSRV))
         await until(lambda: chain[1].target.local_state is LocalState.ONLINE)
