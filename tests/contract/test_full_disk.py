@@ -3,6 +3,7 @@ as there is room, without a restart."""
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
@@ -199,3 +200,23 @@ async def test_a_block_whose_record_found_no_room_is_free_again(small_disk: Path
         blocks = engine.space().chunks - 1 + len(engine.pending())
         assert blocks == 10 + number
         assert engine.space().used_bytes - engine._files._freed_bytes() == blocks * (64 << 10) + 1
+
+
+async def test_a_long_log_is_shortened_before_there_is_no_room_for_its_content(tmp_path: Path) -> None:
+    """The ballast is smaller. Without it a store that is open takes no removals, and one that is closed stays so."""
+    settings = dataclasses.replace(SETTINGS, ballast_bytes=8 * MIB, full_ratio=0.5)
+    with mounted_disk(tmp_path / "disk", "128m") as disk:
+        other = Other(disk)
+        async with opened(disk / "target", settings) as engine:
+            for number in range(1500):
+                await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+            (disk / "others").write_bytes(bytes(32 * MIB))
+            await engine.release_unneeded()
+            other.fill()
+            await until_records_fail(engine)
+            await engine.recover()
+            assert engine.failure is None
+            await change(engine, ChunkId(1, 0), Kind.REMOVE)
+        async with opened(disk / "target", settings) as engine:
+            assert await read_all(engine, ChunkId(1, 0)) is None
+            assert await read_all(engine, ChunkId(1, 7)) == DATA[: 16 << 10]

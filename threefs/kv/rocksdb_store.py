@@ -1,5 +1,6 @@
 """The RocksDB store below a table: opening it, recovering it after a power cut, and translating its errors."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ _KEEP_LOGS_MIB = 1024
 _DIRECTORIES = re.compile(r"(?:/[^/\s:]+)+/")  # of the files that RocksDB names
 _BLOOM_BITS_PER_KEY = 10
 _ROOM_TO_OPEN_BYTES = 1 << 20  # beside twice the size of the logs
+_LONG_LOG_BYTES = 4 << 20
 
 
 def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
@@ -99,10 +101,28 @@ def drop_kept_logs(directory: Path) -> bool:
 
 def check_room(directory: Path) -> None:
     """Raises NoSpace if the disk may have too little room to write the content of the logs to sorted files."""
-    logs = sum(log.stat().st_size for log in directory.glob("*.log"))
+    needed = 2 * _log_bytes(directory) + _ROOM_TO_OPEN_BYTES
+    if _free_bytes(directory) < needed:
+        raise NoSpace(f"the disk of {directory} is full: {needed} bytes must be free")
+
+
+def is_log_long(directory: Path) -> bool:
+    """Whether a small reserve would not do for the sorted files of the logs, while they still find room."""
+    logs = _log_bytes(directory)
+    return logs >= _LONG_LOG_BYTES and _free_bytes(directory) >= 2 * logs + _ROOM_TO_OPEN_BYTES
+
+
+def _log_bytes(directory: Path) -> int:
+    found = 0
+    for log in directory.glob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # it is not needed any more
+            found += log.stat().st_size
+    return found
+
+
+def _free_bytes(directory: Path) -> int:
     status = os.statvfs(directory)
-    if status.f_bavail * status.f_frsize < 2 * logs + _ROOM_TO_OPEN_BYTES:
-        raise NoSpace(f"the disk of {directory} is full: {2 * logs + _ROOM_TO_OPEN_BYTES} bytes must be free")
+    return status.f_bavail * status.f_frsize
 
 
 def _options(keep_logs: bool = False) -> Options:

@@ -23,7 +23,7 @@ from threefs.env.worker_threads import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv import scans
 from threefs.kv.engine_api import Pair
-from threefs.kv.rocksdb_store import check_room, error_of, open_store
+from threefs.kv.rocksdb_store import check_room, error_of, is_log_long, open_store
 from threefs.kv.wal_preallocation import WalPreallocator
 from threefs.kv.wal_recovery import MARK_KEY, encode_mark
 
@@ -152,6 +152,18 @@ class Table:
         except Exception as error:
             raise self._fail(error) from error
         self.durable_change = max(self.durable_change, sequence)
+
+    async def shorten_log(self) -> None:
+        """Write what only the log has to a sorted file, if it is much and there is room for it. To open the table again
+        takes that room. Raises NoSpace, Unavailable."""
+        if self.failure is not None:
+            raise type(self.failure)(self.failure.message)
+        if not await self._worker.run(is_log_long, self._directory):
+            return
+        try:
+            await self._worker.run(self._store.flush)
+        except Exception as error:
+            raise self._fail(error) from error
 
     async def _wait(self) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -83,9 +83,8 @@ class ChunkEngine:
         self._chunks = 0
         self._closing = self._closed = False
         self._upkeep = asyncio.Lock()  # a step of it waits for the disk, and must not go on in a store that is closed
-        # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` never waits, and
-        # returns None if it would have to. `record` returns the record of a chunk, `stored_record` that in the table.
-        # Every read calls them, so they have no wrappers.
+        # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` returns None if
+        # it would have to wait. `stored_record` is what the table has. Every read calls them: they have no wrappers.
         self.read, self.read_cold, self.read_raw = reader.read, reader.read_cold, reader.read_raw
         self.read_old, self.joined = self._writer.read_old, memory.joined_share()
         self.record, self.stored_record = store.get, store.stored_record
@@ -203,14 +202,15 @@ class ChunkEngine:
                 await self._ballast.allocate()
 
     async def release_unneeded(self) -> None:
-        """Give room of free blocks back to the disk, if they were not needed since the last call. Raises NoSpace,
-        Unavailable, DiskFailed."""
+        """Give room of free blocks that were not needed since the last call back to the disk. Raises as `recover`."""
         async with self._upkeep:
             if self._closed or self.failure is not None:
                 return
             if self._files.has_freed_blocks():
                 await self._store.flush()
             await self._files.release_unneeded_blocks(self._store.durable)
+            if self._files.room_bytes() < 0:
+                await self._store.shorten_log()
 
     async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:
         """Make the version that `update` describes durable as the pending one.

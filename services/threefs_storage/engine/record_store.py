@@ -40,6 +40,7 @@ class RecordTable(Protocol):
     def scan(self, begin: bytes, end: bytes, limit: int = 0, reverse: bool = False) -> list[Pair]: ...
     def write(self, changes: Mapping[bytes, bytes | None]) -> int: ...
     async def flush(self, number: int | None = None) -> None: ...
+    async def shorten_log(self) -> None: ...
     async def reopen(self) -> None: ...
     async def close(self) -> None: ...
 
@@ -217,6 +218,11 @@ class RecordStore:
 
     async def flush(self, number: int | None = None) -> None:
         await self._table.flush(number)
+
+    async def shorten_log(self) -> None:
+        """Write the content of a long log to sorted files while there is room for that: on a full disk the table could
+        not be opened again. Raises NoSpace, Unavailable."""
+        await self._table.shorten_log()
 
     async def reopen(self) -> None:
         """Take writes again after a full disk. Raises NoSpace, Unavailable."""
