@@ -23,7 +23,7 @@ from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
-from threefs_storage.health.quarantine import check_disk, has_other_copy, quarantine
+from threefs_storage.health.quarantine import check_disk, has_other_copy, place_of, quarantine
 from threefs_storage.target import Target
 
 _LOG = structlog.get_logger()
@@ -155,7 +155,10 @@ class Targets:
         del self.by_id[target.target_id]
         with contextlib.suppress(ThreefsError):  # a store that has failed may fail to close
             await target.engine.close()
-        await self._remove(self._directory / f"target-{target.target_id}")
+        directory = self._directory / f"target-{target.target_id}"
+        await self._remove(directory)
+        if (quarantined := place_of(directory)).exists():  # nothing of its chain is lost, else no member would go
+            await self._remove(quarantined)
         del self._deleting[target.target_id]
         _LOG.info("a target that has moved away is deleted", target=target.target_id)
 

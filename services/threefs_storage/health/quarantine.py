@@ -2,7 +2,7 @@
 
 A node does not start with empty stores on another node's disk, so disks that were mixed up can be put right. A store
 whose table is damaged goes to quarantine, and its target starts with an empty one, which the chain treats like a new
-disk. The quarantined store stays until the next one takes its place.
+disk. The quarantined store stays until the next one takes its place, or the target has moved away.
 """
 
 import shutil
@@ -45,7 +45,12 @@ def check_disk(directory: Path, node_id: NodeId, routing: Routing, *, is_own: bo
 def quarantine(directory: Path) -> Path:
     """Move a store away, and return its new place. An earlier one there is removed, so that they do not fill the
     disk."""
-    place = directory.with_name(f"{directory.name}.damaged")
+    place = place_of(directory)
     shutil.rmtree(place, ignore_errors=True)
     directory.rename(place)
     return place
+
+
+def place_of(directory: Path) -> Path:
+    """Where the quarantined store of this directory is, if there is one."""
+    return directory.with_name(f"{directory.name}.damaged")

@@ -164,7 +164,9 @@ async def test_a_target_that_was_taken_out_of_its_chain_is_deleted(tmp_path: Pat
     targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
     await targets.open(TestChain(tmp_path, 3).routing())
     assert (tmp_path / "target-201").is_dir()
+    (tmp_path / "target-201.damaged").mkdir()  # of an earlier store, and nobody would use its room again
     await targets.delete(targets.get(201))
+    assert not list(tmp_path.iterdir())
     assert not (tmp_path / "target-201").exists() and not targets.by_id and not targets.reports()
     await targets.close()
     await disk.close()
