@@ -220,7 +220,7 @@ class Targets:
         return await self._open_engine(directory)
 
     async def _open_engine(self, directory: Path) -> ChunkEngine:
-        return await ChunkEngine.open(
+        engine = await ChunkEngine.open(
             directory,
             self._disk,
             self._settings,
@@ -228,6 +228,8 @@ class Targets:
             random=self._random,
             open_table=self._open_table,
         )
+        engine.adopt(self._settings)  # others may have come meanwhile
+        return engine
 
     async def keep_chains(self, routing: Routing) -> None:
         """Store the chain versions of that routing durably, before the targets act in them. A target that is leaving

@@ -17,6 +17,7 @@ from tests.harness.clocks import SteppedClock
 from threefs.env.disk import RealDisk
 from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
 from threefs.ids import NodeId, TableId, TargetId
+from threefs.kv.table import Table
 from threefs.routing import Chain, ChainMember, Hold, LocalState, Routing
 from threefs.wire import manager_pb2 as pb
 
@@ -30,6 +31,19 @@ async def test_a_node_opens_its_own_targets_only(tmp_path: Path) -> None:
     assert targets.get(201).chain == routing.chains[CHAIN]
     with pytest.raises(NotServing, match="node 2 has no target 101"):
         targets.get(101)
+    await targets.close()
+    await disk.close()
+
+
+async def test_settings_that_come_while_a_store_is_opened_are_its_settings(tmp_path: Path) -> None:
+    async def open_table(directory: Path) -> Table:
+        targets.adopt(EngineSettings(full_ratio=0.5))
+        return await Table.open(directory)
+
+    disk = RealDisk(threads=1)
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings(), open_table=open_table)
+    await targets.open(TestChain(tmp_path, 3).routing())
+    assert targets.get(201).engine._files.full_ratio == 0.5
     await targets.close()
     await disk.close()
 
