@@ -175,7 +175,10 @@ class ChainController:
         assert before.version <= self._followed.version, "I5: no older routing takes the place of a newer one"
         for chain_id, after in self._followed.chains.items():
             known = before.chains.get(chain_id)
-            if known is not None and known is not after and known.version < after.version:
+            if known is None or known is after:
+                continue
+            assert known.version <= after.version, "I5: the version of a chain only rises"
+            if known.version < after.version:
                 _LOG.info("chain changed", chain=chain_id, version=after.version, members=_format_members(after))
                 self._accept_stores(after)
                 self.links.on_change(known, after)
