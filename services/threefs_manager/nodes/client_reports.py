@@ -42,10 +42,12 @@ class ClientReports:
             return
         client_id = request.client.client_id
         self._take(request.client, lease_s)
+        taken = self._clients.get(client_id)
         try:
             yield
         except asyncio.CancelledError:  # its connection has ended, as a rule
-            self._clients.pop(client_id, None)
+            if self._clients.get(client_id) is taken:  # else it asks over another one already
+                self._clients.pop(client_id, None)
             raise
 
     def _take(self, report: pb.ClientReport, lease_s: float) -> None:

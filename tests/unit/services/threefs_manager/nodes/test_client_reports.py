@@ -54,6 +54,14 @@ def test_a_client_whose_connection_ends_while_it_asks_is_forgotten() -> None:
     assert not names(reports)
 
 
+def test_a_client_that_asks_over_another_connection_is_not_forgotten_with_the_first_one() -> None:
+    reports = ClientReports(SteppedClock())
+    with pytest.raises(asyncio.CancelledError), reports.asking(request(1), T):
+        asks(reports, 1)
+        raise asyncio.CancelledError
+    assert names(reports) == ["client 1"]
+
+
 def test_nodes_and_older_clients_say_nothing_here() -> None:
     reports = ClientReports(SteppedClock())
     with reports.asking(pb.GetRoutingRequest(), T):
