@@ -6,6 +6,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import structlog
@@ -405,23 +406,19 @@ class ThreefsVfs(FuseFileSystem):
         await self._files.handle(handle).sync(only_data=only_data)
 
     def release(self, inode: int, caller: Caller, handle: int, owner: int, flock: bool) -> Answer[None]:
-        locked = self._locks.closing_handle(handle, flock=flock)
-        return self._release(inode, handle, owner, flock) if locked else self._files.release(handle)
+        if not self._locks.closing_handle(handle, flock=flock):
+            return self._files.release(handle)
+        close = partial(self._store_and_release, handle)
+        return self._locks.end_handle(inode, handle, owner, flock=flock, close=close)
 
-    async def _release(self, inode: int, handle: int, owner: int, flock: bool) -> None:
+    async def _store_and_release(self, handle: int) -> None:
         """Locks end with the open file. What was written under them, through whichever handle, is stored before."""
         try:
             await self._files.handle(handle).sync_quietly()
         finally:
-            await self._release_handle(inode, handle, owner, flock)
-
-    async def _release_handle(self, inode: int, handle: int, owner: int, flock: bool) -> None:
-        try:
             ending = self._files.release(handle)
             if ending is not None:
                 await ending
-        finally:
-            await self._locks.end_handle(inode, handle, owner, flock=flock)
 
     async def fallocate(self, inode: int, caller: Caller, handle: int, offset: int, length: int, mode: int) -> None:
         await self._files.allocate(handle, offset, length, mode)

@@ -5,6 +5,7 @@ the next holder reads what was written under the lock.
 """
 
 import asyncio
+import contextlib
 import fcntl
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -174,12 +175,30 @@ class FileLocks:
             del self._record_owners[handle]
         return flock or handle in self._record_owners
 
-    async def end_handle(self, inode: int, handle: int, owner: int, *, flock: bool) -> None:
-        """End the locks of the open file itself: flock(2) locks, and fcntl(2) locks that no process owns."""
-        for record_owner in self._record_owners.pop(handle, ()):
-            await self.unlock_all(inode, record_owner, flock=False)
+    async def end_handle(
+        self, inode: int, handle: int, owner: int, *, flock: bool, close: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Close the open file, then end the locks of the open file itself: flock(2) locks, and fcntl(2) locks that no
+        process owns. These owners get no lock before that: the kernel may have given their numbers to the next open
+        files."""
+        keys: list[Key] = [(inode, pb.RECORD_LOCK, one) for one in sorted(self._record_owners.pop(handle, ()))]
         if flock:
-            await self.unlock_all(inode, owner, flock=True)
+            keys.append((inode, pb.FLOCK, owner))
+        ending = {key: self._owners[key] for key in keys if key in self._owners}
+        for found in ending.values():
+            found.users += 1
+        try:
+            async with contextlib.AsyncExitStack() as locked:
+                for found in ending.values():
+                    await locked.enter_async_context(found.lock)
+                try:
+                    await close()
+                finally:
+                    for found in ending.values():
+                        await found.locks.release_all()
+        finally:
+            for key, found in ending.items():
+                self._unlocked(key, found)
 
     async def unlock(self, inode: int, owner: int, lock: Lock, *, flock: bool) -> None:
         start, end = _range(lock)
@@ -198,9 +217,12 @@ class FileLocks:
             async with found.lock:
                 await release(found.locks)
         finally:
-            self._forget_unused(key, found)
-            for unlocked in self._waiting.get(key[0], ()):
-                unlocked.set()
+            self._unlocked(key, found)
+
+    def _unlocked(self, key: Key, owner: _Owner) -> None:
+        self._forget_unused(key, owner)
+        for unlocked in self._waiting.get(key[0], ()):
+            unlocked.set()
 
     # ---- testing ----
 

@@ -77,7 +77,7 @@ def test_what_no_process_has_given_up_ends_with_the_open_file(cluster: LocalClus
         await two.here.unlock_all(two.inode, 1, flock=False)
         await two.here.acquire(two.inode, 1, locked(1, 1), flock=False, wait=False, handle=8)
         assert two.here.closing_handle(7, flock=False)
-        await two.here.end_handle(two.inode, 7, 0, flock=False)
+        await two.here.end_handle(two.inode, 7, 0, flock=False, close=lambda: asyncio.sleep(0))
         held = [two.here.holds(two.inode, owner, flock=False) for owner in (1, 2, 3)]
         assert held == [True, False, True], "of the other open file they stay"
         assert not two.here.closing_handle(7, flock=False) and two.here.closing_handle(7, flock=True)
@@ -87,6 +87,25 @@ def test_what_no_process_has_given_up_ends_with_the_open_file(cluster: LocalClus
         assert not two.here.closing_handle(8, flock=False)
 
     play(cluster, "ends", scene)
+
+
+def test_the_end_of_an_open_file_takes_no_lock_of_the_next_one(cluster: LocalCluster) -> None:
+    """The kernel gives the number of its owner to the next open file. That got a lock while what was written under the
+    last one was still being stored, and lost it."""
+
+    async def scene(two: Two) -> None:
+        stored = asyncio.Event()
+        await two.here.acquire(two.inode, 1, locked(), flock=True, wait=False)
+        ending = asyncio.create_task(two.here.end_handle(two.inode, 7, 1, flock=True, close=stored.wait))
+        await asyncio.sleep(0)
+        following = asyncio.create_task(two.here.acquire(two.inode, 1, locked(), flock=True, wait=False))
+        await asyncio.sleep(0.1)
+        stored.set()
+        await asyncio.gather(ending, following)
+        assert await two.refused(two.there, 2, locked(), flock=True)
+        await two.here.unlock_all(two.inode, 1, flock=True)
+
+    play(cluster, "following", scene)
 
 
 def test_a_lock_is_waited_for(cluster: LocalCluster) -> None:
