@@ -1,6 +1,7 @@
 """The open files of the mount, and their open handles by the numbers that the kernel knows."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
@@ -297,6 +298,18 @@ class OpenFileTable:
         reply = await self._call_with_session(methods.OPEN, request, None)
         await self._use_session(file, reply, request.session)
 
+    def _on_lease_lost(self) -> None:
+        self._background.attempt("reopening of files", self._reopen_all())
+
+    async def _reopen_all(self) -> None:
+        """Open the files again that programs have open for writing: a file without a session is freed when it loses its
+        last name. What cannot be opened now is opened when it is needed."""
+        for file in list(self._files.values()):
+            async with file.session_lock:
+                if file.has_session and file.writable_handles:
+                    with contextlib.suppress(ThreefsError):
+                        await file.ensure_session()
+
     async def _use_session(self, file: OpenFile, reply: Opened, session: bytes) -> None:
         """For a file whose session was lost, or that had none; if it has got another one meanwhile, end this one."""
         if session and not file.session:
@@ -371,6 +384,7 @@ class OpenFileTable:
     # ---- background ----
 
     def start(self) -> None:
+        self._context.lease.on_lost.append(self._on_lease_lost)
         self._background.start("sync of files", self._sync_loop())
 
     async def _sync_loop(self) -> None:
