@@ -15,7 +15,7 @@ from threefs_fuse.protocol import OpenFlag
 
 from threefs.background import BackgroundTasks
 from threefs.bounded_dict import BoundedDict
-from threefs.errors import NotFound, Retry, SessionLost, ThreefsError
+from threefs.errors import DeadlineExceeded, NotFound, Retry, SessionLost, ThreefsError
 from threefs.rpc import methods
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import meta_pb2 as pb
@@ -117,10 +117,24 @@ class OpenFileTable:
         file = self._files.get(inode)
         if file is None:
             return await self._open(inode, flags, caller, None)
-        async with file.session_lock:
+        await self._acquire_session_lock(file)
+        try:
             if flags & os.O_TRUNC:
                 await file.settle()
             return await self._open(inode, flags, caller, file)
+        finally:
+            file.session_lock.release()
+
+    async def _acquire_session_lock(self, file: OpenFile) -> None:
+        """Raises DeadlineExceeded: many opens that nobody answers do not take their time one after the other."""
+        timeout_s = self._context.options.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                await file.session_lock.acquire()
+        except TimeoutError:
+            raise DeadlineExceeded(
+                f"another open or close of inode {file.inode.inode} has not ended within {timeout_s:g} s"
+            ) from None
 
     async def _open(self, inode: int, flags: int, caller: pb.Caller, file: OpenFile | None) -> tuple[int, bool]:
         needs_session = _writable(flags) and (file is None or not file.session)
