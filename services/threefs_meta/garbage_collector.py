@@ -30,12 +30,14 @@ from threefs_meta.locks import fencing
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.counters import increase
 from threefs_meta.store.namespace import Namespace
+from threefs_meta.tick_queue import QueueFront
 from threefs_meta.transactions import run_readonly
 from threefs_meta.trash.trash_reaper import TrashReaper
 
 PAGE = 64  # removals per round
 ENTRIES_PER_TRANSACTION = 128
 _REPLAY_PAGES = 64  # per round
+_REPLAY_TICKS = 120  # from one pass to the next: five minutes at least
 #: Ticks for which an inode is put off that could not be freed: the first time, and at most. They double each time.
 _FIRST_BACKOFF_TICKS, _MAX_BACKOFF_TICKS = 1, 8
 _MAX_BACKOFFS = 65_536  # that are remembered
@@ -52,15 +54,26 @@ class _Removal:
     inode: pb.Inode
 
 
+@dataclass(frozen=True, slots=True)
+class _Drained:
+    """How far a directory is drained. Each step goes on there: to come by the places of the entries that are removed
+    takes as long as their number is."""
+
+    until: bytes = b""  # the last name that was removed, or passed
+    damaged: bool = False  # an entry was passed
+
+
 class GarbageCollector:
     def __init__(self, context: Context, removals_at_once: int = 16) -> None:
         self._context = context
         self._trash_reaper = TrashReaper(context)
-        self._removal_cursor = b""  # where the next round begins
+        self._queue_front = QueueFront()
+        self._removal_cursor = b""  # where the next round begins; empty: at the front
         self._replay_cursor = b""
+        self._replays_at = 0  # the tick of the next pass over all replay records
         #: Inodes that could not be freed: for how many ticks they are put off.
         self._backoff_ticks = BoundedDict[int, int](_MAX_BACKOFFS)
-        self._damaged_until: dict[int, bytes] = {}  # by directory: the last damaged entry that was passed
+        self._drained: dict[int, _Drained] = {}  # by directory
         self._slots = asyncio.Semaphore(removals_at_once)
         self._background = BackgroundTasks()
 
@@ -80,7 +93,7 @@ class GarbageCollector:
             for work in (
                 self.collect,
                 self._trash_reaper.expire,
-                self.expire_replays,
+                self._expire_replays_in_turn,
             ):  # one that fails does not stop the others
                 try:
                     busy += await work()
@@ -132,8 +145,11 @@ class GarbageCollector:
         )
 
     async def _page(self, ns: Namespace) -> list[bytes]:
-        begin, end = keys.removals(self._context.logical_clock.tick)
+        tick = self._context.logical_clock.tick
+        begin, end = keys.removals(tick, self._queue_front.first(tick))
         pairs = await ns.tx.get_range(self._removal_cursor or begin, end, limit=PAGE)
+        if not self._removal_cursor:
+            self._queue_front.found_empty(keys.due_of_removal(pairs[0][0]) if pairs else tick, tick)
         return [key for key, _ in pairs]
 
     async def _partition(self, ns: Namespace, page: list[bytes]) -> tuple[list[_Removal], list[_Removal]]:
@@ -237,33 +253,35 @@ class GarbageCollector:
         """Remove some entries of a directory without a name, and the directory once it is empty. None: it is not empty,
         but the entries left cannot be removed."""
         directory = item.inode.inode
-        after = self._damaged_until.get(directory, b"")
+        start = self._drained.get(directory, _Drained())
 
-        async def drain(tx: Transaction) -> tuple[int | None, bytes]:
+        async def drain(tx: Transaction) -> tuple[int | None, _Drained]:
             ns = self._context.namespace(tx)
             if await ns.inode(directory) is None:
-                return 1, b""  # done by an earlier attempt of unknown outcome, or by another service
-            rows = await tx.get_range(*keys.entries(directory, after), limit=ENTRIES_PER_TRANSACTION)
-            damaged = after
+                return 1, _Drained()  # done by an earlier attempt of unknown outcome, or by another service
+            rows = await tx.get_range(*keys.entries(directory, start.until), limit=ENTRIES_PER_TRANSACTION)
+            damaged = start.damaged
             for key, value in rows:
                 try:
                     await self._unlink_child(ns, key, value)
                 except Corrupt as error:
-                    damaged = keys.entry_of(key)[1]
+                    damaged = True
                     self._context.damaged.pass_over(key, error, "an entry of a removed directory cannot be removed")
             if len(rows) == ENTRIES_PER_TRANSACTION:
-                return len(rows), damaged
+                return len(rows), _Drained(keys.entry_of(rows[-1][0])[1], damaged)
             if damaged:
-                return None, b""  # from the start the next time: the entry may have been repaired
+                return None, _Drained()  # from the start the next time: the entry may have been repaired
+            if start.until and not await ns.is_empty(directory):
+                return len(rows), _Drained()  # it had a name again for a while
             await xattrs.clear(ns, item.inode)
             self._clear(ns, item)
             await self._count_removed(tx, 1)
-            return len(rows) + 1, b""
+            return len(rows) + 1, _Drained()
 
-        done, damaged = await self._context.transact(drain)
-        self._damaged_until.pop(directory, None)
-        if damaged:
-            self._damaged_until[directory] = damaged
+        done, end = await self._context.transact(drain)
+        self._drained.pop(directory, None)
+        if end.until:
+            self._drained[directory] = end
         return done
 
     async def _unlink_child(self, ns: Namespace, key: bytes, value: bytes) -> None:
@@ -292,6 +310,14 @@ class GarbageCollector:
             self._context.damaged.pass_over(keys.REMOVED_INODES, error, "removed inodes cannot be counted")
 
     # ---- replays ----
+
+    async def _expire_replays_in_turn(self) -> int:
+        """A pass comes by the places of all records that were cleared before."""
+        tick = self._context.logical_clock.tick
+        if self._replay_cursor or tick >= self._replays_at:
+            self._replays_at = tick + _REPLAY_TICKS
+            await self.expire_replays()
+        return 0
 
     async def expire_replays(self) -> int:
         """Clear old replay records of some clients. Their age is in ticks, which no restart and no clock sets back."""

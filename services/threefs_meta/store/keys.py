@@ -207,9 +207,9 @@ def trashed(due: int, directory: int, name: bytes) -> bytes:
     return _TWO.pack(b"TRSH|", due, directory) + name
 
 
-def trashed_until(due: int) -> tuple[bytes, bytes]:
-    """The entries that may be removed in this tick."""
-    return TRASH[0], _ONE.pack(b"TRSH|", due + 1)
+def trashed_until(due: int, first: int = 0) -> tuple[bytes, bytes]:
+    """The entries that may be removed in this tick, and since the first one."""
+    return _ONE.pack(b"TRSH|", first), _ONE.pack(b"TRSH|", due + 1)
 
 
 def trashed_at(trash_key: bytes) -> tuple[int, int, bytes]:
@@ -237,14 +237,19 @@ def removal(due: int, inode: int) -> bytes:
     return _TWO.pack(b"GCIN|", due, inode)
 
 
-def removals(due: int) -> tuple[bytes, bytes]:
-    """The removals of inodes that may be freed in this tick."""
-    return REMOVALS[0], _ONE.pack(b"GCIN|", due + 1)
+def removals(due: int, first: int = 0) -> tuple[bytes, bytes]:
+    """The removals of inodes that may be freed in this tick, and since the first one."""
+    return _ONE.pack(b"GCIN|", first), _ONE.pack(b"GCIN|", due + 1)
 
 
 def removed_inode(removal_key: bytes) -> int:
     number: int = _TWO.unpack(removal_key)[2]
     return number
+
+
+def due_of_removal(removal_key: bytes) -> int:
+    due: int = _TWO.unpack(removal_key)[1]
+    return due
 
 
 def inode_of(key: bytes) -> int:

@@ -366,9 +366,10 @@ class Namespace:
             self.queue_removal(inode, now_ns)
 
     def queue_removal(self, inode: pb.Inode, now_ns: int) -> None:
-        """Queue an inode for the collector. A file waits for a lease's length, in which readers announce themselves."""
+        """Queue an inode for the collector. A file waits for a lease's length, in which readers announce themselves; a
+        directory does not wait."""
         assert not inode.nlink, "an inode with a name is not queued for removal (I10)"
-        due = self.stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else 0
+        due = self.stamp + LEASE_TICKS if inode.type != pb.DIRECTORY else self.stamp - 1
         record = Removal(type=inode.type, removed_ns=now_ns)
         self.tx.set(keys.removal(due, inode.inode), records.encode(record))
 

@@ -1,0 +1,56 @@
+import pytest
+from threefs_meta.store import keys
+from threefs_meta.tick_queue import QueueFront
+
+from tests.harness.meta_harness import MetaBench
+
+
+def test_what_was_found_empty_is_not_read_again_but_for_its_end_and_now_and_then() -> None:
+    front = QueueFront()
+    assert front.first(1000) == 0
+    front.found_empty(1000, 1000)
+    assert 950 < front.first(1001) < 1000
+    front.found_empty(1100, 1100)
+    assert 1050 < front.first(1101) < 1100
+    front.found_empty(1120, 1200)
+    assert front.first(1201) == 1120, "there is something"
+    assert front.first(3000) == 0
+    assert front.first(3001) == 0, "until it was found empty"
+
+
+async def test_a_queue_is_not_read_where_it_was_found_empty(bench: MetaBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million removals, or entries of the trash, may have been there."""
+    firsts: list[int] = []
+
+    def noting(name: str) -> None:
+        range_of = getattr(keys, name)
+
+        def noted(due: int, first: int) -> tuple[bytes, bytes]:
+            firsts.append(due - first)
+            return range_of(due, first)  # type: ignore[no-any-return]
+
+        monkeypatch.setattr(keys, name, noted)
+
+    async def rounds(count: int) -> None:
+        for _ in range(count):
+            await bench.pass_ticks(1)
+            await bench.collector.collect()
+            await bench.collector._trash_reaper.expire()
+
+    await bench.set_trash("/", 1)
+    await rounds(60)
+    noting("removals")
+    noting("trashed_until")
+    await rounds(3)
+    assert len(firsts) == 6 and max(firsts) < 30
+    for path in ("/a", "/b"):
+        await bench.mkdir(path)
+        await bench.create(path + "/f")
+        await bench.remove(path, recursive=True)
+    await bench.set_trash("/", 0)
+    await bench.mkdir("/c/d", parents=True)
+    await bench.remove("/c", recursive=True)
+    await rounds(20)
+    assert await bench.names("/.trash/0") == [] and await bench.names("/") == [".trash"]
+    for table in (keys.REMOVALS, keys.TRASH):
+        assert not await bench.engine.begin().get_range(*table)
