@@ -1,4 +1,4 @@
-"""Where queues that are ordered by ticks begin: that of removals, and the trash.
+"""Where queues that are ordered by ticks begin: removals, the trash, and what quotas have to add up.
 
 What was taken out of a store costs time when a read comes past its place, until the store has merged its files: after a
 million removals up to 600 ms, in which a service with an embedded store does nothing else. So the part of a queue that

@@ -17,7 +17,7 @@ from threefs_meta.store.namespace import Namespace, make_root
 
 LOST_AND_FOUND = b"lost+found"
 _MODE = 0o700
-_TOKEN_BYTES = 16
+_TOKEN_BYTES = 8
 _MAX_TRIES = 16
 #: Tables whose damaged records are dropped: a sum is counted anew, and a client that waits for a lock asks again.
 _DISPENSABLE = (keys.USAGE, keys.WAITS)
@@ -40,7 +40,7 @@ async def repair(context: Context, ns: Namespace, problem: Problem) -> bool:
             await raise_to(ns.tx, keys.NEXT_INODE, problem.inode + BLOCK)
         case pb.WRONG_USAGE:
             delta = accounting.to_record({problem.account: problem.missing})
-            ns.tx.set(keys.delta(context.random.token(_TOKEN_BYTES)), records.encode(delta))
+            ns.tx.set(keys.delta(ns.stamp, context.random.token(_TOKEN_BYTES)), records.encode(delta))
         case pb.UNREADABLE_RECORD if any(begin <= problem.key < end for begin, end in _DISPENSABLE):
             ns.tx.clear(problem.key)
         case pb.UNREADABLE_RECORD:

@@ -198,8 +198,18 @@ def account_of(usage_or_limits_key: bytes) -> bytes:
     return usage_or_limits_key[len(USAGE[0]) :]
 
 
-def delta(token: bytes) -> bytes:
-    return DELTAS[0] + token
+def delta(tick: int, token: bytes) -> bytes:
+    """Services of earlier releases draw the tick, too."""
+    return _ONE.pack(b"QDLT|", tick) + token
+
+
+def deltas(first: int) -> tuple[bytes, bytes]:
+    """Those of a tick, and of all later ones."""
+    return _ONE.pack(b"QDLT|", first), DELTAS[1]
+
+
+def tick_of_delta(delta_key: bytes) -> int:
+    return _number(delta_key)
 
 
 def trashed(due: int, directory: int, name: bytes) -> bytes:

@@ -222,7 +222,7 @@ class Namespace:
         add(self._delta, after, 1)
         if not self._delta_key:
             assert self._random is not None, "a transaction that changes what quotas count has a source of keys"
-            self._delta_key = keys.delta(self._random.token(16))
+            self._delta_key = keys.delta(self.stamp, self._random.token(_TOKEN_BYTES))
         self.tx.set(self._delta_key, records.encode(to_record(self._delta)))
 
     # ---- entries ----

@@ -19,15 +19,15 @@ def test_what_was_found_empty_is_not_read_again_but_for_its_end_and_now_and_then
 
 
 async def test_a_queue_is_not_read_where_it_was_found_empty(bench: MetaBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A million removals, or entries of the trash, may have been there."""
+    """A million removals, entries of the trash, or changes of usage may have been there."""
     firsts: list[int] = []
 
     def noting(name: str) -> None:
         range_of = getattr(keys, name)
 
-        def noted(due: int, first: int) -> tuple[bytes, bytes]:
-            firsts.append(due - first)
-            return range_of(due, first)  # type: ignore[no-any-return]
+        def noted(*numbers: int) -> tuple[bytes, bytes]:
+            firsts.append(bench.context.logical_clock.tick - numbers[-1])
+            return range_of(*numbers)  # type: ignore[no-any-return]
 
         monkeypatch.setattr(keys, name, noted)
 
@@ -36,13 +36,16 @@ async def test_a_queue_is_not_read_where_it_was_found_empty(bench: MetaBench, mo
             await bench.pass_ticks(1)
             await bench.collector.collect()
             await bench.collector._trash_reaper.expire()
+            await bench.usage_aggregator.run_once()
 
     await bench.set_trash("/", 1)
+    await bench.set_quota(uid=0, limit_inodes=1000)
     await rounds(60)
     noting("removals")
     noting("trashed_until")
+    noting("deltas")
     await rounds(3)
-    assert len(firsts) == 6 and max(firsts) < 30
+    assert len(firsts) == 9 and max(firsts) < 30
     for path in ("/a", "/b"):
         await bench.mkdir(path)
         await bench.create(path + "/f")
@@ -52,5 +55,5 @@ async def test_a_queue_is_not_read_where_it_was_found_empty(bench: MetaBench, mo
     await bench.remove("/c", recursive=True)
     await rounds(20)
     assert await bench.names("/.trash/0") == [] and await bench.names("/") == [".trash"]
-    for table in (keys.REMOVALS, keys.TRASH):
+    for table in (keys.REMOVALS, keys.TRASH, keys.DELTAS):
         assert not await bench.engine.begin().get_range(*table)

@@ -13,7 +13,7 @@ from threefs.wire.records_pb2 import Usage
 
 async def charge(bench: MetaBench, uid: int, inodes: int) -> None:
     record = accounting.to_record({user_account(uid): Cost(0, inodes)})
-    await damage.put(bench, keys.delta(bytes([uid, inodes % 256]) * 8), records.encode(record))
+    await damage.put(bench, keys.delta(1, bytes([uid, inodes % 256]) * 4), records.encode(record))
 
 
 async def tidy(bench: MetaBench) -> None:

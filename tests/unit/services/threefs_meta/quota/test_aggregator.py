@@ -186,7 +186,7 @@ async def test_damaged_records_hold_up_no_count() -> None:
     for number in range(1, 4):
         await fs.create(f"/d/{number}")
     await damage.put(fs, keys.inode(first.inode), b"\1broken")
-    await damage.put(fs, keys.delta(bytes(16)), b"\1broken")
+    await damage.put(fs, keys.delta(0, bytes(8)), b"\1broken")
     await fs.set_quota("/d", limit_inodes=100)
     await damage.put(fs, keys.retag((await fs.stat("/d")).inode), b"\1broken")
     await fs.count_all()
