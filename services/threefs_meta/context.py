@@ -23,6 +23,7 @@ from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.statistics import Statistics
 from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace
+from threefs_meta.tick_queue import QueueFronts
 
 T = TypeVar("T")
 
@@ -56,6 +57,7 @@ class Context:
     quotas: Quotas = field(default_factory=Quotas)
     statistics: Statistics = field(default_factory=Statistics)
     listing_cache: ListingCache = field(default_factory=ListingCache)
+    fronts: QueueFronts = field(default_factory=QueueFronts)
     damaged: DamagedRecords = field(default_factory=lambda: DamagedRecords("`threefs fsck` names what is damaged"))
     started_at: float = 0.0  # monotonic time of the clock
 

@@ -30,7 +30,6 @@ from threefs_meta.locks import fencing
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.counters import increase
 from threefs_meta.store.namespace import Namespace
-from threefs_meta.tick_queue import QueueFront
 from threefs_meta.transactions import run_readonly
 from threefs_meta.trash.trash_reaper import TrashReaper
 
@@ -67,7 +66,6 @@ class GarbageCollector:
     def __init__(self, context: Context, removals_at_once: int = 16) -> None:
         self._context = context
         self._trash_reaper = TrashReaper(context)
-        self._queue_front = QueueFront()
         self._removal_cursor = b""  # where the next round begins; empty: at the front
         self._replay_cursor = b""
         self._replays_at = 0  # the tick of the next pass over all replay records
@@ -146,10 +144,10 @@ class GarbageCollector:
 
     async def _page(self, ns: Namespace) -> list[bytes]:
         tick = self._context.logical_clock.tick
-        begin, end = keys.removals(tick, self._queue_front.first(tick))
+        begin, end = keys.removals(tick, self._context.fronts.removals.first(tick))
         pairs = await ns.tx.get_range(self._removal_cursor or begin, end, limit=PAGE)
         if not self._removal_cursor:
-            self._queue_front.found_empty(keys.due_of_removal(pairs[0][0]) if pairs else tick, tick)
+            self._context.fronts.removals.found_empty(keys.due_of_removal(pairs[0][0]) if pairs else tick, tick)
         return [key for key, _ in pairs]
 
     async def _partition(self, ns: Namespace, page: list[bytes]) -> tuple[list[_Removal], list[_Removal]]:

@@ -6,6 +6,8 @@ was found empty is not read again, except for its end, because a transaction com
 and now and then, because services of earlier releases put directories at the begin of the queue.
 """
 
+from dataclasses import dataclass, field
+
 #: For which a transaction with a stamp may be on its way: 40 s at least.
 _LATE_TICKS = 16
 #: After which a queue is read from its begin again: an hour at least.
@@ -21,10 +23,19 @@ class QueueFront:
 
     def first(self, tick: int) -> int:
         """The first tick for which the queue may have something. `tick` is the present one."""
-        if tick >= self._whole_at:
-            self._first, self._whole_at = 0, tick + _WHOLE_TICKS
-        return self._first
+        return self._first if tick < self._whole_at else 0
 
     def found_empty(self, before: int, tick: int) -> None:
-        """The queue has nothing from its first tick until before this one. `tick` is the present one."""
-        self._first = max(self._first, min(before, tick - _LATE_TICKS))
+        """The queue has nothing from `first(tick)` until before this one."""
+        first = min(before, tick - _LATE_TICKS)
+        if tick < self._whole_at:
+            self._first = max(self._first, first)
+        else:
+            self._first, self._whole_at = max(0, first), tick + _WHOLE_TICKS
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFronts:
+    removals: QueueFront = field(default_factory=QueueFront)
+    trash: QueueFront = field(default_factory=QueueFront)
+    deltas: QueueFront = field(default_factory=QueueFront)

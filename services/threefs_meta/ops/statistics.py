@@ -9,11 +9,6 @@ from threefs_meta.transactions import run_readonly
 
 MAX_COUNTED = 1000
 MAX_QUOTAS = 256
-_BACKLOG = {
-    "removals_waiting": keys.REMOVALS,
-    "leases_ending": keys.ENDED,
-    "charges_waiting": keys.DELTAS,
-}
 
 
 async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.StatisticsReply:
@@ -39,8 +34,10 @@ async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.Stat
             )
 
     async def waiting(ns: Namespace) -> None:
-        for field, (begin, end) in _BACKLOG.items():
-            setattr(reply, field, len(await ns.tx.get_range(begin, end, limit=MAX_COUNTED, snapshot=True)))
+        tick, fronts = context.logical_clock.tick, context.fronts
+        reply.removals_waiting = await _count(ns, *keys.removals_from(fronts.removals.first(tick)))
+        reply.leases_ending = await _count(ns, *keys.ENDED)
+        reply.charges_waiting = await _count(ns, *keys.deltas(fronts.deltas.first(tick)))
 
     await run_readonly(context, waiting)
     for account, status in context.quotas.statuses(b"", MAX_QUOTAS):
@@ -54,3 +51,7 @@ async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.Stat
             used_inodes=max(0, status.used.inodes),
         )
     return reply
+
+
+async def _count(ns: Namespace, begin: bytes, end: bytes) -> int:
+    return len(await ns.tx.get_range(begin, end, limit=MAX_COUNTED, snapshot=True))

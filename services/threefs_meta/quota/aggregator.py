@@ -25,7 +25,6 @@ from threefs_meta.quota.accounting import ZERO, Cost
 from threefs_meta.quota.attribution import attribute_child
 from threefs_meta.store import entry_codec, keys
 from threefs_meta.store.namespace import Namespace
-from threefs_meta.tick_queue import QueueFront
 
 DELTAS_PER_TRANSACTION = 512
 ENTRIES_PER_TRANSACTION = 128
@@ -39,7 +38,6 @@ _LOG = structlog.get_logger()
 class UsageAggregator:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._delta_front = QueueFront()
         self._has_dropped_limits = False  # once per start: limits that removed directories have left behind
         self._background = BackgroundTasks()
 
@@ -120,9 +118,10 @@ class UsageAggregator:
     async def _fold_deltas(self, tx: Transaction) -> int:
         """Add a page of deltas to the sums. Returns how many could be read."""
         tick = self._context.logical_clock.tick
-        begin, end = keys.deltas(self._delta_front.first(tick))
+        begin, end = keys.deltas(self._context.fronts.deltas.first(tick))
         pairs = await tx.get_range(begin, end, limit=DELTAS_PER_TRANSACTION, snapshot=True)
-        self._delta_front.found_empty(keys.tick_of_delta(pairs[0][0]) if pairs else tick, tick)
+        self._context.fronts.deltas.found_empty(keys.tick_of_delta(pairs[0][0]) if pairs else tick, tick)
+        assert not pairs or pairs[0][0] >= begin, "what is added up is not looked for again"
         sums: dict[accounting.Account, Cost] = {}
         changes: Counter[accounting.Account] = Counter()
         count = 0

@@ -257,6 +257,11 @@ def removed_inode(removal_key: bytes) -> int:
     return number
 
 
+def removals_from(first: int) -> tuple[bytes, bytes]:
+    """Those of a tick, and of all later ones."""
+    return _ONE.pack(b"GCIN|", first), REMOVALS[1]
+
+
 def due_of_removal(removal_key: bytes) -> int:
     due: int = _TWO.unpack(removal_key)[1]
     return due

@@ -7,7 +7,6 @@ from threefs.wire import meta_pb2 as pb
 from threefs.wire.records_pb2 import Trashed
 from threefs_meta.context import Context
 from threefs_meta.store import keys
-from threefs_meta.tick_queue import QueueFront
 from threefs_meta.transactions import run_readonly
 
 PAGE = 32
@@ -16,7 +15,6 @@ PAGE = 32
 class TrashReaper:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._front = QueueFront()
         self._next = b""  # where the next round begins; empty: at the front
 
     async def expire(self) -> int:
@@ -37,10 +35,10 @@ class TrashReaper:
 
     async def _page(self, tx: Transaction) -> list[bytes]:
         tick = self._context.logical_clock.tick
-        begin, end = keys.trashed_until(tick, self._front.first(tick))
+        begin, end = keys.trashed_until(tick, self._context.fronts.trash.first(tick))
         page = [key for key, _ in await tx.get_range(self._next or begin, end, limit=PAGE, snapshot=True)]
         if not self._next:
-            self._front.found_empty(keys.trashed_at(page[0])[0] if page else tick, tick)
+            self._context.fronts.trash.found_empty(keys.trashed_at(page[0])[0] if page else tick, tick)
         return page
 
     async def _remove(self, tx: Transaction, key: bytes) -> None:

@@ -1,8 +1,10 @@
 import pytest
+from threefs_meta.ops.statistics import statistics
 from threefs_meta.store import keys
 from threefs_meta.tick_queue import QueueFront
 
 from tests.harness.meta_harness import MetaBench
+from threefs.wire import meta_pb2 as pb
 
 
 def test_what_was_found_empty_is_not_read_again_but_for_its_end_and_now_and_then() -> None:
@@ -16,6 +18,8 @@ def test_what_was_found_empty_is_not_read_again_but_for_its_end_and_now_and_then
     assert front.first(1201) == 1120, "there is something"
     assert front.first(3000) == 0
     assert front.first(3001) == 0, "until it was found empty"
+    front.found_empty(3001, 3001)
+    assert front.first(3002) > 2950
 
 
 async def test_a_queue_is_not_read_where_it_was_found_empty(bench: MetaBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +48,10 @@ async def test_a_queue_is_not_read_where_it_was_found_empty(bench: MetaBench, mo
     noting("removals")
     noting("trashed_until")
     noting("deltas")
+    noting("removals_from")
     await rounds(3)
-    assert len(firsts) == 9 and max(firsts) < 30
+    await statistics(bench.context, pb.StatisticsRequest())
+    assert len(firsts) == 3 * 3 + 2 and max(firsts) < 30
     for path in ("/a", "/b"):
         await bench.mkdir(path)
         await bench.create(path + "/f")
