@@ -1,5 +1,6 @@
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_backup.restore import RestorePoint, find_restore_point, restore
@@ -7,9 +8,12 @@ from threefs_backup.restore import RestorePoint, find_restore_point, restore
 from tests.harness.backups import Source, restored
 from threefs.env.clock import CLOCK
 from threefs.errors import AlreadyExists, Corrupt, NotFound
+from threefs.kv import dump
 from threefs.kv.dump import KEYS_END
+from threefs.kv.engine_api import Pair
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.restore_mark import read_mark
+from threefs.kv.transaction import BufferedTransaction
 
 
 async def backed_up(tmp_path: Path) -> tuple[list[tuple[int, dict[bytes, bytes]]], Path]:
@@ -91,3 +95,40 @@ async def test_what_was_written_before_damage_is_restored_if_that_is_wanted(tmp_
         assert await restored(point) in states
     log.write_bytes(content)
     assert await restored(find_restore_point(tmp_path / "backup", "meta", up_to_damage=True)) == states[-1]
+
+
+class Pages(MemoryEngine):
+    """Notes where reads of ranges begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begins: list[bytes] = []
+
+    def begin(self) -> BufferedTransaction:
+        outer = self
+
+        class Noting(BufferedTransaction):
+            __slots__ = ()
+
+            async def get_range(self, begin: bytes, *arguments: Any, **options: Any) -> list[Pair]:
+                outer.begins.append(begin)
+                return await super().get_range(begin, *arguments, **options)
+
+        tx = super().begin()
+        tx.__class__ = Noting
+        return tx
+
+
+async def test_what_an_interrupted_restore_has_left_is_removed_page_by_page(tmp_path: Path) -> None:
+    """Each page came by the places of all removed records: for 400,000 that took three minutes, for ten times as many a
+    hundred times as long."""
+    _, backup = await backed_up(tmp_path)
+    engine = Pages()
+    await dump.begin_restore(engine)
+    await dump.fill(engine, ((b"old%05d" % number, b"x") for number in range(3500)))
+    engine.begins.clear()
+    await restore(find_restore_point(backup, "meta"), engine, exclusive=True)
+    removal = engine.begins[: engine.begins.index(b"", 1)]
+    assert len(removal) >= 4 and removal == sorted(set(removal))
+    pairs = await engine.begin().get_range(b"", KEYS_END)
+    assert not any(key.startswith(b"old") for key, _ in pairs)
