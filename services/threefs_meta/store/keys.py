@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 _ONE = struct.Struct(">5sQ")
 _TWO = struct.Struct(">5sQQ")
+_LAST_NUMBER = (1 << 64) - 1
 
 INODES = (b"INOD|", b"INOD}")
 ENTRIES = (b"DENT|", b"DENT}")
@@ -152,7 +153,8 @@ def lock(inode: int, client_id: bytes) -> bytes:
 
 
 def locks(inode: int) -> tuple[bytes, bytes]:
-    return _ONE.pack(b"LOCK|", inode), _ONE.pack(b"LOCK|", inode + 1)
+    """Also of an inode that does not exist, as only callers know it."""
+    return _ONE.pack(b"LOCK|", inode), _ONE.pack(b"LOCK|", inode + 1) if inode < _LAST_NUMBER else LOCKS[1]
 
 
 def client_of_lock(lock_key: bytes) -> bytes:

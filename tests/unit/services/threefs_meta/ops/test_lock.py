@@ -101,3 +101,12 @@ async def test_users_that_are_not_the_owner(bench: MetaBench) -> None:
         reply = await find(client, 1 if client == OTHER else 2)
         assert (reply.conflict.start, reply.conflict.end, reply.conflict.pid) == (3, 4, 7)
         assert (reply.conflict.type, reply.same_client) == (pb.SHARED, same)
+
+
+async def test_an_inode_of_the_highest_number_has_no_locks(bench: MetaBench) -> None:
+    """Nobody gets that number, but everybody may ask for it."""
+    inode = (1 << 64) - 1
+    wanted = pb.FileLock(kind=pb.RECORD_LOCK, type=pb.EXCLUSIVE, owner=1, end=file_locks.END)
+    request = pb.QueryLockRequest(client=CLIENT, inode=inode, lock=wanted)
+    assert not (await query_lock(bench.context, request)).HasField("conflict")
+    assert not (await ask(bench, inode, pb.UNLOCK, 0, 1)).held
