@@ -32,8 +32,9 @@ _LOG = structlog.get_logger()
 _BUFFER_BYTES = protocol.HEAD_BYTES + protocol.MAX_PAYLOAD_BYTES
 #: This many requests are read in one turn of the loop.
 _MAX_READS = 64
-#: A write keeps its buffer until it is answered. With this many of them no request is read.
-_MAX_BUFFERS = 64
+#: A write keeps its buffer until it is answered. With so many bytes in them no request is read. Of the buffer of a small
+#: write, the rest was mostly never touched, so it takes no memory.
+_MAX_KEPT_BYTES = 64 << 20
 _MAX_FREE_BUFFERS = 8
 #: The kernel reports only the first signal of a program that waits, so a later deadly one is found by polling.
 _SIGNAL_POLL_S = 0.5
@@ -69,7 +70,7 @@ class Session:
         self._methods: dict[int, tuple[Operation, Callable[..., Any]]] = {}
         self._running: dict[int, _Running] = {}
         self._free: list[bytearray] = []
-        self._buffers = 0  # lent to writes
+        self._kept_bytes = 0  # of requests in buffers that writes keep
         self._reading = self._ending = self._draining = False
         self._notifier = ThreadWorker("notifications", _MAX_NOTIFICATIONS)  # for those that may block in the kernel
         self._notifying: set[asyncio.Task[None]] = set()
@@ -124,7 +125,7 @@ class Session:
 
     def _readable(self) -> None:
         for _ in range(_MAX_READS):
-            if self._buffers >= _MAX_BUFFERS:
+            if self._kept_bytes >= _MAX_KEPT_BYTES:
                 self._pause()
                 return
             buffer = self._free.pop() if self._free else bytearray(_BUFFER_BYTES)
@@ -172,7 +173,7 @@ class Session:
                         return
                 kept = code == Op.WRITE
                 task = self._loop.create_task(
-                    self._finish(number, operation, arguments, work, buffer if kept else None, began)
+                    self._finish(number, operation, arguments, work, (buffer, size) if kept else None, began)
                 )
                 self._running[number] = _Running(task, operation, arguments, pid)
                 return
@@ -182,7 +183,7 @@ class Session:
             self._refuse(number, code, error)
         finally:
             if kept:
-                self._buffers += 1
+                self._kept_bytes += size
             else:
                 self._give_back(buffer)
 
@@ -212,9 +213,10 @@ class Session:
         operation: Operation,
         arguments: Arguments,
         work: Awaitable[Any],
-        buffer: bytearray | None,
+        kept: tuple[bytearray, int] | None,
         began: float,
     ) -> None:
+        """`kept` is the buffer that the request lies in, and its size."""
         try:
             self._answer(number, self._parts(operation, arguments, await work))
         except asyncio.CancelledError:
@@ -224,8 +226,9 @@ class Session:
         finally:
             del self._running[number]
             self._observe(operation, began)
-            if buffer is not None:
-                self._buffers -= 1
+            if kept is not None:
+                buffer, size = kept
+                self._kept_bytes -= size
                 self._give_back(buffer)
                 self._listen()
 

@@ -304,3 +304,53 @@ def test_a_change_is_started_before_there_is_a_task_for_it() -> None:
         assert [task is not None for task in files.tasks] == [False, True, False, True, False, False]
 
     played(scene, Begun)
+
+
+class Stalled(FuseFiles):
+    """Storage does not answer: writes wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def write(
+        self, inode: int, caller: Caller, handle: int, offset: int, data: memoryview, how: int, flags: int
+    ) -> int:
+        await self.answers.wait()
+        return await super().write(inode, caller, handle, offset, data, how, flags)
+
+
+@pytest.mark.parametrize(("writes", "size", "are_read"), [(300, 4 << 10, True), (70, 1 << 20, False)])
+def test_other_requests_are_read_beside_writes_that_wait(writes: int, size: int, are_read: bool) -> None:
+    """Only what they hold is bounded, not how many there are."""
+
+    async def scene(kernel: Kernel, files: FuseFiles, session: Session) -> None:
+        assert isinstance(files, Stalled)
+        await kernel.say(Op.CREATE, struct.pack("=IIII", 0, 0o644, 0, 0) + b"a\0", number=2)
+        await kernel.hear()
+        inode = files.names[b"a"]
+
+        async def write(number: int) -> None:
+            head = struct.pack("=QQIIQII", 1, 0, size, 0, 0, 0, 0)
+            await kernel.say(Op.WRITE, head + bytes(size), number=number, inode=inode)
+
+        async def say() -> None:
+            for number in range(writes):
+                await write(1000 + number)
+            await kernel.say(Op.LOOKUP, b"a\0", number=3)
+
+        saying = asyncio.create_task(say())
+        hearing = asyncio.create_task(kernel.hear())
+        if are_read:
+            assert (await asyncio.wait_for(asyncio.shield(hearing), 30))[:2] == (3, 0)
+        else:
+            await asyncio.sleep(0.3)
+            assert not hearing.done() and session.waiting(Op.WRITE) == 64
+        files.answers.set()
+        heard = {(await hearing)[0]} if not are_read else set()
+        while len(heard) < writes + (not are_read):
+            heard.add((await kernel.hear())[0])
+        await saying
+        assert heard >= {1000 + number for number in range(writes)}
+
+    played(scene, Stalled)
