@@ -32,8 +32,8 @@ _LOG = structlog.get_logger()
 _BUFFER_BYTES = protocol.HEAD_BYTES + protocol.MAX_PAYLOAD_BYTES
 #: This many requests are read in one turn of the loop.
 _MAX_READS = 64
-#: A write keeps its buffer until it is answered. With so many bytes in them no request is read. Of the buffer of a small
-#: write, the rest was mostly never touched, so it takes no memory.
+#: A write keeps its buffer until it is answered. With so many bytes in them no request is read. Most of the buffer of a
+#: small write was never touched, so it takes no memory.
 _MAX_KEPT_BYTES = 64 << 20
 _MAX_FREE_BUFFERS = 8
 #: The kernel reports only the first signal of a program that waits, so a later deadly one is found by polling.
