@@ -134,3 +134,24 @@ async def check_all_restarted(desk: Desk) -> None:
 
 def test_when_all_were_started_anew_each_has_what_was_acknowledged() -> None:
     at_desk(2, check_all_restarted)
+
+
+async def check_suspended(desk: Desk) -> None:
+    def suspend() -> None:
+        desk.clock.advance(11_000)  # T is 10,000 s
+
+    desk.engine.during = suspend
+    desk.controller.on_process_death(NodeId(1))
+    assert desk.heartbeat(2) == 1
+    await desk.controller.wait_idle(10)
+    assert desk.served_by(1) == 0
+    desk.engine.during = lambda: None
+    for _ in range(3):
+        desk.controller.enqueue(desk.publisher.routing.chains)
+        await desk.controller.wait_idle(10)
+    assert desk.served_by(2) == 1, "it is not known to be silent"
+
+
+def test_r9_a_silence_while_the_manager_was_suspended_in_a_transaction_says_nothing() -> None:
+    """Only suspensions that met it between two transactions were noticed."""
+    at_desk(1, check_suspended)

@@ -32,6 +32,7 @@ class Moody(MemoryEngine):
         self.lost = 0  # they do nothing
         self.unknown = 0  # they happen, and nobody is told
         self.meanwhile: Callable[[], Awaitable[None]] | None = None  # while nobody has been told yet
+        self.during: Callable[[], None] = lambda: None  # a commit that changes chains
         self.committed: list[int] = []  # how many chains each changed
 
     async def commit(self, attempt: BufferedTransaction) -> None:
@@ -41,6 +42,7 @@ class Moody(MemoryEngine):
             raise Unavailable("the store is away")
         await super().commit(attempt)
         if chains:
+            self.during()
             self.committed.append(chains)
         if chains and self.unknown:
             self.unknown -= 1

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
 
+from threefs.background import cancel_and_wait
 from threefs.env.clock import Clock
 from threefs.errors import Fenced, InvalidArgument, NotFound, StrangeStore, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
@@ -26,7 +27,7 @@ from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.store.cluster_store import Store, Writer
 
 _SWEEPS_PER_T = 10  # of all chains, per T
-_SUSPENDED_SWEEPS = 4  # a wait of this many sweep intervals means that this process did not run
+_SUSPENDED_SWEEPS = 4  # a tick that comes so many sweep intervals late means that this process did not run
 _BATCH = 256  # most chains that one transaction changes
 _PAUSE_S = 0.2
 
@@ -60,7 +61,7 @@ class ChainController:
         self._accepted: dict[TargetId, pb.TargetReport] = {}  # what targets had that are to serve a lost chain
         self._dirty: set[ChainId] = set()
         self._steady = SteadyChains()
-        self._swept_at = clock.monotonic()
+        self._swept_at = self._ticked_at = clock.monotonic()
         self._saved_at = clock.monotonic()
         #: Called when the routing and the moves have been read again, because an answer about a transaction was lost.
         self.on_caught_up: Callable[[], Awaitable[None]] = _nothing
@@ -95,7 +96,34 @@ class ChainController:
 
     async def run(self) -> None:
         """Run until cancelled or another manager is primary. Raises StrangeStore for an older copy of the store."""
-        self._followed = self._publisher.routing
+        self._followed, self._ticked_at = self._publisher.routing, self._clock.monotonic()
+        ticking = asyncio.create_task(self._tick())
+        try:
+            await self._run_repeatedly()
+        finally:
+            await cancel_and_wait(ticking)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause_s)
+            self._notice_suspension()
+
+    def _notice_suspension(self) -> None:
+        """Called before nodes are judged by their silence: that of a time in which this process did not run says
+        nothing. It may have been suspended while it waited for the store, too."""
+        now = self._clock.monotonic()
+        suspended_s, self._ticked_at = now - self._ticked_at, now
+        if suspended_s > _SUSPENDED_SWEEPS * self._pause_s:
+            _LOG.warning(
+                "this manager did not run for a while: every node has the whole time T again", suspended_s=suspended_s
+            )
+            self._failure_detector.on_suspension()
+
+    @property
+    def _pause_s(self) -> float:
+        return (self._publisher.routing.lease_s or _PAUSE_S) / _SWEEPS_PER_T
+
+    async def _run_repeatedly(self) -> None:
         while True:
             try:
                 await self._run_once()
@@ -110,9 +138,7 @@ class ChainController:
                 await self._clock.sleep(_PAUSE_S)
 
     async def _run_once(self) -> None:
-        routing = self._publisher.routing
-        pause_s = (routing.lease_s or _PAUSE_S) / _SWEEPS_PER_T
-        began = self._clock.monotonic()
+        pause_s = self._pause_s
         try:
             async with asyncio.timeout(pause_s):
                 await self._wake.wait()
@@ -120,11 +146,7 @@ class ChainController:
             sweeps = self._clock.monotonic() - self._swept_at >= pause_s
         except TimeoutError:
             sweeps = True
-        if (suspended_s := self._clock.monotonic() - began) > _SUSPENDED_SWEEPS * pause_s:
-            _LOG.warning(
-                "this manager did not run for a while: every node has the whole time T again", suspended_s=suspended_s
-            )
-            self._failure_detector.on_suspension()
+        self._notice_suspension()
         self._stale_store.check_fresh()
         if not self._stale_store.confirmed:
             self._wake.clear()
@@ -227,6 +249,7 @@ class ChainController:
 
     async def _evaluate(self, dirty: Iterable[ChainId]) -> None:
         routing = self._publisher.routing
+        self._notice_suspension()
         self._follow()
         # Not only after the transaction that has put them out: if its answer was lost, another one may publish it.
         self._failure_detector.unfence(routing)
