@@ -160,7 +160,10 @@ class Successor:
             request = staged_version(successor.target_id, target.chain.version, chunk, pending)
             hops = target.hops_behind
             call = self._messages.forward(successor.target_id, request, self._attempt_s(deadline), hops)
-            return await target.cancel_on_chain_change(call)
+            try:
+                return await target.cancel_on_chain_change(call)
+            except NoSpace:
+                raise self._full(successor) from None
         if write is not None and write.kind != pb.REPLACE and successor.state is PublicState.SERVING:
             message = _change(target, successor, write, pending.version, pending.stamp)
             message.whole_length, message.whole_checksum = pending.length, pending.checksum
@@ -255,9 +258,11 @@ class Successor:
         if not result.code:
             return result
         error = error_of(result.code, result.message)
-        if isinstance(error, NoSpace):  # the successor leaves the chain, or finds room
-            raise Unavailable(f"the disk of {self._peers.shown(successor.target_id)} is full")
-        raise error
+        raise self._full(successor) if isinstance(error, NoSpace) else error
+
+    def _full(self, successor: ChainMember) -> Unavailable:
+        """The error of a successor without room: it leaves the chain, or finds room."""
+        return Unavailable(f"the disk of {self._peers.shown(successor.target_id)} is full")
 
     def _attempt_s(self, deadline: float) -> float:
         return max(0.001, min(_ATTEMPT_S, deadline - self._clock.monotonic()))

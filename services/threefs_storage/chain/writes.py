@@ -199,14 +199,18 @@ class Writes:
     async def _take_forward(self, call: Call[Any, Any], version: pb.ForwardStagedRequest) -> pb.ChunkWriteResult:
         target = self._targets.get(version.target)
         await self._catch_up(target, version.chain_version)
-        return _done(await self._early_staging.take_forward(target, version, call.deadline))
+        try:
+            return _done(await self._early_staging.take_forward(target, version, call.deadline))
+        except ThreefsError as error:
+            self._note_full(version, error)
+            raise
 
     async def _catch_up(self, target: Target, chain_version: int) -> None:
         """Wait a little for the routing if the caller knows a newer version of the chain."""
         if chain_version > target.chain.version:
             await self._cluster.refresh(self._cluster.routing.version, _REFRESH_S)
 
-    def _note_full(self, write: pb.ChunkWrite, error: ThreefsError) -> None:
+    def _note_full(self, write: pb.ChunkWrite | pb.ForwardStagedRequest, error: ThreefsError) -> None:
         """A target without room for the write of a predecessor leaves its chain, so that the others can go on."""
         target = self._targets.by_id.get(write.target)
         if target is None or target.leaving:

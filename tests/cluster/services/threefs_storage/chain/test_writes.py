@@ -1,11 +1,12 @@
 """Messages with several changes, at the service that takes them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from threefs_storage.engine.overlay import OverlayLimits
 
-from tests.harness.chain_harness import SERVING, TestChain, chain_of, target_of
+from tests.harness.chain_harness import OFFLINE, SERVING, TestChain, chain_of, target_of, until
 from threefs.checksums import crc32c
 from threefs.errors import ChecksumMismatch, InvalidArgument, LimitExceeded, NoSpace, NotServing, NotStaged
 from threefs.ids import ChunkId
@@ -92,6 +93,22 @@ async def test_a_target_without_room_for_what_comes_ahead_leaves_at_once(tmp_pat
         reply = await chain.peers.call(chain[2].address, STAGE_AHEAD, request, timeout_s=20, payload=[b"xx"])
         assert [result.code for result in reply.results] == [NoSpace.code, NotServing.code]
         assert chain[2].target.leaving and chain[2].target.full
+
+
+async def test_a_target_without_room_for_a_forward_leaves_at_once_and_the_write_goes_on(tmp_path: Path) -> None:
+    """Its predecessor heard that the write could not be repeated, and told the client that the outcome is unknown."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"old")  # opens a connection, so that the next change goes ahead
+
+        def full(*_: object) -> None:
+            raise NoSpace("the disk is full")
+
+        chain[2].target.engine.commit = full  # type: ignore[method-assign, assignment]
+        write = asyncio.create_task(chain.write(b"new"))
+        await until(lambda: chain[2].target.leaving)
+        assert chain[2].target.full
+        chain.change((1, SERVING), (2, OFFLINE))
+        assert (await write).version == 2
 
 
 def _pending_checksum(chain: TestChain, chunk: ChunkId) -> int:
