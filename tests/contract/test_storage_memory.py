@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import math
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,9 +14,11 @@ from threefs_storage.chain import resync, successor, writes
 from threefs_storage.engine import working_memory
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import (
+    CHUNK,
     CHUNK_BYTES,
     OFFLINE,
     SERVING,
@@ -113,6 +116,26 @@ async def test_parts_of_many_large_blocks_are_read_in_turns(tmp_path: Path, monk
         assert not any(reply.code)
         assert content == b"".join(bytes([chunk.number]) * 1000 for chunk, _, _ in rows)
         assert 0 < peak.bytes <= 80 << 10 and engine._buffers.lent == 0
+
+
+async def test_reads_that_wait_hold_no_more_of_the_record_store_than_they_need(tmp_path: Path) -> None:
+    """A row of one byte held all small changes of its checksum block, each with all its bytes: 480 KB."""
+    async with chain_of(tmp_path, 1, OverlayLimits()) as chain:
+        await chain.write(b"a" * 600_000)
+        for number in range(8):
+            await chain.write(bytes([number]) * 60_000, 8 + number * 400)
+        chain[1].disk.cold = True
+        hold = chain[1].disk.hold_read = Gate()
+        tracemalloc.start()
+        try:
+            reads = [asyncio.create_task(chain.read_rows(1, [(CHUNK, 100, 1)] * 64)) for _ in range(3)]
+            await until(lambda: chain[1].target.engine._buffers.lent == 3 * 64)
+            held_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            hold.open.set()
+        assert [content for _, content in await asyncio.gather(*reads)] == [bytes(64)] * 3
+        assert held_bytes < 8 * MIB, "three small requests held 90 MiB"
 
 
 @asynccontextmanager

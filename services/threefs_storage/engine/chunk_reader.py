@@ -85,7 +85,7 @@ class ChunkReader:
         begin, end = covering(version, offset, len(into))
         size = end - begin
         # Now: once this waits, another version may take the place of this one, and its blobs are removed.
-        pieces = self._pieces(version, begin, end)
+        pieces = _copied(self._pieces(version, begin, end))
         base = _base_needed(version, begin, end)
         direct = base > 0 and (past_cache or (base >= DIRECT_FROM_BYTES and not self._ghosts.note_read(version, begin)))
         exact = size == len(into)
@@ -115,7 +115,7 @@ class ChunkReader:
         """Fill `into` with all bytes of a version, not verified. Returns the ranges that come from the block: the other
         bytes are good. Raises CorruptChunk, DiskFailed."""
         size = len(into)
-        pieces = self._pieces(version, 0, size)
+        pieces = _copied(self._pieces(version, 0, size))
         base = _base_needed(version, 0, size)
         block = version.block
         if base and block is not None:
@@ -190,6 +190,12 @@ class ChunkReader:
             part = memoryview(data)[extent.blob_offset : extent.blob_offset + extent.length]
             pieces.append((extent.offset - begin, part))
         return pieces
+
+
+def _copied(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """The same bytes for a read that waits: views of them would keep their blobs in memory, which may be much larger
+    (I20)."""
+    return [(place, memoryview(bytes(data))) for place, data in pieces]
 
 
 def _base_needed(version: Version, begin: int, end: int) -> int:
