@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.engine import exactly_once
+from threefs_storage.engine.exactly_once import WRITE_LIFETIME_MINUTES
 
 from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, SYNCING, chain_of, until
 from threefs.errors import ResultDropped, ResultForgotten, StaleFence
@@ -88,3 +89,15 @@ async def test_r6_what_is_forgotten_travels_with_a_resync(tmp_path: Path, monkey
         await until(lambda: chain[2].target.synced_in_version == chain.version)
         assert chain[1].record().entries == chain[2].record().entries
         assert chain[1].record().forgotten == chain[2].record().forgotten == (7, 0)
+
+
+async def test_r6_a_syncing_target_keeps_no_results_of_before_an_old_removal(tmp_path: Path) -> None:
+    """It kept them, and its predecessor did not: so every resync sent such a chunk once more."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"old", client=other(1))
+        await chain.write(b"", client=other(2), kind=pb.REMOVE)
+        chain.change((1, SERVING), (2, SYNCING))
+        chain[1].target.logical_time.observe(chain[1].target.logical_time.now + 2 * WRITE_LIFETIME_MINUTES)
+        await chain.write(b"new", client=other(3))
+        assert [entry.client for entry in chain[1].record().entries] == [other(3)]
+        assert chain[1].state() == chain[2].state()

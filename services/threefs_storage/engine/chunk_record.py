@@ -151,10 +151,6 @@ class Record:
         if before is not None and before.chain_version == pending.chain_version:
             assert pending.version >= before.version, "versions never fall within a chain version (I4)"
         entries, forgotten = self.next_entries
-        if self.incoming_entries is None and self.collectable(
-            pending.stamp
-        ):  # other replicas may have collected the tombstone
-            entries, forgotten = (), NOTHING_FORGOTTEN
         if pending.identity is not None:
             result = OnceEntry(*pending.identity, pending.version, pending.length, pending.checksum, pending.stamp)
             entries, forgotten = add_entry(entries, forgotten, result)
@@ -164,9 +160,11 @@ class Record:
     @property
     def next_entries(self) -> tuple[tuple[OnceEntry, ...], Forgotten]:
         """The results that count when the pending version is committed, without its own."""
-        if self.incoming_entries is None:
-            return self.entries, self.forgotten
-        return self.incoming_entries, self.incoming_forgotten
+        if self.incoming_entries is not None:
+            return self.incoming_entries, self.incoming_forgotten
+        if self.pending is not None and self.collectable(self.pending.stamp):
+            return (), NOTHING_FORGOTTEN  # other replicas may have collected the tombstone
+        return self.entries, self.forgotten
 
     def collectable(self, now: int) -> bool:
         """Whether the chunk is removed, and no write from before the removal can still arrive."""
