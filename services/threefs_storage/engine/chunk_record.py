@@ -9,6 +9,7 @@ wrong key.
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import NamedTuple
 
 from threefs.checksums import CRC_BYTES, crc32c
@@ -128,8 +129,10 @@ class Record:
         return {version.block for version in versions if version is not None and version.block is not None}
 
     def free_blob(self, chunk: ChunkId) -> BlobKey:
-        """A blob that no version names."""
-        return BlobKey(chunk, 1 + max(self.blobs, default=0))
+        """A blob that no version names. Its number is the lowest one: a record has four bytes for it, and a chunk may
+        change for years."""
+        used = self.blobs
+        return BlobKey(chunk, next(number for number in count(1) if number not in used))
 
     def with_copy(self, version: Version, other: Version) -> "Record":
         """The record with another copy of its committed or pending version."""

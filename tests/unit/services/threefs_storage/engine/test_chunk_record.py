@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threefs_storage.engine.chunk_record import Block, Record, Version, corrected, decode, encode
 from threefs_storage.engine.exactly_once import MAX_ENTRIES, NOTHING_FORGOTTEN, Forgotten, OnceEntry
-from threefs_storage.engine.overlay import MAX_EXTENTS, Overlay
+from threefs_storage.engine.overlay import MAX_EXTENTS, BlobKey, Overlay
 
 from threefs.checksums import crc32c
 from threefs.errors import Corrupt
@@ -231,10 +231,19 @@ def test_blobs_and_blocks_that_a_record_names() -> None:
     second = dataclasses.replace(first, version=4, overlay=Overlay(CHUNK, 5000).written(0, 10, 4).written(5, 9, 6))
     record = Record(first, second)
     assert record.blobs == {4: 10, 6: 9}
-    assert record.free_blob(CHUNK).number == 7
-    assert Record().free_blob(CHUNK).number == 1
+    assert record.free_blob(CHUNK).number == Record().free_blob(CHUNK).number == 1
     assert record.blocks == {block}
     assert record.with_copy(first, dataclasses.replace(first, block=other)).blocks == {block, other}
+
+
+def test_a_chunk_that_is_changed_for_years_has_numbers_for_its_blobs() -> None:
+    """Each change took the number behind that of the one before, until a record had no room for it."""
+    numbers = [(1 << 32) - 1, *range(1, 6)]
+    overlay = Overlay(CHUNK, 0)
+    for place, number in enumerate(numbers):
+        overlay = overlay.written(place, 1, number)
+    blob = Record(Version(3, 2, 6, 77, None, 4096, bytes(4), overlay=overlay)).free_blob(CHUNK)
+    assert blob.number == 6 and BlobKey.number_of(blob.encoded()) == 6
 
 
 def test_shipped_entries_take_the_place_of_those_here() -> None:
