@@ -22,6 +22,8 @@ _LOG = structlog.get_logger()
 
 #: The most damaged chunks that are kept for repair. Later passes of the scrubber find the others.
 MAX_DAMAGED = 4096
+#: A disk that has refused a write for which it said that it had room may have a quota. For so long it is not believed.
+_DISTRUST_S = 60.0
 #: First versions of chunks rise by this power of two per minute: nobody writes one chunk that often.
 _VERSIONS_PER_MINUTE_BITS = 20
 
@@ -77,6 +79,7 @@ class Target:
         self.reopening = False
         #: A write of a predecessor, or a record, found no room on the disk.
         self.full = False
+        self._refused_at = -math.inf  # when the disk refused a write for which it had said that it had room
         #: The chain version in which the predecessor has said that nothing is missing here.
         self.synced_in_version = 0
         #: Chunks of this target that the resync of its successor has compared, and how many there are.
@@ -266,6 +269,15 @@ class Target:
     def has_lease(self) -> bool:
         """Whether it holds a lease now: until the lease ends, the manager puts it out of no chain (I5)."""
         return self.leased_until > self._clock.monotonic()
+
+    def note_refusal(self) -> None:
+        """The disk has refused a write for which it had said that it had room."""
+        self._refused_at = self._clock.monotonic()
+
+    @property
+    def may_refuse(self) -> bool:
+        """Whether the disk may refuse writes for which it says that it has room."""
+        return self._clock.monotonic() - self._refused_at < _DISTRUST_S
 
     @property
     def has_failed(self) -> bool:

@@ -1,6 +1,6 @@
 """A change of a chunk at one target: the checks that it needs, and what the engine stages for it."""
 
-from threefs.errors import ChunkLost, Corrupt, OutcomeUnknown, Retry, ThreefsError, Unavailable
+from threefs.errors import ChunkLost, Corrupt, CorruptChunk, NoSpace, OutcomeUnknown, Retry, ThreefsError, Unavailable
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
 from threefs.wire import storage_pb2 as pb
@@ -79,7 +79,16 @@ def has_ample_room(target: Target, write: pb.ChunkWrite) -> bool:
     """Whether a write of a client will find room here, so that its payload may go ahead. After that a refusal cannot
     promise that the write had no effect (P11)."""
     engine = target.engine
-    return engine.read_only is None and engine.room_bytes >= _AMPLE_CHUNKS * write.chunk_bytes
+    return engine.read_only is None and not target.may_refuse and engine.room_bytes >= _AMPLE_CHUNKS * write.chunk_bytes
+
+
+def note_unforeseen(target: Target, chunk: ChunkId, error: ThreefsError) -> None:
+    """Learn from the error of a change whose payload has gone ahead: its chunk is damaged, or the disk had less room
+    than it said. The next change does not go ahead then, so its error says what is wrong."""
+    if isinstance(error, CorruptChunk):
+        target.note_damage(chunk)
+    elif isinstance(error, NoSpace):
+        target.note_refusal()
 
 
 def report_damage(target: Target, chunk: ChunkId, error: ThreefsError) -> Unavailable:

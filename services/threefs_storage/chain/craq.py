@@ -48,6 +48,7 @@ from threefs_storage.chain.changes import (
     is_collectable,
     is_early_version_of,
     keeps_bytes,
+    note_unforeseen,
     outcome_unknown,
     record_or_empty,
     replaces_nothing,
@@ -390,8 +391,7 @@ class Craq:
                 pending = await self.persist(target, chunk, update, payload)
             except ThreefsError as error:
                 if staged_at is not None and not write.version and not isinstance(error, _REFUSED_EVERYWHERE):
-                    if isinstance(error, CorruptChunk):
-                        target.note_damage(chunk)
+                    note_unforeseen(target, chunk, error)
                     raise outcome_unknown(error) from error  # P11
                 if isinstance(error, CorruptChunk):  # also of a lost chunk: the predecessor has it, or the head refuses
                     raise CorruptChunk(error.message) from error

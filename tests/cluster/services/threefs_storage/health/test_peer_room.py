@@ -10,7 +10,7 @@ from threefs_storage.health.peer_room import PeerRoom
 
 from tests.harness.chain_harness import CHUNK_BYTES, OFFLINE, SERVING, SYNCING, TestChain, chain_of, refuse, until
 from tests.harness.small_disk import small_disk
-from threefs.errors import NoSpace, NotServing, Unavailable
+from threefs.errors import NoSpace, NotServing, OutcomeUnknown, Unavailable
 from threefs.ids import ChunkId
 from threefs.rpc.methods import SPACE_INFO
 from threefs.wire import storage_pb2 as pb
@@ -45,6 +45,26 @@ async def test_a_full_head_gives_way_and_returns_behind_the_others(tmp_path: Pat
             chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
             await chain.write(CONTENT, chunk=ChunkId(7, written))
             assert await chain.read(3, ChunkId(7, written)) == (1, CONTENT)
+
+
+async def test_a_head_whose_disk_has_less_room_than_it_says_gives_way(tmp_path: Path) -> None:
+    """A quota, for example. All its writes went ahead, so each of them failed with an unknown outcome, for ever."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"old")  # opens a connection, so that the next change goes ahead
+
+        async def full(*_: object, **more: object) -> None:
+            raise NoSpace("the quota is used up")
+
+        chain[1].target.engine.stage = full  # type: ignore[method-assign, assignment]
+        row = chain.row(b"new")
+        with pytest.raises(OutcomeUnknown, match="quota"):
+            await chain.send(row, b"new")
+        with pytest.raises(NotServing, match="gives way"):
+            await chain.send(row, b"new")
+        assert chain[1].target.leaving
+        chain.change((2, SERVING), (1, OFFLINE))
+        row.target, row.chain_version = chain[2].target_id, chain.version
+        assert (await chain.send(row, b"new")).version == 2
 
 
 async def test_a_chain_that_is_full_says_so_in_words_of_its_user(tmp_path: Path) -> None:
