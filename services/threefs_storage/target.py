@@ -16,6 +16,7 @@ from threefs_storage.chain.early_versions import EarlyVersions
 from threefs_storage.chain.logical_time import LogicalTime
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.record_store import LOGICAL_TIME
 
 T = TypeVar("T")
 _LOG = structlog.get_logger()
@@ -26,6 +27,7 @@ MAX_DAMAGED = 4096
 _DISTRUST_S = 60.0
 #: First versions of chunks rise by this power of two per minute: nobody writes one chunk that often.
 _VERSIONS_PER_MINUTE_BITS = 20
+_MINUTES_BYTES = 4
 
 
 class Target:
@@ -112,6 +114,7 @@ class Target:
         """Use this engine from now on."""
         self.engine = engine
         self.is_closed = False  # its store could not be opened again yet
+        self._saved_minutes = -1  # of the logical time; not known
         self.early.clear()
         self.logical_time.observe(engine.newest_stamp)
         engine.on_failure = self._disk_failed
@@ -255,6 +258,20 @@ class Target:
         """The first version of a chunk without a record. It is higher than every version that the chunk may have had
         before its record was collected."""
         return (self.logical_time.now << _VERSIONS_PER_MINUTE_BITS) + 1
+
+    def save_logical_time(self) -> None:
+        """Write it to the store. Not durable at once, but before all that is written later. Raises NoSpace,
+        Unavailable."""
+        now = self.logical_time.now
+        if self._saved_minutes != now:
+            self.engine.put_note(LOGICAL_TIME, now.to_bytes(_MINUTES_BYTES, "big"))
+            self._saved_minutes = now
+
+    def forget_removed(self, chunk: ChunkId) -> None:
+        """Forget the tombstone of a chunk. The logical time stays behind, also after a crash: the next version of the
+        chunk has to be higher than all before."""
+        self.save_logical_time()
+        self.engine.forget(chunk)
 
     def note_damage(self, chunk: ChunkId) -> bool:
         """Have this chunk repaired: its record or its bytes fail their checksum. True if that was not known."""

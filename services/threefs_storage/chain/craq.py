@@ -218,7 +218,7 @@ class Craq:
             await self._successor.collect_tombstone(target, successor, chunk, version, deadline)
         admission.check(target, chain_version)
         assert is_collectable(target, target.engine.record(chunk), version), "a tombstone stays as it is under its lock"
-        target.engine.forget(chunk)
+        target.forget_removed(chunk)
         self._trace.add(chunk, "collected", version=version)
 
     async def _forget(self, target: Target, chunk: ChunkId, write: pb.ChunkWrite, deadline: float) -> WriteResult:

@@ -15,13 +15,11 @@ from threefs.ids import ChunkId
 from threefs_storage.chain.craq import Craq
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.exactly_once import WRITE_LIFETIME_MINUTES
-from threefs_storage.engine.record_store import LOGICAL_TIME
 from threefs_storage.target import Target
 
 _INTERVAL_S = 5.0
 _PAGE = 1024  # records of each target that are visited in an interval
 _COLLECT_S = 5.0  # for one, and for all of a page that are refused
-_AGE_BYTES = 4
 
 _LOG = structlog.get_logger()
 
@@ -33,7 +31,6 @@ class TombstoneCollector:
         self._craq = craq
         self._clock = clock
         self._cursors: dict[int, ChunkId | None] = {}  # by target: the last chunk that was visited
-        self._saved_minutes: dict[int, int] = {}  # by target: the logical time in its store
         self._background = BackgroundTasks()
 
     def start(self, targets: Iterable[Target]) -> None:
@@ -47,18 +44,13 @@ class TombstoneCollector:
             await self._clock.sleep(_INTERVAL_S)
             for target in list(targets):  # moves bring and take targets
                 try:
-                    self._save_logical_time(target)
+                    if target.engine.failure is None:
+                        target.save_logical_time()
                     await self.collect_page(target)
                 except ThreefsError as error:
                     _LOG.debug("tombstones cannot be collected now", target=target.target_id, error=str(error))
                 except Exception:
                     _LOG.exception("tombstones cannot be collected", target=target.target_id)
-
-    def _save_logical_time(self, target: Target) -> None:
-        now = target.logical_time.now
-        if self._saved_minutes.get(target.target_id) != now and target.engine.failure is None:
-            target.engine.put_note(LOGICAL_TIME, now.to_bytes(_AGE_BYTES, "big"))
-            self._saved_minutes[target.target_id] = now
 
     async def collect_page(self, target: Target) -> int:
         """Visit a page of records, and return how many were collected. One that is refused holds up no other one, until

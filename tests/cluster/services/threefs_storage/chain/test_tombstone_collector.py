@@ -190,6 +190,16 @@ async def test_half_way_a_new_head_goes_on_from_what_it_knows(tmp_path: Path) ->
 async def test_the_time_of_the_chain_outlives_the_process(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         chain[1].target.logical_time.observe(77)
-        chain[1].storage._tombstone_collector._save_logical_time(chain[1].target)
+        chain[1].target.save_logical_time()
         await chain[1].restart()
         assert chain[1].target.logical_time.now == 77
+
+
+@pytest.mark.parametrize("who", [1, 2])
+async def test_versions_do_not_begin_anew_after_a_restart(who: int, tmp_path: Path) -> None:
+    """A member that had just returned learned the time with the collection, and ended before it stored it."""
+    async with chain_of(tmp_path, 2) as chain:
+        await removed(chain)
+        assert await turn(chain) == 1 and known(chain) == [0, 0]
+        await chain[who].restart()
+        assert chain[who].target.first_version > 2
