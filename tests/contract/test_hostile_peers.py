@@ -13,12 +13,14 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.frames import HEADER_BYTES, SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import GET_ROUTING, READ, SPACE_INFO, WRITE
+from threefs.rpc.server_connection import Call
 from threefs.wire import storage_pb2 as pb
 from threefs.wire.common_pb2 import Hello
 
 MIB = 1 << 20
 SIZE = 300_000
 
+WriteCall = Call[pb.WriteRequest, pb.WriteReply]
 #: Told the id of the call that has come; what is sent then.
 Says = Callable[[int], Iterable[bytes]]
 
@@ -236,6 +238,54 @@ async def test_mischief_of_one_leaves_nothing_and_others_are_served(loop: str, w
         assert not session.calls and server.pool.lent == 0
         assert server.calls_bytes == server.bodies.bytes == server.queued.total_bytes == 0
         assert not caught
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("loop", ["asyncio"])
+async def test_payload_behind_a_complete_one_does_not_end_the_call(loop: str, answered: bool) -> None:
+    """The call was incomplete again. At its deadline its buffer went to other calls while the handler used it; if the
+    handler had answered, the check of all connections broke off, and was never made again."""
+    async with Served() as (server, _, address):
+        caught: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: caught.append(context))
+        go_on = asyncio.Event()
+
+        async def write(call: WriteCall) -> None:
+            if answered:
+                call.reply(pb.WriteReply())
+            await go_on.wait()
+            if not answered:
+                call.reply(pb.WriteReply())
+
+        server.add(WRITE, write)
+        async with RawPeer(address) as raw:
+            await raw.greet()
+            raw.writer.write(request(1, payload_bytes=1000, ms=100) + bytes(1000) + segment(1, 5))
+            await asyncio.sleep(0.2)
+            server._check_peers()
+            assert server.pool.lent == 1 and not caught
+            go_on.set()
+            header, _ = await raw.frame()
+            assert header.kind == frames.RESPONSE and not header.flags
+        while server._connections:
+            await asyncio.sleep(0.01)
+        assert server.pool.lent == server.calls_bytes == 0
+
+
+async def test_a_check_that_fails_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the service refused all calls after half a minute, as one that was suspended."""
+    async with Served() as (server, _, _):
+        timer = server._check_timer
+        assert timer is not None
+        timer.cancel()
+
+        def fails(now: float) -> None:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(server._reaper, "check", fails)
+        with pytest.raises(ZeroDivisionError):
+            server._check_peers()
+        assert server._check_timer is not timer
 
 
 @pytest.mark.parametrize(

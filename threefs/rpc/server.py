@@ -148,8 +148,9 @@ class Server:
             raise Unavailable("this service was suspended, and takes only what is sent now: connect again")
 
     def _check_peers(self) -> None:
-        self._reaper.check(self.clock.monotonic())
+        # First: a service whose check has failed would take itself for suspended, and refuse all calls from then on.
         self._check_timer = asyncio.get_running_loop().call_later(CHECK_INTERVAL_S, self._check_peers)
+        self._reaper.check(self.clock.monotonic())
 
     def make_room(self, size: int, *, hops: int | None = None) -> None:
         """Raises Overloaded unless there is memory for `size` more bytes of payload or answer.

@@ -414,7 +414,7 @@ class ServerConnection:
         self.stream.send(frames.encode(frames.RESPONSE, header.method, frames.FAILED, header.call_id, body))
 
     def payload_done(self, header: Header) -> None:
-        if (call := self.calls.get(header.call_id)) is not None:
+        if (call := self.calls.get(header.call_id)) is not None and not call.complete:  # else nobody wants it
             call.received_bytes += header.inline_bytes
             if call.complete and call.task is None and not call.answered:
                 self._run(call)
