@@ -135,7 +135,7 @@ async def test_bodies_of_answers_have_a_bound_too() -> None:
         await until(lambda: sum(len(session.calls) for session in server._connections) == 40)
         go_on.set()
         await until(lambda: not any(session.calls for session in server._connections))
-        assert server.queued.total_bytes <= 9 * MIB
+        assert sum(session.stream.queued_bytes for session in server._connections) <= 9 * MIB
         connection._stream._stream.on_readable(connection._stream._readable)
         results = await asyncio.gather(*calls, return_exceptions=True)
         answered = [result for result in results if isinstance(result, pb.SpaceInfoReply)]

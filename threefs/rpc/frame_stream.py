@@ -25,7 +25,7 @@ _TURN_S = 0.005  # of work on received frames, after which other connections get
 _LARGE_BYTES = 2 << 10
 _ROOM_S = 0.05  # between attempts to get memory for a body
 _NEVER = 1 << 62
-_NOTHING = memoryview(b"")
+_FEW_BYTES = 64 << 10  # to be sent by a stream that receives, also while all together have too much
 #: The destination of payload of calls that have ended. Never read.
 _UNWANTED = memoryview(bytearray(SEGMENT_BYTES))
 
@@ -71,8 +71,7 @@ class FrameStream:
         self._queued = queued or QueuedBytes()
         self._reported_queued_bytes = 0  # in `_queued`, which counts only bytes that the kernel did not take at once
         self._most_queued_bytes = self._room_bytes = most_queued_bytes
-        self._paused = False
-        self._pause_is_timed = False  # paused for a time
+        self._paused = self._pause_is_timed = False  # timed: for a time
         self._now = now
         self._read_to_end = read_to_end
         self._turn_ends = 0.0
@@ -130,7 +129,9 @@ class FrameStream:
         else:
             views = [view if isinstance(view, memoryview) else memoryview(view) for view in payload]
             self._queue.append(Outgoing(head, call_id, views, length, sent, owner))
-        if not self._flushing and not self._blocked:
+        if self._blocked:
+            self._report_queued()
+        elif not self._flushing:
             self._flushing = True
             self._loop.call_soon(self.flush)
 
@@ -336,7 +337,8 @@ class FrameStream:
             self._resume()
 
     def _must_pause(self) -> bool:
-        if self.queued_bytes <= self._room_bytes or self.closed or self._destinations:
+        room_bytes = min(self._room_bytes, _FEW_BYTES) if self._blocked and self._queued.is_full else self._room_bytes
+        if self.queued_bytes <= room_bytes or self.closed or self._destinations:
             return False
         if not self._paused:
             self._paused = True
@@ -389,9 +391,10 @@ class FrameStream:
         self._start, self._end = 0, len(rest)
 
     def _parse(self) -> None:
-        """Process all complete frames in the ring. `_destinations` is set if a body or payload is incomplete."""
+        """Process all complete frames in the ring, which keeps them during a pause. `_destinations` is set if a body or
+        payload is incomplete."""
         while not self._destinations and not self.closed:
-            if self.queued_bytes > self._room_bytes and self._must_pause():  # the ring keeps its frames
+            if (self._blocked or self.queued_bytes > self._room_bytes) and self._must_pause():
                 return
             start = self._start
             have = self._end - start
@@ -485,15 +488,12 @@ class FrameStream:
         self._receiver.lost(error)  # before the peer can see the close
         self._stream.close()
         finished = [*self._finished, *(m.sent for m in self._queue if m.sent is not None)]
-        self._queue.clear()
-        self._pieces.clear()
-        self._borrowed.clear()
-        self._finished.clear()
-        self._destinations.clear()
+        for each in (self._queue, self._pieces, self._borrowed, self._finished, self._destinations):
+            each.clear()
         self.queued_bytes = 0
         self._report_queued()
         # Reference cycles may keep this object until they are collected, but not its memory.
-        self._ring, self._start, self._end = _NOTHING, 0, 0
+        self._ring, self._start, self._end = memoryview(b""), 0, 0
         self._bodies.give(len(self._body or b""))
         self._header = self._body = self.owner = None
         for sent in finished:

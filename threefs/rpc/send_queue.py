@@ -9,12 +9,18 @@ from threefs.rpc.frames import SEGMENT_BYTES
 
 
 class QueuedBytes:
-    """Bytes that all streams of a process have to send."""
+    """Bytes that all streams of a process have to send. From `most_bytes` on, streams with more than a few of them
+    receive nothing: small answers need no other room."""
 
-    __slots__ = ("total_bytes",)
+    __slots__ = ("_most_bytes", "total_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = 1 << 62) -> None:
         self.total_bytes = 0
+        self._most_bytes = most_bytes
+
+    @property
+    def is_full(self) -> bool:
+        return self.total_bytes >= self._most_bytes
 
 
 class Owner(Protocol):

@@ -52,7 +52,7 @@ class Server:
         self.dscp = dscp
         self.traffic = {traffic: TrafficCounters() for traffic in TrafficClass}
         self.pool = BufferPool()
-        self.queued = QueuedBytes()
+        self.queued = QueuedBytes(limits.process_bytes)
         self.calls_bytes = 0  # of requests in flight
         self.refused_calls = 0  # that were answered before they began
         self.held = HeldAnswers()

@@ -38,7 +38,7 @@ Handler = Callable[["Call[Any, Any]"], Awaitable[None] | None]
 _NOTHING = memoryview(b"")
 _UNWANTED = memoryview(bytearray(frames.SEGMENT_BYTES))  # where payload goes that nobody wants; never read
 _SMALL_ANSWER_BYTES = 16 << 10  # all calls of a connection may have such ones at a time
-_LARGE_ANSWER_BYTES = 64 << 10  # there is always room for smaller ones
+_LARGE_ANSWER_BYTES = 64 << 10  # there is always room for a smaller one, unless others wait for the same peer
 _CALL_BYTES = 2 << 10  # what a call takes beside its request
 
 
@@ -118,7 +118,7 @@ class Call(Generic[Req, Rep]):
         body = message.SerializeToString()
         length = sum(memoryview(piece).nbytes for piece in payload) if payload else 0
         held = self._header.flags & frames.WAITS_FOR_GRANT and length > UNGRANTED_BYTES
-        if held or length + len(body) > _LARGE_ANSWER_BYTES:
+        if held or max(length + len(body), self._connection.queued_bytes) > _LARGE_ANSWER_BYTES:
             try:
                 self._connection.server.check_queued(length + len(body))
                 if held and length > self._held_bytes:
