@@ -270,7 +270,8 @@ class ClientConnection:
         while window.waiting and (turn := window.next()) is not None:
             send, turn.unsent = turn.unsent, None
             assert send is not None, "a call that waits was not sent"
-            send()
+            if not turn.future.done():  # else it has ended in this step, too: without effect, as its caller was told
+                send()
 
     async def ping(self, timeout_s: float) -> None:
         """Check that the service works. If it does not answer, because it hangs or its machine is gone, the connection

@@ -256,6 +256,31 @@ async def test_a_call_that_waits_for_its_turn_may_be_cancelled_and_its_time_may_
         assert connection.outstanding == 0 == connection._window.calls
 
 
+async def test_calls_whose_time_ends_together_give_way_to_none_of_them() -> None:
+    """The first one made room for the next, which was sent after its caller had read that it had no effect."""
+    async with Served() as (server, peers, address):
+        begun: list[pb.SpaceInfoRequest] = []
+
+        async def never(request: pb.SpaceInfoRequest) -> pb.SpaceInfoReply:
+            begun.append(request)
+            await asyncio.sleep(30)
+            raise AssertionError("it was to be cancelled")
+
+        server.serve(SPACE_INFO, never, quick=True)
+        connection = await peers.connect(address, 5)
+        connection._window.max_calls = 1
+        calls = [connection.call(SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5) for _ in range(4)]
+        for pending in connection._pending.values():
+            pending.deadline = connection._clock.monotonic()
+        await asyncio.sleep(0.05)
+        connection._expire()
+        first, *others = await asyncio.gather(*calls, return_exceptions=True)
+        assert isinstance(first, DeadlineExceeded) and all(isinstance(error, Overloaded) for error in others)
+        await connection.ping(5)
+        assert len(begun) == 1
+        assert connection._window.calls == connection._window.waiting == connection.outstanding == 0
+
+
 async def test_payload_without_a_place_for_it_breaks_the_connection_in_words() -> None:
     async with Served() as (server, peers, address):
         add_echo(server)
