@@ -86,7 +86,7 @@ class Call(Generic[Req, Rep]):
         self.payload = _NOTHING
         self.answered = False
         self.lost: ThreefsError | None = None  # why no answer can be sent any more
-        self.task: asyncio.Future[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._connection = connection
         self._header = header
         self._buffer: memoryview | None = None
@@ -424,10 +424,8 @@ class ServerConnection:
     def _run(self, call: Call[Any, Any]) -> None:
         try:
             later = self.server.handlers[call.method.number](call)
-        except ThreefsError as error:
+        except (Exception, asyncio.CancelledError) as error:
             self._failed(call, error)
-        except Exception as error:
-            self._broke(call, error)
         else:
             if later is not None:
                 call.task = asyncio.ensure_future(later)
@@ -435,23 +433,21 @@ class ServerConnection:
                 return
         call.handled()
 
-    def _ended(self, call: Call[Any, Any], task: "asyncio.Future[None]") -> None:
-        if task.cancelled():
+    def _ended(self, call: Call[Any, Any], task: "asyncio.Task[None]") -> None:
+        if task.cancelled() and task.cancelling():
             call.answered = True  # the peer has cancelled the call, or is gone
+        elif task.cancelled():  # by a cancellation that was meant for something it waited for
+            self._failed(call, asyncio.CancelledError())
         elif (error := task.exception()) is not None:
-            if isinstance(error, ThreefsError):
-                self._failed(call, error)
-            else:
-                self._broke(call, error)
+            self._failed(call, error)
         call.handled()
 
-    def _failed(self, call: Call[Any, Any], error: ThreefsError) -> None:
+    def _failed(self, call: Call[Any, Any], error: BaseException) -> None:
+        if not isinstance(error, ThreefsError):
+            self.server.log_failure(call, error)
+            error = Internal(f"{call.method} failed: {type(error).__name__}")
         if not call.answered:
             call.fail(error)
-
-    def _broke(self, call: Call[Any, Any], error: BaseException) -> None:
-        self.server.log_failure(call, error)
-        self._failed(call, Internal(f"{call.method} failed: {type(error).__name__}"))
 
     def _cancel(self, call_id: int) -> None:
         call = self.calls.get(call_id)
@@ -490,7 +486,7 @@ class ServerConnection:
             self.server.connection_ended(self)
 
 
-def _stop(task: "asyncio.Future[None]") -> None:
+def _stop(task: "asyncio.Task[None]") -> None:
     """Cancel the task after its first step. Before that, a coroutine that was started without a task (`env/eager.py`)
     would not be cancelled."""
     asyncio.get_running_loop().call_soon(task.cancel)

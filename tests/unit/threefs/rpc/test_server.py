@@ -220,6 +220,26 @@ async def test_a_quick_call_waits_if_it_has_to(loop: str) -> None:
             await asyncio.sleep(0.005)
 
 
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+async def test_a_handler_is_answered_for_when_what_it_waits_for_is_cancelled(quick: bool, late: bool) -> None:
+    """Nobody had cancelled the call: its caller waited for its whole time."""
+    async with Served() as (server, peers, address):
+
+        async def waits(asked: pb.LastChunkRequest) -> pb.LastChunkReply:
+            shared = asyncio.get_running_loop().create_future()
+            if late:
+                asyncio.get_running_loop().call_soon(shared.cancel)
+            else:
+                shared.cancel()
+            return await shared  # type: ignore[no-any-return]
+
+        server.serve(LAST_CHUNK, waits, quick=quick)
+        with pytest.raises(Internal, match="CancelledError"):
+            await peers.call(address, LAST_CHUNK, pb.LastChunkRequest(), timeout_s=20)
+        assert not any(session.calls for session in server._connections)
+
+
 @pytest.mark.parametrize("end", ["cancel", "connection"])
 @pytest.mark.parametrize("loop", LOOPS)
 async def test_a_quick_call_that_is_cut_off_as_soon_as_it_was_started_ends_as_any_other(loop: str, end: str) -> None:
