@@ -46,6 +46,10 @@ _PROOF_KEY = "threefs-proof"  # in the metadata of a call, and of its answer
 _MAX_REPLY_BYTES = 16 << 20  # a routing of thousands of disks
 _MAX_REQUEST_BYTES = 4 << 20  # a plan of thousands of disks
 
+#: A server changes its challenge every few minutes, so the second try has a good one. What changes it each time would
+#: hold the caller for ever.
+_TRIES = 3
+
 _DEFAULT_LIMITS = Limits()
 _LOG = structlog.get_logger()
 #: For which a connection may have no call. Nodes call every two seconds, and other callers connect anew by themselves.
@@ -230,15 +234,17 @@ class ControlClient:
         """The reply of the handler. Raises the error of the handler, or Unavailable, DeadlineExceeded,
         NotAuthorised."""
         body = request.SerializeToString()
-        while True:
+        ends = CLOCK.monotonic() + timeout_s
+        for tries_left in reversed(range(_TRIES)):
             challenge = self._challenge
             try:
-                return method.reply.FromString(await self._call_once(method, body, timeout_s))
+                return method.reply.FromString(await self._call_once(method, body, ends - CLOCK.monotonic()))
             except NotAuthorised:
-                if not self._token or self._challenge == challenge:
+                if not self._token or self._challenge == challenge or not tries_left:
                     raise
             except DecodeError:
                 raise ProtocolError(f"the answer of {self.address} to {method} cannot be parsed") from None
+        raise AssertionError("the last try returns or raises")
 
     def metadata(self, path: str, body: bytes = b"") -> tuple[Proof | None, tuple[tuple[str, str], ...] | None]:
         """The proof of a call, and the metadata that carries it."""

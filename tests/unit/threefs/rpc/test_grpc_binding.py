@@ -15,6 +15,7 @@ from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import parse_address
 from threefs.errors import DeadlineExceeded, Fenced, Internal, NotAuthorised, ThreefsError, Unavailable
 from threefs.rpc.grpc_binding import ControlClient, ControlServer
+from threefs.rpc.grpc_proofs import Gate, Proof
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
@@ -202,6 +203,27 @@ async def test_an_answer_of_a_process_without_the_key_does_not_count() -> None:
         async with serving(handler) as address:
             with pytest.raises(Unavailable, match="key"):
                 await ask(address, KEY)
+
+
+async def test_a_process_that_refuses_all_proofs_does_not_hold_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one without the key, with a new challenge each time: the call went on for ever, and with its whole time for
+    each try."""
+    refused: list[str] = []
+
+    def refuse(gate: Gate, method: str, text: str) -> Proof:
+        refused.append(text)
+        gate._changes_at = 0.0
+        raise NotAuthorised("not this one")
+
+    monkeypatch.setattr(Gate, "admit", refuse)
+
+    async def answer(request: pb.GetStatusRequest) -> pb.GetStatusReply:
+        raise AssertionError("no call is admitted")
+
+    async with serving(answer, KEY) as address:
+        with pytest.raises(NotAuthorised):
+            await asyncio.wait_for(ask(address, KEY), 30)
+    assert 1 < len(refused) <= 3
 
 
 async def test_an_address_that_is_taken_is_named() -> None:
