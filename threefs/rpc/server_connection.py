@@ -373,6 +373,8 @@ class ServerConnection:
             return _unwanted(header)
         if self.stream.closed:  # this connection was evicted to make room
             return ()
+        if header.payload_bytes:  # before anything is counted: the system may have no memory
+            call.receive_into(self.server.pool.take(header.payload_bytes), call.began + self.server.limits.payload_s)
         self.calls[header.call_id] = call
         self.counters.begin_call(call.began)
         self._count(call.body_bytes + _CALL_BYTES)
@@ -380,7 +382,6 @@ class ServerConnection:
             self._run(call)
             return ()
         self._inflight_bytes += header.payload_bytes
-        call.receive_into(self.server.pool.take(header.payload_bytes), call.began + self.server.limits.payload_s)
         return [call.place(header.inline_bytes)]
 
     def _count(self, size: int) -> None:

@@ -1,12 +1,13 @@
 """A call at the service, and the buffer of its payload."""
 
 import asyncio
+import errno
 import os
 
 import pytest
 
 from tests.harness.rpc import RawPeer, Served
-from threefs.errors import DeadlineExceeded, Overloaded, Retry, Unavailable
+from threefs.errors import ConnectionLost, DeadlineExceeded, Overloaded, Retry, Unavailable
 from threefs.rpc import frames
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import READ, WRITE
@@ -117,3 +118,24 @@ async def test_more_payload_than_announced_is_a_broken_rule() -> None:
             assert "more payload" in str(await raw.goodbye())
         while server.pool.lent:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("loop", ["asyncio"])
+async def test_a_call_for_which_the_system_has_no_memory_leaves_nothing(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was counted before its buffer was taken, and for ever."""
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    async with Served() as (server, peers, address):
+        server.add(WRITE, lambda call: call.reply(pb.WriteReply()))
+        connection = await peers.connect(address, 5)
+
+        def take(length_bytes: int) -> memoryview:
+            raise OSError(errno.ENOMEM, "no memory")
+
+        monkeypatch.setattr(server.pool, "take", take)
+        with pytest.raises(ConnectionLost):
+            await connection.call(WRITE, pb.WriteRequest(), timeout_s=20, payload=[bytes(1000)])
+        while server._connections:
+            await asyncio.sleep(0.01)
+        assert server.calls_bytes == 0
