@@ -5,7 +5,7 @@ from functools import cached_property
 
 from threefs_client import AsyncFileSystem
 
-from threefs.errors import NotFound
+from threefs.errors import InvalidArgument, NotFound
 from threefs.rpc.methods import GET_ROUTING, GET_STATUS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli.cluster_selector import managers
@@ -65,3 +65,10 @@ async def read_state(fs: AsyncFileSystem, url: str) -> ClusterState:
     status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
     reply = await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=CALL_TIMEOUT_S)
     return ClusterState(status, reply.routing)
+
+
+async def check_table(fs: AsyncFileSystem, url: str, table_id: int) -> None:
+    """Raises InvalidArgument if the cluster has no such chain table."""
+    status = await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
+    if all(one.table_id != table_id for one in status.tables):
+        raise InvalidArgument(f"chain table {table_id} does not exist; `threefs table ls` lists the tables")

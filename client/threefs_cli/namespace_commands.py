@@ -7,6 +7,7 @@ from threefs_client.metadata.namespace import requested_layout
 from threefs.errors import IsADirectory, NotADirectory, NotFound
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+from threefs_cli.cluster_state import check_table
 from threefs_cli.option_types import Size
 
 
@@ -28,9 +29,12 @@ def mkdir(
     selector: ClusterSelector, paths: tuple[str, ...], parents: bool, chunk: int, stripe: int, table_id: int | None
 ) -> None:
     """Make directories."""
+    url = selector.url()
     layout = requested_layout(chunk, stripe, table_id or 0)  # or nothing is made
 
     async def work(fs: AsyncFileSystem) -> None:
+        if table_id is not None:
+            await check_table(fs, url, table_id)  # or nothing is made
         for path in paths:
             try:
                 await fs.mkdir(path, parents=parents)

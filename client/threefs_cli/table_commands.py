@@ -12,6 +12,7 @@ from threefs.rpc.methods import CREATE_TABLE, GET_STATUS, SET_DEFAULT_TABLE, SET
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.cluster_state import check_table
 
 _CALL_TIMEOUT_S = 10.0
 _PLACING_S = 60.0  # a large table takes a while to place
@@ -200,9 +201,7 @@ async def _check_directory(fs: AsyncFileSystem, url: str, path: str, table_id: i
     found = await fs.stat(path)
     if found.kind != "directory":
         raise InvalidArgument(f"{path} is a {found.kind}: only a directory names a table for new files")
-    status = await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
-    if all(one.table_id != table_id for one in status.tables):
-        raise InvalidArgument(f"chain table {table_id} does not exist; `threefs table ls` lists the tables")
+    await check_table(fs, url, table_id)
 
 
 @table.command(

@@ -19,6 +19,8 @@ def test_a_directory_of_files_with_other_chunks(threefs: CommandLine, fs: FileSy
     assert layout is not None and (layout.chunk_bytes, layout.stripe) == (64 << 10, 2)
     refused = threefs.run("mkdir", "--chunk", "100K", "/odd")
     assert refused.exit_code == 2 and "power of two" in refused.output and not fs.exists("/odd")
+    refused = threefs.run("mkdir", "--table", "99", "/odd")
+    assert refused.exit_code == 2 and "table 99 does not exist" in refused.output and not fs.exists("/odd")
 
 
 def test_rm(threefs: CommandLine, fs: FileSystem) -> None:
