@@ -1,7 +1,7 @@
 """The health of chains, and of the moves between targets: one function per reason."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from threefs.health.answers import Answers, listed, node_name
@@ -11,6 +11,7 @@ from threefs.wire import manager_pb2 as pb
 
 #: Of a chain, the worst first.
 CHAIN_STATES = ("unserved", "below_minimum", "degraded", "full")
+_MOST_NAMED = 8  # targets in a command that is advised
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,15 @@ def held_targets(answers: Answers) -> Iterator[Reason]:
             Severity.WARN,
             f"{count_of(len(held), 'target is', 'targets are')} out of service because an administrator wants it: "
             + listed(map(answers.target_name, held)),
-            "when the maintenance is done: `threefs target online " + " ".join(map(str, held[:8])) + "`",
+            f"when the maintenance is done: `threefs target online {_named_all(answers, held)}`",
         )
+
+
+def _named_all(answers: Answers, held: Sequence[int]) -> str:
+    """Arguments that name all of these targets: by their nodes, if there are many."""
+    if len(held) <= _MOST_NAMED:
+        return " ".join(map(str, held))
+    return " ".join(f"--node {node}" for node in sorted({answers.node_of(target) for target in held}))
 
 
 def stuck_moves(answers: Answers) -> Iterator[Reason]:

@@ -353,6 +353,15 @@ def test_targets_out_of_service_are_named() -> None:
     assert f"threefs target online {target.target_id}`" in found.advice
 
 
+def test_the_advice_brings_all_targets_back_that_are_out_of_service() -> None:
+    answers = Answers(sound(), routing_of(sound()))
+    held = [pb.Target(target_id=200 + number, node_id=2, hold=pb.HOLD_OFFLINE) for number in range(1, 12)]
+    answers.routing.targets.extend(held)
+    (found,) = (one for one in cluster_health.reasons(Answers(sound(), answers.routing)) if one.code == "target_held")
+    assert "11 targets are out of service" in found.summary
+    assert found.advice.endswith("`threefs target online --node 2`")
+
+
 def test_services_that_answer_no_call_are_reported() -> None:
     found = found_in(sound(), managers=["host:8"], metas=[1001])
     assert [(reason.code, reason.severity) for reason in found] == [
