@@ -57,9 +57,16 @@ def plan(routing: Routing, targets: Sequence[TargetId], hold: Hold) -> list[pb.H
 
 def refusal(routing: Routing, chain: Chain, serving: int, needed: int) -> str:
     effect = "its reads and writes would wait" if not serving else "its writes would wait"
+    if all(chain.state(member.target_id) is PublicState.SERVING for member in chain.members):
+        advice = (
+            "Take fewer targets out at once, give the chain more copies first (`threefs table set-replicas`), or move "
+            "its targets to other nodes (`threefs node drain`)"
+        )
+    else:
+        advice = f"Bring its other targets back first (`threefs chain show {chain.chain_id}`)"
     return (
         f"{routing.shown_chain(chain.chain_id)} would have {serving} of {len(chain.members)} copies in service, and a "
-        f"write needs {needed}: {effect}. Bring its other targets back first (`threefs chain show {chain.chain_id}`)"
+        f"write needs {needed}: {effect}. {advice}"
     )
 
 
