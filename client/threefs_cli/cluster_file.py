@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,11 @@ class Program:
     def runs(self) -> bool:
         return self.process is not None and processes.alive(self.process)
 
+    @property
+    def node_id(self) -> int:
+        """Of a storage process."""
+        return int(self.name.rpartition("-")[2])
+
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
@@ -92,14 +98,34 @@ class ClusterFile:
         programs = tuple(changed if program.name == changed.name else program for program in self.programs)
         return dataclasses.replace(self, programs=programs)
 
+    def without(self, gone: Collection[Program]) -> "ClusterFile":
+        """Storage processes whose nodes have left the cluster are not part of it any more."""
+        programs = tuple(program for program in self.programs if program not in gone)
+        storage = self.plan.storage - len(gone)
+        plan = dataclasses.replace(self.plan, storage=storage, replicas=min(self.plan.replicas, storage))
+        return ClusterFile(plan, programs)
+
+    def replanned(self, plan: Plan) -> "ClusterFile":
+        """The programs of another plan; those that were launched already keep their process and addresses."""
+        before = {program.name: program for program in self.programs}
+        others = [before.get(program.name, program) for program in fresh(plan).programs if program.module != STORAGE]
+        storage = self.of(STORAGE)[: plan.storage]
+        first = max((program.node_id for program in storage), default=0) + 1
+        storage += [_storage(number) for number in range(first, first + plan.storage - len(storage))]
+        return ClusterFile(plan, (*others, *storage))
+
 
 def fresh(plan: Plan) -> ClusterFile:
     """The programs of a plan, in the order in which they are started."""
     programs = [Program(name, plan.engine) for name in _engine_names(plan.engine)]
     programs += [Program(_numbered("manager", number), MANAGER) for number in range(1, plan.managers + 1)]
     programs += [Program(_numbered("meta", number), META) for number in range(1, plan.metas + 1)]
-    programs += [Program(f"storage-{number}", STORAGE) for number in range(1, plan.storage + 1)]
+    programs += [_storage(number) for number in range(1, plan.storage + 1)]
     return ClusterFile(plan, tuple(programs))
+
+
+def _storage(node_id: int) -> Program:
+    return Program(f"storage-{node_id}", STORAGE)
 
 
 def _engine_names(engine: str) -> list[str]:

@@ -51,9 +51,14 @@ class ClusterSelector:
 
     def local_cluster(self) -> ClusterFile | None:
         """The record of the cluster if it is found by its directory, not by its address."""
+        directory = self.local_directory()
+        return None if directory is None else cluster_file.load(directory)
+
+    def local_directory(self) -> Path | None:
+        """The directory of the cluster if it is found by it, not by its address."""
         if self.address or (not self.directory and os.environ.get(ADDRESS_VARIABLE, "")):
             return None
-        return cluster_file.load(self.directory or cluster_file.default_directory())
+        return self.directory or cluster_file.default_directory()
 
     def key_file(self) -> str:
         """The file with the key of the cluster; empty: `threefs_client.keyring` searches for it."""

@@ -17,7 +17,7 @@ import signal
 import stat
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from threefs_client import keyring
@@ -96,12 +96,15 @@ class LocalCluster:
                 state, failures = await self._start_engine(state, progress, new=not initialized)
                 state = await self._start(state, (MANAGER,), port, progress, failures, new=not initialized)
                 self._record_key(state)
+                if initialized:
+                    state = await self._without_removed(state, progress)
                 await (self._add_nodes(state) if initialized else self._init(state))
                 state = await self._start(state, (META, STORAGE), port, progress, failures, new=not initialized)
                 if not failures:  # else chains may wait for an administrator
                     await self._await_chains(state, progress)
             except BaseException:
                 await self._stop([program for program in self.running() if program.name not in before])
+                self._forget_addresses(new)
                 raise
             if initialized and new:
                 await self._rebalance(state)
@@ -111,6 +114,15 @@ class LocalCluster:
                     f"{'; '.join(failures)}; the rest of the cluster runs: `threefs status` says what is missing"
                 )
             return state
+
+    async def forget(self, node_id: int) -> None:
+        """Stop the storage process of a node that has left the cluster, and start it no more. Its directory stays."""
+        with self._lock():
+            state = self.load()
+            gone = [program for program in state.of(STORAGE) if program.node_id == node_id] if state else []
+            await self._stop(gone)
+            if state and gone:
+                cluster_file.save(self.directory, state.without(gone))
 
     async def down(self) -> list[str]:
         """Stop all programs; the names of those that ran."""
@@ -171,7 +183,7 @@ class LocalCluster:
         if self._is_initialized(state):
             runs = any(program.runs for program in state.programs)
             plan_change.check(state.plan, plan, runs=runs, where=str(self.directory))
-        return dataclasses.replace(cluster_file.fresh(plan), programs=self._replanned_programs(state, plan))
+        return state.replanned(plan)
 
     def _load_or_plan(self, plan: Plan | None) -> ClusterFile:
         before, state = self.load(), self.planned(plan)
@@ -179,14 +191,37 @@ class LocalCluster:
             cluster_file.save(self.directory, state)
         return state
 
+    def _forget_addresses(self, names: Collection[str]) -> None:
+        """Of storage processes whose first start was cut short: the next `up` takes them as new, and fills them."""
+        state = self.load()
+        for program in state.of(STORAGE) if state else ():
+            if state and program.name in names:
+                state = state.replace(dataclasses.replace(program, addresses=()))
+        if state:
+            cluster_file.save(self.directory, state)
+
+    async def _without_removed(self, state: ClusterFile, progress: Progress) -> ClusterFile:
+        """Without the storage processes whose nodes an administrator has removed from the cluster. One that has targets
+        still is kept: the manager may be one that was restored, and not know it yet."""
+        status = await self._call_manager(state, GET_STATUS, pb.GetStatusRequest())
+        known = {row.node.node_id for row in status.nodes}
+        gone = [
+            program
+            for program in state.of(STORAGE)
+            if program.addresses and program.node_id not in known and not program.runs
+            and not any((self.directory / program.name / "data").glob("target-*"))
+        ]  # fmt: skip
+        if not (status.cluster_id and gone):
+            return state
+        for program in gone:
+            progress(f"{program.name} has left the cluster: it is not started, and its directory may be removed")
+        state = state.without(gone)
+        cluster_file.save(self.directory, state)
+        return state
+
     def _is_initialized(self, state: ClusterFile) -> bool:
         """Whether the cluster has its plan: a program that has joined a cluster keeps its id in its data."""
         return any((self.directory / program.name / "data" / _JOINED_NAME).exists() for program in state.programs)
-
-    def _replanned_programs(self, state: ClusterFile, plan: Plan) -> tuple[Program, ...]:
-        """The programs of another plan; those that were launched already keep their process and addresses."""
-        before = {program.name: program for program in state.programs}
-        return tuple(before.get(program.name, program) for program in cluster_file.fresh(plan).programs)
 
     @property
     def key_file(self) -> Path:
@@ -335,7 +370,7 @@ class LocalCluster:
         if program.module == META:
             settings |= {"owner_uid": os.geteuid(), "owner_gid": os.getegid()}
         if program.module == STORAGE:
-            settings |= {"node_id": _node_id(program), "domain": program.name}
+            settings |= {"node_id": program.node_id, "domain": program.name}
             if endpoint := os.environ.get(TRACE_VARIABLE):
                 settings |= {"trace_endpoint": endpoint}
         return settings
@@ -448,8 +483,4 @@ def _check_port(state: ClusterFile, port: int) -> None:
 
 
 def _planned_nodes(state: ClusterFile) -> list[pb.PlannedNode]:
-    return [pb.PlannedNode(node_id=_node_id(program), domain=program.name) for program in state.of(STORAGE)]
-
-
-def _node_id(program: Program) -> int:
-    return int(program.name.rpartition("-")[2])
+    return [pb.PlannedNode(node_id=program.node_id, domain=program.name) for program in state.of(STORAGE)]

@@ -1,16 +1,20 @@
 """`threefs node`, `threefs rebalance`: storage nodes that join and leave, and the targets that move for it."""
 
+import contextlib
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import click
+import uvloop
 from threefs_client import AsyncFileSystem
 
+from threefs.errors import Unavailable
 from threefs.rpc.methods import ADD_NODES, GET_ROUTING, GET_STATUS, REBALANCE, REMOVE_NODE, SET_DRAINING
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.local_cluster import LocalCluster
 
 _CALL_TIMEOUT_S = 30.0
 
@@ -80,7 +84,8 @@ def list_nodes(selector: ClusterSelector) -> None:
         )
     output.print_table(table)
     if status.moves:
-        click.echo(f"{output.count_of(len(status.moves), 'target moves', 'targets move')} or waits for its turn")
+        moving = "target moves or waits for its turn", "targets move or wait for their turn"
+        click.echo(output.count_of(len(status.moves), *moving))
 
 
 def node_rows(status: pb.GetStatusReply, routing: pb.Routing) -> list[NodeRow]:
@@ -219,7 +224,10 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Only check that it has no targets.")
 @cluster_options
 def remove(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
-    """Take a node without targets out of the cluster. Drain it first. Then its process can be stopped for good."""
+    """Take a node without targets out of the cluster. Drain it first. Then its process can be stopped for good.
+
+    In a cluster of this machine, its process is stopped, and `threefs up` does not start it again.
+    """
     url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> None:
@@ -227,6 +235,10 @@ def remove(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
         await managers(fs, url).call(REMOVE_NODE, request, timeout_s=_CALL_TIMEOUT_S)
 
     selector.run(work)
+    directory = selector.local_directory()
+    if directory is not None and not dry_run:
+        with contextlib.suppress(Unavailable):  # `threefs up` is at work there: the next one does it
+            uvloop.run(LocalCluster(directory).forget(node_id))
     if selector.as_json:
         output.print_json({"removed": node_id, "dry_run": dry_run})
     else:
@@ -269,7 +281,7 @@ def _echo_moves(moves: list[pb.Move], dry_run: bool) -> None:
         click.echo("nothing has to move")
         return
     to = ", ".join(f"{row['targets']} to node {row['to_node']}" for row in _counts(moves))
-    verb = "would move" if dry_run else "move now"
-    click.echo(f"{output.count_of(len(moves), 'target', 'targets')} {verb}: {to}")
+    verbs = ("target would move", "targets would move") if dry_run else ("target moves now", "targets move now")
+    click.echo(f"{output.count_of(len(moves), *verbs)}: {to}")
     if not dry_run:
         click.echo("`threefs node ls` shows how far they are")

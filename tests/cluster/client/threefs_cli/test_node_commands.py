@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import threefs_client
 from click.testing import CliRunner
+from threefs_cli.local_cluster import LocalCluster
 from threefs_cli.main import main
 
 WAIT_S = 120.0
@@ -114,7 +115,49 @@ def test_a_cluster_grows_and_a_node_leaves_while_it_serves(directory: Path) -> N
     assert set(rows(directory)) == {1, 2, 3, 4}
     assert "is no longer part" in run("node", "remove", "1", "--dir", str(directory))
     assert set(rows(directory)) == {2, 3, 4}
+    programs = json.loads(run("ps", "--dir", str(directory), "--json"))["programs"]  # all of them run
+    assert "storage-1" not in {program["name"] for program in programs}
+    assert "everything runs" in run("up", "--dry-run", "--dir", str(directory))
+    run("up", "--dir", str(directory))
+    assert set(rows(directory)) == {2, 3, 4}, "it has not come back"
+    run("status", "--dir", str(directory))
+    assert "would start storage-5" in run("up", "--storage", "4", "--dry-run", "--dir", str(directory))
     assert "clean" in run("fsck", "--dir", str(directory))
+
+
+def test_up_does_not_bring_a_node_back_that_was_removed_by_the_address(directory: Path) -> None:
+    """The command did not know the directory."""
+    state = json.loads((directory / "cluster.json").read_text())
+    run("up", "--storage", "4", "--dir", str(directory))
+    added = max(rows(directory))
+    run("node", "drain", str(added), "--dir", str(directory))
+    wait(directory, lambda found: found[added]["state"] == "drained")
+    key = ("--key-file", str(directory / "key"))
+    run("node", "remove", str(added), "--address", state["address"], *key)
+    deadline = time.monotonic() + WAIT_S
+    while "does not run" not in CliRunner().invoke(main, ["ps", "--dir", str(directory)]).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    result = CliRunner().invoke(main, ["up", "--dir", str(directory)])
+    assert result.exit_code == 0 and f"storage-{added} has left the cluster" in result.output
+    assert added not in rows(directory)
+    run("status", "--dir", str(directory))
+
+
+def test_new_storage_processes_are_filled_though_the_first_try_was_cut_short(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = len(rows(directory))
+
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    larger = ["up", "--storage", str(before + 1), "--dir", str(directory)]
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalCluster, "_await_chains", interrupted)
+        assert CliRunner().invoke(main, larger).exit_code != 0
+    assert "targets move to storage-" in CliRunner().invoke(main, larger).output
+    wait(directory, lambda found: len(found) == before + 1 and all(row["targets"] for row in found.values()))
 
 
 def test_a_node_that_is_needed_does_not_leave(directory: Path) -> None:
