@@ -108,8 +108,12 @@ def meta_services(answers: Answers) -> Iterator[Reason]:
 
 
 def failed_links(answers: Answers) -> Iterator[Reason]:
+    """Between nodes that live: one that has ended is reached by nobody, and that is another reason."""
+    alive = {row.node.node_id for row in answers.nodes(pb.STORAGE) if row.alive}
     for row in answers.nodes(pb.STORAGE):
         for peer in row.unreachable if row.alive else ():
+            if peer.node_id not in alive:
+                continue
             yield Reason(
                 "link_failed",
                 Severity.WARN,

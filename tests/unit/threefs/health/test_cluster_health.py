@@ -362,6 +362,15 @@ def test_the_advice_brings_all_targets_back_that_are_out_of_service() -> None:
     assert found.advice.endswith("`threefs target online --node 2`")
 
 
+def test_a_node_that_has_ended_is_no_failed_link() -> None:
+    """Nobody can reach it, and no network has to be mended for it."""
+    status = sound()
+    unreachable(status)
+    third = next(row for row in status.nodes if row.node.node_id == 3)
+    third.alive, third.ended = False, True
+    assert "link_failed" not in {reason.code for reason in found_in(status)}
+
+
 def test_services_that_answer_no_call_are_reported() -> None:
     found = found_in(sound(), managers=["host:8"], metas=[1001])
     assert [(reason.code, reason.severity) for reason in found] == [
