@@ -1,6 +1,7 @@
 """`threefs health`."""
 
 import asyncio
+from collections.abc import Iterator
 
 import click
 from threefs_client import AsyncFileSystem, addresses
@@ -15,6 +16,7 @@ from threefs.rpc.methods import GET_ROUTING, GET_STATUS, STATISTICS
 from threefs.wire import manager_pb2 as pb
 from threefs.wire import meta_pb2
 from threefs_cli import output, reason_output
+from threefs_cli.cluster_file import ETCD, META, POSTGRESQL, ClusterFile
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 from threefs_cli.configured_processes import leave_out
 
@@ -46,7 +48,7 @@ def health(selector: ClusterSelector) -> None:
     try:
         where = selector.url()
         answers = selector.run(lambda fs: _ask(fs, where))
-        found = cluster_health.reasons(answers)
+        found = [*cluster_health.reasons(answers), *stopped_processes(selector.local_cluster())]
         cluster_id = answers.status.cluster_id
     except InvalidArgument:
         raise  # the command line is wrong: exit code 2, too
@@ -69,6 +71,19 @@ def no_answer(error: str) -> Reason:
         "start a manager (`threefs up`, or systemctl start threefs-manager), or name the cluster by --address, --dir "
         "and --key-file",
     )
+
+
+def stopped_processes(local: ClusterFile | None) -> Iterator[Reason]:
+    """Processes of a cluster of this machine of which the manager does not know that they are missing: it forgets a
+    meta service that was silent for T, because such services come and go, and the engine has members of its own."""
+    programs = local.of(META, ETCD, POSTGRESQL) if local is not None else []
+    if names := [program.name for program in programs if not program.runs]:
+        yield Reason(
+            "process_stopped",
+            Severity.WARN,
+            f"{', '.join(names)} of this cluster of `threefs up` {'do' if len(names) > 1 else 'does'} not run",
+            "`threefs up` starts what is missing; the log of a process says why it has ended",
+        )
 
 
 async def _ask(fs: AsyncFileSystem, url: str) -> Answers:

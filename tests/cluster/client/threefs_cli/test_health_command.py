@@ -75,7 +75,9 @@ def test_the_exit_code_is_the_severity(directory: str) -> None:
     assert (code, found["health"]) == (1, "WARN")
     kill(directory, "meta")
     code, found = wait(directory, lambda seen: "no_meta_service" in seen)
-    assert (code, found["health"]) == (2, "ERR")
+    assert (code, found["health"]) == (2, "ERR") and "process_stopped" in codes(found)
+    (stopped,) = (reason["summary"] for reason in found["reasons"] if reason["code"] == "process_stopped")
+    assert stopped == "meta of this cluster of `threefs up` does not run"  # the manager tells of storage nodes
     shown = CliRunner().invoke(main, ["health", "--dir", directory])
     assert shown.exit_code == 2 and shown.stdout.startswith("ERR  cluster ")
     assert "do: start it" in shown.stdout and "storage node 2 (127.0.0.1:" in shown.stdout
