@@ -45,7 +45,7 @@ def replace(
     """
     url = selector.url()
     state, found, chains = selector.run(lambda fs: _plan(fs, url, node_id))
-    if found.phase is Phase.IN_SERVICE and not (selector.as_json and (yes or dry_run)):
+    if found.phase.is_beginning and not (selector.as_json and (yes or dry_run)):
         for line in disk_replacement.plan_text(found, chains, state.nodes[node_id].node.address):
             click.echo(line, err=not dry_run)
     if dry_run:
@@ -53,10 +53,10 @@ def replace(
             output.print_json(
                 _describe(found, None) | {"dry_run": True, "chains": [*map(target_commands.describe, chains)]}
             )
-        elif found.phase is not Phase.IN_SERVICE:
+        elif not found.phase.is_beginning:
             click.echo(f"the replacement is under way: {_told(found, None)}")
         return
-    if found.phase is Phase.IN_SERVICE and not yes:
+    if found.phase.is_beginning and not yes:
         click.confirm("Go on?", abort=True, err=True)
     selector.run(lambda fs: _replace(fs, url, found, interval_s, no_wait, selector.as_json))
 
@@ -67,13 +67,13 @@ async def _plan(fs: AsyncFileSystem, url: str, node_id: int) -> tuple[ClusterSta
     found = disk_replacement.look(state, node_id)
     if not found.targets:
         raise NotFound(f"the cluster has no storage node {node_id} with targets; `threefs node ls` lists the nodes")
-    if found.phase is not Phase.IN_SERVICE:
+    if not found.phase.is_beginning:
         return state, found, []
     return state, found, await target_commands.hold(fs, url, found.targets, pb.HOLD_OFFLINE, dry_run=True)
 
 
 async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float, no_wait: bool, as_json: bool) -> None:
-    if found.phase is Phase.IN_SERVICE:
+    if found.phase.is_beginning:
         await target_commands.hold_until_out(fs, url, found.targets, pb.HOLD_OFFLINE)
     progress: Progress | None = None
     said = ""
@@ -103,6 +103,8 @@ def _told(found: Disk, remaining_s: int | None) -> str:
         )
     if found.phase is Phase.ARRIVED:
         return f"node {found.node_id} has an empty disk: it is filled now"
+    if found.phase is Phase.SILENT:
+        return f"node {found.node_id} does not run any more: start it, and it is filled to its end"
     if found.phase is Phase.FILLING:
         return disk_replacement.progress_text(found, remaining_s)
     return f"all {len(found.targets)} targets of node {found.node_id} serve"

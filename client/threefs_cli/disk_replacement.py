@@ -16,6 +16,12 @@ class Phase(enum.Enum):
     AWAITED = "awaited"  # it is out of service, and the new disk is not there yet
     ARRIVED = "arrived"  # the new disk is there, and its targets are still out of service
     FILLING = "filling"  # the new disk is being filled
+    SILENT = "silent"  # its process does not run: the old disk is dead, or the new one was not filled to its end
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether the next step is to take the disk out of service."""
+        return self in (Phase.IN_SERVICE, Phase.SILENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +57,12 @@ def look(state: ClusterState, node_id: int) -> Disk:
 
 
 def _phase(state: ClusterState, node_id: int, held: list[int], whole: bool) -> Phase:
-    if not held:
-        return Phase.IN_SERVICE if whole else Phase.FILLING
     node = state.nodes.get(node_id)
+    alive = node is not None and node.alive
+    if not held:
+        return Phase.IN_SERVICE if whole else Phase.FILLING if alive else Phase.SILENT
     old = {target.target_id: target.held_store_id for target in state.routing.targets}
     new = [target for target in held if target in state.reports and state.reports[target].store_id != old[target]]
-    alive = node is not None and node.alive
     return Phase.ARRIVED if alive and len(new) == len(held) else Phase.AWAITED
 
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,25 @@ def test_an_empty_disk_takes_the_place_of_another_one(tmp_path: Path) -> None:
         assert fs.read_file("/a") == b"a" * 8 * MIB and fs.read_file("/b") == b"b" * 8 * MIB
         assert "clean" in threefs.ok("fsck")
         assert "no storage node 9" in threefs.error("disk", "replace", "9", "--yes")
+
+
+def test_a_dead_disk_is_replaced_in_the_same_way(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, lease_s=2.0) as cluster, cluster.connect() as fs:
+        threefs = CommandLine(cluster.address)
+        fs.write_file("/a", b"a" * 2 * MIB)
+        cluster.storage[2].kill()
+        deadline = time.monotonic() + 60
+        while len(threefs.json("chain", "ls", "--degraded")["chains"]) < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        planned = threefs.ok("disk", "replace", "2", "--dry-run")
+        assert "the 4 targets of node 2" in planned and "put an empty disk" in planned
+        told = threefs.ok("disk", "replace", "2", "--yes", "--no-wait")
+        assert "put an empty disk at its `data_dir`, and start it" in told
+        shutil.rmtree(tmp_path / "storage-2" / "data")
+        cluster.storage[2].start()
+        assert lines(threefs.ok("disk", "replace", "2", "--json"))[-1]["phase"] == "in service"
+        assert fs.read_file("/a") == b"a" * 2 * MIB and "clean" in threefs.ok("fsck")
 
 
 def lines(output: str) -> list[dict[str, Any]]:

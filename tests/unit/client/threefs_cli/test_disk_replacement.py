@@ -51,6 +51,8 @@ def test_the_phases_follow_each_other() -> None:
     assert look(state(O, O, held=True, stores=(6, 5)), 2).phase is Phase.AWAITED, "one store is the old one"
     assert look(state(O, O, held=True, stores=(6, 7)), 2).phase is Phase.ARRIVED
     assert look(state(S, Y), 2).phase is Phase.FILLING
+    dead = look(state(O, O, alive=False), 2).phase
+    assert dead is Phase.SILENT and dead.is_beginning, "it is taken out of service like one that lives"
     assert look(state(S, S), 9).targets == ()
 
 
