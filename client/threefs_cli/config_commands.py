@@ -10,7 +10,7 @@ import click
 from threefs_client import AsyncFileSystem
 
 from threefs import configuration
-from threefs.configuration import KEYS, Configuration, Key, Role
+from threefs.configuration import KEYS, Configuration, Key, Role, Value
 from threefs.env.clock import CLOCK
 from threefs.env.random import RANDOM
 from threefs.errors import InvalidArgument, NotFound
@@ -213,6 +213,9 @@ def history(selector: ClusterSelector) -> None:
         before = dict(found.texts)
     rows.reverse()
     if selector.as_json:
+        for row in rows:
+            row["values"] = {name: _in_json(name, text) for name, text in row["values"].items()}
+            row["changes"] = None if row["changes"] is None else _changes_json(row["changes"])
         output.print_json({"versions": rows})
         return
     for row in rows:
@@ -269,7 +272,7 @@ def _change(
     reply, status = selector.run(work)
     before, after = configuration.from_wire(reply.before), configuration.from_wire(reply.configuration)
     different = configuration.differences(before.texts, after.texts)
-    changes = _changes_json(different)
+    changes = _changes(different)
     outcomes = [one.outcome(different, after, is_planned=dry_run) for one in processes(status)] if different else []
     of_clients = [name for name in sorted(different) if name not in KEYS or Role.CLIENT in KEYS[name].roles]
     told = client_outcomes(clients(status), of_clients, after, is_planned=dry_run)
@@ -280,7 +283,7 @@ def _change(
             {
                 "version": after.version,
                 "dry_run": dry_run,
-                "changes": changes,
+                "changes": _changes_json(changes),
                 "processes": rows,
                 "clients": client_rows,
             }
@@ -358,15 +361,21 @@ def shown_value(name: str, text: str | None) -> str:
         return text
 
 
+def _in_json(name: str, text: str | None) -> Value | None:
+    """A value in the unit of its key; as it is stored if it is of another release. None: the default."""
+    if text is None or name not in KEYS:
+        return text
+    try:
+        return configuration.parse(KEYS[name], text)
+    except InvalidArgument:
+        return text
+
+
 def _described(key: Key, current: Configuration) -> dict[str, Any]:
     text = current.texts.get(key.name)
-    try:
-        value = key.default if text is None else configuration.parse(key, text)
-    except InvalidArgument:  # of another release
-        value = str(text)
     return {
         "name": key.name,
-        "value": value,
+        "value": key.default if text is None else _in_json(key.name, text),
         "source": _source(key, current),
         "default": key.default,
         "unit": key.kind.value,
@@ -389,12 +398,16 @@ def _version_json(
         "message": one.message,
         "rollback_version": one.rollback_version if one.HasField("rollback_version") else None,
         "values": dict(found.texts),
-        "changes": None if changed is None else _changes_json(changed),
+        "changes": None if changed is None else _changes(changed),
     }
 
 
-def _changes_json(changed: Mapping[str, tuple[str | None, str | None]]) -> list[dict[str, Any]]:
+def _changes(changed: Mapping[str, tuple[str | None, str | None]]) -> list[dict[str, Any]]:
     return [{"name": name, "before": before, "after": after} for name, (before, after) in changed.items()]
+
+
+def _changes_json(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(one) | {side: _in_json(one["name"], one[side]) for side in ("before", "after")} for one in changes]
 
 
 def _difference_lines(changes: Sequence[Mapping[str, Any]] | None) -> list[str]:

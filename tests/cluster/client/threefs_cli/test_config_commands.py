@@ -98,7 +98,8 @@ def test_values_are_set_in_versions_and_rolled_back(config: Config) -> None:
     versions = config.json("history")["versions"]
     assert [one["version"] for one in versions[:3]] == [start + 3, start + 2, start + 1]
     assert (versions[0]["rollback_version"], versions[2]["message"]) == (start + 1, "less memory")
-    assert versions[1]["changes"] == [{"name": "cached_records", "before": "1000", "after": None}]
+    assert versions[1]["changes"] == [{"name": "cached_records", "before": 1000, "after": None}]  # not "1000"
+    assert versions[2]["values"]["cached_records"] == 1000
     assert "@" in versions[0]["who"]
     told = config.run("history")
     assert f"as in version {start + 1}" in told and "less memory" in told
