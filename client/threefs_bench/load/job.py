@@ -1,5 +1,7 @@
 """A job: its options, checked against each other, and what follows from them."""
 
+import posixpath
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +17,7 @@ MAX_BUFFER_BYTES = 1 << 30
 MAX_VERIFIED_BLOCKS = 1 << 26
 MIN_VERIFIED_BYTES = 512
 _SECTOR_BYTES = 512
+_BETWEEN_NAMES = re.compile(r"(?<!\\):")
 
 
 @dataclass(frozen=True)
@@ -94,9 +97,15 @@ class Job:
     def processes(self) -> int:
         return int(self["numjobs"])
 
+    @cached_property
+    def file_names(self) -> tuple[str, ...]:
+        """Those of `filename`, which have a colon between them as in fio; `\\:` is a colon in a name."""
+        given = "" if self.engine == "meta" else str(self["filename"])
+        return tuple(name.replace("\\:", ":") for name in _BETWEEN_NAMES.split(given)) if given else ()
+
     @property
     def files(self) -> int:
-        return int(self["nrfiles"])
+        return len(self.file_names) or int(self["nrfiles"])
 
     @property
     def file_bytes(self) -> int:
@@ -105,17 +114,20 @@ class Job:
     @property
     def pass_bytes(self) -> int:
         """Bytes that one pass over the files transfers."""
-        total = int(self["size"]) or self.file_bytes * self.files
+        there = self.file_bytes * self.files
+        total = int(self["size"]) or there
         if len(self.block_sizes) > 1:
-            return total
+            return min(total, there)
         block = self.block_sizes[0]
         return min(total // block, self.file_bytes // block * self.files) * block
 
     def paths(self, process: int, host: str = "") -> list[str]:
         """The files of one process; `host` keeps those of several hosts apart."""
         directory = str(self["directory"] or ("." if self.engine == "posix" else "/")).rstrip("/")
-        if self["filename"]:
-            return [f"{directory}/{self['filename']}"]
+        if self.file_names and self["directory"]:
+            return [f"{directory}/{name}" for name in self.file_names]
+        if self.file_names:  # a name with a slash in front needs no directory
+            return [posixpath.join(directory or "/", name) for name in self.file_names]
         return [f"{directory}/{self.stem(process, host)}.{number}" for number in range(self.files)]
 
     def stem(self, process: int, host: str = "") -> str:
@@ -166,8 +178,8 @@ def _check_data(job: Job) -> None:
             f"each of {job.files} files has {job.file_bytes} bytes, which is less than a block of {largest}: raise "
             "size or filesize, or lower nrfiles or bs"
         )
-    if job["filename"] and job.files > 1:
-        raise InvalidArgument(f"filename={job['filename']} names one file, and nrfiles={job.files}")
+    if job["filename"]:
+        _check_file_names(job)
     if job["bssplit"] is not None and ("bs" in job.given or "bs" in job.inherited):
         raise InvalidArgument("bs and bssplit both give block sizes; give one of them")
     if job["direct"] and job.engine == "posix" and any(size % _SECTOR_BYTES for size in job.block_sizes):
@@ -177,6 +189,15 @@ def _check_data(job: Job) -> None:
             f"iodepth={job.depth} blocks of {largest} bytes need more than the {MAX_BUFFER_BYTES >> 20} MiB of buffers "
             "that a process may have: lower iodepth or bs, and raise numjobs"
         )
+
+
+def _check_file_names(job: Job) -> None:
+    given, names = job["filename"], job.file_names
+    if job["nrfiles"] not in (1, len(names)):
+        said = "one file" if len(names) == 1 else f"{len(names)} files"
+        raise InvalidArgument(f"filename={given} names {said}, and nrfiles={job['nrfiles']}")
+    if "" in names or len(set(names)) < len(names):
+        raise InvalidArgument(f"filename={given} has a name that is empty or that comes twice between its colons")
 
 
 def _check_meta(job: Job) -> None:

@@ -86,7 +86,7 @@ OPTIONS = (
         is_flag=True,
     ),
     Option("directory", values.text, "", _WHERE, "Directory of the files: in the cluster for native and meta."),
-    Option("filename", values.text, "", _WHERE, "One file for all processes, in place of NAME.PROCESS.NUMBER."),
+    Option("filename", values.text, "", _WHERE, "Files of all processes, a or a:b, in place of NAME.PROCESS.NUMBER."),
     Option("size", values.size, 0, _WHERE, "Bytes that each process transfers, over all of its files."),
     Option("filesize", values.size, 0, _WHERE, "Bytes of each file; by default size is divided among the files."),
     Option("nrfiles", _number(1, MAX_FILES), 1, _WHERE, "Files of each process; names of each process for meta."),

@@ -22,6 +22,7 @@ def test_the_amount_of_a_pass() -> None:
     assert job(filesize="64k", nrfiles=3, bs="4k").pass_bytes == 3 * 65536
     assert job(size="1m", filesize="64k", nrfiles=16, bs="4k").pass_bytes == 1 << 20
     assert job(size="1m", nrfiles=4).file_bytes == 1 << 18
+    assert job(size="1m", filesize="64k", nrfiles=2, bssplit="4k/50:8k/50").pass_bytes == 1 << 17, "no more than there is"
 
 
 def test_the_depth_is_divided_into_calls() -> None:
@@ -36,7 +37,22 @@ def test_files_have_fio_s_names() -> None:
     assert made.paths(3, "host-1") == ["/data/host-1.a.3.0", "/data/host-1.a.3.1"]
     assert job(filename="x").paths(7) == ["/x"]
     assert job(ioengine="posix").paths(0) == ["./a.0.0"]
+    assert job(ioengine="posix", filename="x").paths(0) == ["./x"]
     assert Job({"name": "../b"}, {}).paths(0) == ["/.._b.0.0"], "a name stays within its directory"
+
+
+@pytest.mark.parametrize("engine", ["posix", "native"])
+def test_a_file_name_with_a_slash_in_front_needs_no_directory(engine: str) -> None:
+    assert job(ioengine=engine, filename="/data/x").paths(0) == ["/data/x"]
+    assert job(ioengine=engine, filename="x", directory="/data").paths(0) == ["/data/x"]
+
+
+def test_a_colon_stands_between_the_names_of_files() -> None:
+    made = checked(job(size="64k", filename=r"x:y\:z", directory="/data"))
+    assert (made.paths(0), made.files, made.file_bytes) == (["/data/x", "/data/y:z"], 2, 1 << 15)
+    assert checked(job(size="64k", filename="x:y", nrfiles=2)).files == 2
+    inherits = Job({"name": "a", "ioengine": "meta", "nrfiles": "9"}, {"filename": "x"})
+    assert checked(inherits).files == 9, "the names of the engine meta are its own"
 
 
 def test_block_sizes_are_those_that_are_used() -> None:
@@ -57,6 +73,9 @@ def test_block_sizes_are_those_that_are_used() -> None:
         ({"size": "1m", "bs": "0"}, "block size of 0"),
         ({"size": "1m", "bs": "4k", "bssplit": "4k/100"}, "both give block sizes"),
         ({"size": "1m", "filename": "x", "nrfiles": 2}, "names one file"),
+        ({"size": "1m", "filename": "x:y", "nrfiles": 3}, "names 2 files, and nrfiles=3"),
+        ({"size": "1m", "filename": "x::y"}, "empty or that comes twice"),
+        ({"size": "1m", "filename": "x:x"}, "empty or that comes twice"),
         ({"size": "1m", "bs": "1000", "direct": 1, "ioengine": "posix"}, "direct=1 needs"),
         ({"size": "10g", "bs": "1g", "iodepth": 2}, "lower iodepth or bs"),
         ({"size": "1m", "verify": "crc32c", "bssplit": "4k/50:8k/50"}, "one block size"),
