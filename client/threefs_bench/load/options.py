@@ -14,6 +14,7 @@ META_OPERATIONS = ("create", "stat", "list", "rename", "remove")
 MAX_PROCESSES = 1024
 MAX_DEPTH = 65536
 MAX_FILES = 1 << 20
+_BLOCK_BYTES = 4096
 _SHOWN_CHARS = 100  # of a value that is wrong
 
 
@@ -50,7 +51,13 @@ OPTIONS = (
     ),
     Option("rw", values.choice(*PATTERNS), "read", _WHAT, f"Pattern: {', '.join(PATTERNS)}."),
     Option("rwmixread", _number(0, 100), 50, _WHAT, "Percentage of reads, of rw and randrw."),
-    Option("bs", values.pair(values.size), values.Pair(4096, 4096), _WHAT, "Block size; 4k,64k: of reads, of writes."),
+    Option(
+        "bs",
+        values.pair(values.size, _BLOCK_BYTES),
+        values.Pair(_BLOCK_BYTES, _BLOCK_BYTES),
+        _WHAT,
+        "Block size; 4k,64k: of reads, of writes.",
+    ),
     Option("bssplit", values.splits, None, _WHAT, "Block sizes with percentages: 4k/60:64k/40."),
     Option(
         "random_distribution",
@@ -108,14 +115,14 @@ OPTIONS = (
     Option("ramp_time", values.seconds, 0.0, _LIMIT, "Load that is not measured, before the measurement."),
     Option(
         "rate",
-        values.pair(values.size),
+        values.pair(values.size, 0),
         values.Pair(0, 0),
         _LIMIT,
-        "Most bytes/s of each process: 10m or 10m,5m.",
+        "Most bytes/s of each process: 10m, or 10m,5m for reads and writes, or ,5m for writes alone.",
     ),
     Option(
         "rate_iops",
-        values.pair(_number(0, 1 << 40)),
+        values.pair(_number(0, 1 << 40), 0),
         values.Pair(0, 0),
         _LIMIT,
         "Most operations/s of each process.",

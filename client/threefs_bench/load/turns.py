@@ -81,7 +81,7 @@ class Pace:
 
     def __init__(self, rate: Pair, rate_iops: Pair) -> None:
         self._rates = ((rate.read, rate_iops.read), (rate.write, rate_iops.write))
-        self._free_s = [0.0, 0.0]
+        self._free_s: list[float | None] = [None, None]  # when the next one may begin; None: there was none yet
         self.limits = any(limit for rates in self._rates for limit in rates)
 
     def start_s(self, is_write: bool, now_s: float, operations: int, size: int) -> float:
@@ -89,6 +89,7 @@ class Pace:
         if not bytes_per_s and not per_s:
             return now_s
         cost_s = max(size / bytes_per_s if bytes_per_s else 0.0, operations / per_s if per_s else 0.0)
-        start_s = max(self._free_s[is_write], now_s - _BURST_S)
+        free_s = self._free_s[is_write]
+        start_s = now_s if free_s is None else max(free_s, now_s - _BURST_S)
         self._free_s[is_write] = start_s + cost_s
         return start_s

@@ -75,13 +75,13 @@ def seconds(text: str) -> float:
 
 
 def number(low: int, high: int) -> Callable[[str], int]:
-    """A reader of whole numbers from `low` to `high`."""
+    """A reader of whole numbers from `low` to `high`; k, m and g are powers of 1024 here too, as in fio."""
 
     def parse(text: str) -> int:
-        try:
-            found = int(text)
-        except ValueError:
-            raise InvalidArgument(f"{text!r} is not a whole number") from None
+        given = re.fullmatch(r"(-?[0-9]{1,19})([kmg]?)", text.strip().lower())
+        if given is None:
+            raise InvalidArgument(f"{text!r} is not a whole number")
+        found = int(given[1]) << 10 * _SIZE_UNITS[given[2]]
         if not low <= found <= high:
             raise InvalidArgument(f"{found} is not from {low} to {high}")
         return found
@@ -113,14 +113,16 @@ def choice(*names: str) -> Callable[[str], str]:
     return parse
 
 
-def pair(parse: Callable[[str], int]) -> Callable[[str], Pair]:
-    """A reader of "x" for both directions, or "x,y" for reads and writes."""
+def pair(parse: Callable[[str], int], default: int) -> Callable[[str], Pair]:
+    """A reader of "x" for both directions, or "x,y" for reads and writes. "x," and ",y" leave the other at `default`."""
 
     def parse_pair(given: str) -> Pair:
         parts = given.split(",")
         if len(parts) > 2:
             raise InvalidArgument(f"{given!r} has {len(parts)} values: give one, or one for reads and one for writes")
-        found = [parse(part) for part in parts]
+        if not any(parts):
+            raise InvalidArgument("a value is missing")
+        found = [parse(part) if part else default for part in parts]
         return Pair(found[0], found[-1])
 
     return parse_pair

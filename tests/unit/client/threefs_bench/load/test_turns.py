@@ -76,6 +76,12 @@ def test_a_rate_of_bytes_and_one_of_operations() -> None:
     assert Pace(Pair(0, 0), Pair(0, 0)).start_s(True, 5.0, 1, 1) == 5.0
 
 
+def test_a_rate_holds_from_the_first_operation_on() -> None:
+    pace = Pace(Pair(0, 0), Pair(100, 100))
+    starts = [pace.start_s(False, 100.0, 1, 4096) for _ in range(10)]
+    assert starts == [pytest.approx(100.0 + number / 100) for number in range(10)]
+
+
 def test_what_a_slow_peer_has_missed_is_not_made_up_for() -> None:
     pace = Pace(Pair(0, 0), Pair(10, 10))
     pace.start_s(False, 100.0, 1, 0)

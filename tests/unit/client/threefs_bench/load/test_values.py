@@ -47,10 +47,19 @@ def test_a_time_that_never_ends_is_refused(text: str) -> None:
 
 
 def test_one_value_is_for_both_directions() -> None:
-    assert values.pair(values.size)("4k") == Pair(4096, 4096)
-    assert values.pair(values.size)("4k,64k") == Pair(4096, 65536)
+    parse = values.pair(values.size, 512)
+    assert parse("4k") == Pair(4096, 4096)
+    assert parse("4k,64k") == Pair(4096, 65536)
     with pytest.raises(InvalidArgument, match="3 values"):
-        values.pair(values.size)("1,2,3")
+        parse("1,2,3")
+
+
+def test_a_value_for_one_direction_leaves_the_other_alone() -> None:
+    parse = values.pair(values.size, 512)
+    assert parse(",4k") == Pair(512, 4096) and parse("4k,") == Pair(4096, 512)
+    for text in ("", ","):
+        with pytest.raises(InvalidArgument, match="a value is missing"):
+            parse(text)
 
 
 def test_shares_without_a_percentage_take_the_rest() -> None:
@@ -87,8 +96,10 @@ def test_flags_numbers_and_words() -> None:
         values.flag("maybe")
     with pytest.raises(InvalidArgument, match="not from 1 to 4"):
         values.number(1, 4)("5")
-    with pytest.raises(InvalidArgument, match="whole number"):
-        values.number(1, 4)("two")
+    for text in ("two", "", "1_0", "9" * 5000, "4ki"):
+        with pytest.raises(InvalidArgument, match="whole number"):
+            values.number(1, 4)(text)
+    assert values.number(1, 4096)("2k") == 2048, "as in fio"
     with pytest.raises(InvalidArgument, match="none of a, b"):
         values.choice("a", "b")("c")
     with pytest.raises(InvalidArgument, match="missing"):
