@@ -8,8 +8,11 @@ The client proves that it has the cluster's key before anything else. A run ends
 """
 
 import json
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from threefs.background import BackgroundTasks
 from threefs.env.clock import CLOCK
 from threefs.env.net import Net, RealNet, parse_address
 from threefs.env.random import RANDOM
-from threefs.errors import AccessDenied, InvalidArgument, NotFound, Overloaded, ThreefsError
+from threefs.errors import AccessDenied, InvalidArgument, NotFound, Overloaded, ProtocolError, ThreefsError
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.rpc.limits import Limits
@@ -30,7 +33,8 @@ from threefs.telemetry.library_logging import LibraryLogger
 from threefs_bench.load import fio_report, job_file
 from threefs_bench.load.fio_report import Entry
 from threefs_bench.load.job import Job
-from threefs_bench.load.runner import Run, Runner, Snapshot
+from threefs_bench.load.options import MAX_PROCESSES
+from threefs_bench.load.runner import STATES, Run, Runner, Snapshot
 
 _LOG = LibraryLogger(__name__)
 
@@ -59,13 +63,20 @@ def encode(fields: Mapping[str, Any]) -> StringValue:
 
 
 def decode(message: StringValue) -> Fields:
-    """Raises InvalidArgument."""
+    """Raises InvalidArgument. Numbers that are not finite are no JSON, and no figure of a run."""
     try:
-        found = json.loads(message.value)
+        found = json.loads(message.value, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InvalidArgument("the message is not an object in JSON")
+    return found
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(f"{text} is not finite")
     return found
 
 
@@ -180,6 +191,32 @@ class LoadServer:
         return fields
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a host answers to a poll."""
+
+    snapshot: Snapshot
+    done: bool
+    failure: str
+    entries: int
+    services: list[dict[str, float]]  # CPU seconds of each phase, by role
+
+    @classmethod
+    def of(cls, fields: Fields) -> "Answer":
+        """Raises InvalidArgument."""
+        try:
+            services = [
+                {str(role): float(cpu_s) for role, cpu_s in phase.items()} for phase in fields.get("services", ())
+            ]
+            entries, failure = int(fields.get("entries", 0)), str(fields["failure"])
+            made = cls(snapshot_of(fields["snapshot"]), bool(fields["done"]), failure, entries, services)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise InvalidArgument(f"this is not how far a run is: {type(error).__name__} {error}") from None
+        if not 0 <= made.entries <= MAX_PROCESSES:
+            raise InvalidArgument(f"a run has at most {MAX_PROCESSES} entries, not {made.entries}")
+        return made
+
+
 class RemoteRun:
     """A run on several hosts, as `Runner` is one on this host."""
 
@@ -203,7 +240,7 @@ class RemoteRun:
             jobs = [{"given": dict(job.given), "inherited": dict(job.inherited)} for job in self._jobs]
             for address in self._addresses:
                 answer = await self._call(address, START, {"jobs": jobs, "host": address})
-                self._runs[address] = str(answer["run"])
+                self._runs[address] = str(answer.get("run"))
             answers = await self._wait()
             return await self._collect(answers)
         except BaseException:
@@ -213,34 +250,38 @@ class RemoteRun:
         finally:
             await self._peers.close()
 
-    async def _wait(self) -> dict[str, Fields]:
+    async def _wait(self) -> dict[str, Answer]:
         """The last answers. The load begins when all hosts are prepared."""
         release = False
         while True:
             fields = {"release": release, "stop": self._stops > self._told}
             self._told = self._stops
-            answers = {
-                address: await self._call(address, POLL, {"run": run, **fields}) for address, run in self._runs.items()
-            }
+            answers = {address: await self._poll(address, run, fields) for address, run in self._runs.items()}
             for address, answer in answers.items():
-                if answer["failure"]:
-                    raise InvalidArgument(f"{address}: {answer['failure']}")
-            snapshots = [snapshot_of(answer["snapshot"]) for answer in answers.values()]
+                if answer.failure:
+                    raise InvalidArgument(f"{address}: {answer.failure}")
+            snapshots = [answer.snapshot for answer in answers.values()]
             self._progress(together(snapshots))
-            if all(answer["done"] for answer in answers.values()):
+            if all(answer.done for answer in answers.values()):
                 return answers
             release = all(snapshot.ready for snapshot in snapshots)
-            if any(answer["done"] for answer in answers.values()) and any(snapshot.ready for snapshot in snapshots):
+            if any(answer.done for answer in answers.values()) and any(snapshot.ready for snapshot in snapshots):
                 self.stop()  # one could not be prepared, and the others would wait for it
             await CLOCK.sleep(_CHECK_S / 4)
 
-    async def _collect(self, answers: Mapping[str, Fields]) -> tuple[list[Entry], list[dict[str, float]]]:
+    async def _poll(self, address: str, run: str, fields: Fields) -> Answer:
+        answer = await self._call(address, POLL, {"run": run, **fields})
+        with _said_by(address):
+            return Answer.of(answer)
+
+    async def _collect(self, answers: Mapping[str, Answer]) -> tuple[list[Entry], list[dict[str, float]]]:
         entries, services = [], []
         for address, answer in answers.items():
-            for number in range(int(answer["entries"])):
+            for number in range(answer.entries):
                 fields = await self._call(address, FETCH, {"run": self._runs[address], "entry": number})
-                entries.append(Entry.from_json(fields, address))
-            services += [{str(role): float(cpu) for role, cpu in phase.items()} for phase in answer["services"]]
+                with _said_by(address):
+                    entries.append(Entry.from_json(fields, address))
+            services += answer.services
         return entries, services
 
     async def _give_up(self, address: str, run: str) -> None:
@@ -250,7 +291,18 @@ class RemoteRun:
             return  # it stops by itself
 
     async def _call(self, address: str, method: Method[StringValue, StringValue], fields: Fields) -> Fields:
-        return decode(await self._peers.call(address, method, encode(fields), timeout_s=_CALL_S))
+        answer = await self._peers.call(address, method, encode(fields), timeout_s=_CALL_S)
+        with _said_by(address):
+            return decode(answer)
+
+
+@contextmanager
+def _said_by(address: str) -> Iterator[None]:
+    """What cannot be read is the fault of the host, not of the command line."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise ProtocolError(f"{address}: its answer cannot be read: {error.message}") from None
 
 
 def address_of(host: str) -> str:
@@ -265,8 +317,11 @@ def address_of(host: str) -> str:
 def snapshot_of(fields: Any) -> Snapshot:
     """Raises InvalidArgument."""
     try:
-        return Snapshot(**fields)
-    except TypeError:
+        found = Snapshot(**fields)
+        counts = {str(kind): [int(operations), int(moved)] for kind, (operations, moved) in found.counts.items()}
+        position = int(found.phase), int(found.phases), STATES[STATES.index(found.state)], float(found.fraction)
+        return Snapshot(*position, bool(found.ready), int(found.prepared), counts)
+    except (TypeError, ValueError, AttributeError, OverflowError):
         raise InvalidArgument("a host has sent a progress that cannot be read") from None
 
 

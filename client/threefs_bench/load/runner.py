@@ -53,7 +53,8 @@ class Run:
 
 
 Progress = Callable[[Snapshot], None]
-_STATES = ("prepare", "ramp", "run", "verify", "end")
+#: Of a process, in their order.
+STATES = ("prepare", "ramp", "run", "verify", "end")
 
 
 class _Process:
@@ -271,7 +272,7 @@ class Runner:
 
     def _report(self) -> None:
         snapshot, processes = self._snapshot, self._processes
-        snapshot.state = min((process.state for process in processes), key=_STATES.index)
+        snapshot.state = min((process.state for process in processes), key=STATES.index)
         snapshot.fraction = sum(process.fraction for process in processes) / len(processes)
         snapshot.prepared = sum(process.prepared for process in processes)
         snapshot.counts = {}

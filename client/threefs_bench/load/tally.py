@@ -204,6 +204,12 @@ class Spread:
         self.total += value
         self.squares += value * value
 
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "Spread":
+        """Raises KeyError, TypeError, ValueError: `Result.from_json` names them."""
+        rest = [float(found[name]) for name in ("total", "squares", "least", "greatest")]
+        return cls(int(found["count"]), *rest)
+
     @property
     def mean(self) -> float:
         return self.total / self.count if self.count else 0.0
@@ -295,7 +301,7 @@ class Result:
                     Latencies.from_json(kind["latencies"]),
                 )
             for name in ("bandwidth", "rates"):
-                setattr(made, name, {str(kind): Spread(**spread) for kind, spread in found[name].items()})
+                setattr(made, name, {str(kind): Spread.from_json(spread) for kind, spread in found[name].items()})
             for name in ("runtime_ms", "verify_ms", "process_ms", "user_s", "system_s"):
                 setattr(made, name, float(found[name]))
             for name in ("switches", "major_faults", "minor_faults", "peak_bytes", "errno"):
@@ -303,8 +309,9 @@ class Result:
             _check(len(found["grants"]) <= _MAX_COUNTERS)
             made.grants = {str(name): float(count) for name, count in found["grants"].items()}
             made.error = str(found["error"])
+            _check(all(kind.operations >= 0 and kind.bytes >= 0 for kind in made.kinds.values()))
             return made
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise InvalidArgument(f"this is not the result of a job: {type(error).__name__} {error}") from None
 
 

@@ -3,11 +3,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.wrappers_pb2 import StringValue
 from threefs_bench.load import fio_report, job_file, remote
 from threefs_bench.load.job import Job
 from threefs_bench.load.remote import LoadServer, RemoteRun, address_of, decode, encode, together
 from threefs_bench.load.runner import Snapshot
 
+from threefs.env.net import RealNet
 from threefs.errors import (
     AccessDenied,
     ConnectionLost,
@@ -15,8 +17,12 @@ from threefs.errors import (
     InvalidSettings,
     NotAuthorised,
     Overloaded,
+    ProtocolError,
+    ThreefsError,
     Unavailable,
 )
+from threefs.rpc.handshake import Identity
+from threefs.rpc.server import Server
 
 pytestmark = pytest.mark.processes
 
@@ -124,6 +130,65 @@ async def test_a_client_that_is_gone_ends_its_run(tmp_path: Path, monkeypatch: p
     await server.stop()
 
 
+GOOD = {"snapshot": Snapshot(state="end").as_json(), "done": True, "failure": "", "entries": 1, "services": []}
+
+
+@pytest.mark.parametrize(
+    ("polled", "fetched"),
+    [
+        ({}, {}),
+        (GOOD | {"snapshot": {"state": "asleep"}}, {}),
+        (GOOD | {"snapshot": {"counts": [1]}}, {}),
+        (GOOD | {"snapshot": {"fraction": "half"}}, {}),
+        (GOOD | {"entries": 10**9}, {}),
+        (GOOD | {"entries": float("inf")}, {}),
+        (GOOD | {"services": [{"meta": "much"}]}, {}),
+        (GOOD | {"services": 3}, {}),
+        (GOOD, {}),
+        (GOOD, {"job": {"given": {}, "inherited": {}}, "group": 0, "processes": 1, "result": {}}),
+        (GOOD, {"group": float("nan")}),
+    ],
+)
+async def test_a_host_whose_answers_mean_nothing_is_named(polled: dict[str, Any], fetched: dict[str, Any]) -> None:
+    server = Server(RealNet(), Identity("", "1", KEY, "threefs-bench"), limits=remote.limits())
+
+    async def start(message: StringValue) -> StringValue:
+        return encode({"run": "1"})
+
+    async def poll(message: StringValue) -> StringValue:
+        return encode(polled)
+
+    async def fetch(message: StringValue) -> StringValue:
+        return encode(fetched)
+
+    for method, handler in ((remote.START, start), (remote.POLL, poll), (remote.FETCH, fetch)):
+        server.serve(method, handler)
+    address = await server.start("127.0.0.1", 0)
+    with pytest.raises(ProtocolError, match=f"{address}: its answer cannot be read"):
+        await RemoteRun([address], jobs(Path("/tmp")), ignore, key=KEY).run()
+    await server.stop(1.0)
+
+
+async def test_a_host_that_dies_is_named_and_the_others_stop(tmp_path: Path) -> None:
+    staying, dying = [LoadServer(KEY, directory=tmp_path) for _ in range(2)]
+    addresses = [await server.start("127.0.0.1", 0) for server in (staying, dying)]
+    moving = asyncio.Event()
+
+    def show(snapshot: Snapshot) -> None:
+        if snapshot.counts:
+            moving.set()
+
+    both = RemoteRun(addresses, jobs(tmp_path, "time_based\nruntime=3600"), show, key=KEY)
+    running = asyncio.create_task(both.run())
+    await moving.wait()
+    await dying.stop()
+    with pytest.raises(ThreefsError, match=addresses[1]):
+        await running
+    while staying._runner is not None:
+        await asyncio.sleep(0.05)
+    await staying.stop()
+
+
 async def test_messages_that_mean_nothing_are_refused(tmp_path: Path) -> None:
     server = LoadServer(KEY, directory=tmp_path)
     address = await server.start("127.0.0.1", 0)
@@ -139,7 +204,7 @@ async def test_messages_that_mean_nothing_are_refused(tmp_path: Path) -> None:
 
 def test_a_message_is_an_object() -> None:
     assert decode(encode({"a": 1})) == {"a": 1}
-    for text in ("", "[1]", "3", "{", "[" * 100_000):
+    for text in ("", "[1]", "3", "{", "[" * 100_000, '{"a": NaN}', '{"a": 1e999}'):
         message = encode({})
         message.value = text
         with pytest.raises(InvalidArgument, match="not an object"):
