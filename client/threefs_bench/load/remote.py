@@ -45,6 +45,8 @@ _CHECK_S = 1.0
 _CALL_S = 10.0
 _STOP_S = 5.0
 _MAX_JOBS = 64
+#: Of jobs of the engine posix: this host looks at each path before a run.
+_MAX_FILES = 1 << 16
 _SERVICE = "threefs.bench.Load"
 START = Method(_SERVICE, "Start", 1, StringValue, StringValue)
 POLL = Method(_SERVICE, "Poll", 2, StringValue, StringValue)
@@ -123,6 +125,8 @@ class LoadServer:
             raise InvalidArgument(f"a run has from 1 to {_MAX_JOBS} jobs")
         jobs = [job_file.from_json(one) for one in found]
         host = str(fields.get("host", "")).replace("/", "_").replace(":", "-")
+        if (files := sum(job.processes * job.files for job in jobs if job.engine == "posix")) > _MAX_FILES:
+            raise InvalidArgument(f"jobs of the engine posix have at most {_MAX_FILES} files on a server, not {files}")
         for job in jobs:
             self._check_allowed(job, host)
         self._jobs, self._outcome, self._failure, self._snapshot = jobs, None, "", Snapshot()

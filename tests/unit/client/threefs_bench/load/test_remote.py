@@ -85,6 +85,15 @@ async def test_files_outside_of_the_allowed_directory_are_refused(tmp_path: Path
     await closed.stop()
 
 
+async def test_a_server_looks_at_a_bounded_number_of_paths(tmp_path: Path) -> None:
+    server = LoadServer(KEY, directory=tmp_path)
+    address = await server.start("127.0.0.1", 0)
+    client = RemoteRun([address], jobs(tmp_path, "filesize=64k\nnrfiles=1m\nnumjobs=1024"), ignore, key=KEY)
+    with pytest.raises(InvalidArgument, match="at most 65536 files"):
+        await client.run()
+    await server.stop()
+
+
 async def test_one_run_at_a_time_and_a_stop_brings_the_figures(tmp_path: Path) -> None:
     server = LoadServer(KEY, directory=tmp_path)
     address = await server.start("127.0.0.1", 0)
