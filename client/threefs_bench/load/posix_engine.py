@@ -12,7 +12,7 @@ from threefs.env.clock import CLOCK
 from threefs.env.loop_thread import new_lock
 from threefs.env.process_tuning import raise_descriptor_limit
 from threefs.env.worker_threads import StopFlag, ThreadWorker
-from threefs.errors import InvalidArgument
+from threefs.errors import InvalidArgument, ThreefsError
 from threefs_bench.load import verify
 from threefs_bench.load.load_engine import (
     LAYOUT_BYTES,
@@ -118,12 +118,20 @@ class PosixEngine:
                     turn = turns.take(now_s)
                 if turn is None or (turn.start_s > now_s and self._stop.wait(turn.start_s - now_s)):
                     return
-                (self._write if turn.is_write else self._read)(turn, view, tally)
+                self._do(turn, view, tally)
                 if self._ledger is not None:
                     with self._lock:
                         turns.end(turn)
         finally:
             turns.stopped = True
+
+    def _do(self, turn: Turn, view: memoryview, tally: Tally) -> None:
+        try:
+            (self._write if turn.is_write else self._read)(turn, view, tally)
+        except OSError as error:
+            if error.filename is None and not isinstance(error, ThreefsError):  # of a descriptor, which has no name
+                error.filename = self._paths[turn.rows[0][0]]
+            raise
 
     def _read(self, turn: Turn, view: memoryview, tally: Tally, kind: str = "read") -> None:
         ((number, offset, length),) = turn.rows

@@ -119,6 +119,12 @@ async def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None
         await run(tmp_path / "absent")
 
 
+async def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "a.0.0").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device.*a\.0\.0"):
+        await run(tmp_path, rw="write")
+
+
 async def test_a_rate_is_kept_and_a_stop_cuts_the_pause_short(tmp_path: Path) -> None:
     found = await run(tmp_path, rw="write", bs="4k", rate_iops=1, runtime=1)
     assert 1 <= found.operations <= 3
