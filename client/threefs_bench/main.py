@@ -4,6 +4,7 @@ import json
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
+from typing import TextIO
 
 import click
 import uvloop
@@ -12,8 +13,10 @@ from rich.table import Table
 from threefs_cli.cluster_file import Plan
 from threefs_cli.local_cluster import LocalCluster
 
-from threefs.errors import ThreefsError
 from threefs_bench import engines, mount, smoke
+
+#: It is opened before the measurement, not only when there is something to lose.
+_REPORT = click.File("w", encoding="utf-8", lazy=False)
 
 
 @click.group()
@@ -23,10 +26,20 @@ def main() -> None:
 
 @main.command("smoke")
 @click.option("--address", help="Cluster to measure, threefs://HOST:PORT.  [default: start one]")
-@click.option("--disk", type=click.Path(path_type=Path, file_okay=False), help="Directory on the disk of the cluster.")
-@click.option("--rounds", default=smoke.ROUNDS, show_default=True, help="Rounds; the results are medians over them.")
-@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here too.")
-def smoke_command(address: str | None, disk: Path | None, rounds: int, file: Path | None) -> None:
+@click.option(
+    "--disk",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Directory on the disk of the cluster.",
+)
+@click.option(
+    "--rounds",
+    type=click.IntRange(min=1),
+    default=smoke.ROUNDS,
+    show_default=True,
+    help="Rounds; the results are medians over them.",
+)
+@click.option("--json", "file", type=_REPORT, help="Write the figures here too.")
+def smoke_command(address: str | None, disk: Path | None, rounds: int, file: TextIO | None) -> None:
     """Ratios of the hot paths to raw sockets and to fio, in about two minutes.
 
     \b
@@ -35,14 +48,14 @@ def smoke_command(address: str | None, disk: Path | None, rounds: int, file: Pat
     console = Console(stderr=True)
     try:
         figures = uvloop.run(_smoke(address, disk, rounds, console))
-    except ThreefsError as error:
+    except OSError as error:
         raise click.ClickException(str(error)) from None
     table = Table("figure", "value")
     for name, value in figures.items():
         table.add_row(name, f"{value:,.3f}" if isinstance(value, float) else str(value))
     Console().print(table)
     if file is not None:
-        file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        file.write(json.dumps(figures, indent=2) + "\n")
 
 
 async def _smoke(address: str | None, disk: Path | None, rounds: int, console: Console) -> dict[str, float | str | int]:
@@ -62,9 +75,15 @@ async def _smoke(address: str | None, disk: Path | None, rounds: int, console: C
 @click.option(
     "--engine", "urls", multiple=True, required=True, metavar="URL", help="An empty store; several may be named."
 )
-@click.option("--seconds", default=engines.SECONDS, show_default=True, help="Duration of each measurement.")
-@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures here too.")
-def engines_command(urls: tuple[str, ...], seconds: float, file: Path | None) -> None:
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=engines.SECONDS,
+    show_default=True,
+    help="Duration of each measurement.",
+)
+@click.option("--json", "file", type=_REPORT, help="Write the figures here too.")
+def engines_command(urls: tuple[str, ...], seconds: float, file: TextIO | None) -> None:
     """Durable transactions per second of the engines that metadata can be kept in.
 
     \b
@@ -72,7 +91,7 @@ def engines_command(urls: tuple[str, ...], seconds: float, file: Path | None) ->
     """
     try:
         rates = [rate for url in urls for rate in uvloop.run(engines.measure(url, seconds=seconds))]
-    except ThreefsError as error:
+    except OSError as error:
         raise click.ClickException(str(error)) from None
     table = Table("engine", "transaction", "in flight", "per second", "p50 ms", "p99 ms", "CPU µs")
     for rate in rates:
@@ -80,12 +99,14 @@ def engines_command(urls: tuple[str, ...], seconds: float, file: Path | None) ->
         table.add_row(rate.engine, rate.what, str(rate.in_flight), *numbers)
     Console().print(table)
     if file is not None:
-        file.write_text(json.dumps([asdict(rate) for rate in rates], indent=2) + "\n", encoding="utf-8")
+        file.write(json.dumps([asdict(rate) for rate in rates], indent=2) + "\n")
 
 
 @main.command("mount")
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--files", default=mount.FILES, show_default=True, help="Number of files.")
+@click.option(
+    "--files", type=click.IntRange(min=1), default=mount.FILES, show_default=True, help="Number of files."
+)
 @click.option("--apart", is_flag=True, help="Only with 64 processes, each in a directory of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def mount_command(directory: Path, files: int, apart: bool, as_json: bool) -> None:
