@@ -104,9 +104,7 @@ def engines_command(urls: tuple[str, ...], seconds: float, file: TextIO | None) 
 
 @main.command("mount")
 @click.argument("directory", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option(
-    "--files", type=click.IntRange(min=1), default=mount.FILES, show_default=True, help="Number of files."
-)
+@click.option("--files", type=click.IntRange(min=1), default=mount.FILES, show_default=True, help="Number of files.")
 @click.option("--apart", is_flag=True, help="Only with 64 processes, each in a directory of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def mount_command(directory: Path, files: int, apart: bool, as_json: bool) -> None:

@@ -114,7 +114,7 @@ def choice(*names: str) -> Callable[[str], str]:
 
 
 def pair(parse: Callable[[str], int], default: int) -> Callable[[str], Pair]:
-    """A reader of "x" for both directions, or "x,y" for reads and writes. "x," and ",y" leave the other at `default`."""
+    """A reader of "x" for both directions, or "x,y" for reads and writes. "x," and ",y" leave one at `default`."""
 
     def parse_pair(given: str) -> Pair:
         parts = given.split(",")

@@ -22,7 +22,7 @@ def test_the_amount_of_a_pass() -> None:
     assert job(filesize="64k", nrfiles=3, bs="4k").pass_bytes == 3 * 65536
     assert job(size="1m", filesize="64k", nrfiles=16, bs="4k").pass_bytes == 1 << 20
     assert job(size="1m", nrfiles=4).file_bytes == 1 << 18
-    assert job(size="1m", filesize="64k", nrfiles=2, bssplit="4k/50:8k/50").pass_bytes == 1 << 17, "no more than there is"
+    assert job(size="1m", filesize="64k", nrfiles=2, bssplit="4k/50:8k/50").pass_bytes == 1 << 17, "all of it"
 
 
 def test_the_depth_is_divided_into_calls() -> None:
