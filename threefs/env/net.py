@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import socket
+import struct
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ SOCKET_BUFFER_BYTES = 4 << 20
 BACKLOG = 1024
 #: The kernel takes at most this many pieces in one call (IOV_MAX).
 MAX_PIECES = 1024
+_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the close ends the connection at once
 #: Free ports that are tried, because the name of the UNIX socket beside the port must be free as well.
 _TRIES = 16
 
@@ -215,6 +217,12 @@ class RealNet:
                 sock = socket.socket(family, kind | socket.SOCK_CLOEXEC, proto)
                 sock.setblocking(False)
                 await asyncio.get_running_loop().sock_connect(sock, where)
+                if sock.getsockname() == sock.getpeername():
+                    # Nobody listens, and the kernel has chosen that port for this end: TCP then connects it with
+                    # itself. It would take its own HELLO for that of a service, and keep the service off its port,
+                    # after an orderly close for a minute more.
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
                 return SocketStream(sock, address, _shown(sock.getpeername()))
         except (OSError, TimeoutError) as error:
             if sock is not None:

@@ -5,7 +5,7 @@ import pytest
 
 from tests.harness.rpc import LOOPS, TcpNet
 from threefs.env.net import Listener, Net, RealNet, Stream, parse_address
-from threefs.errors import InvalidArgument, Unavailable
+from threefs.errors import ConnectionRefused, InvalidArgument, Unavailable
 
 
 @pytest.mark.parametrize(
@@ -123,3 +123,24 @@ async def test_what_cannot_be_the_name_of_a_host_is_unavailable(host: str) -> No
         await RealNet().connect(f"{host}:80", 1)
     with pytest.raises(Unavailable, match="no valid name"):
         await RealNet().listen(host, 80, lambda stream: None)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+async def test_a_port_without_a_listener_is_not_connected_with_itself(
+    loop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel may choose the port of a service that is gone for the end of the client. Calls failed for good then,
+    and the service could not start again."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    class Chosen(socket.socket):
+        def connect(self, where: object) -> None:
+            if self.family == socket.AF_INET:
+                self.bind(("127.0.0.1", port))
+            super().connect(where)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "socket", Chosen)
+    with pytest.raises(ConnectionRefused, match="refused"):
+        await TcpNet().connect(f"127.0.0.1:{port}", 5)
+    socket.create_server(("127.0.0.1", port)).close()
