@@ -58,6 +58,8 @@ class ConnectionPool:
         self._dscp = dscp
         self._met = False  # whether a service of the cluster has accepted this side, so it has the right key
         self._live: list[dict[str, ClientConnection]] = [{} for _ in TrafficClass]
+        #: With their last calls: another one has taken their place, because their service is stopping.
+        self._leaving: dict[ClientConnection, None] = {}
         self._connecting: dict[tuple[str, TrafficClass], asyncio.Task[ClientConnection]] = {}
 
     def live(self, address: str, traffic: TrafficClass = TrafficClass.DATA) -> ClientConnection | None:
@@ -132,9 +134,19 @@ class ConnectionPool:
             if not wanted:  # `close` came in the same moment
                 connection.close()
                 return
+            before = self._live[traffic].get(address)
+            if before is not None and before.outstanding:
+                self._leaving[before] = None
             self._live[traffic][address] = connection
-            if self.on_lost is not None:
-                connection.on_lost = partial(self.on_lost, address)
+            connection.on_lost = partial(self._lost, address, connection)
+
+    def _lost(self, address: str, connection: ClientConnection, error: ThreefsError) -> None:
+        self._leaving.pop(connection, None)
+        for live in self._live:
+            if live.get(address) is connection:
+                del live[address]
+        if self.on_lost is not None:
+            self.on_lost(address, error)
 
     async def probe(self, address: str) -> None:
         """Make a new connection to `address`, and close it again: it shows whether the service can be reached, however
@@ -236,6 +248,7 @@ class ConnectionPool:
         """In a forked child: forget the connections of the parent, without sending anything."""
         for live in self._live:
             live.clear()
+        self._leaving.clear()
         self._connecting.clear()
 
     async def close(self) -> None:
@@ -243,9 +256,9 @@ class ConnectionPool:
         self._connecting.clear()
         await cancel_and_wait(*connecting)
         error: ThreefsError = ConnectionLost("this side closes its connections")
+        for connection in [*self._leaving, *(each for live in self._live for each in live.values())]:
+            connection.close(error)
         for live in self._live:
-            for connection in list(live.values()):
-                connection.close(error)
             live.clear()
 
 

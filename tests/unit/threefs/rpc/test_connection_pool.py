@@ -11,6 +11,7 @@ from threefs.errors import (
     NotAuthorised,
     NotFound,
     ProtocolError,
+    Stopping,
     StrangeStore,
     ThreefsError,
     Unavailable,
@@ -49,6 +50,41 @@ async def test_a_probe_has_a_connection_of_its_own(net: str) -> None:
         await server.stop(1)
         with pytest.raises(Unavailable):
             await peers.probe(address)
+
+
+async def test_a_connection_that_is_lost_is_none_of_the_open_ones() -> None:
+    """The metrics of a client showed it for ever."""
+    async with Served() as (server, peers, address):
+        lost: list[str] = []
+        peers.on_lost = lambda whose, _: lost.append(whose)
+        connection = await peers.connect(address, 5)
+        assert peers.connection_count(TrafficClass.DATA) == 1
+        await server.stop(1)
+        while not connection._stream.closed:
+            await asyncio.sleep(0.01)
+        assert peers.connection_count(TrafficClass.DATA) == 0 and lost == [address]
+
+
+async def test_the_end_of_a_process_ends_calls_at_a_service_that_was_stopping() -> None:
+    """Others had taken the place of their connection, which stayed open, and the calls waited for their whole time."""
+    async with Served() as (server, peers, address):
+
+        async def never(request: SpaceInfoRequest) -> SpaceInfoReply:
+            await asyncio.sleep(60)
+            return SpaceInfoReply()
+
+        server.serve(SPACE_INFO, never)
+        old = await peers.connect(address, 5)
+        call = old.call(SPACE_INFO, SpaceInfoRequest(), timeout_s=50)
+        await old.ping(5)
+        (session,) = server._connections
+        session.stream.send(frames.encode(frames.GOAWAY, body=frames.error_body(Stopping("soon"))))
+        while not old.closing:
+            await asyncio.sleep(0.01)
+        assert await peers.connect(address, 5) is not old and not call.done()
+        await peers.close()
+        with pytest.raises(ConnectionLost):
+            await asyncio.wait_for(call, 5)
 
 
 async def test_a_check_ends_connections_that_do_not_answer_and_no_others() -> None:
