@@ -274,20 +274,27 @@ class ClientConnection:
                 send()
 
     async def ping(self, timeout_s: float) -> None:
-        """Check that the service works. If it does not answer, because it hangs or its machine is gone, the connection
-        ends for all its calls. Raises ConnectionLost."""
+        """Check that the service works. If nothing comes from it for so long, because it hangs or its machine is gone,
+        the connection ends for all its calls. Raises ConnectionLost.
+
+        The answer may come behind a large one, which takes its time on a busy link."""
         if self._stream.closed:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         if self._pong is None:
             self._pong = self._loop.create_future()
             self._stream.send(frames.encode(frames.PING))
-        try:
-            async with asyncio.timeout(timeout_s):
-                await asyncio.shield(self._pong)  # other callers may wait for it
-        except TimeoutError:
-            error = ConnectionLost(f"{self.address} has not answered a ping within {timeout_s:.1f} s")
-            self.close(error)
-            raise error from None
+        pong = self._pong
+        while True:
+            received = self._stream.received_bytes
+            try:
+                async with asyncio.timeout(timeout_s):
+                    return await asyncio.shield(pong)  # other callers may wait for it
+            except TimeoutError:
+                if self._stream.received_bytes == received:
+                    break
+        error = ConnectionLost(f"{self.address} has not answered a ping within {timeout_s:.1f} s")
+        self.close(error)
+        raise error
 
     def _refusal(self, body_bytes: int, payload_bytes: int) -> ThreefsError | None:
         if self._stream.closed:
