@@ -31,10 +31,7 @@ class MovingNodes:
 
     def __init__(self, engine: MemoryEngine) -> None:
         self._engine = engine
-        self.manager = Manager(
-            engine, Election(engine, "one", length_s=0.1, exclusive=True, clock=LOOP_CLOCK), lease_s=LEASE_S,
-            clock=LOOP_CLOCK, place=_place,
-        )  # fmt: skip
+        self.manager = self._new_manager()
         self.living: set[int] = set()
         self.store_id = 5  # of what each node keeps
         self.slow: set[int] = set()  # nodes whose targets are not brought up to date
@@ -46,6 +43,17 @@ class MovingNodes:
         self.stay_on = False  # whether targets that are to leave keep their leases
         self._told: dict[int, int] = {}  # the version of the routing in the last answer to a node
         self._running: list[asyncio.Task[Any]] = [asyncio.create_task(self.manager.run())]
+
+    def _new_manager(self) -> Manager:
+        election = Election(self._engine, "one", length_s=0.1, exclusive=True, clock=LOOP_CLOCK)
+        return Manager(self._engine, election, lease_s=LEASE_S, clock=LOOP_CLOCK, place=_place)
+
+    async def restart_manager(self) -> None:
+        """The new one has heard of no node yet. Nobody may beat meanwhile."""
+        await cancel_and_wait(self._running[0])
+        self.manager = self._new_manager()
+        self._running[0] = asyncio.create_task(self.manager.run())
+        await self.manager.leading.wait()
 
     @property
     def routing(self) -> Routing:

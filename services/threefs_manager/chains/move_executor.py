@@ -211,6 +211,11 @@ class MoveExecutor:
         lives = self._failure_detector.is_alive(node.node_id, routing.lease_s)
         return node.kind is NodeKind.STORAGE and bool(node.address) and lives
 
+    def _is_awaited(self, node: Node, routing: Routing) -> bool:
+        """Whether a storage node has not been heard of, in a term that has not lasted for T: it may live."""
+        known = self._is_there(node, routing) or self._failure_detector.is_silent(node.node_id, routing.lease_s)
+        return node.kind is NodeKind.STORAGE and bool(node.address) and not known
+
     def _has_room(self, node_id: NodeId, needed_bytes: int) -> bool:
         """Whether the disk can be filled with a target of this size. Else the move would be given up when the disk is
         full, and be planned again."""
@@ -308,6 +313,8 @@ class MoveExecutor:
         draining = [node.node_id for node in routing.nodes.values() if node.draining]
         if not (self.balancing or draining or self._is_resizing(routing)) or self._clock.monotonic() < self._plan_at:
             return
+        if self.balancing and any(self._is_awaited(node, routing) for node in routing.nodes.values()):
+            return  # without it, disks would be levelled that are not all, and then no more
         self._plan_at = self._clock.monotonic() + routing.lease_s
         planned = self.plan(routing, draining, balance=self.balancing)
         if not planned and not self.balancing:

@@ -2,6 +2,7 @@
 
 import pytest
 from threefs_manager.chains import moves
+from threefs_manager.chains.move_executor import MoveExecutor
 from threefs_manager.chains.moves import Move
 from threefs_manager.store.cluster_store import Writer
 
@@ -31,10 +32,14 @@ def target_of(nodes: MovingNodes, node: int) -> TargetId:
     return max((t.target_id for t in nodes.routing.targets.values() if t.node_id == node), default=TargetId(0))
 
 
-def idle(nodes: MovingNodes) -> bool:
+def executor(nodes: MovingNodes) -> MoveExecutor:
     controller = nodes.manager._controller
     assert controller is not None
-    return not controller.move_executor.moves and not controller.move_executor.balancing
+    return controller.move_executor
+
+
+def idle(nodes: MovingNodes) -> bool:
+    return not executor(nodes).moves and not executor(nodes).balancing
 
 
 def test_a_new_node_gets_its_share() -> None:
@@ -315,6 +320,40 @@ def test_a_chain_keeps_its_copies_while_one_leaves_by_a_move_that_cannot_be_read
             assert stayed <= {member.target_id for member in nodes.routing.chains[chain_id].members}
 
     run_moving(body, engine)
+
+
+def test_disks_are_levelled_although_the_manager_ends_before_that_is_planned() -> None:
+    """The next one hears of the new disk last. It does not conclude from the others that nothing is uneven."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        await nodes.step()
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        nodes.living.clear()
+        await nodes.restart_manager()
+        nodes.living |= {1, 2, 3}
+        for _ in range(5):
+            await nodes.step()
+            assert executor(nodes).balancing
+        nodes.living.add(4)
+        await nodes.until(lambda: idle(nodes))
+        assert nodes.held()[4] == 1
+
+    run_moving(body)
+
+
+def test_disks_are_levelled_without_one_that_is_dead() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        await nodes.step()
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        nodes.living.clear()
+        await nodes.restart_manager()
+        nodes.living |= {1, 2, 3}
+        await nodes.until(lambda: idle(nodes))
+        assert nodes.held()[4] == 0
+
+    run_moving(body)
 
 
 # ---- a call that arrives while moves are stored
