@@ -360,7 +360,7 @@ def print_status(found: dict[str, Any]) -> None:
             state_of(node),
             str(node["chunks"]) if node["kind"] == "storage" else "",
             output.size(node["used_bytes"]) if node["kind"] == "storage" else "",
-            output.size(node["capacity_bytes"]) if node["kind"] == "storage" else "",
+            _disk(node) if node["kind"] == "storage" else "",
         )
     output.print_table(table)
     for node in found["nodes"]:
@@ -371,7 +371,7 @@ def print_status(found: dict[str, Any]) -> None:
     settled = [chain for chain in found["chains"] if not chain["moving"]]  # others have a copy more for a while
     minimums = sorted({(chain["min_replicas"], len(chain["members"])) for chain in settled})
     needed = "".join(f"; a write needs {least} of {copies} copies" for least, copies in minimums)
-    click.echo(f"{len(found['chains'])} chains; targets: {shown}{needed}")
+    click.echo(f"{output.count_of(len(found['chains']), 'chain', 'chains')}; targets: {shown}{needed}")
     if found["stopped"]:
         click.echo(f"not running: {', '.join(found['stopped'])}; `threefs up` starts what is missing")
     if found["moves"]:
@@ -386,6 +386,11 @@ def print_status(found: dict[str, Any]) -> None:
         return
     for line in _chain_warnings(found["chains"]):
         click.echo(line)
+
+
+def _disk(node: dict[str, Any]) -> str:
+    """The size of the disk of a storage node; without a target it does not say."""
+    return output.size(node["capacity_bytes"]) if node["targets"] else "-"
 
 
 def state_of(node: dict[str, Any]) -> str:

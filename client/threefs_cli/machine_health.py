@@ -150,7 +150,8 @@ def missing_directories(machine: Machine) -> Iterator[Reason]:
 
 def open_directories(machine: Machine) -> Iterator[Reason]:
     for found in machine.directories:
-        if found.existing == found.path and found.mode & (stat.S_IRWXG | stat.S_IRWXO):
+        is_there = found.existing == found.path and found.is_directory
+        if is_there and found.mode & (stat.S_IRWXG | stat.S_IRWXO):
             yield Reason(
                 "directory_open",
                 Severity.WARN,

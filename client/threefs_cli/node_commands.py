@@ -36,7 +36,7 @@ class NodeRow:
     coming: int  # targets that move to it
     going: int  # targets that move away from it
     used_bytes: int
-    free_bytes: int
+    free_bytes: int | None  # None: it has no target, and so does not say
 
 
 @node.command(
@@ -80,7 +80,7 @@ def list_nodes(selector: ClusterSelector) -> None:
             str(row.coming),
             str(row.going),
             output.size(row.used_bytes),
-            output.size(row.free_bytes),
+            "-" if row.free_bytes is None else output.size(row.free_bytes),
         )
     output.print_table(table)
     if status.moves:
@@ -109,7 +109,7 @@ def node_rows(status: pb.GetStatusReply, routing: pb.Routing) -> list[NodeRow]:
                 coming[node_id],
                 going[node_id],
                 sum(report.used_bytes for report in found.targets),
-                max((report.free_bytes for report in found.targets), default=0),
+                max((report.free_bytes for report in found.targets), default=None),
             )
         )
     return sorted(rows, key=lambda row: row.node_id)
@@ -257,7 +257,8 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Only say what would move.")
 @cluster_options
 def rebalance(selector: ClusterSelector, dry_run: bool) -> None:
-    """Move targets until all storage nodes have equally many, by as few moves as possible, while the cluster runs."""
+    """Move targets until all storage nodes have equally many of each table, rounded up or down, by as few moves as
+    possible, while the cluster runs. So with several tables one node may have as many targets more than another."""
     url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> list[pb.Move]:

@@ -35,7 +35,7 @@ def test_up_status_down(directory: str) -> None:
     assert (
         code == 0
         and printed.count("alive") == 2
-        and "1 chains; targets: 1 serving; a write needs 1 of 1 copies" in printed
+        and "1 chain; targets: 1 serving; a write needs 1 of 1 copies" in printed
         and f"manager {state['address'].removeprefix('threefs://')} is primary\n" in printed
     )
     before = (Path(directory) / "cluster.json").read_bytes()

@@ -100,6 +100,14 @@ def test_the_mode_of_an_ancestor_does_not_count() -> None:
     assert [reason.code for reason in found] == ["directory_missing"]
 
 
+def test_the_mode_of_a_file_does_not_count() -> None:
+    """`chmod 0700 /etc/passwd` would be bad advice."""
+    found = machine_health.reasons(
+        directory(path="/etc/passwd", existing="/etc/passwd", is_directory=False, mode=0o644)
+    )
+    assert [reason.code for reason in found] == ["directory_unusable"]
+
+
 def test_syncs_in_memory_are_no_second_reason() -> None:
     found = directory(file_system=dataclasses.replace(DISK, kind="tmpfs"), syncs=SyncFacts(1e-7, 1e-6, direct=False))
     assert [reason.code for reason in machine_health.reasons(found)] == ["disk_in_memory"]
