@@ -79,7 +79,7 @@ def accept_unheard(selector: ClusterSelector, nodes: tuple[int, ...], yes: bool,
     elif dry_run:
         click.echo("the chains would go on")
     else:
-        click.echo("the chains go on; `threefs status` shows them, and `threefs fsck` shows damaged files")
+        click.echo("the chains go on; `threefs status` shows them")
 
 
 def chains_on(state: ClusterState, nodes: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -163,7 +163,10 @@ def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None,
     elif dry_run:
         click.echo(f"chain {chain_id} would be served by target {chosen.target_id}, with what it has")
     else:
-        click.echo(f"chain {chain_id} is served by target {chosen.target_id}; `threefs fsck` shows damaged files")
+        click.echo(
+            f"chain {chain_id} is served by target {chosen.target_id}. Keep what was said of files: where they have "
+            "lost bytes, they read as zeros or older bytes from now on, and no command finds that afterwards"
+        )
 
 
 def choose(candidates: Sequence[Candidate], target_id: int | None) -> Candidate:

@@ -56,8 +56,12 @@ def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
         assert found["dry_run"] is True and found["more_files"] == found["other_files"] == 0
         assert found["files"] == [{"path": "/before", "chunks": 1, "lacking": 1}]
         wait_for(threefs, {"lastsrv"})
-        assert threefs.json("chain", "accept-loss", "1", "--yes")["target_id"] in (101, 201, 301)
+        done = threefs.run("chain", "accept-loss", "1", "--yes")
+        assert done.exit_code == 0 and "/before loses 1 of its 1 chunk" in done.stderr
+        assert "no command finds that afterwards" in done.stdout
         wait_for(threefs, {"serving"})
+        assert "clean" in threefs.ok("fsck"), "a chunk that is gone everywhere is no other than a hole"
         with cluster.connect() as fs:
+            assert fs.read_file("/before") == bytes(100_000)
             fs.write_file("/after", b"y" * 100_000)
             assert fs.read_file("/after") == b"y" * 100_000
