@@ -143,7 +143,8 @@ class BackupSource:
     def _embedded(self) -> Table:
         if self._engine is None:
             raise NotSupported(
-                "the store is not embedded: back it up by the means of etcd or PostgreSQL, or with `threefs meta dump`"
+                "the store is not embedded: back it up by the means of etcd or PostgreSQL, or with `threefs meta dump "
+                "--engine URL` (the URL is in the settings of the service)"
             )
         return self._engine.table
 

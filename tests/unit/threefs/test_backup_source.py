@@ -86,7 +86,7 @@ async def test_a_log_of_another_store_is_refused(tmp_path: Path) -> None:
 
 async def test_a_store_that_is_not_embedded_says_how_it_is_backed_up() -> None:
     source = BackupSource(MemoryEngine())
-    with pytest.raises(NotSupported, match="etcd or PostgreSQL"):
+    with pytest.raises(NotSupported, match="etcd or PostgreSQL, or with `threefs meta dump --engine URL`"):
         await source.read_snapshot(pb.ReadSnapshotRequest())
     with pytest.raises(NotSupported):
         await source.read_log(pb.ReadLogRequest())
