@@ -53,7 +53,7 @@ def health(selector: ClusterSelector) -> None:
     except InvalidArgument:
         raise  # the command line is wrong: exit code 2, too
     except (ThreefsError, OSError) as error:
-        found, cluster_id = [no_answer(str(error))], ""
+        found, cluster_id = [no_answer(str(error)), *stopped_processes(_local_cluster(selector))], ""
     if selector.as_json:
         output.print_json({"address": where, "cluster_id": cluster_id, **reason_output.describe(found)})
     else:
@@ -71,6 +71,14 @@ def no_answer(error: str) -> Reason:
         "start a manager (`threefs up`, or systemctl start threefs-manager), or name the cluster by --address, --dir "
         "and --key-file",
     )
+
+
+def _local_cluster(selector: ClusterSelector) -> ClusterFile | None:
+    """Why it cannot be read is said already, if so."""
+    try:
+        return selector.local_cluster()
+    except (ThreefsError, OSError):
+        return None
 
 
 def stopped_processes(local: ClusterFile | None) -> Iterator[Reason]:

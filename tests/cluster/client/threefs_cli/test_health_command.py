@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from threefs_cli import cluster_file
+from threefs_cli import cluster_file, health_command
+from threefs_cli.cluster_file import Plan
 from threefs_cli.main import main
 
 from tests.harness.cluster import LocalCluster
@@ -83,7 +84,15 @@ def test_the_exit_code_is_the_severity(directory: str) -> None:
     assert "do: start it" in shown.stdout and "storage node 2 (127.0.0.1:" in shown.stdout
     kill(directory, "manager")
     code, found = health(directory)
-    assert code == 2 and codes(found) == {"no_manager_answers"}
+    assert code == 2 and codes(found) == {"no_manager_answers", "process_stopped"}
+
+
+def test_members_of_an_engine_that_do_not_run_are_named() -> None:
+    """Without most of them there is no primary, and the managers cannot say why."""
+    several = cluster_file.fresh(Plan(managers=3, metas=2, engine="etcd"))
+    (found,) = health_command.stopped_processes(several)
+    assert found.summary == "etcd-1, etcd-2, etcd-3, meta, meta-2 of this cluster of `threefs up` do not run"
+    assert "`threefs up`" in found.advice
 
 
 def test_clients_that_do_not_take_the_configuration_are_named(tmp_path: Path) -> None:
