@@ -78,7 +78,10 @@ class MetaEngine:
             if call is None:
                 return
             start_s = self._pace.start_s(call.operation not in LOOKS, now_s, len(call.numbers) or 1, 0)
-            if start_s >= window.end_s or (start_s > now_s and not await self._slots.pause_until(start_s)):
+            if start_s > now_s and not await self._slots.pause_until(min(start_s, window.end_s)):
+                return
+            if start_s >= window.end_s:  # the job lasts until its end, as with fio
+                tally.last_s = window.end_s
                 return
             if max(start_s, now_s) >= window.begin_s:
                 self._left -= len(call.numbers)

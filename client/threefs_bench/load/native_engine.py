@@ -117,6 +117,9 @@ class NativeEngine:
             while (turn := turns.take(CLOCK.monotonic())) is not None:
                 if turn.start_s > CLOCK.monotonic() and not await self._slots.pause_until(turn.start_s):
                     return
+                if not turn.rows:
+                    tally.last_s = turn.start_s
+                    return
                 await (self._write if turn.is_write else self._read)(turn, slot, tally)
                 turns.end(turn)
         finally:

@@ -118,6 +118,9 @@ class PosixEngine:
                     turn = turns.take(now_s)
                 if turn is None or (turn.start_s > now_s and self._stop.wait(turn.start_s - now_s)):
                     return
+                if not turn.rows:
+                    tally.last_s = turn.start_s
+                    return
                 self._do(turn, view, tally)
                 if self._ledger is not None:
                     with self._lock:

@@ -15,7 +15,7 @@ _BURST_S = 0.1
 
 class Turn(NamedTuple):
     is_write: bool
-    rows: list[Row]
+    rows: list[Row]  # none: the rates let nothing more begin, and the job lasts until `start_s`, as with fio
     start_s: float  # not before
     sync: str  # after it: "", "fsync" or "fdatasync"
 
@@ -58,7 +58,9 @@ class Turns:
         size = rows[0][2] if len(rows) == 1 else sum([row[2] for row in rows])
         start_s = self._pace.start_s(is_write, now_s, len(rows), size) if self._pace.limits else now_s
         if start_s >= self._window.end_s:
-            return None
+            if self._ledger is not None:
+                self._ledger.give_back(rows)
+            return Turn(is_write, [], self._window.end_s, "")
         if max(start_s, now_s) >= self._window.begin_s:
             self._left_bytes -= size
         return Turn(is_write, rows, start_s, self._sync(len(rows)) if is_write and self._syncs else "")

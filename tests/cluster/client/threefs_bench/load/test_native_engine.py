@@ -120,3 +120,12 @@ async def test_a_cluster_that_is_not_there_is_an_error_in_words(cluster: LocalCl
     (job,) = job_file.parse_text("[a]\naddress=127.0.0.1:1\nsize=4k", "x")
     found = await Runner([job], lambda snapshot: None).run()
     assert found.results[0][0].errno and "127.0.0.1:1" in found.results[0][0].error
+
+
+@pytest.mark.parametrize("engine", ["native", "meta"])
+async def test_a_job_that_its_rate_holds_up_lasts_as_long_as_its_runtime(cluster: LocalCluster, engine: str) -> None:
+    amount = "size=1m\nrw=write" if engine == "native" else "nrfiles=9\nmetaop=create"
+    text = f"[a]\nioengine={engine}\naddress={cluster.address}\ndirectory=/load-{engine}-rate\n{amount}"
+    run = await Runner(job_file.parse_text(f"{text}\nrate_iops=1\nruntime=1", "x"), lambda snapshot: None).run()
+    ((result,),) = run.results
+    assert result.operations == 1 and result.runtime_ms > 999

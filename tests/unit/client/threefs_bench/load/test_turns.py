@@ -92,7 +92,22 @@ def test_what_a_slow_peer_has_missed_is_not_made_up_for() -> None:
 def test_no_turn_begins_after_the_end() -> None:
     made = job(rate="4k", runtime=2, time_based=1)
     found = turns(made, Window.of(made, 100.0))
-    assert count(found, 100.0) < 5
+    taken = [found.take(100.0) for _ in range(4)]
+    assert [turn and (len(turn.rows), turn.start_s) for turn in taken] == [
+        (1, 100.0),
+        (1, 101.0),
+        (0, 102.0),
+        (0, 102.0),
+    ]
+    assert found.take(102.0) is None
+
+
+def test_a_verified_block_that_is_not_reached_in_time_is_free_again() -> None:
+    made = job(size="64k", rw="randwrite", verify="crc32c", rate="4k", runtime=1, time_based=1)
+    ledger = Ledger(16, 1, 4096, 1)
+    found = turns(made, Window.of(made, 100.0), ledger)
+    (first, *late) = [turn for _ in range(20) if (turn := found.take(100.0)) is not None]
+    assert first.rows and len(late) == 19 and not any(turn.rows for turn in late)
 
 
 def test_a_verified_block_has_one_turn_at_a_time() -> None:
