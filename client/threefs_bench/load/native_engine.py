@@ -58,6 +58,7 @@ class NativeEngine:
         self._files: list[threefs_client.AsyncFile] = []
         self._turns: Turns | None = None
         self._slots = TaskSlots()
+        self._memory: list[Slot] = []  # filled before the run, so that it is not measured
         self._fs: threefs_client.AsyncFileSystem
 
     async def prepare(self, progress: Progress) -> None:
@@ -74,6 +75,7 @@ class NativeEngine:
                 return
             some = numbered[begin : begin + _OPENED]
             self._files += await asyncio.gather(*(self._open(number, path, progress) for number, path in some))
+        self._memory = [Slot(self._job.batch, self._job.block_sizes[-1]) for _ in range(self._job.slots)]
 
     async def _open(self, number: int, path: str, progress: Progress) -> threefs_client.AsyncFile:
         if self._job.reads:
@@ -109,10 +111,10 @@ class NativeEngine:
         turns = self._turns = self._part.turns(window, self._ledger)
         turns.stopped = self._slots.stopped
         self.tallies = [Tally(window.begin_s) for _ in range(self._job.slots)]
-        await self._slots.run(self._slot(turns, tally) for tally in self.tallies)
+        pairs = zip(self.tallies, self._memory, strict=False)  # a stop in `prepare` leaves the memory out
+        await self._slots.run(self._slot(turns, tally, slot) for tally, slot in pairs)
 
-    async def _slot(self, turns: Turns, tally: Tally) -> None:
-        slot = Slot(self._job.batch, self._job.block_sizes[-1])
+    async def _slot(self, turns: Turns, tally: Tally, slot: Slot) -> None:
         try:
             while (turn := turns.take(CLOCK.monotonic())) is not None:
                 if turn.start_s > CLOCK.monotonic() and not await self._slots.pause_until(turn.start_s):

@@ -39,6 +39,7 @@ class PosixEngine:
         self._job = part.job
         self._paths = part.paths()
         self._files: list[int] = []
+        self._buffers: list[memoryview] = []  # of the slots, filled before the run, so that it is not measured
         self._ledger = part.ledger()
         self._lock = new_lock()
         self._stop = StopFlag()
@@ -63,6 +64,9 @@ class PosixEngine:
             if self._job.reads:
                 self._lay_out(number, path, progress)
             self._files.append(self._open(path))
+        for _ in range(self._job.slots):
+            self._buffers.append(memoryview(mmap.mmap(-1, self._job.block_sizes[-1])))
+            fill(self._buffers[-1])
 
     def _open(self, path: str) -> int:
         flags = os.O_CLOEXEC | (os.O_RDWR | os.O_CREAT if self._job.writes else os.O_RDONLY)
@@ -100,17 +104,15 @@ class PosixEngine:
         turns = self._turns = self._part.turns(window, self._ledger)
         turns.stopped = self._stopped
         self.tallies = [Tally(window.begin_s) for _ in range(self._job.slots)]
-        slots = (self._threads.run(self._slot, turns, tally) for tally in self.tallies)
+        pairs = zip(self.tallies, self._buffers, strict=False)  # a stop in `prepare` leaves buffers out
+        slots = (self._threads.run(self._slot, turns, tally, view) for tally, view in pairs)
         ended = await asyncio.gather(*slots, return_exceptions=True)
         for outcome in ended:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    def _slot(self, turns: Turns, tally: Tally) -> None:
+    def _slot(self, turns: Turns, tally: Tally, view: memoryview) -> None:
         """Body of a thread."""
-        buffer = mmap.mmap(-1, self._job.block_sizes[-1])
-        view = memoryview(buffer)
-        fill(view)
         try:
             while True:
                 now_s = CLOCK.monotonic()

@@ -55,6 +55,7 @@ async def test_services_on_this_host_are_reached_as_the_job_says(cluster: LocalC
     engine = NativeEngine(Assignment(made, 0, 0))
     try:
         await engine.prepare(lambda done: None)
+        assert len(engine._memory) == 1, "the time of its filling is no part of the run"
         services = [stream.service for stream in set(net._STREAMS) - before]
     finally:
         await engine.close()

@@ -74,6 +74,15 @@ async def test_a_wrong_block_is_an_error_with_its_place(tmp_path: Path) -> None:
         await run(tmp_path, rw="read", bs="4k", verify="crc32c")
 
 
+async def test_buffers_are_filled_before_the_run(tmp_path: Path) -> None:
+    """In the run, the first operations would wait for it, and its time would count."""
+    options = {"name": "a", "ioengine": "posix", "directory": str(tmp_path), "size": "64k", "rw": "write"}
+    engine = PosixEngine(Assignment(checked(Job({**options, "bs": "8k", "iodepth": "3"}, {})), 0, 0))
+    await engine.prepare(lambda done: None)
+    assert [(len(view), len(set(view)) > 100) for view in engine._buffers] == [(8192, True)] * 3
+    await engine.close()
+
+
 async def test_a_lost_write_is_noticed(tmp_path: Path) -> None:
     """Between write and check, a block gets its content of before."""
     made = checked(
