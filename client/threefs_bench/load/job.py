@@ -16,6 +16,8 @@ MAX_BUFFER_BYTES = 1 << 30
 #: One number is kept per block that is verified: 256 MiB.
 MAX_VERIFIED_BLOCKS = 1 << 26
 MIN_VERIFIED_BYTES = 512
+#: The order of random blocks is a permutation of numbers of 48 bits (`threefs_data.permutation`).
+MAX_RANDOM_BLOCKS = (1 << 48) - 1
 _SECTOR_BYTES = 512
 _BETWEEN_NAMES = re.compile(r"(?<!\\):")
 
@@ -178,6 +180,8 @@ def _check_data(job: Job) -> None:
             f"each of {job.files} files has {job.file_bytes} bytes, which is less than a block of {largest}: raise "
             "size or filesize, or lower nrfiles or bs"
         )
+    if job.is_random and (blocks := job.file_bytes // smallest * job.files) > MAX_RANDOM_BLOCKS:
+        raise InvalidArgument(f"a random order has at most {MAX_RANDOM_BLOCKS} blocks, not {blocks}: raise bs")
     if job["filename"]:
         _check_file_names(job)
     if job["bssplit"] is not None and ("bs" in job.given or "bs" in job.inherited):

@@ -74,6 +74,7 @@ def test_block_sizes_are_those_that_are_used() -> None:
         ({"size": "1m", "bs": "4k", "bssplit": "4k/100"}, "both give block sizes"),
         ({"size": "1m", "filename": "x", "nrfiles": 2}, "names one file"),
         ({"size": "1m", "filename": "x:y", "nrfiles": 3}, "names 2 files, and nrfiles=3"),
+        ({"size": "8191p", "rw": "randwrite"}, "at most 281474976710655 blocks"),
         ({"size": "1m", "filename": "x::y"}, "empty or that comes twice"),
         ({"size": "1m", "filename": "x:x"}, "empty or that comes twice"),
         ({"size": "1m", "bs": "1000", "direct": 1, "ioengine": "posix"}, "direct=1 needs"),
