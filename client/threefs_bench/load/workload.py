@@ -22,7 +22,9 @@ _Numbers = NDArray[np.int64]
 
 def groups(job: Job, seed: int) -> Iterator[Group]:
     """Groups of `job.batch` blocks, each only read or only written. After a pass over the files the next one begins."""
-    return _fixed(job, seed) if len(job.block_sizes) == 1 else _split(job, seed)
+    if len(job.block_sizes) > 1:
+        return _split(job, seed)
+    return _sequences(job, seed) if job.reads and job.writes and not job.is_random else _fixed(job, seed)
 
 
 def seed_of(job: Job, number: int, process: int) -> int:
@@ -52,6 +54,16 @@ def _fixed(job: Job, seed: int) -> Iterator[Group]:
         number += 1
 
 
+def _sequences(job: Job, seed: int) -> Iterator[Group]:
+    """A sequential mix of blocks of one size. As with fio, reads and writes go through the files each by themselves."""
+    random = np.random.default_rng(seed)
+    places = [0, 0]
+    while True:
+        for is_write in _kinds(job, random, _DRAWN):
+            rows, places[is_write] = _next_rows(job, [job.block_sizes[0]] * job.batch, places[is_write])
+            yield is_write, rows
+
+
 def _grouped(
     job: Job, random: np.random.Generator, files: _Numbers, offsets: _Numbers, lengths: _Numbers
 ) -> Iterator[Group]:
@@ -78,12 +90,12 @@ def _split(job: Job, seed: int) -> Iterator[Group]:
     units = job.file_bytes // align
     zipf = Zipf(units * job.files, theta, random) if theta else None
     scattered = Permutation(units * job.files, seed, 0)
-    place = 0
+    places = [0, 0]  # of reads and of writes
     while True:
         for is_write in _kinds(job, random, _DRAWN // job.batch or 1):
             lengths = sizes[is_write].take(job.batch)
             if not job.is_random:
-                rows, place = _next_rows(job, lengths, place)
+                rows, places[is_write] = _next_rows(job, lengths, places[is_write])
             else:
                 count = len(lengths)
                 drawn = scattered(zipf.draw(count)) if zipf else random.integers(0, units * job.files, count)

@@ -24,6 +24,15 @@ def test_sequential_blocks_go_through_one_file_after_the_other_and_again() -> No
     ]
 
 
+@pytest.mark.parametrize("sizes", [{"bs": "4k"}, {"bs": "4k,8k"}])
+def test_in_a_sequential_mix_each_direction_has_a_place_of_its_own(sizes: dict[str, str]) -> None:
+    found = take(job(size="32k", rw="rw", **sizes), 40)
+    for direction in (False, True):
+        rows = [row for is_write, part in found for row in part if is_write is direction]
+        assert len(rows) > 10
+        assert [row[1] for row in rows] == [number * rows[0][2] % 32768 for number in range(len(rows))]
+
+
 def test_random_order_has_every_block_once_in_each_pass() -> None:
     made = job(filesize="400k", nrfiles=3, bs="4k", rw="randread")
     first, second = take(made, 300), take(made, 600)[300:]
