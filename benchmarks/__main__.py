@@ -89,7 +89,7 @@ def _measure(groups: dict[str, Group], plan: Round, found: Measurements) -> None
     "--incast", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="JSON of `make bench-incast`."
 )
 @click.option("--plots", "pictures", type=click.Path(path_type=Path, file_okay=False), help="Directory for plots.")
-@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
+@click.option("--json", "file", type=report.ReportFile(), help="Write the figures there.")
 def main(
     only: str,
     size: str,

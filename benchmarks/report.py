@@ -3,10 +3,27 @@
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
 
 from benchmarks import goals
 from benchmarks.goals import GOALS, Goal
 from benchmarks.measurements import Measurements
+
+
+class ReportFile(click.Path):
+    """The type of an option: a file that is written in the end. Its directory is there before hours of measurement."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        if not path.parent.is_dir():
+            self.fail(f"there is no directory {str(path.parent)!r}.", param, ctx)
+        return path
 
 
 def machine() -> dict[str, str | int]:

@@ -41,7 +41,7 @@ def _chosen(text: str) -> list[str]:
 @click.option("--only", default=",".join(GROUPS), show_default=True, help="Groups, with commas between.")
 @click.option("--size", type=click.Choice(list(SIZES)), default="full", show_default=True, help="small: a minute.")
 @click.option("--processes", type=click.IntRange(3), help="Storage processes that the manager hears.")
-@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
+@click.option("--json", "file", type=report.ReportFile(), help="Write the figures there.")
 def main(only: str, size: str, processes: int | None, file: Path | None) -> None:
     """Measure what a cluster costs that changes while it runs. Prints Markdown."""
     found = Measurements()

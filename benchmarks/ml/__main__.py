@@ -63,7 +63,7 @@ def _names(text: str, known: Sequence[str]) -> list[str]:
 @click.option("--histories", type=click.IntRange(1), help="Random histories of stops and resumptions.")
 @click.option("--kills", type=click.IntRange(1), help="Kills of a job that saves.")
 @click.option("--mosaic-python", default=sys.executable, help="An interpreter that has mosaicml-streaming.")
-@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
+@click.option("--json", "file", type=report.ReportFile(), help="Write the figures there.")
 def main(
     only: str,
     size: str,

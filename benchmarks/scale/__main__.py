@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks import charts
+from benchmarks import charts, report
 from benchmarks.measurements import MIB
 from benchmarks.scale import calibrate, calibration
 from benchmarks.scale.calibration import Calibration
@@ -107,7 +107,7 @@ def _write_plot(found: dict[str, Outcome], directory: Path) -> Path:
 @click.option("--calibrate", "fresh", is_flag=True, help="Measure this machine first.")
 @click.option("--calibration", "costs", type=click.Path(path_type=Path), default=calibration.FILE, help="Its file.")
 @click.option("--plots", "pictures", type=click.Path(path_type=Path, file_okay=False), help="Directory for plots.")
-@click.option("--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there.")
+@click.option("--json", "file", type=report.ReportFile(), help="Write the figures there.")
 def main(
     clients: int,
     nodes: int,

@@ -1,3 +1,8 @@
+from pathlib import Path
+
+import click
+import pytest
+
 from benchmarks import report
 from benchmarks.measurements import MIB, Load, Measurements, Sample
 
@@ -22,3 +27,11 @@ def test_programs_see_one_flat_object() -> None:
     found = report.as_json(measured(), size="small", loads={"load_before": 0.5})
     assert found["write_1m_mib_per_s"] == 3 and found["load_before"] == 0.5 and found["size"] == "small"
     assert not any(isinstance(value, dict | list) for value in found.values())
+
+
+def test_a_report_that_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
+    kind = report.ReportFile()
+    assert kind.convert(str(tmp_path / "x.json"), None, None) == tmp_path / "x.json"
+    for wrong in (tmp_path / "absent" / "x.json", tmp_path):
+        with pytest.raises(click.BadParameter):
+            kind.convert(str(wrong), None, None)
