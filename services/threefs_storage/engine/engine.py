@@ -379,7 +379,7 @@ class ChunkEngine:
                 return await self._stage_lost(chunk, update, record)
             old = live_version(record)
             if old is not None and self._folder.should_precede(old, update):
-                old = await self._fold_committed(chunk, record, old)
+                old = await self._fold_committed(chunk, record, old, update.admitted)
                 record = self._base_record(chunk, update)
             content = plan(old.length if old is not None else 0, update)
             if len(payload) != content.payload:
@@ -425,9 +425,9 @@ class ChunkEngine:
             await self._fold_committed(chunk, record, version)
             return True
 
-    async def _fold_committed(self, chunk: ChunkId, record: Record, version: Version) -> Version:
+    async def _fold_committed(self, chunk: ChunkId, record: Record, version: Version, reserve: bool = False) -> Version:
         await self._store.flush()  # the commit of this version must not be undone: a fold may write in its block
-        written = await self._folder.fold(record.free_blob(chunk), version)
+        written = await self._folder.fold(record.free_blob(chunk), version, reserve=reserve)
         assert written.version.content == version.content, "folding changes neither version nor content"
         after = record.with_copy(version, written.version)
         await self._make_durable(chunk, after, written)

@@ -24,9 +24,9 @@ class ChunkFolder:
         self._files = files
         self._store = store
 
-    async def fold(self, blob: BlobKey, version: Version) -> Written:
+    async def fold(self, blob: BlobKey, version: Version, *, reserve: bool) -> Written:
         """The record of the version must be durable, for its block may be written in place. `blob` is free for it.
-        Raises as `ChunkWriter.write` does."""
+        With `reserve` it may use the reserve of the disk. Raises as `ChunkWriter.write` does."""
         if self._fits_in_place(version):
             return await self._write_in_place(version)
         length = version.length
@@ -35,7 +35,7 @@ class ChunkFolder:
             await self._writer.read_old(version, 0, content[:length])
             whole = ContentPlan(length, 0, 0, length)
             update = replacement(version)
-            return await self._writer.write_whole(blob, None, update, whole, content[:length], reserve=False)
+            return await self._writer.write_whole(blob, None, update, whole, content[:length], reserve)
         finally:
             self._writer.scratch.give(content)
 

@@ -1,7 +1,9 @@
 import asyncio
+import dataclasses
 import os
 from pathlib import Path
 
+import pytest
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import EngineSettings
@@ -91,3 +93,30 @@ async def test_a_fold_does_not_write_under_a_reader(tmp_path: Path) -> None:
         third = await put(engine, CHUNK, b"c" * 100, 5000)
         assert await engine.fold(CHUNK)
         assert (engine.record(CHUNK) or Record()).blocks == {third.block}, "now in place"
+
+
+async def test_a_change_of_a_predecessor_has_the_reserve_also_if_a_read_comes_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The overlay is folded before it, in place. A read of the block begins before that is done, so the fold needs a
+    new block: it found none, and the target left its chain as one without room."""
+    async with opened(tmp_path, SMALL) as engine:
+        await put(engine, CHUNK, bytes(100_000))
+        for number in range(4):
+            version = await put(engine, CHUNK, b"x", 1000 * number)
+        engine.adopt(dataclasses.replace(SMALL, full_ratio=0.0))  # all of the disk is the reserve
+        await engine._files.release_free_blocks(engine._store.durable)
+        flush = engine._store.flush
+
+        async def interrupted(number: int | None = None) -> None:
+            monkeypatch.undo()
+            engine.pin(version)
+            await flush(number)
+
+        monkeypatch.setattr(engine._store, "flush", interrupted)
+        change = dataclasses.replace(update(engine, CHUNK, Kind.WRITE, b"y", offset=4000), admitted=True)
+        await engine.stage(CHUNK, change, payload=b"y")
+        engine.unpin(version)
+        engine.commit(CHUNK, change.version, 1)
+        content = await read_all(engine, CHUNK)
+        assert content is not None and content[:4001] == (b"x" + bytes(999)) * 4 + b"y"
