@@ -55,7 +55,8 @@ ROWS = {
     "rebalance": Row(
         "node_commands",
         "rebalance",
-        "Move targets until all storage nodes have equally many, by as few moves as possible, while the cluster runs.",
+        "Move targets until all storage nodes have equally many of each table, rounded up or down, by as few moves as "
+        "possible, while the cluster runs.",
     ),
     "moves": Row(
         "move_commands",
