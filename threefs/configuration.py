@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from threefs.errors import InvalidArgument
-from threefs.human_readable import exact_duration, exact_size, parse_duration, parse_size
+from threefs.human_readable import MAX_DIGITS, exact_duration, exact_size, parse_duration, parse_size
 from threefs.wire import manager_pb2 as pb
 
 Value = int | float | str
@@ -200,7 +200,7 @@ def _parsed(kind: Kind, text: str) -> int | float | None:
         case Kind.RATIO:
             return _number(text)
         case Kind.COUNT:
-            return int(text) if text.isascii() and text.isdigit() else None
+            return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS else None
     return None
 
 

@@ -3,7 +3,9 @@
 import re
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_SIZE = re.compile(r"(\d+)\s*([kmgtpe]?)(?:i?b)?", re.IGNORECASE)
+#: No size and no count is longer. Python itself refuses to read a number of more than 4300 digits, with a ValueError.
+MAX_DIGITS = 40
+_SIZE = re.compile(rf"(\d{{1,{MAX_DIGITS}}})\s*([kmgtpe]?)(?:i?b)?", re.IGNORECASE)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 DURATION_UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 24 * 3600, "w": 7 * 24 * 3600}
 

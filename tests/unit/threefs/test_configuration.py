@@ -69,6 +69,8 @@ def test_people_write_values_with_units(name: str, text: str, value: Value) -> N
         ("full_ratio", "%", "full_ratio must be a share of 1"),
         ("removals_at_once", "1.5", "removals_at_once must be a whole number, for example 16, not '1.5'"),
         ("removals_at_once", "²", "must be a whole number"),
+        ("removals_at_once", "1" * 5000, "must be a whole number"),
+        ("deferred_bytes", "1" * 5000, "must be bytes"),
         ("log_level", "loud", "log_level must be debug, info, warning or error, not 'loud'"),
     ],
 )
