@@ -23,6 +23,7 @@ Callback = Callable[[], None]
 
 SOCKET_BUFFER_BYTES = 4 << 20
 BACKLOG = 1024
+MAX_PORT = 65535
 #: The kernel takes at most this many pieces in one call (IOV_MAX).
 MAX_PIECES = 1024
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the close ends the connection at once
@@ -91,7 +92,8 @@ class Net(Protocol):
 def parse_address(address: str) -> tuple[str, int]:
     """Split "host:port" ("[::1]:7000" for IPv6)."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(MAX_PORT))  # int() takes no 5000 digits
+    if not colon or not host or not is_number or int(port) > MAX_PORT:
         raise InvalidArgument(f"{address!r} is not an address; an address looks like 127.0.0.1:7000")
     return host.strip("[]"), int(port)
 
@@ -241,6 +243,8 @@ class RealNet:
         return local_sockets.connect(host, port)
 
     async def listen(self, host: str, port: int, accept: Callable[[Stream], None]) -> Listener:
+        if not 0 <= port <= MAX_PORT:  # the resolver would take it modulo 65536
+            raise _cannot_listen(host, port, f"a port is from 0 to {MAX_PORT}")
         try:
             family, kind, proto, where = await _resolved(host, port)
         except OSError as error:

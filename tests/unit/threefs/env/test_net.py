@@ -15,7 +15,7 @@ def test_addresses(text: str, parts: tuple[str, int]) -> None:
     assert parse_address(text) == parts
 
 
-@pytest.mark.parametrize("text", ["", "host", ":7000", "host:", "host:x", "host:-1", "host:65536", "host:1:x", "h:²"])
+@pytest.mark.parametrize("text", ["", "host", ":7000", "host:", "host:x", "host:-1", "host:65536", "host:1:x", "h:²", "h:" + "1" * 5000])
 def test_what_is_no_address_is_named(text: str) -> None:
     with pytest.raises(InvalidArgument, match="127"):
         parse_address(text)
@@ -114,6 +114,13 @@ async def test_what_cannot_be_reached_or_bound_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port}"):
             await RealNet().listen("127.0.0.1", port, lambda stream: None)
+
+
+@pytest.mark.parametrize("port", [-1, 65_536, 70_000])
+async def test_a_number_that_is_no_port_is_refused(port: int) -> None:
+    """The resolver takes it modulo 65536, so that a service listened where nobody looks for it."""
+    with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port}: a port is from 0 to 65535"):
+        await RealNet().listen("127.0.0.1", port, lambda stream: None)
 
 
 @pytest.mark.parametrize("host", ["a" * 70, "a..b", "\ud800"])
