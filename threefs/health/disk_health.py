@@ -40,12 +40,13 @@ def read_only_disks(answers: Answers) -> Iterator[Reason]:
 
 
 def full_chains(answers: Answers) -> Iterator[Reason]:
-    """Chains of which every serving target is read-only: only then are writes refused."""
+    """Chains whose head is read-only: it would give way to another target that had room. Those behind it are asked for
+    no block any more, so they do not say that they are full."""
     read_only = {report.target_id for _, report in answers.reports() if report.read_only}
     found = []
     for chain in answers.status.chains:
-        serving = [member.target_id for member in chain.members if member.state == pb.SERVING]
-        if serving and read_only.issuperset(serving):
+        head = next((member.target_id for member in chain.members if member.state == pb.SERVING), None)
+        if head in read_only:
             found.append(f"chain {chain.chain_id}")
     if found:
         yield Reason(

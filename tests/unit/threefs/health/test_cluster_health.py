@@ -86,9 +86,9 @@ def disk_of_node_2(**changed: object) -> Change:
     return change
 
 
-def all_read_only(status: pb.GetStatusReply) -> None:
-    for row in status.nodes[:3]:
-        row.targets[1].read_only = True
+def full_head(status: pb.GetStatusReply) -> None:
+    """It would have given way, if another target of chain 2 had room."""
+    status.nodes[0].targets[1].read_only = True
 
 
 def move_to_silent(status: pb.GetStatusReply) -> None:
@@ -215,7 +215,7 @@ WARN, ERR = Severity.WARN, Severity.ERR
             "the disk of node 2 takes no writes of clients, with 2.0 GiB of 100.0 GiB free: no space is left",
             "remove files",
         ),
-        (all_read_only, "chain_full", ERR, "no serving target has free space: chain 2", "remove files"),
+        (full_head, "chain_full", ERR, "no serving target has free space: chain 2", "remove files"),
         (
             disk_of_node_2(free_bytes=14 * GIB),
             "disk_nearly_full",

@@ -28,3 +28,10 @@ def test_a_disk_of_several_processes_is_named_once() -> None:
         for target in row.targets:
             target.free_bytes, target.reusable_bytes = 11 * GIB, 1 * GIB
     assert found_in(status) == []
+
+
+def test_a_full_target_behind_the_head_does_not_make_a_chain_full() -> None:
+    """It leaves the chain as soon as it refuses a write."""
+    status = sound()
+    status.nodes[1].targets[1].read_only = True
+    assert [reason.code for reason in found_in(status)] == ["disk_read_only"]
