@@ -96,7 +96,7 @@ async def serve_node(node: Node, stop: Stop) -> None:
     """Let a node serve until `stop` is set."""
     try:
         await node.start()
-        logs.identify(node_id=node.node_id)
+        logs.identify(node_id=lambda: node.node_id)  # a meta service that was forgotten gets another one
         ready(node.address)
         await stop.wait()
     finally:

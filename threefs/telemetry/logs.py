@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -35,7 +36,7 @@ class _AdjustableLogger(_Filtering):  # type: ignore[misc,valid-type]
 
 
 #: Of the whole process: context variables would not reach tasks that run already.
-_identity: dict[str, str | int] = {}
+_identity: dict[str, str | int | Callable[[], int]] = {}
 
 
 def set_level(level: str) -> None:
@@ -65,10 +66,10 @@ def configure(program: str, level: str = DEFAULT_LEVEL) -> None:
     identify(program=program)
 
 
-def identify(**names: str | int) -> None:
-    """Add `names` to every line that this process logs from now on."""
+def identify(**names: str | int | Callable[[], int]) -> None:
+    """Add `names` to every line that this process logs from now on. What can change is a function."""
     _identity.update(names)
 
 
 def _with_identity(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    return {**_identity, **event}
+    return {name: value() if callable(value) else value for name, value in _identity.items()} | event

@@ -97,3 +97,35 @@ def test_a_logger_that_was_used_takes_another_level() -> None:
     )
     events = [json.loads(line)["event"] for line in done.stderr.splitlines()]
     assert events == ["warning", "error", "debug", "warning", "error", "error"]
+
+
+RENUMBERED_SCRIPT = """
+import asyncio, structlog
+from types import SimpleNamespace
+from threefs.cluster.daemon import serve_node
+from threefs.telemetry import logs
+
+logs.configure("threefs-test")
+
+async def nothing():
+    pass
+
+async def main():
+    node = SimpleNamespace(node_id=7, address="h:1", start=nothing, stop=nothing)
+    stop = asyncio.Event()
+    serving = asyncio.create_task(serve_node(node, stop))
+    await asyncio.sleep(0.1)
+    for node.node_id in (7, 8):
+        structlog.get_logger().info("here")
+    stop.set()
+    await serving
+
+asyncio.run(main())
+"""
+
+
+def test_a_node_that_gets_another_number_logs_under_that() -> None:
+    """The manager forgets a meta service that is silent, and gives it a new number when it comes back."""
+    command = [sys.executable, "-c", RENUMBERED_SCRIPT]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
+    assert [json.loads(line)["node_id"] for line in done.stderr.splitlines() if "here" in line] == [7, 8]
