@@ -71,6 +71,13 @@ def test_the_backup_goes_to_a_disk_of_its_own() -> None:
         assert f"\n{line}" in text, line
 
 
+def test_the_backup_answers_prometheus_if_its_file_names_a_port() -> None:
+    """The scrape configuration has a job for it. Its file overrides the default, which is no port."""
+    text = (UNITS / BACKUP).read_text()
+    (variable,) = re.findall(r"^ExecStart=.* --metrics-port \$\{(\w+)\} ", text, re.MULTILINE)
+    assert f"\nEnvironment={variable}=0\n" in text
+
+
 @pytest.mark.parametrize("service", SERVICES)
 def test_they_are_watched_and_come_back(service: str) -> None:
     text = (UNITS / service).read_text()
