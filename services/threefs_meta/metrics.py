@@ -10,7 +10,9 @@ from threefs.wire import meta_pb2 as pb
 _WAITING = ("removals_waiting", "leases_ending", "charges_waiting")
 
 
-def metrics(found: pb.StatisticsReply) -> Iterable[Metric]:
+def metrics(found: pb.StatisticsReply, *, store_answers: bool = True) -> Iterable[Metric]:
+    """Without an answer of the store it is not known what waits there."""
+    yield GaugeMetricFamily("threefs_meta_store_answers", "0: the store did not answer this scrape.", store_answers)
     yield GaugeMetricFamily("threefs_meta_uptime_seconds", "Since the service started.", found.uptime_ms / 1000)
     yield from _calls(found)
     yield CounterMetricFamily("threefs_meta_transactions", "Transactions that ended.", found.transactions)
@@ -20,7 +22,7 @@ def metrics(found: pb.StatisticsReply) -> Iterable[Metric]:
     for error, count in sorted(found.again.items()):
         again.add_metric([error], count)
     yield again
-    for name in _WAITING:
+    for name in _WAITING if store_answers else ():
         yield GaugeMetricFamily(f"threefs_meta_{name}", "Work in the store; at most 1000.", getattr(found, name))
     yield from _quotas(found.quotas)
 

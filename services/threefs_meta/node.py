@@ -1,5 +1,6 @@
 """One meta service, made of its parts. The network, the engine, the clock and the random source are passed in."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from threefs_meta.lease.lease_reaper import LeaseReaper
 from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.listing_cache import ListingCache
 from threefs_meta.metrics import metrics
-from threefs_meta.ops.statistics import statistics
+from threefs_meta.ops.statistics import counted, statistics
 from threefs_meta.orphan_collector import OrphanCollector
 from threefs_meta.quota.aggregator import UsageAggregator
 from threefs_meta.service import bind
@@ -50,6 +51,7 @@ _LIMITS = Limits()
 _GRACE_S = 2.0
 _START_S = 30.0
 _STATUS_S = 5.0
+_SCRAPE_S = 5.0  # half of what Prometheus waits by default
 
 
 class MetaNode:
@@ -152,8 +154,13 @@ class MetaNode:
         return await self._managers.call(GET_STATUS, manager_pb2.GetStatusRequest(), timeout_s=_STATUS_S)
 
     async def _collect_metrics(self) -> Iterable[Metric]:
-        found = await statistics(self._context, pb.StatisticsRequest())
-        return [*server_metrics(self._server), *metrics(found)]
+        """Also while the store does not answer: then they matter most."""
+        try:
+            async with asyncio.timeout(_SCRAPE_S):
+                of_meta = metrics(await statistics(self._context, pb.StatisticsRequest()))
+        except (ThreefsError, TimeoutError):
+            of_meta = metrics(counted(self._context), store_answers=False)
+        return [*server_metrics(self._server), *of_meta]
 
     async def _sample(self) -> None:
         while True:

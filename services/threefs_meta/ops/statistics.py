@@ -11,7 +11,8 @@ MAX_COUNTED = 1000
 MAX_QUOTAS = 256
 
 
-async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.StatisticsReply:
+def counted(context: Context) -> pb.StatisticsReply:
+    """What needs no answer of the store."""
     transaction_counts, totals, now = context.engine.transaction_counts, context.statistics, context.clock.monotonic()
     rates = totals.rates(now, transaction_counts)
     reply = pb.StatisticsReply(
@@ -32,14 +33,6 @@ async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.Stat
                 failed=calls.failed,
                 seconds=calls.seconds,
             )
-
-    async def waiting(ns: Namespace) -> None:
-        tick, fronts = context.logical_clock.tick, context.fronts
-        reply.removals_waiting = await _count(ns, *keys.removals_from(fronts.removals.first(tick)))
-        reply.leases_ending = await _count(ns, *keys.ENDED)
-        reply.charges_waiting = await _count(ns, *keys.deltas(fronts.deltas.first(tick)))
-
-    await run_readonly(context, waiting)
     for account, status in context.quotas.statuses(b"", MAX_QUOTAS):
         number = accounting.number_of(account)
         reply.quotas.add(
@@ -50,6 +43,19 @@ async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.Stat
             used_bytes=max(0, status.used.bytes),
             used_inodes=max(0, status.used.inodes),
         )
+    return reply
+
+
+async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.StatisticsReply:
+    reply = counted(context)
+
+    async def waiting(ns: Namespace) -> None:
+        tick, fronts = context.logical_clock.tick, context.fronts
+        reply.removals_waiting = await _count(ns, *keys.removals_from(fronts.removals.first(tick)))
+        reply.leases_ending = await _count(ns, *keys.ENDED)
+        reply.charges_waiting = await _count(ns, *keys.deltas(fronts.deltas.first(tick)))
+
+    await run_readonly(context, waiting)
     return reply
 
 

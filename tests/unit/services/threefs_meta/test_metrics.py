@@ -20,3 +20,12 @@ def test_every_figure_has_a_name_and_labels() -> None:
     assert samples["threefs_meta_removals_waiting",] == 3
     assert samples["threefs_meta_quota_used_bytes", "tree", "12"] == 30
     assert samples["threefs_meta_quota_limit_inodes", "user", "1000"] == 5
+
+
+def test_what_waits_in_a_store_that_does_not_answer_is_not_said_to_be_nothing() -> None:
+    found = pb.StatisticsReply(transactions=7)
+    for answers in (True, False):
+        samples = {one.name: one.value for family in metrics(found, store_answers=answers) for one in family.samples}
+        assert samples["threefs_meta_store_answers"] == answers
+        assert samples["threefs_meta_transactions_total"] == 7
+        assert ("threefs_meta_removals_waiting" in samples) is answers

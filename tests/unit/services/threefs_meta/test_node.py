@@ -9,6 +9,8 @@ from threefs_manager.service import Manager
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings
 
+from tests.harness.processes import free_port
+from tests.harness.prometheus import families, scrape
 from tests.harness.rpc import identity
 from tests.harness.solo_manager import SoloManager
 from threefs.background import cancel_and_wait
@@ -17,6 +19,7 @@ from threefs.configuration import KEYS, Role
 from threefs.env.net import RealNet
 from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
+from threefs.kv.transaction import BufferedTransaction
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import STAT_FS
 from threefs.rpc.server import Server
@@ -92,4 +95,32 @@ async def test_a_running_service_takes_new_values(tmp_path: Path) -> None:
             await asyncio.sleep(0.01)
         assert node._context.listing_cache._max_bytes == 1000
         assert node._garbage_collector._slots._value == 5, "the settings file wins"
+        await node.stop()
+
+
+class FailingEngine(MemoryEngine):
+    fails = False
+
+    def begin(self) -> BufferedTransaction:
+        if self.fails:
+            raise Unavailable("the table of this service has failed")
+        return super().begin()
+
+
+async def test_a_scrape_succeeds_while_the_store_fails(tmp_path: Path) -> None:
+    """What has failed is counted there."""
+    async with SoloManager() as solo:
+        engine, port = FailingEngine(), free_port()
+        node = MetaNode(
+            Settings(data_dir=tmp_path, manager=solo.address, control="", metrics_port=port),
+            net=RealNet(),
+            engine=engine,
+            managers=lambda peers: FramedManagerClient(peers, solo.address),
+        )
+        await node.start()
+        for engine.fails in (False, True):
+            found = families(await asyncio.to_thread(scrape, port))
+            assert [one.value for one in found["threefs_meta_store_answers"].samples] == [not engine.fails]
+            assert {"threefs_meta_transactions", "threefs_rpc_calls", "threefs_build_info"} <= set(found)
+        engine.fails = False
         await node.stop()
