@@ -19,6 +19,7 @@ from threefs.rpc.grpc_binding import ControlServer
 from threefs.rpc.handshake import Identity
 from threefs.rpc.server import Server
 from threefs.rpc.server_metrics import server_metrics
+from threefs.telemetry.disk_metrics import store_disk
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs_manager.election import LEASES_PER_T, Election
 from threefs_manager.metrics import control_metrics, manager_metrics
@@ -76,7 +77,8 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclu
     backup.bind(server)
 
     async def collect_metrics() -> Iterable[Metric]:
-        return [*server_metrics(server), *control_metrics(control), *await manager_metrics(manager)]
+        of_disk = store_disk(settings.data_dir) if exclusive else ()
+        return [*server_metrics(server), *control_metrics(control), *of_disk, *await manager_metrics(manager)]
 
     metrics = MetricsPort(RealNet(), collect_metrics)
     running = asyncio.create_task(manager.run())

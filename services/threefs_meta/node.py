@@ -29,6 +29,7 @@ from threefs.rpc.methods import GET_STATUS
 from threefs.rpc.server import Server
 from threefs.rpc.server_metrics import server_metrics
 from threefs.telemetry import logs
+from threefs.telemetry.disk_metrics import store_disk
 from threefs.telemetry.metrics_port import MetricsPort
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
@@ -73,6 +74,7 @@ class MetaNode:
         self.address = ""
         self._settings = settings
         self._engine = engine
+        self._sole = sole
         self._clock = clock
         self._random = random
         self._configuration = AppliedConfiguration(Role.META, own_values(settings))
@@ -160,7 +162,8 @@ class MetaNode:
                 of_meta = metrics(await statistics(self._context, pb.StatisticsRequest()))
         except (ThreefsError, TimeoutError):
             of_meta = metrics(counted(self._context), store_answers=False)
-        return [*server_metrics(self._server), *of_meta]
+        of_disk = store_disk(self._settings.data_dir) if self._sole else ()
+        return [*server_metrics(self._server), *of_meta, *of_disk]
 
     async def _sample(self) -> None:
         while True:

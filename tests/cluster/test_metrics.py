@@ -97,6 +97,11 @@ def test_the_metrics_say_what_has_happened(scraped: dict[str, str]) -> None:
     assert sum(sample.value for sample in meta["threefs_meta_transactions"].samples) > 0
 
 
+def test_embedded_stores_show_the_room_on_their_disks(scraped: dict[str, str]) -> None:
+    for role in ("manager", "meta"):
+        assert {"threefs_store_disk_free_bytes", "threefs_store_disk_capacity_bytes"} <= sample_names(scraped[role])
+
+
 def names_of(text: str) -> set[str]:
     """As docs/metrics.md names them: of a histogram without the ends of its samples."""
     return {name + "_total" if each.type == "counter" else name for name, each in families(text).items()}

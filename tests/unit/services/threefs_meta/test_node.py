@@ -116,11 +116,14 @@ async def test_a_scrape_succeeds_while_the_store_fails(tmp_path: Path) -> None:
             net=RealNet(),
             engine=engine,
             managers=lambda peers: FramedManagerClient(peers, solo.address),
+            sole=True,
         )
         await node.start()
         for engine.fails in (False, True):
             found = families(await asyncio.to_thread(scrape, port))
             assert [one.value for one in found["threefs_meta_store_answers"].samples] == [not engine.fails]
+            (free,), (capacity,) = (found[f"threefs_store_disk_{what}_bytes"].samples for what in ("free", "capacity"))
+            assert 0 <= free.value < capacity.value
             assert {"threefs_meta_transactions", "threefs_rpc_calls", "threefs_build_info"} <= set(found)
         engine.fails = False
         await node.stop()
