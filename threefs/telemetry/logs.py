@@ -72,4 +72,5 @@ def identify(**names: str | int | Callable[[], int]) -> None:
 
 
 def _with_identity(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    return {name: value() if callable(value) else value for name, value in _identity.items()} | event
+    known = {name: value() if callable(value) else value for name, value in _identity.items()}
+    return {**known, **event}

@@ -15,7 +15,9 @@ def test_addresses(text: str, parts: tuple[str, int]) -> None:
     assert parse_address(text) == parts
 
 
-@pytest.mark.parametrize("text", ["", "host", ":7000", "host:", "host:x", "host:-1", "host:65536", "host:1:x", "h:²", "h:" + "1" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", "host", ":7000", "host:", "host:x", "host:-1", "host:65536", "host:1:x", "h:²", "h:" + "1" * 5000]
+)
 def test_what_is_no_address_is_named(text: str) -> None:
     with pytest.raises(InvalidArgument, match="127"):
         parse_address(text)
