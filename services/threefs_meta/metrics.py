@@ -12,6 +12,7 @@ _WAITING = ("removals_waiting", "leases_ending", "charges_waiting")
 
 def metrics(found: pb.StatisticsReply, *, store_answers: bool = True) -> Iterable[Metric]:
     """Without an answer of the store it is not known what waits there."""
+    assert store_answers or not found.removals_waiting, "only the store says what waits"
     yield GaugeMetricFamily("threefs_meta_store_answers", "0: the store did not answer this scrape.", store_answers)
     yield GaugeMetricFamily("threefs_meta_uptime_seconds", "Since the service started.", found.uptime_ms / 1000)
     yield from _calls(found)

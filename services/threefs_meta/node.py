@@ -74,7 +74,6 @@ class MetaNode:
         self.address = ""
         self._settings = settings
         self._engine = engine
-        self._sole = sole
         self._clock = clock
         self._random = random
         self._configuration = AppliedConfiguration(Role.META, own_values(settings))
@@ -162,7 +161,7 @@ class MetaNode:
                 of_meta = metrics(await statistics(self._context, pb.StatisticsRequest()))
         except (ThreefsError, TimeoutError):
             of_meta = metrics(counted(self._context), store_answers=False)
-        of_disk = store_disk(self._settings.data_dir) if self._sole else ()
+        of_disk = store_disk(self._settings.data_dir) if self._engine.is_embedded else ()
         return [*server_metrics(self._server), *of_meta, *of_disk]
 
     async def _sample(self) -> None:

@@ -99,6 +99,7 @@ async def test_a_running_service_takes_new_values(tmp_path: Path) -> None:
 
 
 class FailingEngine(MemoryEngine):
+    is_embedded = True
     fails = False
 
     def begin(self) -> BufferedTransaction:
@@ -116,7 +117,6 @@ async def test_a_scrape_succeeds_while_the_store_fails(tmp_path: Path) -> None:
             net=RealNet(),
             engine=engine,
             managers=lambda peers: FramedManagerClient(peers, solo.address),
-            sole=True,
         )
         await node.start()
         for engine.fails in (False, True):
