@@ -95,6 +95,7 @@ class TargetRecovery:
             target.full = False  # only a write was refused
             return
         if not target.leaving:
+            target.full = True  # until it has returned: its store may take changes again before it has left
             target.leave()
             self._report()
         await self._return(target, in_place=not has_room and not target.is_closed)

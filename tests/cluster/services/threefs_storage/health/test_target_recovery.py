@@ -182,3 +182,25 @@ async def test_one_whose_chain_goes_on_without_it_while_it_is_opened_again_is_de
         await until(lambda: target.target_id not in replica.targets.by_id)
         await until(lambda: not list(replica.directory.glob("target-*")))
         assert target.target_id not in replica.storage._pending_recovery._tasks
+
+
+async def test_one_whose_store_takes_changes_again_before_it_has_left_returns_too(tmp_path: Path) -> None:
+    """A disk with a quota says that it has room, and refuses records. Nobody brought the target back in the end."""
+    async with chain_of(tmp_path, 2) as chain:
+        target = chain[2].target
+        engine: Any = target.engine
+        engine.failure = NoSpace("full")
+        tries = 0
+
+        async def recover() -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                raise NoSpace("full")
+            engine.failure = None
+
+        engine.recover = recover
+        await until(lambda: tries > 1)
+        assert target.leaving
+        chain.change((1, SERVING), (2, OFFLINE))
+        await until(lambda: target.local_state is LocalState.ONLINE)
