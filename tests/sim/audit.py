@@ -35,6 +35,15 @@ def replicas(world: World) -> list[str]:
     return found
 
 
+def half_removed(world: World) -> list[str]:
+    """A crash in the middle of the removal of a directory leaves nothing that keeps its room for ever."""
+    return [
+        f"{host} keeps {path}, whose removal had begun"
+        for host in world.disks
+        for path in world.disks[host].half_removed()
+    ]
+
+
 def members(world: World) -> list[str]:
     """Moves have left no chain with a target too many, or too few."""
     routing = world.routing()

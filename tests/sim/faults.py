@@ -31,7 +31,8 @@ AT tight HOST FOR           its disk has a hundredth left: less than clients' wr
 AT rots HOST                bits of one chunk flip in all its copies but one
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
-and those of `store_faults`, `dozes`, `intruders`, `visitors`, `moving_members`
+and those of `store_faults`, `dozes`, `intruders`, `visitors`, `moving_members`, `strange_disks`, `managers_asleep`,
+`scarce_memory`
 """
 
 import asyncio
@@ -40,14 +41,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import intruders, moving_members, store_faults, visitors
+from tests.sim import intruders, managers_asleep, moving_members, scarce_memory, store_faults, strange_disks, visitors
 from tests.sim.administrator import hear_again
-from tests.sim.chain_copies import staying_members, target_of
+from tests.sim.bit_rot import flip_all_but_one
 from tests.sim.emptied_disks import OLDER_S, EmptiedDisks
 from tests.sim.full_syncing import FullSyncing
 from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes
 from tests.sim.moving_members import MovingMembers
+from tests.sim.scarce_memory import ScarceMemory
 from tests.sim.store_faults import StoreFaults
 from tests.sim.tight_disks import TightDisks
 from tests.sim.visitors import Visitors
@@ -169,6 +171,7 @@ class Faults:
         self._dozes = Dozes(world)
         self.intruders = Intruders(world)
         self.visitors = Visitors(world)
+        self.scarce_memory = ScarceMemory(world)
         self._tight_disks = TightDisks(world)
         self.members = MovingMembers(world)
         self._emptied_disks = EmptiedDisks(world, self.members)
@@ -212,7 +215,7 @@ class Faults:
         for disk in world.disks.values():
             disk.failing.clear()
         for store in (world.manager_kv, world.meta_kv):
-            store.unknown = store.conflicts = 0.0
+            store.unknown = store.late = store.conflicts = 0.0
         for host in [*world.manager_hosts, *world.storage_hosts, *world.meta_hosts, *world.client_hosts]:
             world.processes[host].resume()
             if host in world.fabric.down:
@@ -235,6 +238,10 @@ class Faults:
             return self.members.begin(step.what, *step.hosts)
         if step.what == visitors.KIND:
             return self.visitors.begin(*step.hosts)
+        if step.what == managers_asleep.KIND:
+            return managers_asleep.begin(self._world, *step.hosts)
+        if step.what == scarce_memory.KIND:
+            return self.scarce_memory.begin(*step.hosts)
         if step.what == "doze":
             return self._dozes.begin(*step.hosts)
         if step.what in store_faults.KINDS:
@@ -432,10 +439,16 @@ class Faults:
         return lambda: None
 
     def _eio(self, host: str) -> Callable[[], Any] | None:
+        return self._failing(host, "write", "sync", "remove")
+
+    def _mute(self, host: str) -> Callable[[], Any] | None:
+        return self._failing(host, "space")
+
+    def _failing(self, host: str, *kinds: str) -> Callable[[], Any] | None:
         if not self._runs(host):
             return None
         disk = self._world.disks[host]
-        disk.failing |= {"write", "sync"}
+        disk.failing.update(kinds)
 
         def repaired() -> None:
             disk.failing.clear()
@@ -448,6 +461,12 @@ class Faults:
 
     def _full(self, host: str) -> Callable[[], Any]:
         return self._tight_disks.begin(host, left_bytes=0)
+
+    def _quota(self, host: str) -> Callable[[], Any] | None:
+        return self._tight_disks.refuse(host, left_bytes=0)
+
+    def _scant(self, host: str) -> Callable[[], Any] | None:
+        return self._tight_disks.refuse(host, left_bytes=strange_disks.SCANT_BYTES)
 
     def _tight(self, host: str) -> Callable[[], Any]:
         return self._tight_disks.begin(host)
@@ -463,28 +482,7 @@ class Faults:
         return lambda: None
 
     def _rots(self, host: str) -> Callable[[], Any] | None:
-        """Also where the chain is not whole: a copy that is good is enough, wherever it is."""
-        disks = self._world.disks
-        mine = disks[host].copies()
-        if not mine:
-            return None
-        _, chunk, version = mine[self._dice.below(len(mine))]
-        same = (version.version, version.length, version.checksum)
-        members = staying_members(self._world)
-        good = [
-            (disk, path, other)
-            for disk in disks.values()
-            for path, number, other in disk.copies()
-            if number == chunk
-            and target_of(path) in members
-            and (other.version, other.length, other.checksum) == same
-            and disk.is_good(path, chunk, other)
-        ]
-        self._world.rotted = True
-        for _ in range(self._dice.below(max(1, len(good)))):
-            disk, path, other = good.pop(self._dice.below(len(good)))
-            self._world.tell(f"-- {disk.flip(self._dice, path, chunk, other)} flips")
-        return lambda: None
+        return (lambda: None) if flip_all_but_one(self._world, self._dice, host) else None
 
     def _blackout(self) -> Callable[[], Any]:
         world = self._world

@@ -5,7 +5,7 @@ commit was made.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.clock import SimClock
@@ -17,6 +17,7 @@ from threefs.kv.memory import MemoryEngine, VersionedTable
 from threefs.kv.transaction import BufferedTransaction
 
 PATIENCE_S = 2.0
+LATE_S = (0.1, 3 * PATIENCE_S)
 _WINDOW_S = 10.0
 _BEHIND_ALL = b"\xff" * 100
 
@@ -24,15 +25,25 @@ _BEHIND_ALL = b"\xff" * 100
 class SimKv(MemoryEngine):
     """threefs.kv.engine_api.Engine; the process that calls is found by its context."""
 
-    def __init__(self, loop: SimLoop, random: SeededRandom, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        random: SeededRandom,
+        clock: Clock | None = None,
+        *,
+        late_dice: SeededRandom | None = None,
+    ) -> None:
         super().__init__(clock=clock or SimClock(loop))
         self.delay_s = (0.0002, 0.001)
         self.blocked: set[str] = set()  # hosts that cannot reach it
         self.down = False  # nobody can reach it
         self.conflicts = 0.0  # the share of commits that fail without a reason
         self.unknown = 0.0  # the share of commits, done or not, of whose end nobody hears
+        self.late = 0.0  # the share of these that reach the store long after whoever made them has given them up
+        self.on_commit: dict[str, Callable[[], None]] = {}  # what is to happen when that host has begun its next one
         self._loop = loop
         self._dice = random
+        self._late_dice = late_dice or random
         self._mounted = 0  # how often another store has taken the place of this one
 
     def pairs(self) -> dict[bytes, bytes]:
@@ -79,6 +90,10 @@ class SimKv(MemoryEngine):
         process, mounted = PROCESS.get(), self._mounted
         answer: asyncio.Future[None] = self._loop.create_future()
 
+        def late() -> None:
+            if self._mounted == mounted and self._judge(attempt) is None:
+                self._apply(attempt)
+
         def at_the_store() -> None:
             if self._mounted != mounted:
                 return
@@ -88,6 +103,9 @@ class SimKv(MemoryEngine):
                 return  # it was lost
             error = self._judge(attempt)
             if self._dice.chance(self.unknown):
+                if self.late and self._late_dice.chance(self.late):
+                    self._loop.call_later(self._late_dice.uniform(*LATE_S), late, context=KERNEL)
+                    return
                 if error is None and self._dice.chance(0.5):
                     self._apply(attempt)
                 return
@@ -104,6 +122,7 @@ class SimKv(MemoryEngine):
                 answer.set_result(None)
 
         self._loop.call_later(self._dice.uniform(*self.delay_s), at_the_store, context=KERNEL)
+        self.on_commit.pop(host or "", lambda: None)()
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await answer

@@ -31,9 +31,12 @@ from tests.sim import (
     live_tasks,
     local_store,
     lock_holders_asleep,
+    managers_asleep,
     moving_members,
     run_shape,
+    scarce_memory,
     store_faults,
+    strange_disks,
     visitors,
 )
 from tests.sim.administrator import moves_left
@@ -110,7 +113,9 @@ def run(
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     outcome.violations += [f"a process died: {death}" for death in world.deaths]
-    outcome.violations += [f"nobody caught: {failure}" for failure in world.loop.failures]
+    outcome.violations += [
+        f"nobody caught: {failure}" for failure in world.loop.failures if not scarce_memory.says_so(failure)
+    ]
     outcome.trace = list(world.trace)  # before the world ends, which has things to tell too
     outcome.virtual_s = world.loop.time() - BEGIN_S
     outcome.steps = world.loop.steps
@@ -140,6 +145,7 @@ def _configure_logs(world: World | None) -> None:
 
 async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, scenario: Sequence[Step] | None) -> None:
     await world.begin()
+    world.manager_kv.unknown = max(world.size.doubt, world.size.manager_doubt)
     faults, workload = Faults(world), Workload(world, load)
     files = Files(
         world,
@@ -160,12 +166,13 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     outcome.faults = faults.counts
     outcome.violations += faults.stores.violations + faults.intruders.violations + faults.full_syncing.violations
     outcome.refused = faults.intruders.refused
-    outcome.reached = dict(world.reached, connections=faults.visitors.refused)
+    outcome.reached = dict(world.reached, connections=faults.visitors.refused, memory=faults.scarce_memory.refused)
     await _get_well(world, faults, workload, files, lockers, outcome)
     if not outcome.violations:
         outcome.violations += audit.replicas(world)
         outcome.violations += audit.damage(world)
         outcome.violations += audit.members(world)
+        outcome.violations += audit.half_removed(world)
         await world.processes["c1"].start(workload.read_all("c1"))
         outcome.violations += await leak_audit.kept(world, workload.links)
         if len(world.manager_hosts) >= _MANY_MANAGERS:
@@ -218,6 +225,7 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.holds:
         for at, what, held, lasts in moving_members.draw_holds(SeededRandom(world.seed, "holds"), world, load.faults_s):
             steps.append(Step(at, what, held, lasts))
+    steps += _drawn_of_resources(world, load)
     for at, what, hosts, lasts in failed_links.draw(
         SeededRandom(world.seed, "links"), world.storage_hosts, load.faults_s
     ):
@@ -225,6 +233,21 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if load.dozes:
         for at, host, lasts in lock_holders_asleep.draw(SeededRandom(world.seed, "doze"), world):
             steps.append(Step(at, "doze", (host,), lasts))
+    return steps
+
+
+def _drawn_of_resources(world: World, load: Load) -> list[Step]:
+    """Faults of what machines lend to processes: disks, memory, time."""
+    steps, length_s = [], load.faults_s
+    if load.strange_disks:
+        for at, what, host, lasts in strange_disks.draw(SeededRandom(world.seed, "strange"), world, length_s):
+            steps.append(Step(at, what, (host,), lasts))
+    if load.swoons:
+        for at, host, lasts in managers_asleep.draw(SeededRandom(world.seed, "swoon"), world, length_s):
+            steps.append(Step(at, managers_asleep.KIND, (host,), lasts))
+    if load.scarce_memory:
+        for at, host, lasts in scarce_memory.draw(SeededRandom(world.seed, "scarce at"), world, length_s):
+            steps.append(Step(at, scarce_memory.KIND, (host,), lasts))
     return steps
 
 

@@ -42,6 +42,12 @@ _LOST = 0.1  # of all runs lose stores of the managers and the metadata
 _OTHER_LOCAL = 0.5  # of those with local stores have others in the place of these for a while
 _ABSENT = 0.1  # of all runs have disks that are missing
 _BRIMS = 0.05  # of all runs have a disk that is full while its targets are brought up to date
+_STRANGE = 0.1  # of all runs have disks that say something else than they do
+_SWOONS = 0.1  # of all runs have managers that fall asleep in their transactions
+_HUNGRY = 0.1  # of all runs have machines without memory for some buffers
+_DOUBTED = 0.1  # of all runs lose many answers of the managers' store, ...
+_MANAGER_DOUBT = (0.03, 0.25)
+_LATE = 0.4  # ... of which so many are about commits that come late
 _OLD = 0.5  # of all runs have chains that are older than a run takes
 _MAX_AGE_MIN = 300
 
@@ -61,10 +67,18 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
         absences=SeededRandom(seed, "absent").chance(_ABSENT),
         brims=SeededRandom(seed, "brim").chance(_BRIMS),
         restores=SeededRandom(seed, "restored").chance(_LOST),
+        strange_disks=SeededRandom(seed, "strange disks").chance(_STRANGE),
+        swoons=SeededRandom(seed, "swoons").chance(_SWOONS),
+        scarce_memory=SeededRandom(seed, "hungry").chance(_HUNGRY),
     )
+    size = _doubted(SeededRandom(seed, "manager doubt"), size)
     if size.local_stores and SeededRandom(seed, "other local stores").chance(_OTHER_LOCAL):
         size, load = with_more("stores", size, load)
     return size, load
+
+
+def _doubted(dice: SeededRandom, size: Size) -> Size:
+    return replace(size, manager_doubt=dice.uniform(*_MANAGER_DOUBT), late=_LATE) if dice.chance(_DOUBTED) else size
 
 
 def _age_min(dice: SeededRandom) -> int:

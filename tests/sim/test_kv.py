@@ -192,3 +192,50 @@ def test_another_store_in_its_place_has_nothing_of_it_and_takes_nothing_that_was
         assert await get(kv) == b"after"
 
     with_store(body)
+
+
+def test_a_commit_may_reach_the_store_long_after_its_caller_has_given_up() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        kv.unknown = kv.late = 1.0
+        late = 0
+        for number in range(20):
+            value = b"%d" % number
+            with pytest.raises(MaybeCommitted):
+                await put(kv, value)
+            before = await get(kv)
+            await asyncio.sleep(2 * PATIENCE_S)
+            late += before != value and await get(kv) == value
+        assert late > 5
+
+    with_store(body)
+
+
+def test_a_commit_that_comes_late_is_refused_if_what_it_has_read_was_changed() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        kv.unknown = kv.late = 1.0
+        tx = kv.begin()
+        await tx.get(b"key")
+        tx.set(b"key", b"late")
+        commit = asyncio.ensure_future(tx.commit())
+        await asyncio.sleep(0.05)
+        kv.unknown = 0.0
+        await put(kv, b"new")
+        with pytest.raises(MaybeCommitted):
+            await commit
+        await asyncio.sleep(3 * PATIENCE_S)
+        assert await get(kv) == b"new"
+
+    with_store(body)
+
+
+def test_something_may_happen_when_a_host_has_begun_its_next_commit() -> None:
+    async def body(kv: SimKv, loop: SimLoop) -> None:
+        process = Process(loop, "1", "a")
+        kv.on_commit["a"] = process.pause
+        task = process.start(put(kv, b"x"))
+        await asyncio.sleep(3 * PATIENCE_S)
+        assert not task.done() and not kv.on_commit and await get(kv) == b"x"
+        process.resume()
+        await asyncio.wait([task])
+
+    with_store(body)

@@ -1,5 +1,5 @@
-"""Disks with less room left than writes of clients may take, or with none, and when a chain may refuse writes because
-of them."""
+"""Disks with less room left than writes of clients may take, with none, or with none that they give, and when a chain
+may refuse writes because of them."""
 
 from collections.abc import Callable
 
@@ -14,6 +14,7 @@ class TightDisks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._hosts: set[str] = set()
+        self._refusing: set[str] = set()  # disks that say that they have room
         self._looking = False
 
     def begin(self, host: str, left_bytes: int | None = None) -> Callable[[], None]:
@@ -22,8 +23,7 @@ class TightDisks:
         used = disk.capacity_bytes - disk.free_bytes()
         disk.capacity_bytes = used * 100 // 99 if left_bytes is None else used + left_bytes
         self._hosts.add(host)
-        if not self._looking:
-            self._look()
+        self._begin_to_look()
 
         def end() -> None:
             self._hosts.discard(host)
@@ -31,10 +31,29 @@ class TightDisks:
 
         return end
 
+    def refuse(self, host: str, left_bytes: int) -> Callable[[], None] | None:
+        """The disk has a quota, so that it takes only so much, and says that it has room. Returns how to end it."""
+        if host in self._refusing:
+            return None
+        disk = self._world.disks[host]
+        disk.quota_bytes = disk.capacity_bytes - disk.free_bytes() + left_bytes
+        self._refusing.add(host)
+        self._begin_to_look()
+
+        def end() -> None:
+            self._refusing.discard(host)
+            disk.quota_bytes = None
+
+        return end
+
+    def _begin_to_look(self) -> None:
+        if not self._looking:
+            self._look()
+
     def _look(self) -> None:
         """A head without room gives way to a member that has some. Writes may be refused only if all members that are
         not out of their chain have such disks."""
-        self._looking = bool(self._hosts)
+        self._looking = bool(self._hosts or self._refusing)
         if not self._looking:
             return
         routing = self._world.routing()
@@ -44,4 +63,5 @@ class TightDisks:
 
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:
         present = [m.target_id for m in chain.members if m.state not in (PublicState.OFFLINE, PublicState.LASTSRV)]
-        return bool(present) and {f"s{routing.targets[target].node_id}" for target in present} <= self._hosts
+        hosts = {f"s{routing.targets[target].node_id}" for target in present}
+        return bool(present) and hosts <= self._hosts | self._refusing

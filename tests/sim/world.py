@@ -67,6 +67,8 @@ class Size:
     cold: float = 0.1  # the share of reads whose bytes are not in memory
     scrub_s: float = SCRUB_S  # from one pass of the scrubber to the next
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
+    manager_doubt: float = 0.0  # the same for the store of the managers alone, once there is load ...
+    late: float = 0.0  # ... and the share of these that reach it late
     calls: int = 4096  # that a storage or meta process takes at once on one connection ...
     inflight_bytes: int = 256 << 20  # ... and of them so much payload
     connections: int = 4096  # that a storage or meta process takes ...
@@ -110,9 +112,12 @@ class World:
         self.loop = SimLoop()
         self.dice = SeededRandom(seed, "world")
         self.fabric = Fabric(self.loop, SeededRandom(seed, "net"))
-        self.manager_kv = SimKv(self.loop, SeededRandom(seed, "manager-kv"))
+        self.manager_kv = SimKv(
+            self.loop, SeededRandom(seed, "manager-kv"), late_dice=SeededRandom(seed, "late commits")
+        )
         self.meta_kv = SimKv(self.loop, SeededRandom(seed, "meta-kv"))
         self.manager_kv.unknown = self.meta_kv.unknown = self.meta_kv.conflicts = size.doubt
+        self.manager_kv.late = size.late
         self.processes: dict[str, Process] = {}
         self.disks: dict[str, SimDisk] = {}
         self.store_disks: dict[str, SimDisk] = {}  # of managers and meta services

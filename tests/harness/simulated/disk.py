@@ -26,6 +26,8 @@ from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
 
 CHUNK_KEY_BYTES = 12
+#: What the name of a directory ends with while it is removed.
+LEAVING = ".removed"
 DISK_BYTES = 1 << 30
 
 
@@ -56,12 +58,13 @@ class SimDisk:
         self.loop = loop
         self.random = random
         self.capacity_bytes = capacity_bytes
+        self.quota_bytes: int | None = None  # with one, the disk takes less than it says that it has room for
         self.delay_s = (0.00005, 0.0005)
         self.dragging: tuple[float, float] | None = None  # takes the place of that for a while
         self._held: list[tuple[_Operation, dict[_Operation, None]]] | None = None  # while it hangs: what would be done
         self._hangs = ""  # what kind of it; "" is all
         self.cold = 0.1  # the share of reads that find nothing in memory
-        self.failing: set[str] = set()  # "read", "write", "sync", "allocate": these fail with EIO
+        self.failing: set[str] = set()  # "read", "write", "sync", "allocate", "space": these fail with EIO
         self.failing_once: set[str] = set()  # the next one of these does
         self.files: dict[Path, Content] = {}
         self.tables: dict[Path, Rows] = {}
@@ -78,7 +81,7 @@ class SimDisk:
             raise DiskFailed(f"{path}: no such directory")
         content = self.files.get(path)
         if content is None:
-            content = self.files[path] = Content(self.free_bytes)
+            content = self.files[path] = Content(self.room_bytes)
         return SimFile(self, content)
 
     async def make_directory(self, path: Path) -> None:
@@ -86,10 +89,30 @@ class SimDisk:
         self._directories.update((path, *path.parents))
 
     async def remove_directory(self, path: Path) -> None:
-        await self.wait()
+        """It gets another name before what is in it goes, bit by bit: so a crash leaves it whole, or a part of it under
+        that name."""
+        leaving = path.with_name(f"{path.name}{LEAVING}")
+
+        def leave() -> None:
+            self._forget(leaving)
+            self.files = {_moved(file, path, leaving): content for file, content in self.files.items()}
+            self.tables = {_moved(table, path, leaving): rows for table, rows in self.tables.items()}
+            self._directories = {_moved(each, path, leaving) for each in self._directories}
+
+        def gone() -> None:
+            self._forget(path)
+            self._forget(leaving)
+
+        await self.do(gone, kind="remove", torn=leave)
+
+    def _forget(self, path: Path) -> None:
         self.files = {file: content for file, content in self.files.items() if path not in file.parents}
         self.tables = {table: rows for table, rows in self.tables.items() if path not in table.parents}
         self._directories = {d for d in self._directories if path != d and path not in d.parents}
+
+    def half_removed(self) -> list[Path]:
+        """What crashes have left of directories whose removal had begun."""
+        return sorted(each for each in self._directories if each.name.endswith(LEAVING))
 
     async def list_directory(self, path: Path) -> list[str]:
         await self.wait()
@@ -98,11 +121,18 @@ class SimDisk:
     def space(self, path: Path) -> DiskSpace:
         if path not in self._directories and path not in self.files:
             raise DiskFailed(f"{path}: no such file or directory")
+        if "space" in self.failing:
+            raise DiskFailed(f"{path}: input/output error (space)")
         return DiskSpace(self.capacity_bytes, max(0, self.free_bytes()), self._name)
 
     def free_bytes(self) -> int:
         taken = sum(content.allocated() for content in self.files.values())
         return self.capacity_bytes - taken - sum(rows.size_bytes for rows in self.tables.values())
+
+    def room_bytes(self) -> int:
+        """What it would take; it may say that it has more."""
+        free = self.free_bytes()
+        return free if self.quota_bytes is None else min(free, self.quota_bytes - (self.capacity_bytes - free))
 
     def unreserved(self) -> int:
         """How many units of room were taken by writes that had not reserved it."""
@@ -286,6 +316,10 @@ class SimDisk:
         """A new disk is put in the place of this one."""
         self.files.clear()
         self.tables.clear()
+
+
+def _moved(path: Path, directory: Path, to: Path) -> Path:
+    return to / path.relative_to(directory) if path == directory or directory in path.parents else path
 
 
 def _data_file(table: Path, block: Block) -> Path:

@@ -40,7 +40,7 @@ class SimTable:
         self._check(self.failure)
         if self._disk.fails("write"):
             self._check(self._fail(Unavailable("the disk of the table failed (write)")))
-        if sum(len(key) + len(value or b"") for key, value in changes.items()) > self._disk.free_bytes():
+        if sum(len(key) + len(value or b"") for key, value in changes.items()) > self._disk.room_bytes():
             self._check(self._fail(NoSpace("the disk of the table is full")))
         self._rows.write(changes)
         self.written += 1
@@ -74,7 +74,7 @@ class SimTable:
         if self._disk.fails("read"):
             self.failure = Unavailable("the table cannot be opened again")
             raise self.failure
-        if self._disk.free_bytes() < _ROOM_TO_OPEN_BYTES:
+        if self._disk.room_bytes() < _ROOM_TO_OPEN_BYTES:
             raise NoSpace("the disk of the table is full")
         self._rows.undo.clear()
         self.durable = self.written

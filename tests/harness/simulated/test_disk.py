@@ -313,3 +313,53 @@ def test_direct_transfers_that_a_kernel_refuses_are_found(offset: int, begin: in
         disk.loop.failures.clear()
 
     with_disk(body)
+
+
+def test_a_quota_leaves_less_than_the_disk_says_that_it_has() -> None:
+    async def body(disk: SimDisk) -> None:
+        file = await disk.open(FILE)
+        disk.quota_bytes = 1 << 20
+        await file.allocate(0, 1 << 20)
+        said = disk.space(FILE).free_bytes
+        with pytest.raises(NoSpace):
+            await file.allocate(1 << 20, 1)
+        table = await open_table(disk, Path("/records"))
+        with pytest.raises(NoSpace):
+            table.write({b"key": b"value"})
+        disk.quota_bytes = None
+        await file.allocate(1 << 20, 1)
+        assert said > 1 << 20
+
+    with_disk(body)
+
+
+def test_a_disk_may_not_say_what_it_has() -> None:
+    async def body(disk: SimDisk) -> None:
+        await disk.open(FILE)
+        disk.failing.add("space")
+        with pytest.raises(DiskFailed, match="space"):
+            disk.space(FILE)
+
+    with_disk(body)
+
+
+def test_a_directory_whose_removal_is_cut_short_is_whole_or_has_another_name() -> None:
+    whole, part = Path("/target-1"), Path("/target-1.removed")
+    found = set()
+
+    async def body(disk: SimDisk) -> None:
+        await disk.make_directory(whole)
+        await disk.open(whole / "file")
+        disk.delay_s = (1.0, 1.0)
+        process = Process(disk.loop, "p", "host")
+        process.start(disk.remove_directory(whole))
+        await asyncio.sleep(0.5)
+        process.kill()
+        assert disk.half_removed() == [file.parent for file in disk.files if file.parent != whole]
+        found.add(tuple(file.parent for file in disk.files))
+        await disk.remove_directory(whole)
+        assert not disk.files and not disk.half_removed()
+
+    for seed in range(20):
+        with_disk(body, seed)
+    assert found == {(whole,), (part,), ()}
