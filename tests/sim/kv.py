@@ -40,7 +40,8 @@ class SimKv(MemoryEngine):
         self.conflicts = 0.0  # the share of commits that fail without a reason
         self.unknown = 0.0  # the share of commits, done or not, of whose end nobody hears
         self.late = 0.0  # the share of these that reach the store long after whoever made them has given them up
-        self.on_commit: dict[str, Callable[[], None]] = {}  # what is to happen when that host has begun its next one
+        #: Told of each commit that a host has begun, until it says that it was the one.
+        self.on_commit: dict[str, Callable[[BufferedTransaction], bool]] = {}
         self._loop = loop
         self._dice = random
         self._late_dice = late_dice or random
@@ -122,7 +123,8 @@ class SimKv(MemoryEngine):
                 answer.set_result(None)
 
         self._loop.call_later(self._dice.uniform(*self.delay_s), at_the_store, context=KERNEL)
-        self.on_commit.pop(host or "", lambda: None)()
+        if host in self.on_commit and self.on_commit[host](attempt):
+            del self.on_commit[host]
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await answer

@@ -1,6 +1,6 @@
 """A manager falls asleep in the middle of a transaction: its commit is on its way, and it has not heard of the end.
 
-AT swoon HOST FOR     with the next commit that it begins, till the time is over
+AT swoon HOST FOR     with the next commit of changed chains that it begins, till the time is over
 """
 
 from collections.abc import Callable
@@ -8,6 +8,8 @@ from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim.world import LEASE_S, World
+from threefs.cluster.manager_records import CHAIN
+from threefs.kv.transaction import BufferedTransaction
 
 KIND = "swoon"
 _LASTS_S = (0.5 * LEASE_S, 2.5 * LEASE_S)
@@ -19,9 +21,12 @@ def begin(world: World, host: str) -> Callable[[], Any] | None:
     if not process.running or host in on_commit:
         return None
 
-    def fall_asleep() -> None:
+    def fall_asleep(attempt: BufferedTransaction) -> bool:
+        if not any(key.startswith(CHAIN + b"|") for key in attempt.writes):
+            return False
         world.tell(f"{host} falls asleep in a transaction")
         process.pause()
+        return True
 
     on_commit[host] = fall_asleep
 

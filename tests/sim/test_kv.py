@@ -12,6 +12,7 @@ from tests.sim.kv import PATIENCE_S, SimKv
 from threefs.errors import Conflict, MaybeCommitted, Unavailable
 from threefs.kv import retry
 from threefs.kv.engine_api import Transaction
+from threefs.kv.transaction import BufferedTransaction
 
 Body = Callable[[SimKv, SimLoop], Coroutine[Any, Any, None]]
 
@@ -228,13 +229,21 @@ def test_a_commit_that_comes_late_is_refused_if_what_it_has_read_was_changed() -
     with_store(body)
 
 
-def test_something_may_happen_when_a_host_has_begun_its_next_commit() -> None:
+def test_a_process_may_be_suspended_when_it_has_begun_a_commit() -> None:
     async def body(kv: SimKv, loop: SimLoop) -> None:
         process = Process(loop, "1", "a")
-        kv.on_commit["a"] = process.pause
-        task = process.start(put(kv, b"x"))
+
+        def suspend(attempt: BufferedTransaction) -> bool:
+            if attempt.writes[b"key"] != b"y":
+                return False
+            process.pause()
+            return True
+
+        kv.on_commit["a"] = suspend
+        await process.start(put(kv, b"x"))
+        task = process.start(put(kv, b"y"))
         await asyncio.sleep(3 * PATIENCE_S)
-        assert not task.done() and not kv.on_commit and await get(kv) == b"x"
+        assert not task.done() and not kv.on_commit and await get(kv) == b"y"
         process.resume()
         await asyncio.wait([task])
 

@@ -24,7 +24,8 @@ def nothing_is_collected() -> Iterator[None]:
 
 
 def test_r9_a_silence_while_the_manager_was_suspended_in_a_transaction_says_nothing() -> None:
-    outcome = run(2, size=_SIZE, load=Load(chunks=2), scenario=parse("3.0 kill s3 0.5\n2.99 swoon m1 6.0"), logs=True)
+    steps = parse("2.9 swoon m1 6.0\n3.0 kill s3 8.5\n9.0 cut s1 c1")
+    outcome = run(2, size=_SIZE, load=Load(chunks=2), scenario=steps, logs=True)
     assert not outcome.violations, outcome.violations
     assert any("m1 falls asleep in a transaction" in line for line in outcome.trace)
     changes = [line for line in outcome.trace if "chain changed" in line]

@@ -15,13 +15,13 @@ _MEMORY = "sim/test_scarce_memory.py"
 _ASLEEP = "sim/test_managers_asleep.py"
 
 
-@plant_for(f"{_DISKS}::test_writes_go_on_while_a_disk_refuses_them_although_it_says_that_it_has_room")
+@plant_for(f"{_DISKS}::test_writes_go_on_while_a_disk_refuses_them_although_it_says_that_it_has_room[scant-s1]")
 def quota_is_believed() -> None:
     """A head whose disk refuses writes, and says that it has room, does not give way."""
     put(Target, "note_refusal", lambda self: None)
 
 
-@plant_for(f"{_DISKS}::test_a_disk_that_says_nothing_has_failed")
+@plant_for(f"{_DISKS}::test_a_disk_that_says_nothing_has_failed[s1]")
 def disk_that_says_nothing_has_not_failed() -> None:
     """Its process sends no heartbeats, so its targets are out only after T."""
 
