@@ -64,6 +64,7 @@ class FullSyncing:
             await asyncio.sleep(_LOOK_S)
         if not self._empties.spare():
             return
+        world.manager_kv.unknown = 0.0  # nothing is wrong: each lost answer may keep a manager from leading for T
         world.kill(host)
         self._empties.empty(host)  # else blocks that are free have room for all that it lacks
         fills_later = self._dice.chance(0.5)

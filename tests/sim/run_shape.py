@@ -71,7 +71,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
         swoons=SeededRandom(seed, "swoons").chance(_SWOONS),
         scarce_memory=SeededRandom(seed, "hungry").chance(_HUNGRY),
     )
-    if not size.lockers and not load.brims:
+    if not size.lockers:
         size = _doubted(SeededRandom(seed, "manager doubt"), size)
     if size.local_stores and SeededRandom(seed, "other local stores").chance(_OTHER_LOCAL):
         size, load = with_more("stores", size, load)
@@ -79,8 +79,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
 
 
 def _doubted(dice: SeededRandom, size: Size) -> Size:
-    """Managers may not lead for a while, so leases of clients end, and writes wait until a chain can be changed: not
-    where somebody counts under a lock, or a disk fills up in a calm."""
+    """Managers may not lead for a while, so leases of clients end: not where somebody counts under a lock."""
     return replace(size, manager_doubt=dice.uniform(*_MANAGER_DOUBT), late=_LATE) if dice.chance(_DOUBTED) else size
 
 
