@@ -24,6 +24,7 @@ class LocalTree:
     """Everything below some paths, with where it goes."""
 
     levels: list[list[str]] = field(default_factory=list)  # directories to make, those above first
+    modes: dict[str, int] = field(default_factory=dict)  # of directories that are copied, by where they go
     files: list[LocalFile] = field(default_factory=list)
     symlinks: list[tuple[str, str]] = field(default_factory=list)  # (what is in it, where it goes)
     skipped: list[str] = field(default_factory=list)  # sockets, pipes, devices
@@ -77,6 +78,7 @@ class LocalTree:
         while waiting:
             source, destination, depth = waiting.pop()
             self._level(depth).append(destination)
+            self.modes[destination] = os.stat(source).st_mode & _PERMISSIONS
             waiting += self._scan(source, destination, depth, top)
 
     def _scan(self, source: str, destination: str, depth: int, top: str) -> list[tuple[str, str, int]]:

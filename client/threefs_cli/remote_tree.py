@@ -21,6 +21,7 @@ class RemoteTree:
     """Everything below some paths, with where it goes on the local disk."""
 
     directories: list[str] = field(default_factory=list)  # those above first
+    modes: dict[str, int] = field(default_factory=dict)  # of the directories, by where they go
     files: list[RemoteFile] = field(default_factory=list)
     symlinks: list[tuple[str, str]] = field(default_factory=list)  # (what is in it, where it goes)
     bases: set[str] = field(default_factory=set)  # the directory that all of it goes into
@@ -45,15 +46,16 @@ class RemoteTree:
             return
         if not recursive:
             raise IsADirectory(f"{source} is a directory; -r copies it with its content")
-        waiting = [(source.rstrip("/") or "/", destination)]
+        waiting = [(source.rstrip("/") or "/", destination, found.mode)]
         while waiting:
-            source, destination = waiting.pop()
+            source, destination, mode = waiting.pop()
             self.directories.append(destination)
+            self.modes[destination] = mode
             async for entry in fs.list(source, with_attributes=True):
                 assert entry.attributes is not None, "they were asked for"
                 below = (f"{source.rstrip('/')}/{entry.name}", f"{destination}/{safe_name(entry.name)}")
                 if entry.is_directory:
-                    waiting.append(below)
+                    waiting.append((*below, entry.attributes.mode))
                 else:
                     self._add_entry(*below, entry.attributes)
 

@@ -19,6 +19,7 @@ from threefs_cli.error_names import with_filename
 _DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PERMISSIONS = 0o777
+OWNER_ACCESS = 0o700  # without it, the owner of a directory cannot fill it
 
 
 class SafeWriter:
@@ -33,12 +34,28 @@ class SafeWriter:
         self._special_files = special_files
         self._random = random
 
-    def make_directory(self, path: str) -> None:
-        """Make a directory, or accept an existing one. Raises OSError, NotADirectory."""
+    def make_directory(self, path: str, mode: int) -> bool:
+        """Make a directory, or accept an existing one as it is; whether one was made. Raises OSError, NotADirectory.
+
+        Its owner may use a new one in any case; `finish_directory` takes that away if `mode` does not permit it.
+        """
         with self._open_parent(path) as (parent, name):
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=parent)
+            made = True
+            try:
+                os.mkdir(name, mode & _PERMISSIONS | OWNER_ACCESS, dir_fd=parent)
+            except FileExistsError:
+                made = False
             os.close(self._open_subdirectory(name, parent, path))
+        return made
+
+    def finish_directory(self, path: str, mode: int) -> None:
+        """Take from the owner of a directory that was made what `mode` does not permit. Raises OSError."""
+        with self._open_parent(path) as (parent, name):
+            directory = self._open_subdirectory(name, parent, path)
+            try:
+                os.fchmod(directory, os.fstat(directory).st_mode & (mode | ~OWNER_ACCESS))
+            finally:
+                os.close(directory)
 
     def make_symlink(self, target: str, path: str) -> None:
         """Make a symbolic link; it replaces an existing file or link. Raises OSError."""

@@ -19,11 +19,11 @@ from threefs_client import AsyncFile, AsyncFileSystem
 from threefs.env import standard_streams
 from threefs.env.disk import run_to_completion
 from threefs.env.random import RANDOM
-from threefs.errors import InvalidArgument, NotADirectory, NotFound, ThreefsError
+from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, NotFound, ThreefsError
 from threefs_cli.local_tree import LocalFile, LocalTree
 from threefs_cli.remote_tree import RemoteFile, RemoteTree
 from threefs_cli.safe_open import open_file
-from threefs_cli.safe_write import SafeWriter
+from threefs_cli.safe_write import OWNER_ACCESS, SafeWriter
 
 PIECE_BYTES = 8 << 20
 FILES_AT_ONCE = 64
@@ -32,6 +32,7 @@ PIECES_AT_ONCE = 2  # of each of them
 BATCHES_AT_ONCE = 4
 SMALL_BYTES = 1 << 20  # files up to this go in one piece, and are fetched many in one batch
 BATCH_FILES = 256
+_NEW_DIRECTORY = 0o755  # of one that is a copy of none
 
 #: called with (files finished, bytes moved) since the last call
 CopyProgress = Callable[[int, int], None]
@@ -44,14 +45,18 @@ _make_directories = wrap(os.makedirs)
 
 async def put(fs: AsyncFileSystem, tree: LocalTree, progress: CopyProgress) -> None:
     """Copy a local tree in. Existing files are replaced, each in one step when the new one is whole."""
+    unfinished: list[str] = []
     for number, level in enumerate(tree.levels):
-        await gather_bounded((_make_directory(fs, path, allow_symlink=not number) for path in level), FILES_AT_ONCE)
+        jobs = (_make_directory(fs, path, tree.modes.get(path), unfinished, allow_symlink=not number) for path in level)
+        await gather_bounded(jobs, FILES_AT_ONCE)
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
     for _, alike in groupby(sorted(small, key=attrgetter("mode")), attrgetter("mode")):
         await gather_bounded((_put_batch(fs, batch, progress) for batch in _batches(alike)), BATCHES_AT_ONCE)
     await gather_bounded((_put_large(fs, file, progress) for file in large), LARGE_AT_ONCE)
     await gather_bounded((_put_symlink(fs, *link, progress) for link in tree.symlinks), FILES_AT_ONCE)
+    for path in reversed(unfinished):  # those below first: they cannot be reached any more afterwards
+        await fs.chmod(path, tree.modes[path], follow=False)
 
 
 async def put_stream(fs: AsyncFileSystem, source: BinaryIO, destination: str) -> int:
@@ -76,8 +81,10 @@ async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, 
     if tree.directories and tree.base:
         await _make_directories(tree.base, exist_ok=True)
     make_directory, make_symlink = wrap(writer.make_directory), wrap(writer.make_symlink)
+    unfinished = []
     for path in tree.directories:
-        await make_directory(path)
+        if await make_directory(path, tree.modes[path]) and ~tree.modes[path] & OWNER_ACCESS:
+            unfinished.append(path)
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
     await gather_bounded((_get_batch(fs, writer, batch, progress) for batch in _batches(small)), BATCHES_AT_ONCE)
@@ -85,13 +92,33 @@ async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, 
     for target, path in tree.symlinks:
         await make_symlink(target, path)
         progress(1, 0)
+    finish_directory = wrap(writer.finish_directory)
+    for path in reversed(unfinished):  # those below first: they cannot be reached any more afterwards
+        await finish_directory(path, tree.modes[path])
 
 
-async def _make_directory(fs: AsyncFileSystem, path: str, *, allow_symlink: bool) -> None:
-    """Make a directory. Only the top, which the user has named, may be a symbolic link to one."""
-    await fs.mkdir(path, parents=True)
-    if not allow_symlink and not (await fs.stat(path, follow=False)).is_directory:
-        raise NotADirectory(f"{path} is a symbolic link, and nothing is written through it; remove it first")
+async def _make_directory(
+    fs: AsyncFileSystem, path: str, mode: int | None, unfinished: list[str], *, allow_symlink: bool
+) -> None:
+    """Make a directory, or accept an existing one as it is. Only the top, which the user has named, may be a symbolic
+    link to one.
+
+    A new one is added to `unfinished` if `mode` keeps its owner from filling it: it gets this mode in the end.
+    """
+    above = path.rstrip("/").rpartition("/")[0]
+    if allow_symlink and above:
+        await fs.mkdir(above, parents=True)
+    try:
+        await fs.mkdir(path, mode=_NEW_DIRECTORY if mode is None else mode | OWNER_ACCESS)
+    except AlreadyExists:
+        await fs.mkdir(path, parents=True)  # fails for what is no directory
+        if not allow_symlink and not (await fs.stat(path, follow=False)).is_directory:
+            raise NotADirectory(
+                f"{path} is a symbolic link, and nothing is written through it; remove it first"
+            ) from None
+    else:
+        if mode is not None and ~mode & OWNER_ACCESS:
+            unfinished.append(path)
 
 
 @asynccontextmanager

@@ -116,3 +116,25 @@ def test_an_error_names_what_the_user_named(threefs: CommandLine, fs: FileSystem
     said = threefs.error("put", str(tmp_path / "a"), "/no-such-directory/a")
     assert "/no-such-directory/a" in said and ".put-" not in said
     assert "`threefs mkdir -p /no-such-directory` makes its directory" in said
+
+
+def test_directories_keep_their_permissions(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
+    """A private directory is not opened to others by the copy, and one without write permission is filled."""
+    source, back = tmp_path / "modes", tmp_path / "back"
+    modes = {"private": 0o700, "private/fixed": 0o500, "private/fixed/deeper": 0o550}
+    (source / "private" / "fixed" / "deeper").mkdir(parents=True)
+    (source / "private" / "fixed" / "deeper" / "file").write_text("x")
+    for name, mode in reversed(modes.items()):
+        (source / name).chmod(mode)
+    threefs.ok("put", "-r", str(source), "/above/modes")
+    threefs.ok("get", "-r", "/above/modes", str(back))
+    assert fs.stat("/above").mode == 0o755
+    for name, mode in modes.items():
+        assert fs.stat(f"/above/modes/{name}").mode == mode, name
+        assert (back / name).stat().st_mode & 0o777 == mode, name
+    assert (back / "private" / "fixed" / "deeper" / "file").read_text() == "x"
+    fs.chmod("/above/modes/private", 0o711)
+    (back / "private").chmod(0o711)
+    threefs.ok("put", "-r", str(source / "private"), "/above/modes")
+    threefs.ok("get", "-r", "/above/modes/private", str(back))
+    assert fs.stat("/above/modes/private").mode == (back / "private").stat().st_mode & 0o777 == 0o711
