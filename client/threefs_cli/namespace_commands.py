@@ -90,7 +90,7 @@ def mv(selector: ClusterSelector, source: str, destination: str, no_replace: boo
     """Rename a file or directory in one step. If DESTINATION is a directory, move it into that."""
 
     async def work(fs: AsyncFileSystem) -> str:
-        target = await _destination_in(fs, source, destination)
+        target = await _destination_in(fs, source, destination, moves=True)
         await fs.rename(source, target, replace=not no_replace)
         return target
 
@@ -120,12 +120,17 @@ def ln(selector: ClusterSelector, source: str, destination: str, symbolic: bool)
     _print_json_facts(selector, source=source, destination=selector.run(work))
 
 
-async def _destination_in(fs: AsyncFileSystem, source: str, destination: str) -> str:
-    """The path that `source` gets: the destination, or its own name in a destination that is a directory."""
+async def _destination_in(fs: AsyncFileSystem, source: str, destination: str, *, moves: bool = False) -> str:
+    """The path that `source` gets: the destination, or its own name in a destination that is a directory.
+
+    Raises NotADirectory for a destination that ends with / and is none, unless it is the new name of a directory.
+    """
     (found,) = await fs.stat_many([destination])
     name = source.rstrip("/").rpartition("/")[2]
-    if found is not None and found.is_directory and name:
-        return f"{destination.rstrip('/')}/{name}"
+    if found is not None and found.is_directory:
+        return f"{destination.rstrip('/')}/{name}" if name else destination
+    if destination.endswith("/") and not (moves and (await fs.stat(source, follow=False)).is_directory):
+        raise NotADirectory(f"{destination} is not a directory; `threefs mkdir -p` makes one")
     return destination
 
 

@@ -38,10 +38,11 @@ class RemoteTree:
 
     async def add(self, fs: AsyncFileSystem, source: str, destination: str, *, recursive: bool) -> None:
         """Raises NotFound, IsADirectory without `recursive`."""
-        destination = destination.rstrip("/") or "/"
-        self.bases.add(os.path.dirname(destination))
+        self.bases.add(os.path.dirname(destination.rstrip("/") or "/"))
         found = await fs.stat(source)
-        if not found.is_directory:
+        if found.is_directory:
+            destination = destination.rstrip("/") or "/"
+        else:
             self._add_entry(source, destination, found)
             return
         if not recursive:

@@ -12,7 +12,7 @@ from threefs_client import AsyncFileSystem
 
 from threefs.env import standard_streams
 from threefs.env.clock import CLOCK
-from threefs.errors import IsADirectory
+from threefs.errors import IsADirectory, NotADirectory
 from threefs_cli import output, tree_copy
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.local_tree import LocalTree
@@ -54,6 +54,7 @@ def put(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
         add = wrap(tree.add)
         for source, target in tree_copy.destinations(sources, destination, into=into):
             await add(source, target, recursive=recursive)
+        tree_copy.check_copies(tree)
         await _copy(selector, tree, lambda moved: tree_copy.put(fs, tree, moved))
         return tree
 
@@ -73,6 +74,8 @@ def _put_standard_input(selector: ClusterSelector, sources: tuple[str, ...], des
         (found,) = await fs.stat_many([destination])
         if found is not None and found.is_directory:
             raise IsADirectory(f"{destination} is a directory; add the name that standard input gets in it")
+        if destination.endswith("/"):
+            raise NotADirectory(f"{destination} is not a directory; `threefs mkdir -p` makes one")
         return await tree_copy.put_stream(fs, sys.stdin.buffer, destination)
 
     length = selector.run(work)
@@ -111,6 +114,7 @@ def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
         tree = RemoteTree()
         for source, target in tree_copy.destinations(sources, destination, into=into):
             await tree.add(fs, source, target, recursive=recursive)
+        tree_copy.check_copies(tree)
         await _copy(selector, tree, lambda moved: tree_copy.get(fs, tree, moved, named_in_full=not into))
 
     selector.run(work)

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, BinaryIO, TypeVar
 
@@ -81,10 +81,7 @@ async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, 
     if tree.directories and tree.base:
         await _make_directories(tree.base, exist_ok=True)
     make_directory, make_symlink = wrap(writer.make_directory), wrap(writer.make_symlink)
-    unfinished = []
-    for path in tree.directories:
-        if await make_directory(path, tree.modes[path]) and ~tree.modes[path] & OWNER_ACCESS:
-            unfinished.append(path)
+    made = [path for path in tree.directories if await make_directory(path, tree.modes[path])]
     small = [file for file in tree.files if file.length_bytes <= SMALL_BYTES]
     large = [file for file in tree.files if file.length_bytes > SMALL_BYTES]
     await gather_bounded((_get_batch(fs, writer, batch, progress) for batch in _batches(small)), BATCHES_AT_ONCE)
@@ -93,8 +90,9 @@ async def get(fs: AsyncFileSystem, tree: RemoteTree, progress: CopyProgress, *, 
         await make_symlink(target, path)
         progress(1, 0)
     finish_directory = wrap(writer.finish_directory)
-    for path in reversed(unfinished):  # those below first: they cannot be reached any more afterwards
-        await finish_directory(path, tree.modes[path])
+    for path in reversed(made):  # those below first: they cannot be reached any more afterwards
+        if ~tree.modes[path] & OWNER_ACCESS:
+            await finish_directory(path, tree.modes[path])
 
 
 async def _make_directory(
@@ -303,6 +301,18 @@ def _last_name(source: str) -> str:
     if name in ("", ".", ".."):
         raise InvalidArgument(f"{source} has no name that the copy could have; name the destination in full")
     return name
+
+
+def check_copies(tree: LocalTree | RemoteTree) -> None:
+    """Raises InvalidArgument if one copy would replace another one, NotADirectory if a file would lie at a path that
+    ends with /."""
+    found: set[str] = set()
+    for path in chain((file.destination for file in tree.files), (path for _, path in tree.symlinks)):
+        if path.endswith("/"):
+            raise NotADirectory(f"{path} is not a directory; make it first, or leave out the / at its end")
+        if path in found:
+            raise InvalidArgument(f"two of the files would both become {path}; copy them one by one")
+        found.add(path)
 
 
 async def gather_bounded(jobs: Iterable[Coroutine[Any, Any, object]], limit: int) -> None:

@@ -138,3 +138,43 @@ def test_directories_keep_their_permissions(threefs: CommandLine, fs: FileSystem
     threefs.ok("put", "-r", str(source / "private"), "/above/modes")
     threefs.ok("get", "-r", "/above/modes/private", str(back))
     assert fs.stat("/above/modes/private").mode == (back / "private").stat().st_mode & 0o777 == 0o711
+
+
+def test_no_copy_of_a_command_replaces_another_one(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
+    fs.mkdir("/copies")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+        fs.mkdir(f"/copies/{name}")
+        fs.write_file(f"/copies/{name}/file", name.encode())
+    (tmp_path / "out").mkdir()
+    for command in (
+        ["put", str(tmp_path / "one/file"), str(tmp_path / "two/file"), "/copies"],
+        ["get", "/copies/one/file", "/copies/two/file", str(tmp_path / "out")],
+    ):
+        done = threefs.run(*command)
+        assert done.exit_code == 2 and "two of the files would both become" in done.stderr
+    assert not fs.exists("/copies/file") and not os.listdir(tmp_path / "out")
+
+
+def test_a_path_with_a_slash_at_its_end_names_a_directory(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
+    """A directory that was not made yet does not become a file, which the next copy into it would replace."""
+    fs.mkdir("/slash")
+    fs.write_file("/slash/file", b"x")
+    (tmp_path / "file").write_text("y")
+    for command in (
+        ["put", str(tmp_path / "file"), "/slash/new/"],
+        ["put", str(tmp_path / "file"), "/slash/file/"],
+        ["get", "/slash/file", str(tmp_path / "new") + "/"],
+        ["mv", "/slash/file", "/slash/new/"],
+        ["ln", "/slash/file", "/slash/new/"],
+        ["ln", "-s", "file", "/slash/new/"],
+    ):
+        assert "is not a directory" in threefs.error(*command), command
+    assert threefs.ok("ls", "/slash") == "file\n" and fs.read_file("/slash/file") == b"x"
+    assert os.listdir(tmp_path) == ["file"]
+    fs.mkdir("/slash/d")
+    threefs.ok("mv", "/slash/d/", "/slash/e/")
+    threefs.ok("put", "-r", str(tmp_path) + "/", "/slash/tree/")
+    threefs.ok("get", "-r", "/slash/tree/", str(tmp_path / "tree") + "/")
+    assert (tmp_path / "tree" / "file").read_text() == "y"

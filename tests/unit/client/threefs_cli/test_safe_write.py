@@ -48,13 +48,13 @@ def test_a_link_that_is_in_the_way_is_replaced_and_not_followed(writer: SafeWrit
 
 def test_no_directory_is_reached_through_a_link(writer: SafeWriter, tmp_path: Path) -> None:
     out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
-    writer.make_directory(str(out / "a"), 0o755, 0o755)
-    writer.make_directory(str(out / "a" / "b"), 0o755, 0o755)
-    writer.make_directory(str(out / "a" / "b"), 0o755, 0o755)
+    writer.make_directory(str(out / "a"), 0o755)
+    writer.make_directory(str(out / "a" / "b"), 0o755)
+    writer.make_directory(str(out / "a" / "b"), 0o755)
     (out / "a" / "link").symlink_to(elsewhere)
     attempts: list[Callable[[], None]] = [
-        lambda: writer.make_directory(str(out / "a" / "link"), 0o755, 0o755),
-        lambda: writer.make_directory(str(out / "a" / "link" / "deep"), 0o755, 0o755),
+        lambda: writer.make_directory(str(out / "a" / "link"), 0o755),
+        lambda: writer.make_directory(str(out / "a" / "link" / "deep"), 0o755),
         lambda: write(writer, out / "a" / "link" / "victim"),
         lambda: writer.make_symlink("x", str(out / "a" / "link" / "victim")),
     ]
@@ -64,7 +64,7 @@ def test_no_directory_is_reached_through_a_link(writer: SafeWriter, tmp_path: Pa
     assert os.listdir(elsewhere) == ["victim"] and (elsewhere / "victim").read_text() == "precious"
     (out / "file").write_text("x")
     with pytest.raises(NotADirectory, match="file is a file"):
-        writer.make_directory(str(out / "file"), 0o755, 0o755)
+        writer.make_directory(str(out / "file"), 0o755)
 
 
 def test_the_user_may_name_the_destination_through_a_link(writer: SafeWriter, tmp_path: Path) -> None:
