@@ -234,7 +234,7 @@ def _resumable(path: str) -> Iterator[None]:
 
 def _with_hint(error: ThreefsError, path: str) -> ThreefsError:
     work = f"{path.rstrip('/')}{preparation.SUFFIX}"
-    return type(error)(f"{error.message}\nMend it and start again: what is done stays in {work} until then.")
+    return type(error)(f"{error.message}; mend it and start again: what is done stays in {work} until then.")
 
 
 @contextmanager

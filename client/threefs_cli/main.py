@@ -1,7 +1,7 @@
 """The program `threefs`."""
 
 import errno
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem
 from threefs import __version__
 from threefs.errors import InvalidArgument, ThreefsError
 from threefs_cli.command_table import ROWS, CommandTable
+from threefs_cli.output import printable
 
 _EXAMPLES = """
 \b
@@ -36,16 +37,20 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except InvalidArgument as error:
-            raise _Unusable(str(error)) from None
+            raise _Unusable(printable(str(error))) from None
         except ThreefsError as error:
-            raise click.ClickException(str(error)) from None
+            raise click.ClickException(printable(str(error))) from None
         except KeyboardInterrupt:
             ctx.exit(_INTERRUPTED)
         except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # the reader of our output has closed the pipe: click ends quietly
-            where = f"{error.filename}: " if error.filename else ""
-            raise click.ClickException(f"{where}{error.strerror or error}") from None
+            _raise_in_one_line(error)
+
+
+def _raise_in_one_line(error: OSError) -> NoReturn:
+    if error.errno == errno.EPIPE:
+        raise error  # the reader of our output has closed the pipe: click ends quietly
+    where = f"{error.filename}: " if error.filename else ""
+    raise click.ClickException(printable(f"{where}{error.strerror or error}")) from None
 
 
 class _Unusable(click.ClickException):
@@ -54,6 +59,12 @@ class _Unusable(click.ClickException):
 
 class Program(Commands):
     """Lists its commands from the table of them, without importing them all."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except OSError as error:  # of the output of --help
+            _raise_in_one_line(error)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         limit = formatter.width - 6 - max(map(len, ROWS))  # as click does it

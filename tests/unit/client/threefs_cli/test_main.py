@@ -1,4 +1,6 @@
 import errno
+import subprocess
+import sys
 
 import click
 import pytest
@@ -89,6 +91,7 @@ def test_a_misspelt_name_is_answered_with_what_may_be_meant() -> None:
     ("error", "code", "said"),
     [
         (NotFound("/x: no such file"), 1, "Error: /x: no such file\n"),
+        (NotFound("/\x1b[31m\n\udcff: gone"), 1, "Error: /\\x1b[31m\\n\\udcff: gone\n"),
         (InvalidArgument("no port"), 2, "Error: no port\n"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "there"), 1, "Error: there: No such file"),
     ],
@@ -104,6 +107,12 @@ def test_an_error_is_one_line(error: BaseException, code: int, said: str) -> Non
     result = CliRunner().invoke(group, ["fail"])
     assert result.exit_code == code
     assert result.stderr.lstrip("\n").startswith(said) and result.stderr.strip().count("\n") == 0
+
+
+def test_help_that_cannot_be_printed_is_an_error_in_one_line() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-m", "threefs_cli", "--help"], stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, b"Error: No space left on device\n")
 
 
 def test_ctrl_c_ends_a_command_quietly() -> None:

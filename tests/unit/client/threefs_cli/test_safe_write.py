@@ -52,7 +52,7 @@ def test_no_directory_is_reached_through_a_link(writer: SafeWriter, tmp_path: Pa
     writer.make_directory(str(out / "a" / "b"), 0o755)
     writer.make_directory(str(out / "a" / "b"), 0o755)
     (out / "a" / "link").symlink_to(elsewhere)
-    attempts: list[Callable[[], None]] = [
+    attempts: list[Callable[[], object]] = [
         lambda: writer.make_directory(str(out / "a" / "link"), 0o755),
         lambda: writer.make_directory(str(out / "a" / "link" / "deep"), 0o755),
         lambda: write(writer, out / "a" / "link" / "victim"),
