@@ -10,6 +10,11 @@ from threefs.errors import IsADirectory, NotSupported
 _PERMISSIONS = 0o777  # set-user-id and the like stay behind
 
 
+def permissions(found: os.stat_result) -> int:
+    """Those that a copy has."""
+    return found.st_mode & _PERMISSIONS
+
+
 @dataclass(frozen=True, slots=True)
 class LocalFile:
     source: str
@@ -71,14 +76,14 @@ class LocalTree:
         return self.levels[depth]
 
     def _add_file(self, source: str, destination: str, found: os.stat_result, top: str) -> None:
-        self.files.append(LocalFile(source, destination, found.st_size, found.st_mode & _PERMISSIONS, top))
+        self.files.append(LocalFile(source, destination, found.st_size, permissions(found), top))
 
     def _add_directory(self, top: str, destination: str) -> None:
         waiting = [(top, destination, 0)]
         while waiting:
             source, destination, depth = waiting.pop()
             self._level(depth).append(destination)
-            self.modes[destination] = os.stat(source).st_mode & _PERMISSIONS
+            self.modes[destination] = permissions(os.stat(source))
             waiting += self._scan(source, destination, depth, top)
 
     def _scan(self, source: str, destination: str, depth: int, top: str) -> list[tuple[str, str, int]]:

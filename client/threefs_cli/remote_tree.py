@@ -12,6 +12,7 @@ from threefs.errors import Corrupt, IsADirectory
 class RemoteFile:
     source: str
     destination: str
+    inode: int
     length_bytes: int
     mode: int
 
@@ -64,7 +65,7 @@ class RemoteTree:
         if found.is_symlink:
             self.symlinks.append((found.target, destination))
         else:
-            self.files.append(RemoteFile(source, destination, found.length, found.mode))
+            self.files.append(RemoteFile(source, destination, found.inode, found.length, found.mode))
 
 
 def safe_name(name: str) -> str:

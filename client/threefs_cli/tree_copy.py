@@ -8,6 +8,7 @@ import os
 import stat
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from dataclasses import replace
 from itertools import chain, groupby
 from operator import attrgetter
 from typing import Any, BinaryIO, TypeVar
@@ -19,8 +20,8 @@ from threefs_client import AsyncFile, AsyncFileSystem
 from threefs.env import standard_streams
 from threefs.env.disk import run_to_completion
 from threefs.env.random import RANDOM
-from threefs.errors import AlreadyExists, InvalidArgument, NotADirectory, NotFound, ThreefsError
-from threefs_cli.local_tree import LocalFile, LocalTree
+from threefs.errors import AlreadyExists, InvalidArgument, LimitExceeded, NotADirectory, NotFound, ThreefsError
+from threefs_cli.local_tree import LocalFile, LocalTree, permissions
 from threefs_cli.remote_tree import RemoteFile, RemoteTree
 from threefs_cli.safe_open import open_file
 from threefs_cli.safe_write import OWNER_ACCESS, SafeWriter
@@ -32,6 +33,7 @@ PIECES_AT_ONCE = 2  # of each of them
 BATCHES_AT_ONCE = 4
 SMALL_BYTES = 1 << 20  # files up to this go in one piece, and are fetched many in one batch
 BATCH_FILES = 256
+_OPEN_ATTEMPTS = 100  # of a file that is replaced while it is opened
 _NEW_DIRECTORY = 0o755  # of one that is a copy of none
 
 #: called with (files finished, bytes moved) since the last call
@@ -150,36 +152,42 @@ async def _put_symlink(fs: AsyncFileSystem, target: str, path: str, progress: Co
 
 async def _put_batch(fs: AsyncFileSystem, files: Sequence[LocalFile], progress: CopyProgress) -> None:
     """Copy small files of one mode."""
-    contents = await wrap(_read_files)(files)
-    pairs = zip((file.destination for file in files), contents, strict=True)
+    found = await wrap(_read_files)(files)
+    whole = [(file, content) for file, content in found if content is not None]
+    pairs = [(file.destination, content) for file, content in whole]
     errors = await fs.write_many(pairs, permissions=files[0].mode, replace=True)
-    for file, content, error in zip(files, contents, errors, strict=True):
+    for (file, content), error in zip(whole, errors, strict=True):
         if isinstance(error, NotFound):
             raise NotFound(error.message + _missing_parent_hint(file.destination))
         if error is not None:
             raise error
         progress(1, len(content))
+    for file in (file for file, content in found if content is None):
+        await _put_large(fs, file, progress)
 
 
-def _read_files(files: Sequence[LocalFile]) -> list[bytes]:
-    contents = []
+def _read_files(files: Sequence[LocalFile]) -> list[tuple[LocalFile, bytes | None]]:
+    """The content of each file; None if it has other permissions by now, because it was replaced."""
+    found: list[tuple[LocalFile, bytes | None]] = []
     for file in files:
         with open(open_file(file.top, file.source), "rb", buffering=0) as local:
-            contents.append(local.read())
-    return contents
+            same = permissions(os.fstat(local.fileno())) == file.mode
+            found.append((file, local.read() if same else None))
+    return found
 
 
 async def _put_large(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgress) -> None:
     async with (
         _open_local(file) as local,
         _replace_atomically(fs, file.destination) as temporary,
-        await fs.open(temporary, "xb", permissions=file.mode) as remote,
     ):
-        jobs = (
-            _put_piece(fs, remote, local.fileno(), offset, size, progress)
-            for offset, size in _pieces(file.length_bytes)
-        )
-        await gather_bounded(jobs, PIECES_AT_ONCE)
+        opened = os.fstat(local.fileno())  # perhaps another file by now: it may have been replaced
+        async with await fs.open(temporary, "xb", permissions=permissions(opened)) as remote:
+            jobs = (
+                _put_piece(fs, remote, local.fileno(), offset, size, progress)
+                for offset, size in _pieces(opened.st_size)
+            )
+            await gather_bounded(jobs, PIECES_AT_ONCE)
     progress(1, 0)
 
 
@@ -212,13 +220,22 @@ def _batches(files: Iterable[Small]) -> Iterator[list[Small]]:
 
 async def _get_batch(fs: AsyncFileSystem, writer: SafeWriter, batch: list[RemoteFile], progress: CopyProgress) -> None:
     views = await fs.read_batch([(file.source, 0, file.length_bytes) for file in batch])
-    await _to_its_end(_write_files, writer, batch, views)
-    for view in views:
+    now = await fs.stat_many([file.source for file in batch])
+    whole, replaced = [], []
+    for file, view, found in zip(batch, views, now, strict=True):
+        if found is not None and found.inode == file.inode:
+            whole.append((file, view))
+        else:
+            replaced.append(file)
+    await _to_its_end(_write_files, writer, whole)
+    for _, view in whole:
         progress(1, len(view))
+    for file in replaced:
+        await _get_large(fs, writer, file, progress)
 
 
-def _write_files(writer: SafeWriter, files: Sequence[RemoteFile], contents: Sequence[memoryview]) -> None:
-    for file, content in zip(files, contents, strict=True):
+def _write_files(writer: SafeWriter, files: Sequence[tuple[RemoteFile, memoryview]]) -> None:
+    for file, content in files:
         with writer.new_file(file.destination, file.mode) as local:
             _write_all(local, content)
 
@@ -245,9 +262,23 @@ async def _in_thread(context: AbstractContextManager[T]) -> AsyncIterator[T]:
         await _to_its_end(context.__exit__, None, None, None)
 
 
+@asynccontextmanager
+async def _open_remote(fs: AsyncFileSystem, file: RemoteFile) -> AsyncIterator[tuple[AsyncFile, RemoteFile]]:
+    """A file of the cluster, open, and what is known of it: it may have been replaced since it was listed, and the new
+    one has a length and permissions of its own."""
+    for _ in range(_OPEN_ATTEMPTS):
+        async with await fs.open(file.source) as remote:
+            if remote.inode == file.inode:
+                yield remote, file
+                return
+        found = await fs.stat(file.source)
+        file = replace(file, inode=found.inode, length_bytes=found.length, mode=found.mode)
+    raise LimitExceeded(f"{file.source} is replaced again and again; try later")
+
+
 async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, progress: CopyProgress) -> None:
     async with (
-        await fs.open(file.source) as remote,
+        _open_remote(fs, file) as (remote, file),
         _in_thread(writer.new_file(file.destination, file.mode)) as local,
     ):
         jobs = (_get_piece(fs, remote, local, offset, size, progress) for offset, size in _pieces(file.length_bytes))

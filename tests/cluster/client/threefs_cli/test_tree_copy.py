@@ -5,6 +5,7 @@ import pytest
 from threefs_cli import tree_copy
 from threefs_cli.local_tree import LocalTree
 from threefs_cli.remote_tree import RemoteTree
+from threefs_cli.tree_copy import SMALL_BYTES
 from threefs_client import AsyncFileSystem, FileSystem
 
 from threefs.errors import InvalidArgument
@@ -59,3 +60,34 @@ def test_there_and_back_again(fs: FileSystem, tmp_path: Path) -> None:
     assert (back / "large").stat().st_mode & 0o777 == 0o640
     assert os.readlink(back / "link") == "deep/small"
     assert sorted(os.listdir(back / "deep")) == sorted(os.listdir(source / "deep"))
+
+
+@pytest.mark.parametrize("length", [10, SMALL_BYTES + 1])
+def test_files_that_are_replaced_during_a_copy_are_whole_and_keep_their_permissions(
+    fs: FileSystem, tmp_path: Path, length: int
+) -> None:
+    """The new file may be longer than the one that was listed, and its owner may have made it private."""
+    top = f"/replaced-{length}"
+    fs.mkdir(top)
+    remote, new = AsyncFileSystem(fs._context()), os.urandom(length + 100)
+    for name in ("file", "other"):
+        fs.write_file(f"{top}/{name}", bytes(length))
+    found = RemoteTree()
+    fs._run(found.add(remote, top, str(tmp_path / "out"), recursive=True))
+    fs.write_file("/the-new-one", new)
+    fs.chmod("/the-new-one", 0o600)
+    fs.rename("/the-new-one", f"{top}/file")
+    fs._run(tree_copy.get(remote, found, lambda files, size: None))
+    out = tmp_path / "out" / "file"
+    assert out.read_bytes() == new and out.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "out" / "other").read_bytes() == bytes(length)
+
+    (tmp_path / "in").mkdir()
+    source = tmp_path / "in" / "file"
+    source.write_bytes(bytes(length))
+    source.chmod(0o644)
+    tree = LocalTree()
+    tree.add(str(tmp_path / "in"), f"{top}/in", recursive=True)
+    os.rename(out, source)
+    fs._run(tree_copy.put(remote, tree, lambda files, size: None))
+    assert fs.read_file(f"{top}/in/file") == new and fs.stat(f"{top}/in/file").mode == 0o600
