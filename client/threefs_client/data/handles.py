@@ -336,9 +336,8 @@ class Handle:
     def check_write(self, offset: int, length: int) -> None:
         """Raise QuotaExceeded, and what `check_writable` raises, before anything is sent."""
         if self.over_quota and offset + length > self.file.length:
-            raise QuotaExceeded(
-                "the quota is used up, so the file cannot become longer: remove something, or ask for a higher quota"
-            )
+            full = f"the quota is used up, so inode {self.inode} cannot become longer"
+            raise self.named(QuotaExceeded(f"{full}: remove something, or ask for a higher quota"))
         self.check_writable(offset, length)
 
     def check_writable(self, offset: int, length: int) -> None:

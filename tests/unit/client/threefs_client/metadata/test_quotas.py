@@ -55,7 +55,7 @@ async def test_a_file_does_not_grow_once_the_quota_is_used_up() -> None:
         file.handle.over_quota = files.meta.over_quota = True
         with pytest.raises(QuotaExceeded):
             await file.handle.write(6, memoryview(b"more"))
-        with pytest.raises(QuotaExceeded):
+        with pytest.raises(QuotaExceeded, match="/a cannot become longer"):
             await file.write(b"more")
         with pytest.raises(QuotaExceeded):
             await fs.write_batch([(file, 6, b"more")])
