@@ -123,6 +123,8 @@ OF_INCAST = {
     "alone_cost_in_cpu",
     "alone_cost_in_time",
     "grant_of_a_killed_holder_back_s",
+    "incast_client_peak_over_setting",
+    "incast_storage_peak_over_setting",
 }
 
 

@@ -26,6 +26,7 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.wire import manager_pb2 as pb
 
+_PRIMARY_S = 30.0
 REPLICAS = 3
 FULL_DISK_BYTES = 192 << 20
 KEY = "the key of a cluster in chaos"  # which other machines could reach
@@ -116,6 +117,7 @@ class Cluster:
             self.programs[name].launch()
         for name in self.managers:
             self.programs[name].wait_ready()
+        await self._wait_for_primary()
         storage = [pb.PlannedNode(node_id=number) for number in range(1, len(self.storage) + 1)]
         await self.ask(methods.INIT, pb.InitRequest(storage=storage[:REPLICAS], replicas=REPLICAS, targets_per_disk=3))
         await self.ask(methods.ADD_NODES, pb.AddNodesRequest(storage=storage[REPLICAS:]))
@@ -215,6 +217,18 @@ class Cluster:
 
     def node_id(self, name: str) -> int:
         return self.storage.index(name) + 1
+
+    async def _wait_for_primary(self) -> None:
+        """A manager that is ready may still stand for its first term. Raises NotPrimary, Unavailable."""
+        deadline = time.monotonic() + _PRIMARY_S
+        while True:
+            try:
+                await self.ask(methods.GET_STATUS, pb.GetStatusRequest())
+                return
+            except ThreefsError:
+                if time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(0.1)
 
     async def ask(self, method: methods.Method[methods.Req, methods.Rep], request: methods.Req) -> methods.Rep:
         """Call the primary manager."""

@@ -37,7 +37,7 @@ def nothing_is_collected() -> Iterator[None]:
 
 def test_bounds_are_reached_and_nothing_is_lost() -> None:
     load = Load(chunks=3, pause_s=0.05, files_pause_s=0.3, large=0.8, rows=0.6, watchers=8, watch_pause_s=0.1)
-    outcome = run(2, size=_SIZE, load=load, scenario=parse(_STEPS))
+    outcome = run(3, size=_SIZE, load=load, scenario=parse(_STEPS))
     assert not outcome.violations, outcome.violations
     assert all(outcome.reached.get(bound, 0) > 5 for bound in ("connections", "make_room", "check_calls")), (
         outcome.reached
