@@ -126,9 +126,8 @@ async def _run(options: argparse.Namespace, directory: Path) -> list[dict[str, f
     cluster = LocalCluster(directory)
     state = await cluster.up(Plan(storage=3, replicas=3, min_replicas=1))
     try:
-        if options.background:
-            rate = f"background_bytes_per_s={options.background}"
-            words = [sys.executable, "-m", "threefs_cli", "config", "set", rate, "--dir", str(directory)]
+        if options.config:
+            words = [sys.executable, "-m", "threefs_cli", "config", "set", *options.config, "--dir", str(directory)]
             await asyncio.to_thread(subprocess.run, words, check=True, stdout=subprocess.DEVNULL)
         async with await threefs_client.connect_async(state.address, key_file=str(cluster.key_file)) as fs:
             await _write(fs, "/read", _READ_BYTES)
@@ -154,7 +153,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0, help="of reads, for each workload")
     parser.add_argument("--missed-mib", type=int, default=256, help="what the resync moves, in MiB")
-    parser.add_argument("--background", help="background_bytes_per_s of the cluster, for example 2MiB")
+    parser.add_argument("--config", nargs="*", help="of the cluster, for example background_share=0.03")
     parser.add_argument("--directory", type=Path, help="on the disk to measure; by default a temporary one")
     parser.add_argument("--json", type=Path, help="where the figures go")
     options = parser.parse_args()
