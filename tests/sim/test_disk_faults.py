@@ -1,7 +1,5 @@
 """Disks that are missing, without room, or full while they are filled; and what is found where that goes wrong."""
 
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,14 +17,6 @@ _NO_ROOM = "1.0 {0} s1 6.0\n1.5 {0} s2 6.0\n8.0 cut s1 c1"
 _LOAD = Load(chunks=2, pause_s=0.1, files_pause_s=0.2)
 #: Blocks that are free have room for small files.
 _LARGE = Load(chunks=6, pause_s=0.05, moves_s=0.3, large=0.9, files_pause_s=0.05, files_bytes=700_000)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def played(scenario: str, load: Load = _LOAD) -> Outcome:

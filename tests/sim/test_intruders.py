@@ -1,8 +1,5 @@
 """Whoever does not know the key gets no answer, and hears nothing (I21)."""
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 
 from tests.sim.faults import parse
@@ -20,14 +17,6 @@ _STEPS = """
 5.5 impostor m1 1.0
 6.0 impostor m2 1.0
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def played(seed: int = 1, key: str = "the key") -> Outcome:

@@ -1,8 +1,6 @@
 """Work that has ended, or never began, is found in every kind of process, and so is memory that it keeps (I19, I20)."""
 
 import asyncio
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,14 +14,6 @@ from tests.sim.workload import Load
 from tests.sim.world import Size
 from threefs.rpc.methods import HEARTBEAT, OPEN
 from threefs.rpc.server_connection import Call, ServerConnection
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def violations() -> str:

@@ -1,8 +1,6 @@
 """Embedded stores in the simulator: what a power cut takes back, and that nobody was told of it."""
 
 import asyncio
-import gc
-from collections.abc import Iterator
 
 import pytest
 
@@ -17,14 +15,6 @@ from tests.sim.workload import Load
 from tests.sim.world import Size
 from threefs.errors import Conflict
 from threefs.kv.rocks import RocksEngine
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def found_after_a_cut(seed: int) -> set[bytes]:

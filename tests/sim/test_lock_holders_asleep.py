@@ -1,8 +1,5 @@
 """Locks of clients that sleep for longer than their lease (I18)."""
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 from threefs_client.data.handles import Handle
 from threefs_client.metadata.locks import LockOwner
@@ -14,14 +11,6 @@ from tests.sim.workload import Load
 from tests.sim.world import Size
 
 _SCENARIO = "1.0 doze f2 24.0\n2.0 doze f3 22.0\n28.0 cut s1 c1"
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def played(seed: int) -> Outcome:

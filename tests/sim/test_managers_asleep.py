@@ -1,10 +1,5 @@
 """Managers that fall asleep in their transactions."""
 
-import gc
-from collections.abc import Iterator
-
-import pytest
-
 from tests.harness.seeded_random import SeededRandom
 from tests.sim import run_shape
 from tests.sim.faults import parse
@@ -13,14 +8,6 @@ from tests.sim.workload import Load
 from tests.sim.world import Size
 
 _SIZE = Size(managers=1, storage=3, targets_per_disk=1, clients=2)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_r9_a_silence_while_the_manager_was_suspended_in_a_transaction_says_nothing() -> None:

@@ -1,24 +1,11 @@
 """Machines that have no memory for some buffers of their processes."""
 
-import gc
-from collections.abc import Iterator
-
-import pytest
-
 from tests.harness.seeded_random import SeededRandom
 from tests.sim import run_shape
 from tests.sim.faults import parse
 from tests.sim.run import run
 from tests.sim.workload import Load
 from tests.sim.world import Size
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_calls_without_memory_leave_nothing_behind() -> None:

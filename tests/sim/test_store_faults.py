@@ -1,7 +1,5 @@
 """Other stores in the place of those of the cluster: refused, and harmless once the right ones are back (I15)."""
 
-import gc
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,14 +15,6 @@ from tests.sim.world import Size
 from threefs.wire import manager_pb2 as pb
 
 TWICE = "6.0 restored meta 1.0\n11.0 restored both 1.0\n16.0 cut s1 c1"
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def played(scenario: str, chains: int = 4, spares: int = 0) -> Outcome:

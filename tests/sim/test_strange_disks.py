@@ -1,8 +1,5 @@
 """Disks that say something else than they do; and what is found where that goes wrong."""
 
-import gc
-from collections.abc import Iterator
-
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
@@ -14,14 +11,6 @@ from tests.sim.world import LEASE_S, Size
 
 _SIZE = Size(storage=3, targets_per_disk=1, clients=2)
 _LARGE = Load(chunks=6, pause_s=0.05, moves_s=0.3, large=0.9, files_pause_s=0.2)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def played(scenario: str) -> Outcome:

@@ -1,10 +1,5 @@
 """The bounds of a storage process for all peers together are reached, and no call is lost for it."""
 
-import gc
-from collections.abc import Iterator
-
-import pytest
-
 from tests.harness.seeded_random import SeededRandom
 from tests.sim import run_shape
 from tests.sim.faults import parse
@@ -25,14 +20,6 @@ _STEPS = """
 4.0 kill c1 0.5
 """
 _SIZE = Size(storage=3, clients=3, connections=48, process_bytes=1 << 20, calls_bytes=12 << 10)
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def test_bounds_are_reached_and_nothing_is_lost() -> None:
