@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def nothing_is_collected() -> Iterator[None]:
-    """A collection ends abandoned coroutines at some moment of its own, and each seed has to take the same course."""
+    """As in runs of many: when a collection ends what a killed process has left is no part of the simulation."""
     gc.collect()
     gc.disable()
     yield

@@ -1,9 +1,7 @@
 """Whole runs: some seeds on every test run; a seed is the same run wherever it is run."""
 
-import gc
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 from threefs_meta.resolve.resolver import MAX_STEPS, TURNS
@@ -22,15 +20,6 @@ from tests.sim.run import run
 outcome = run({seed})
 print(outcome.steps, outcome.digest, hashlib.sha256("".join(outcome.trace).encode()).hexdigest())
 """
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_collected() -> Iterator[None]:
-    """As in runs of many: when a collection ends what a killed process has left is no part of the simulation."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.parametrize("seed", range(1, 9))

@@ -182,6 +182,8 @@ class ChainController:
             (stored, balancing), routing = await self._store.change(read)
             self._publisher.publish(routing)
             self.move_executor.take_over(stored, routing, balancing=balancing)
+            self._follow()
+            self._accepted.clear()  # what was not made is not made any more
             await self.on_caught_up()
         except BaseException:
             self._store.may_be_ahead = True

@@ -302,6 +302,8 @@ async def check_loss_that_is_not_stored(bench: Bench, engine: RefusingEngine) ->
     engine.refuses = False
     await asyncio.sleep(1.0)
     assert set(bench.states().values()) == {LASTSRV}, "the newest disk may be found before anybody asks again"
+    controller = bench.manager._controller
+    assert controller is not None and not controller._accepted, "what was not stored is forgotten"
     await bench.manager.accept_loss(request)
     assert bench.states()[2] is SERVING
     bench.living.clear()
