@@ -123,11 +123,7 @@ class RecordStore:
             rows.update((BlobKey(chunk, number).encoded(), None) for number in before.keys() - after.keys())
             grown += sum(after.values()) - sum(before.values())
         rows.update((key.encoded(), data) for key, data in (blobs or {}).items())
-        try:
-            number = self._table.write(rows)
-        except Corrupt as error:  # the table met damage while sorting, and takes no more writes
-            self.on_failure(error)
-            raise
+        number = self._write(rows)
         self.blob_bytes += grown
         for chunk, record in records.items():
             self.update_indexes(chunk, record)
@@ -170,14 +166,14 @@ class RecordStore:
 
     def put_note(self, name: str, value: bytes | None) -> None:
         """Write a note; None removes it. Not durable at once. Raises NoSpace, Unavailable."""
-        self._table.write({_NOTES + name.encode(): value})
+        self._write({_NOTES + name.encode(): value})
 
     async def keep_note(self, name: str, value: bytes) -> None:
         """Write a note durably. Raises NoSpace: `reopen` writes it then, before any other change. Raises Unavailable,
         Corrupt."""
         key = _NOTES + name.encode()
         self._unsaved_notes[key] = value
-        await self._table.flush(self._table.write({key: value}))
+        await self._table.flush(self._write({key: value}))
         if self._unsaved_notes.get(key) is value:
             del self._unsaved_notes[key]
 
@@ -279,6 +275,19 @@ class RecordStore:
         """All records after that chunk in key order, with tombstones and pending versions; None for a damaged one."""
         begin = b"" if after is None else after.key() + b"\0"
         return [(chunk, _readable(chunk, data)) for chunk, data in islice(self.rows(begin, AFTER_ALL_CHUNKS), limit)]
+
+    def _write(self, rows: Mapping[bytes, bytes | None]) -> int:
+        """A table that takes no more writes is reported whatever was written: after a full disk it has to be opened
+        again even if clients write nothing."""
+        try:
+            return self._table.write(rows)
+        except Corrupt as error:  # the table met damage while sorting
+            self.on_failure(error)
+            raise
+        except ThreefsError:
+            if self._table.failure is not None:
+                self.on_failure(self._table.failure)
+            raise
 
     def _get(self, key: bytes) -> bytes | None:
         try:

@@ -105,7 +105,7 @@ def test_a_cluster_grows_and_a_node_leaves_while_it_serves(directory: Path) -> N
         while stores(directory, 1):  # what has moved away is deleted
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        wait(directory, lambda found: found[1]["free_bytes"] is None)  # not full, but unknown, from its next heartbeat on
+        wait(directory, lambda found: found[1]["free_bytes"] is None)  # from its next heartbeat on: unknown
         assert rows(directory)[2]["free_bytes"]
         while writer.rounds <= 40 and not writer.errors:  # so that each piece was written again
             assert time.monotonic() < deadline

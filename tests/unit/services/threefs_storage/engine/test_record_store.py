@@ -118,3 +118,26 @@ def test_what_found_no_room_is_kept_before_any_other_change_is_taken(monkeypatch
         assert order == [b"three", b"four"], "once"
 
     simulate(main())
+
+
+@pytest.mark.parametrize("what", ["record", "note", "kept note"])
+def test_a_full_disk_is_reported_whatever_is_written(what: str) -> None:
+    """Otherwise nobody opens the table again when there is room, before a client's write has failed."""
+
+    async def main() -> None:
+        disk = new_disk()
+        table = await open_table(disk, Path("target"))
+        store = RecordStore(table, 4)
+        reported: list[Exception] = []
+        store.on_failure = reported.append
+        disk.quota_bytes = disk.capacity_bytes - disk.free_bytes()
+        with pytest.raises(NoSpace):
+            if what == "record":
+                store.write({chunk(1): record(1)})
+            elif what == "note":
+                store.put_note("name", b"value")
+            else:
+                await store.keep_note("name", b"value")
+        assert [type(error) for error in reported] == [NoSpace]
+
+    simulate(main())
