@@ -95,22 +95,23 @@ class Targets:
     async def read_unnamed(self, own: Sequence[TargetId], routing: Routing) -> None:
         """Read the stores of those of these targets that are on the disk and not in the routing: it may be that of a
         manager that was restored from a backup of before they were made, and what they keep of their chains may be
-        newer than what all others keep."""
+        newer than what all others keep. One that cannot be read is reported without its identity: nobody knows what it
+        keeps."""
         names = [f"target-{target}" for target in own if target not in routing.targets]
         present = await self._disk.list_directory(self._directory) if names else ()
         for name in names:
             if name not in present:
                 continue
+            store = manager_pb2.Store(target_id=int(name.removeprefix("target-")))
+            self.unnamed.append(store)
             try:
                 engine = await self._open_engine(self._directory / name)
+                try:
+                    store.MergeFrom(manager_pb2.Store(store_id=engine.store_id, kept=kept_version.read(engine)))
+                finally:
+                    await engine.close()
             except ThreefsError as error:
                 _LOG.warning("a store that the routing does not name cannot be read", store=name, error=str(error))
-                continue
-            number = int(name.removeprefix("target-"))
-            self.unnamed.append(
-                manager_pb2.Store(target_id=number, store_id=engine.store_id, kept=kept_version.load(engine))
-            )
-            await engine.close()
 
     @property
     def untold(self) -> list[int]:

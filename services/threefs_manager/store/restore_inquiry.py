@@ -11,6 +11,9 @@ A chain may have got members since the backup, and lost others for good. The sto
 are waited for once one of them or another member has named them. A target that the newest version of its chain has not
 as a member any more is not waited for, also if that is the version of the backup: ids are not given out twice, so it is
 a member of no later version either.
+
+A node may have a store that the backup does not name, and that it cannot read. That one may know the newest version of
+a chain, so it is waited for as well: until its node reports again and can read it, or an administrator gives it up.
 """
 
 import asyncio
@@ -43,12 +46,14 @@ class Inquiry:
         for target in routing.targets.values():
             self._of_chain.setdefault(target.chain_id, []).append(target.target_id)
         self._awaited = {target.target_id for target in routing.targets.values() if not routing.is_removed(target)}
+        self._unreadable: dict[TargetId, NodeId] = {}  # stores that the backup does not name, and their nodes
+        self._abandoned: set[int] = set()  # nodes that are not waited for any more
         self._check_done()
 
     @property
     def awaited_nodes(self) -> list[NodeId]:
         """Nodes of which at least one store has not reported."""
-        return sorted({self._targets[target].node_id for target in self._awaited})
+        return sorted({self._targets[target].node_id for target in self._awaited} | set(self._unreadable.values()))
 
     def on_register(self, request: pb.RegisterRequest) -> None:
         """Take in what a storage node reports. A store that its own chain does not name was set aside after an earlier
@@ -66,7 +71,17 @@ class Inquiry:
             _check_chain(request.node_id, store.kept.chain)
             self._take(store.kept)
             self._awaited.discard(target.target_id)
+        self._note_unreadable(request)
         self._check_done()
+
+    def _note_unreadable(self, request: pb.RegisterRequest) -> None:
+        """A store that its node cannot read comes without its identity. One that is named is awaited anyway, unless it
+        cannot know anything new."""
+        node_id = NodeId(request.node_id)
+        self._unreadable = {target: node for target, node in self._unreadable.items() if node != node_id}
+        unread = [TargetId(store.target_id) for store in request.unnamed_stores if not store.store_id]
+        if node_id not in self._abandoned:
+            self._unreadable |= {target: node_id for target in unread if target not in self._targets}
 
     def _is_named(self, store: pb.Store) -> bool:
         return TargetId(store.target_id) in self._targets or self._named_by_itself(store) is not None
@@ -98,6 +113,8 @@ class Inquiry:
         """Wait for these nodes no longer. Raises InvalidArgument, Unavailable."""
         awaited = self.awaited_without(nodes)
         self._awaited = {t for t in self._awaited if self._targets[t].node_id in awaited}
+        self._unreadable = {target: node for target, node in self._unreadable.items() if node in awaited}
+        self._abandoned.update(nodes)  # they report again, every second
         self._check_done()
 
     def awaited_without(self, nodes: Sequence[int]) -> list[NodeId]:
@@ -119,12 +136,17 @@ class Inquiry:
     def reason(self) -> str:
         return (
             "the manager's store was restored from a backup, and nothing is served before every storage node has "
-            f"reported the newest version of its chains; awaited: {self.format_awaited() or 'none'}. Start them; "
+            f"reported the newest version of its chains; awaited: {self.format_awaited() or 'none'}. Start them"
+            f"{self._format_unreadable()}; "
             "if their disks are lost for good, run `threefs chain accept-unheard` (docs/backup.md)"
         )
 
+    def _format_unreadable(self) -> str:
+        stores = ", ".join(f"target {target} of node {node}" for target, node in sorted(self._unreadable.items()))
+        return f", and have these stores readable, which nobody could read: {stores}" if stores else ""
+
     def _check_done(self) -> None:
-        if not self._awaited:
+        if not (self._awaited or self._unreadable):
             self.done.set()
 
 

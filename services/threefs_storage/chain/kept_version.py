@@ -19,11 +19,16 @@ _NAME = "chain"
 _LOG = structlog.get_logger()
 
 
+def read(engine: ChunkEngine) -> pb.KeptChain | None:
+    """The stored version; None if there is none. Raises Corrupt, Unavailable."""
+    value = engine.note(_NAME)
+    return None if value is None else records.decode(value, pb.KeptChain, _NAME.encode())
+
+
 def load(engine: ChunkEngine) -> pb.KeptChain | None:
     """The stored version; None if there is none, or if it cannot be read."""
     try:
-        value = engine.note(_NAME)
-        return None if value is None else records.decode(value, pb.KeptChain, _NAME.encode())
+        return read(engine)
     except ThreefsError as error:
         _LOG.warning("the stored version of a chain cannot be read", error=str(error))
         return None

@@ -373,6 +373,27 @@ async def test_stores_that_the_routing_does_not_name_are_read_for_the_registrati
     await disk.close()
 
 
+@pytest.mark.parametrize("damage", ["table", "kept version"])
+async def test_a_store_that_the_routing_does_not_name_and_that_cannot_be_read_is_reported(
+    damage: str, tmp_path: Path
+) -> None:
+    """A restored manager would go on without the newest version of its chain, which it may keep."""
+    disk = RealDisk(threads=1)
+    routing = TestChain(tmp_path, 3).routing()
+    targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await targets.open(routing)
+    if damage == "kept version":
+        await targets.get(201).engine.keep_note("chain", b"damaged")
+    await targets.close()
+    if damage == "table":
+        (tmp_path / "target-201" / "records" / "CURRENT").write_bytes(b"damaged")
+    older = dataclasses.replace(routing, targets={t: found for t, found in routing.targets.items() if t != 201})
+    again = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    await again.read_unnamed([TargetId(201)], older)
+    assert again.unnamed == [pb.Store(target_id=201)]
+    await disk.close()
+
+
 async def test_a_store_that_a_manager_did_not_know_outlives_the_next_one(tmp_path: Path) -> None:
     """The manager was restored from a backup of before the target was made, then from one of after that. The chain has
     gone on without it meanwhile, and no move has taken it out."""

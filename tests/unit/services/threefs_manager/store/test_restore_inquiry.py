@@ -90,6 +90,37 @@ def test_a_store_that_nothing_names_keeps_no_node_from_its_report(what: pb.KeptC
     assert inquiry.awaited_nodes == [2]
 
 
+def test_a_store_that_its_node_cannot_read_is_waited_for_although_nothing_names_it() -> None:
+    """Target 201 moved to node 4 after the backup, and its store was deleted; then 101 was put out. So node 2 reports
+    nothing, and its report would be given up, while 900 alone knows the newest version."""
+    clock = SteppedClock()
+    inquiry = Inquiry(ROUTING, clock)
+    unread = pb.RegisterRequest(node_id=4, unnamed_stores=[pb.Store(target_id=900)])
+    inquiry.on_register(unread)
+    inquiry.on_register(told(1, 101, kept(CHAIN)))
+    assert inquiry.awaited_nodes == [2, 4] and "target 900 of node 4" in inquiry.reason()
+    clock.advance(10.0)
+    inquiry.stop_awaiting([2])
+    assert inquiry.awaited_nodes == [4] and not inquiry.done.is_set()
+
+    came = Target(TargetId(900), NodeId(4), ChainId(1), 7)
+    newest = Chain(ChainId(1), 9, (ChainMember(came.target_id, SERVING), ChainMember(TargetId(101), OFFLINE)))
+    inquiry.on_register(pb.RegisterRequest(node_id=4, unnamed_stores=told(4, 900, kept(newest, came)).stores))
+    assert inquiry.done.is_set() and inquiry.newest_chains[ChainId(1)].chain.version == 9
+
+
+def test_a_store_that_nobody_can_read_is_given_up_for_good() -> None:
+    """Its node goes on reporting it."""
+    clock = SteppedClock()
+    inquiry = Inquiry(ROUTING, clock)
+    unread = pb.RegisterRequest(node_id=4, unnamed_stores=[pb.Store(target_id=900)])
+    inquiry.on_register(unread)
+    clock.advance(10.0)
+    inquiry.stop_awaiting([4])
+    inquiry.on_register(unread)
+    assert inquiry.awaited_nodes == [1, 2] and "900" not in inquiry.reason()
+
+
 @pytest.mark.parametrize("what", ["version", "state"])
 def test_impossible_chains_are_refused(what: str) -> None:
     """The manager would have ended with it, and again with each start."""
