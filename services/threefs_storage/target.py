@@ -38,6 +38,10 @@ class Target:
         self.logical_time = LogicalTime(clock)
         #: Which pending versions are early. All others are full.
         self.early = EarlyVersions()
+        #: Chunks whose record or bytes fail their checksum, and are not repaired yet.
+        self.damaged: dict[ChunkId, None] = {}
+        self.damage_added = asyncio.Event()
+        self.damaged_chunks_found = 0
         self.attach_engine(engine)
         self.locks = ChunkLocks()
         #: Chunks whose pending version was staged in the present chain version. A replica that has left the chain may
@@ -51,10 +55,6 @@ class Target:
         self._change_epochs: dict[ChunkId, int] = {}  # the epoch in which the change under way of a chunk began
         #: Set when a chunk is added to `abandoned`.
         self.recovery_requested = asyncio.Event()
-        #: Chunks whose record or bytes fail their checksum, and are not repaired yet.
-        self.damaged: dict[ChunkId, None] = dict.fromkeys(engine.damaged[:MAX_DAMAGED])
-        self.damage_added = asyncio.Event()
-        self.damaged_chunks_found = len(engine.damaged)
         self.repaired_chunks = 0
         self.scrubbed_chunks = 0
         self.scrubbed_bytes = 0
@@ -118,6 +118,8 @@ class Target:
         self.early.clear()
         self.logical_time.observe(engine.newest_stamp)
         engine.on_failure = self._disk_failed
+        for chunk in engine.damaged:
+            self.note_damage(chunk)
 
     def _disk_failed(self, error: ThreefsError) -> None:
         """Serve nothing any more, and tell the manager at once."""

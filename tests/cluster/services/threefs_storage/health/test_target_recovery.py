@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.harness.chain_harness import CHUNK, LASTSRV, OFFLINE, SERVING, SYNCING, chain_of, until
+from tests.harness.chain_harness import (
+    CHUNK,
+    LASTSRV,
+    OFFLINE,
+    SERVING,
+    SYNCING,
+    chain_of,
+    flip_record,
+    until,
+)
 from threefs.errors import NoSpace, ThreefsError
 from threefs.routing import LocalState
 
@@ -151,6 +160,25 @@ async def test_a_store_that_cannot_be_opened_at_first_is_opened_later(tmp_path: 
         await until(lambda: target.synced_in_version == chain.version)
         chain.change((1, SERVING), (2, SERVING))
         assert await chain.read(2) == (1, b"before")
+
+
+async def test_records_that_are_found_damaged_when_a_store_is_opened_again_are_repaired(tmp_path: Path) -> None:
+    """Only those of the first opening were."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        for node in (1, 2):
+            chain[node].target.leave()
+        chain.change((1, LASTSRV), (2, LASTSRV))
+        flip_record(chain[2])
+        await chain[2].targets.reopen(chain[2].target)
+        chain[1].targets.readmit(chain[1].target)
+        (report,) = chain[2].targets.reports()
+        assert (report.damaged_chunks, report.unrepaired_chunks) == (1, 1)
+        for node in (1, 2):
+            chain[node].target.leased_until = float("inf")
+        chain.change((1, SERVING), (2, SERVING))
+        await until(lambda: chain[2].target.repaired_chunks == 1)
+        assert await chain.read(2) == (1, b"before") and not chain[2].target.damaged
 
 
 async def test_one_whose_chain_goes_on_without_it_while_it_is_opened_again_is_deleted_whole(tmp_path: Path) -> None:
