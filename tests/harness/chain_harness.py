@@ -27,7 +27,7 @@ from threefs.background import cancel_and_wait
 from threefs.checksums import crc32c
 from threefs.env.disk import File, RealDisk, Write
 from threefs.env.net import RealNet
-from threefs.errors import DiskFailed, Unavailable, error_of
+from threefs.errors import DiskFailed, NoSpace, Unavailable, error_of
 from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing
 from threefs.routing import Target as RoutingTarget
@@ -61,6 +61,7 @@ class HeldDisk(RealDisk):
         self.hold_sync: Gate | None = None
         self.hold_read: Gate | None = None
         self.bad: set[tuple[str, int]] = set()  # name of a file, and where in it nothing can be read
+        self.refuses = False  # it takes no more than it has, whatever room it says that it has
 
     async def open(self, path: Path) -> Any:
         return HeldFile(path.name, await super().open(path), self)
@@ -84,6 +85,11 @@ class HeldFile:
         if self._is_bad(offset, into):
             raise DiskFailed("input/output error")
         return await self._file.read(offset, into, direct=direct)
+
+    async def allocate(self, offset: int, length: int) -> None:
+        if self._disk.refuses:
+            raise NoSpace("the quota is used up")
+        await self._file.allocate(offset, length)
 
     def _is_bad(self, offset: int, into: memoryview) -> bool:
         return any(name == self._name and offset <= at < offset + len(into) for name, at in self._disk.bad)

@@ -3,8 +3,12 @@
 On a disk that other programs have filled, not even the record of a removal could be written, so no removal could make
 room. Releasing the ballast makes room for records. Without it, a process that starts on such a disk could not even open
 its records.
+
+A disk may also take less than it says that it has room for, if there is a quota. So room can be tried here: behind the
+ballast, in the same file, it is allocated and released.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +29,9 @@ class Ballast:
         self._length_bytes = length_bytes
         self._file: File | None = None
         self._room_bytes = 0
+        self._opening = asyncio.Lock()
+        self._trying = asyncio.Lock()  # the file is not closed meanwhile
+        self._closed = False
 
     @property
     def allocated(self) -> bool:
@@ -56,11 +63,27 @@ class Ballast:
             await self.release()
             return await open_()
 
+    async def takes(self, length: int) -> bool:
+        """Whether the disk really takes that many bytes more. Not known of a store that is closed: True."""
+        async with self._trying:
+            if self._closed or length <= 0:
+                return True
+            try:
+                file = await self._open()
+                await file.allocate(self._length_bytes, length)
+            except NoSpace:
+                return False
+            await file.release(self._length_bytes, length)
+            return True
+
     async def _open(self) -> File:
-        if self._file is None:
-            self._file = await self._disk.open(self._path)
-            self._room_bytes = self._file.allocated()
-        return self._file
+        async with self._opening:
+            if self._file is None:
+                self._file = await self._disk.open(self._path)
+                if (rest := self._file.size() - self._length_bytes) > 0:
+                    await self._file.release(self._length_bytes, rest)  # a crash came while room was tried
+                self._room_bytes = self._file.allocated()
+            return self._file
 
     async def release(self) -> None:
         if self._file is not None and self._room_bytes:
@@ -68,5 +91,7 @@ class Ballast:
             self._room_bytes = 0
 
     async def close(self) -> None:
-        if self._file is not None:
-            await self._file.close()
+        async with self._trying:
+            self._closed = True
+            if self._file is not None:
+                await self._file.close()

@@ -72,7 +72,7 @@ class ChunkEngine:
         self._files = files
         self._buffers = memory.buffers
         self.committer = GroupCommit(store)
-        self._ballast = ballast
+        self._ballast, self.disk_takes = ballast, ballast.takes
         self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks of records whose write failed with the table
         self._unreadable_blocks: set[Block] = set()
         reader = ChunkReader(files, memory, store.blob, self._note_unreadable)

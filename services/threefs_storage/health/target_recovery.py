@@ -5,7 +5,8 @@ none, the chain refuses writes of clients. A target that has no room even for th
 chain, so that the others can go on; so does one that is brought up to date, because every write waits for it, too. The
 only serving target of a chain stays, for reads. If all have left at the same time, one returns without room, with its
 store as it is. When there is room again, the store of a target that left is opened again, and the target returns like
-any other: by resync, or as lastsrv. A target that has not left takes changes again.
+any other: by resync, or as lastsrv. A target that has not left takes changes again. A disk with a quota may say that it
+has room and refuse it, so room is tried first: else the target would return, be synced, refuse and leave for ever.
 
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
@@ -19,6 +20,7 @@ from threefs.background import BackgroundTasks
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, NoSpace, ThreefsError
 from threefs.routing import PublicState
+from threefs_storage.engine.block_files import Space
 from threefs_storage.health.quarantine import has_other_copy
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
@@ -86,7 +88,8 @@ class TargetRecovery:
         space = target.engine.space()
         if target.has_failed:
             return  # the disk does not say any more what it has
-        has_room = space.free_bytes >= max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO))
+        says_room = space.free_bytes >= max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO))
+        has_room = says_room and await target.engine.disk_takes(_tried_bytes(space))
         if not has_room and not _is_needed_for_reads(target):
             if target.engine.failure is not None:
                 self.on_no_space(target)
@@ -115,6 +118,11 @@ class TargetRecovery:
         _LOG.info("the target returns", target=target.target_id)
         self._on_return(target)
         self._report()
+
+
+def _tried_bytes(space: Space) -> int:
+    """Not all of what is left beside free blocks: the file system itself needs some of that."""
+    return min(_ROOM_BYTES, (space.free_bytes - space.reusable_bytes) // 2)
 
 
 def _is_needed_for_reads(target: Target) -> bool:

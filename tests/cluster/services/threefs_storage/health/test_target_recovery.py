@@ -162,6 +162,22 @@ async def test_a_store_that_cannot_be_opened_at_first_is_opened_later(tmp_path: 
         assert await chain.read(2) == (1, b"before")
 
 
+async def test_one_whose_disk_refuses_room_that_it_says_it_has_returns_only_when_it_takes_some(tmp_path: Path) -> None:
+    """It returned twice a second, was synced, refused and left, as long as its disk had a quota."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        target = chain[2].target
+        chain[2].disk.refuses = True
+        chain[2].storage._target_recovery.on_no_space(target)
+        chain.change((1, SERVING), (2, OFFLINE))
+        space = target.engine.space()
+        assert space.free_bytes > space.capacity_bytes // 100
+        await asyncio.sleep(1.2)
+        assert target.leaving and not target.is_closed
+        chain[2].disk.refuses = False
+        await until(lambda: target.local_state is LocalState.ONLINE)
+
+
 async def test_records_that_are_found_damaged_when_a_store_is_opened_again_are_repaired(tmp_path: Path) -> None:
     """Only those of the first opening were."""
     async with chain_of(tmp_path, 2) as chain:

@@ -40,6 +40,32 @@ def test_it_takes_room_only_where_there_is_plenty_and_gives_it_back() -> None:
     simulate(main())
 
 
+def test_room_that_a_disk_with_a_quota_has_not_is_found_out() -> None:
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=10 * MIB)
+        ballast = Ballast(ROOT / "ballast", disk, 2 * MIB)
+        assert await ballast.allocate() and await ballast.takes(4 * MIB)
+        assert disk.free_bytes() == 8 * MIB, "it was only tried"
+        disk.quota_bytes = 5 * MIB
+        assert not await ballast.takes(4 * MIB) and await ballast.takes(2 * MIB) and ballast.allocated
+        await ballast.close()
+        assert await ballast.takes(4 * MIB), "a closed store says nothing of the disk"
+
+    simulate(main())
+
+
+def test_room_that_a_crash_has_left_allocated_does_not_pass_for_ballast() -> None:
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=10 * MIB)
+        await (await disk.open(ROOT / "ballast")).allocate(2 * MIB, 4 * MIB)
+        ballast = Ballast(ROOT / "ballast", disk, 2 * MIB)
+        assert await ballast.allocate() and disk.free_bytes() == 8 * MIB
+        await ballast.release()
+        assert disk.free_bytes() == 10 * MIB
+
+    simulate(main())
+
+
 def test_without_a_size_it_needs_no_file() -> None:
     async def main() -> None:
         disk = new_disk(capacity_bytes=0)
