@@ -28,7 +28,7 @@ from threefs_meta.file.length import remove_chunks
 from threefs_meta.lease import write_sessions
 from threefs_meta.locks import fencing
 from threefs_meta.store import entry_codec, keys
-from threefs_meta.store.counters import increase
+from threefs_meta.store.inode_numbers import count_removed
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import run_readonly
 from threefs_meta.trash.trash_reaper import TrashReaper
@@ -242,7 +242,7 @@ class GarbageCollector:
             left = [item for item in files if await tx.get(item.key) is not None]
             for item in left:
                 self._clear(ns, item)
-            await self._count_removed(tx, len(left))
+            await count_removed(tx, len(left), self._context.damaged)
             return len(files)  # also if an earlier attempt of unknown outcome had cleared them
 
         return await self._context.transact(clear) if files else 0
@@ -273,7 +273,7 @@ class GarbageCollector:
                 return len(rows), _Drained()  # it had a name again for a while
             await xattrs.clear(ns, item.inode)
             self._clear(ns, item)
-            await self._count_removed(tx, 1)
+            await count_removed(tx, 1, self._context.damaged)
             return len(rows) + 1, _Drained()
 
         done, end = await self._context.transact(drain)
@@ -298,14 +298,6 @@ class GarbageCollector:
         assert not item.inode.nlink, "only an inode without a name is freed (I10)"
         ns.clear_inode(item.inode)
         ns.tx.clear(item.key)
-
-    async def _count_removed(self, tx: Transaction, removed: int) -> None:
-        """The count is shown, and nothing else depends on it."""
-        try:
-            if removed:
-                await increase(tx, keys.REMOVED_INODES, removed)
-        except Corrupt as error:
-            self._context.damaged.pass_over(keys.REMOVED_INODES, error, "removed inodes cannot be counted")
 
     # ---- replays ----
 

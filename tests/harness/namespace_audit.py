@@ -165,6 +165,7 @@ def check(store: Store) -> None:
     counted = {(parent, entry.inode) for (parent, _), entry in entries.items() if entry.type == pb.DIRECTORY}
     assert store.subdirectories == counted, f"counted subdirectories differ: {store.subdirectories ^ counted}"
     used = {account: cost for account, cost in store.usage.items() if cost != accounting.ZERO}
+    used.pop(accounting.REMOVED, None)  # no quota
     due: dict[accounting.Account, accounting.Cost] = {}
     for inode in inodes.values():
         accounting.add(due, accounting.charges_of(inode), 1)

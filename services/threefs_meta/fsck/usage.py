@@ -24,6 +24,7 @@ async def page(tx: Transaction, after: bytes, limit: int) -> tuple[list[pb.FsckU
     pairs = await tx.get_range(begin, keys.USAGE[1], limit=limit, snapshot=True)
     pending, changes = await _pending(tx)
     kept = {keys.account_of(key): _usage(key, value) for key, value in pairs}
+    kept.pop(accounting.REMOVED, None)  # an earlier version of the program has added it up like a quota
     last = pairs[-1][0] if len(pairs) == limit else b""
     for account in pending:  # an account without a sum comes where its sum would be
         if begin <= keys.usage(account) and (not last or keys.usage(account) <= last):
@@ -59,8 +60,9 @@ async def _pending(tx: Transaction) -> tuple[dict[Account, Cost], Counter[Accoun
             delta = accounting.from_record(records.decode(value, UsageDelta, key))
         except Corrupt:  # it will not be added up
             continue
-        accounting.add(sums, delta, 1)
-        changes.update(delta.keys())
+        quotas = {account: cost for account, cost in delta.items() if account != accounting.REMOVED}
+        accounting.add(sums, quotas, 1)
+        changes.update(quotas.keys())
     return sums, changes
 
 

@@ -125,7 +125,7 @@ async def unlink_directory(ns: Namespace, inode: pb.Inode, shown: str, recursive
     """Remove the inode: an empty directory at once, another one through the queue. Raises NotEmpty."""
     empty = await ns.is_empty(inode.inode)
     if empty and not inode.xattr_bytes:
-        ns.clear_inode(inode)
+        ns.clear_inode_at_once(inode)
     elif empty or recursive:
         ns.unlink(inode, now_ns)
     else:

@@ -23,6 +23,9 @@ class Cost(NamedTuple):
 Charges = Mapping[Account, Cost]
 NOTHING: Charges = {}
 ZERO = Cost(0, 0)
+#: No quota: inodes that were removed at once. The aggregator adds them to the count of all removed inodes.
+REMOVED: Account = b"r"
+ONE_REMOVED: Charges = {REMOVED: Cost(0, 1)}
 
 
 def tree_account(directory: int) -> Account:

@@ -24,6 +24,7 @@ from threefs_meta.quota import accounting
 from threefs_meta.quota.accounting import ZERO, Cost
 from threefs_meta.quota.attribution import attribute_child
 from threefs_meta.store import entry_codec, keys
+from threefs_meta.store.inode_numbers import count_removed
 from threefs_meta.store.namespace import Namespace
 
 DELTAS_PER_TRANSACTION = 512
@@ -137,6 +138,7 @@ class UsageAggregator:
             changes.update(delta.keys())
             tx.add_read_conflict(key)  # another service may add it up too
             tx.clear(key)
+        await count_removed(tx, sums.pop(accounting.REMOVED, ZERO).inodes, self._context.damaged)
         for account, cost in sums.items():
             await self._add_to_sum(tx, account, cost, changes[account])
         return count

@@ -9,13 +9,24 @@ from collections.abc import Awaitable, Callable
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
+from threefs.errors import Corrupt
 from threefs.ids import ROOT
 from threefs.kv import retry
 from threefs.kv.engine_api import Engine, Transaction
+from threefs.telemetry.damaged_records import DamagedRecords
 from threefs_meta.store import keys
 from threefs_meta.store.counters import increase, raise_to
 
 BLOCK = 4096
+
+
+async def count_removed(tx: Transaction, removed: int, damaged: DamagedRecords) -> None:
+    """The count is shown, and nothing else depends on it: a damaged one stops nothing."""
+    try:
+        if removed > 0:
+            await increase(tx, keys.REMOVED_INODES, removed)
+    except Corrupt as error:
+        damaged.pass_over(keys.REMOVED_INODES, error, "removed inodes cannot be counted")
 
 
 class InodeAllocator:

@@ -21,6 +21,7 @@ from threefs_meta.lease import delegation
 from threefs_meta.lease.delegation import Creator, DelegationHeld
 from threefs_meta.quota.accounting import (
     NOTHING,
+    ONE_REMOVED,
     Account,
     Charges,
     Cost,
@@ -206,6 +207,12 @@ class Namespace:
             if self.memo is not None:
                 self.memo.step_changes[inode.inode] = None
 
+    def clear_inode_at_once(self, inode: pb.Inode) -> None:
+        """Forget an inode that does not go through the queue, whose collector would count it as removed."""
+        self.clear_inode(inode)
+        add(self._delta, ONE_REMOVED, 1)
+        self._put_delta()
+
     def _invalidate_paths(self, kind: pb.InodeType) -> None:
         """From now on a path may lead elsewhere, so the memo forgets paths."""
         if self.memo is not None and kind != pb.FILE:
@@ -220,8 +227,11 @@ class Namespace:
         self._charges[number] = after
         add(self._delta, before, -1)
         add(self._delta, after, 1)
+        self._put_delta()
+
+    def _put_delta(self) -> None:
         if not self._delta_key:
-            assert self._random is not None, "a transaction that changes what quotas count has a source of keys"
+            assert self._random is not None, "a transaction that changes what is counted has a source of keys"
             self._delta_key = keys.delta(self.stamp, self._random.token(_TOKEN_BYTES))
         self.tx.set(self._delta_key, records.encode(to_record(self._delta)))
 
@@ -359,7 +369,7 @@ class Namespace:
         inode.moves += 1
         inode.ctime_ns = now_ns
         if not inode.nlink and inode.type not in (pb.FILE, pb.DIRECTORY) and not inode.xattr_bytes:
-            self.clear_inode(inode)  # nothing belongs to it that would have to be freed
+            self.clear_inode_at_once(inode)  # nothing belongs to it that would have to be freed
             return
         self.put_inode(inode)
         if not inode.nlink:

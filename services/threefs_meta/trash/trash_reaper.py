@@ -53,7 +53,7 @@ class TrashReaper:
             now_ns = self._context.clock.wall_ns()
             inode = await ns.require_inode(entry.inode)
             if inode.type == pb.DIRECTORY and await ns.is_empty(inode.inode) and not inode.xattr_bytes:
-                ns.clear_inode(inode)
+                ns.clear_inode_at_once(inode)
             else:
                 ns.unlink(inode, now_ns)
             ns.clear_entry(directory, name, entry, now_ns)

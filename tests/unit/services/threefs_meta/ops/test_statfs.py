@@ -1,6 +1,9 @@
 """Space of the cluster."""
 
+import pytest
 from threefs_meta.ops.statfs import space, statfs
+from threefs_meta.store import keys
+from threefs_meta.trash.trash_reaper import TrashReaper
 
 from tests.harness.meta_harness import MetaBench
 from threefs.wire import manager_pb2
@@ -44,6 +47,34 @@ def test_a_member_that_moves_is_no_further_replica() -> None:
     assert space(moving).replicas == 3
     del moving.tables[:]
     assert space(moving).replicas == 4, "a manager that says nothing of it"
+
+
+@pytest.mark.parametrize("way", ["by name", "replaced", "with a tree", "from the trash"])
+async def test_directories_and_links_that_are_removed_at_once_do_not_count(bench: MetaBench, way: str) -> None:
+    await bench.mkdir("/tree")
+    await bench.set_trash("/tree", 1 if way == "from the trash" else 0)
+    await bench.mkdir("/tree/directory")
+    await bench.symlink("nowhere", "/tree/link")
+    await bench.mknod("/tree/pipe", pb.FIFO)
+    names = ["directory", "link", "pipe"]
+    for name in names:
+        if way == "with a tree":
+            break
+        if way == "replaced":
+            await (bench.mkdir("/new") if name == "directory" else bench.symlink("nowhere", "/new"))
+            await bench.rename("/new", f"/tree/{name}")
+        else:
+            await bench.remove(f"/tree/{name}")
+    if way == "with a tree":
+        await bench.remove("/tree", recursive=True)
+    if way == "from the trash":
+        assert await bench.trash()
+        await bench.pass_ticks(20)
+        await TrashReaper(bench.context).expire()
+    await bench.collect_all()
+    await bench.count_all()
+    stored = len(await bench.engine.begin().get_range(*keys.INODES))
+    assert (await statfs(bench.context, pb.StatFsRequest())).inodes == stored
 
 
 async def test_inodes_are_counted(bench: MetaBench) -> None:
