@@ -38,6 +38,13 @@ def write_mark(tx: Transaction, *, complete: bool, as_of_ns: int = 0) -> None:
     tx.set(RESTORE_KEY, records.encode(RestoreMark(complete=complete, as_of_ns=as_of_ns)))
 
 
+def put_id(tx: Transaction, mark: RestoreMark, restore_id: str) -> None:
+    """Name the restore, so that all services that start on the store speak of the same one."""
+    assert mark.complete and not mark.restore_id, "a restore is named once"
+    mark.restore_id = restore_id
+    tx.set(RESTORE_KEY, records.encode(mark))
+
+
 def settle(tx: Transaction) -> None:
     """Remove the mark in the transaction that raises the versions."""
     tx.clear(RESTORE_KEY)

@@ -372,7 +372,7 @@ class PresenceReply(_message.Message):
     def __init__(self) -> None: ...
 
 class AdmitStoreRequest(_message.Message):
-    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored", "sole_address", "next_inode", "durable_change", "address")
+    __slots__ = ("cluster_id", "store_id", "epoch", "generation", "restored", "sole_address", "next_inode", "durable_change", "address", "restore_id")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -382,6 +382,7 @@ class AdmitStoreRequest(_message.Message):
     NEXT_INODE_FIELD_NUMBER: _ClassVar[int]
     DURABLE_CHANGE_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     store_id: str
     epoch: int
@@ -391,7 +392,8 @@ class AdmitStoreRequest(_message.Message):
     next_inode: int
     durable_change: int
     address: str
-    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: bool = ..., sole_address: _Optional[str] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., address: _Optional[str] = ...) -> None: ...
+    restore_id: str
+    def __init__(self, cluster_id: _Optional[str] = ..., store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., restored: bool = ..., sole_address: _Optional[str] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., address: _Optional[str] = ..., restore_id: _Optional[str] = ...) -> None: ...
 
 class AdmitStoreReply(_message.Message):
     __slots__ = ("epoch", "first_number")
@@ -934,7 +936,7 @@ class SeenStore(_message.Message):
     def __init__(self, target_id: _Optional[int] = ..., store_id: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class MetadataStore(_message.Message):
-    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten", "next_epoch", "first_number")
+    __slots__ = ("store_id", "epoch", "generation", "next_inode", "durable_change", "forgotten", "next_epoch", "first_number", "restore_id")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -943,6 +945,7 @@ class MetadataStore(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     NEXT_EPOCH_FIELD_NUMBER: _ClassVar[int]
     FIRST_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     epoch: int
     generation: int
@@ -951,4 +954,5 @@ class MetadataStore(_message.Message):
     forgotten: bool
     next_epoch: int
     first_number: int
-    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ..., next_epoch: _Optional[int] = ..., first_number: _Optional[int] = ...) -> None: ...
+    restore_id: str
+    def __init__(self, store_id: _Optional[str] = ..., epoch: _Optional[int] = ..., generation: _Optional[int] = ..., next_inode: _Optional[int] = ..., durable_change: _Optional[int] = ..., forgotten: bool = ..., next_epoch: _Optional[int] = ..., first_number: _Optional[int] = ..., restore_id: _Optional[str] = ...) -> None: ...

@@ -190,9 +190,11 @@ class StoreRecord(_message.Message):
     def __init__(self, store_id: _Optional[str] = ..., cluster_id: _Optional[str] = ..., epoch: _Optional[int] = ..., restored_ns: _Optional[int] = ..., first_number: _Optional[int] = ...) -> None: ...
 
 class RestoreMark(_message.Message):
-    __slots__ = ("complete", "as_of_ns")
+    __slots__ = ("complete", "as_of_ns", "restore_id")
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     AS_OF_NS_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_ID_FIELD_NUMBER: _ClassVar[int]
     complete: bool
     as_of_ns: int
-    def __init__(self, complete: bool = ..., as_of_ns: _Optional[int] = ...) -> None: ...
+    restore_id: str
+    def __init__(self, complete: bool = ..., as_of_ns: _Optional[int] = ..., restore_id: _Optional[str] = ...) -> None: ...

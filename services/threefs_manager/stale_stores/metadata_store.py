@@ -61,12 +61,15 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
             f"{known.store_id}: {_RESTORE_HINT}"
         )
     if request.restored:
+        if _has_epoch(known, request):
+            return known
         return pb.MetadataStore(
             store_id=request.store_id,
             epoch=max(known.epoch + 1, request.epoch + 1, known.next_epoch),
             generation=request.generation,
             next_epoch=known.next_epoch,
             first_number=known.first_number,
+            restore_id=request.restore_id,
         )
     if request.epoch == known.epoch and 0 < request.next_inode < known.next_inode:
         raise StrangeStore(
@@ -93,7 +96,15 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
         durable_change=request.durable_change or (known.durable_change if same_epoch else 0),
         next_epoch=known.next_epoch,
         first_number=known.first_number,
+        restore_id=known.restore_id,
     )
+
+
+def _has_epoch(known: pb.MetadataStore, request: pb.AdmitStoreRequest) -> bool:
+    """Whether this restore has its epoch already, because another service of the store has asked, or this one before.
+    A further epoch would make the first one, with which the other service may serve by now, one of an older copy."""
+    is_same = bool(request.restore_id) and request.restore_id == known.restore_id
+    return is_same and known.epoch >= max(request.epoch, known.next_epoch)
 
 
 class SoleService:

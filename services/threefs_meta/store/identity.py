@@ -95,16 +95,17 @@ class StoreIdentity:
                 if await self._transaction(_is_empty):
                     raise
         fresh = StoreRecord(store_id=self._random.token(_ID_BYTES).hex(), cluster_id=self._cluster_id())
+        restore_id = self._random.token(_ID_BYTES).hex()
         now_ns = self._clock.wall_ns()
-        record, mark = await self._transaction(lambda tx: _identify(tx, fresh, now_ns, self._owner))
-        given = await self._report(restored=mark is not None, sole_address=self._address() if self._is_sole else "")
+        record, mark = await self._transaction(lambda tx: _identify(tx, fresh, restore_id, now_ns, self._owner))
+        given = await self._report(restored=mark, sole_address=self._address() if self._is_sole else "")
         after: bytes | None = b""
         while mark is not None and after is not None:
             after = await self._transaction(partial(_end_leases, after))
         self.record = await self._transaction(lambda tx: _finish_restore(tx, given, now_ns))
         # Only a store that was admitted counts its start: else restarts would bring an older copy up to date.
         await self._transaction(_count_start)
-        await self._report(restored=False)
+        await self._report()
         if mark is not None:
             _LOG.warning("serving from a restored store", store=record.store_id, epoch=self.record.epoch)
 
@@ -113,7 +114,7 @@ class StoreIdentity:
         while True:
             await self._clock.sleep(EMBEDDED_REPORT_S if self._engine.is_embedded else REPORT_S)
             try:
-                await self._report(restored=False)
+                await self._report()
             except StrangeStore:
                 raise
             except ThreefsError as error:
@@ -122,9 +123,11 @@ class StoreIdentity:
     async def report_inode_numbers(self) -> None:
         """Tell the manager which numbers are reserved. Once it knows, an older copy of the store is refused. Raises
         StrangeStore, and the errors of managers that do not answer."""
-        await self._report(restored=False, wait=False)
+        await self._report(wait=False)
 
-    async def _report(self, *, restored: bool, sole_address: str = "", wait: bool = True) -> pb.AdmitStoreReply:
+    async def _report(
+        self, *, restored: RestoreMark | None = None, sole_address: str = "", wait: bool = True
+    ) -> pb.AdmitStoreReply:
         """Returns what the manager gives. With `wait`, waits for a manager as long as it takes.
 
         Another service may have reported a later tick of the same store meanwhile, so a refused report is made again.
@@ -132,7 +135,9 @@ class StoreIdentity:
         attempts = 0
         while True:
             request = await self._transaction(_admission_request)
-            request.restored, request.sole_address, request.address = restored, sole_address, self._address()
+            request.sole_address, request.address = sole_address, self._address()
+            if restored is not None:
+                request.restored, request.restore_id = True, restored.restore_id
             request.durable_change = self._engine.durable_change
             attempts += 1
             try:
@@ -175,12 +180,15 @@ async def read_record(tx: Transaction) -> StoreRecord | None:
 
 
 async def _identify(
-    tx: Transaction, fresh: StoreRecord, now_ns: int, owner: tuple[int, int]
+    tx: Transaction, fresh: StoreRecord, restore_id: str, now_ns: int, owner: tuple[int, int]
 ) -> tuple[StoreRecord, RestoreMark | None]:
     """The identity, and the mark of a restore that is not settled. A store without an identity gets `fresh`: the store
-    is new, or was made by a version that drew none. Raises StrangeStore if a newer version has worked in it."""
+    is new, or was made by a version that drew none; a restore without one gets `restore_id`. Raises StrangeStore if a
+    newer version has worked in it."""
     await data_format.claim_store(tx, keys.FORMAT, "the metadata store")
     mark = await restore_mark.read_mark(tx)
+    if mark is not None and not mark.restore_id:
+        restore_mark.put_id(tx, mark, restore_id)
     record = await read_record(tx)
     if record is None:
         record = fresh

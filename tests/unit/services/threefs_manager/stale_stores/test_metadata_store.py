@@ -83,6 +83,20 @@ def test_each_restored_store_gets_an_epoch_that_none_had_before() -> None:
         check_store(first, "c", asked(epoch=2, generation=60))
 
 
+def test_all_services_of_one_restored_store_get_one_epoch() -> None:
+    request = asked(epoch=0, generation=7, restored=True)
+    request.restore_id = "r1"
+    first = check_store(KNOWN, "c", request)
+    assert first.epoch == 3 and check_store(first, "c", request) == first
+    serving = check_store(first, "c", asked(epoch=3, generation=9))
+    assert check_store(serving, "c", request) == serving, "the other one serves already"
+    request.restore_id = "r2"
+    assert check_store(serving, "c", request).epoch == 4
+    request.restore_id = "r1"
+    serving.next_epoch = 700
+    assert check_store(serving, "c", request).epoch == 700, "a restored manager may not know the newest epoch"
+
+
 def test_a_restored_manager_may_not_know_the_newest_epoch() -> None:
     """It makes the next one from its clock, when it begins."""
     known = pb.MetadataStore(store_id="aa", epoch=2, generation=50, next_epoch=700)

@@ -370,6 +370,77 @@ def test_services_that_start_together_make_one_store() -> None:
     run(check_made_meanwhile)
 
 
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_service_that_starts_beside_another_one_on_a_restored_store_leaves_its_epoch(dies: bool) -> None:
+    """Both have seen that the store was restored. One serves already when the manager hears of it from the other."""
+    world = World()
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    backup = await restored(engine)
+    first, second = world.service(backup), world.service(backup)
+    numbers = []
+    call = world.managers.call
+
+    async def late(method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
+        world.managers.call = call  # type: ignore[method-assign]
+        await first.admit()
+        numbers.append(await InodeAllocator(backup, report=first.report_inode_numbers).allocate())
+        reply = await call(method, request, timeout_s=timeout_s)
+        await first.report_inode_numbers()
+        if dies:
+            raise asyncio.CancelledError
+        return reply
+
+    world.managers.call = late  # type: ignore[method-assign]
+    start = asyncio.create_task(second.admit())
+    await asyncio.wait([start])
+    assert start.cancelled() is dies
+    if not dies:
+        numbers.append(await InodeAllocator(backup, report=second.report_inode_numbers).allocate())
+        assert first.record == second.record
+    await first.report_inode_numbers()
+    await world.service(backup).admit()
+    assert [number >> EPOCH_BITS for number in numbers] == [1] * len(numbers)
+    assert len(set(numbers)) == len(numbers)
+    again = world.service(await restored(backup))
+    await again.admit()
+    assert again.record.epoch == 2, "a further restore gets an epoch of its own"
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_services_that_start_at_once_on_a_restored_store_all_serve(seed: int) -> None:
+    world, random = World(), SeededRandom(seed)
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    for number in range(300):
+        await retry.run(engine, lambda tx, n=number: ensure(tx, n.to_bytes(16, "big"), 1), replayable=True)  # type: ignore[misc]
+    backup = await restored(engine)
+    call = world.managers.call
+
+    async def slow(method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
+        for _ in range(random.below(30)):
+            await asyncio.sleep(0)
+        reply = await call(method, request, timeout_s=timeout_s)
+        for _ in range(random.below(30)):
+            await asyncio.sleep(0)
+        return reply
+
+    async def start() -> list[int]:
+        for _ in range(random.below(30)):
+            await asyncio.sleep(0)
+        service = world.service(backup)
+        await service.admit()
+        allocator = InodeAllocator(backup, report=service.report_inode_numbers)
+        numbers = [await allocator.allocate() for _ in range(BLOCK + 1)]
+        await service.report_inode_numbers()
+        return numbers
+
+    world.managers.call = slow  # type: ignore[method-assign]
+    numbers = list(itertools.chain(*await asyncio.gather(*(start() for _ in range(3)))))
+    assert len(set(numbers)) == len(numbers)
+    assert {number >> EPOCH_BITS for number in numbers} == {1}
+
+
 async def test_a_copy_of_an_embedded_store_that_lacks_a_reported_change_is_refused(tmp_path: Path) -> None:
     """No tick, no start and no block of inode numbers came between: names and locks alone would be lost."""
     world = World()
