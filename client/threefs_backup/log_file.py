@@ -7,6 +7,7 @@ end was being written when the backup was interrupted; it is truncated before mo
 ones is damage.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterator, Sequence
@@ -116,6 +117,7 @@ class LogFile:
         self.change = found.change
         self.as_of_ns = found.as_of_ns
         self.length_bytes = found.length_bytes
+        self._has_rest = False  # something may follow the last frame, which a failed append has left
 
     def append(self, writes: Sequence[pb.LogWrite], complete_ns: int | None) -> None:
         """Append writes, durable when this returns. With `complete_ns`, everything that was acknowledged before that
@@ -136,18 +138,27 @@ class LogFile:
             pieces.append(_frame(change + 1, 0, complete_ns, b""))
         content = memoryview(b"".join(pieces))
         written = 0
+        self._cut_rest()
+        self._has_rest = True
         try:
             while written < len(content):
                 written += os.write(self._descriptor, content[written:])
             os.fdatasync(self._descriptor)
         except OSError:
-            os.ftruncate(self._descriptor, self.length_bytes)
-            os.lseek(self._descriptor, self.length_bytes, os.SEEK_SET)
+            with contextlib.suppress(OSError):  # else the next append does it first
+                self._cut_rest()
             raise
+        self._has_rest = False
         self.change = change
         self.length_bytes += len(content)
         if complete_ns is not None:
             self.as_of_ns = complete_ns
+
+    def _cut_rest(self) -> None:
+        if self._has_rest:
+            os.ftruncate(self._descriptor, self.length_bytes)
+            os.lseek(self._descriptor, self.length_bytes, os.SEEK_SET)
+            self._has_rest = False
 
     def close(self) -> None:
         os.close(self._descriptor)

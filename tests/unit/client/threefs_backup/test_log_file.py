@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 from threefs_backup import log_file
-from threefs_backup.log_file import LogFile, frames, log_state
+from threefs_backup.log_file import LogFile, LogState, frames, log_state
 
 from threefs.errors import Corrupt
 from threefs.wire import backup_pb2 as pb
@@ -85,6 +85,36 @@ def test_a_full_disk_leaves_what_was_there(path: Path, monkeypatch: pytest.Monke
     log.append([write(16)], 400)
     log.close()
     assert log_state(path, 10, 100).change == 16
+
+
+@pytest.mark.parametrize("failing", ["write", "fdatasync"])
+def test_what_a_failed_append_has_left_is_gone_before_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """It could not be truncated when the append failed, nor when it was tried again."""
+    log = LogFile(path, 10, 100)
+    real = os.write
+
+    def fails(descriptor: int, content: bytes = b"") -> int:
+        real(descriptor, content[:5])
+        raise OSError(28, "No space left on device")
+
+    def not_truncated(descriptor: int, length: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "ftruncate", not_truncated)
+        with disk.context() as full:
+            full.setattr(os, failing, fails)
+            with pytest.raises(OSError, match="No space"):
+                log.append([write(16, 1, b"y" * 100)], 400)
+        with pytest.raises(OSError, match="Input/output"):
+            log.append([write(16)], 400)
+    assert log.change == 15
+    log.append([write(16)], 400)
+    log.append([write(17)], 500)
+    log.close()
+    assert log_state(path, 10, 100) == LogState(17, 500, path.stat().st_size)
 
 
 def test_a_log_that_is_appended_to_while_it_is_read_is_not_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
