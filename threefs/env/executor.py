@@ -17,7 +17,7 @@ from concurrent.futures import (
 from contextlib import contextmanager
 from itertools import islice
 from multiprocessing import resource_tracker
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import TypeVar
 
 from threefs.errors import Unavailable
@@ -33,17 +33,45 @@ SPAWN_HINT = 'in a script, put the code that starts it below `if __name__ == "__
 @contextmanager
 def interrupts_held(start_method: str) -> Iterator[None]:
     """For starting processes: Python begins with Ctrl-C held in them, and would end with a traceback before it comes to
-    what they do about it. Not with "forkserver", whose process would hand that on to those of others."""
+    what they do about it. Not with "forkserver", whose process would hand that on to those of others.
+
+    In the main thread also Ctrl-C that another thread receives waits for the end: Python handles it in the main thread,
+    and a process that is half started would end with a traceback of its own.
+    """
     if start_method == "forkserver":
         yield
         return
     if start_method == "spawn":
         resource_tracker.ensure_running()  # starting it with the first process would let Ctrl-C through
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    with _interrupts_postponed():
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _interrupts_postponed() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    # Processes inherit that it is ignored (nohup). One that is not Python's could not be put back.
+    if not is_main or handler in (signal.SIG_IGN, None):
+        yield
+        return
+    came = False
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+
+    signal.signal(signal.SIGINT, remember)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            signal.raise_signal(signal.SIGINT)
 
 
 def process_pool(workers: int) -> Executor:

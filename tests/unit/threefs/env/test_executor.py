@@ -1,15 +1,43 @@
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from threefs.env.executor import process_pool, results
 from threefs.errors import Corrupt, Unavailable
+
+INTERRUPTED = """
+import multiprocessing, os, signal, sys, threading, time
+from threefs.env.executor import interrupts_held
+
+class Interrupting:
+    def __reduce__(self):
+        os.killpg(0, signal.SIGINT)  # as a terminal does
+        os.read(received, 1)  # the other thread has received it
+        return str, ("the process ran",)
+
+if __name__ == "__main__":
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    received, sent = os.pipe()
+    os.set_blocking(sent, False)
+    signal.set_wakeup_fd(sent)
+    try:
+        with interrupts_held("spawn"):
+            process = multiprocessing.get_context("spawn").Process(target=print, args=(Interrupting(),))
+            process.start()
+        print("not interrupted")
+    except KeyboardInterrupt:
+        process.join()
+        print("interrupted")
+"""
 
 
 def square(number: int) -> int:
@@ -101,3 +129,11 @@ def test_a_pool_that_is_interrupted_begins_no_call_that_waits() -> None:
         calls = [executor.submit(square, 1) for _ in range(5000)]
         raise KeyboardInterrupt
     assert calls[-1].cancelled()
+
+
+@pytest.mark.processes
+def test_ctrl_c_that_another_thread_receives_waits_until_a_process_is_started(tmp_path: Path) -> None:
+    script = tmp_path / "interrupted.py"
+    script.write_text(INTERRUPTED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, start_new_session=True)
+    assert (done.stdout, done.stderr) == ("the process ran\ninterrupted\n", "")
