@@ -41,8 +41,8 @@ MAX_BYTES = 64 << 20
 #: Rows and bytes that are read in one step of the event loop: some milliseconds of work. Few requests are larger.
 TURN_ROWS = 1024
 TURN_BYTES = 16 << 20
-
-_PARALLEL = 64  # rows of a batch that wait for the disk or for another process at a time
+#: Rows of a batch that wait for the disk or for another process at a time.
+PARALLEL = 64
 
 _OK = 0
 _NOT_SERVING = NotServing.code
@@ -168,7 +168,7 @@ class Reads:
         async def read_some() -> None:
             for i in left:
                 rows[i] = await self._read_row(
-                    self._targets.get(request.target[i]),
+                    request.target[i],
                     request.chain_version[i],
                     ChunkId(request.inode[i], request.index[i]),
                     request.offset[i],
@@ -176,7 +176,7 @@ class Reads:
                     call.deadline,
                 )
 
-        reading = (read_some() for _ in range(min(len(waiting), _PARALLEL)))
+        reading = (read_some() for _ in range(min(len(waiting), PARALLEL)))
         # A cancelled batch waits for all of them, too: threads may be filling the buffer (I14).
         for error in await asyncio.gather(*reading, return_exceptions=True):
             if error is not None:
@@ -184,8 +184,11 @@ class Reads:
         self._answer(call, rows, lengths, buffer)
 
     async def _read_row(
-        self, target: Target, chain_version: int, chunk: ChunkId, offset: int, into: memoryview, deadline: float
+        self, target_id: int, chain_version: int, chunk: ChunkId, offset: int, into: memoryview, deadline: float
     ) -> RowResult:
+        target = self._targets.by_id.get(target_id)
+        if target is None:  # closed while the row waited for its turn
+            return (_NOT_SERVING, 0, 0, 0)
         try:
             version = await self._committed(target, chain_version, chunk, deadline)
             if version is None or version.removed:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from threefs_storage.chain.reads import TURN_ROWS
+from threefs_storage.chain.reads import PARALLEL, TURN_ROWS
 
 from tests.harness.chain_harness import (
     CHUNK,
@@ -172,6 +172,25 @@ async def test_a_tail_that_does_not_answer_fails_the_row_only(tmp_path: Path) ->
         reply, content = await chain.read_rows(1, [(CHUNK, 0, 10), (OTHER, 0, 10)])
         assert list(reply.code) == [Unavailable.code, 0] and content == b"clean"
         chain[1].peers.before = None
+        gate.open.set()
+        await write
+
+
+async def test_a_target_that_is_closed_while_rows_wait_for_their_turn_fails_its_rows_only(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"clean", chunk=OTHER)
+        gate, write = await dirty(chain, 2, "before")
+        asking = chain[2].peers.before = Gate(QUERY_VERSION)
+        read = asyncio.create_task(chain.read_rows(2, [(OTHER, 0, 5), *[(CHUNK, 0, 1)] * (PARALLEL + 1)]))
+        await asking.reached.wait()
+        targets, target = chain[2].targets, chain[2].target
+        del targets.by_id[target.target_id]
+        asking.open.set()
+        reply, content = await read
+        assert list(reply.code) == [0] * (PARALLEL + 1) + [NotServing.code]
+        assert content == b"clean" + b"o" * PARALLEL
+        targets.by_id[target.target_id] = target
+        chain[2].peers.before = None
         gate.open.set()
         await write
 
