@@ -13,12 +13,15 @@ from threefs.errors import (
     Stopping,
     ThreefsError,
     Unavailable,
+    UnknownMethod,
 )
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import Method, Rep, Req
 
 #: After these another manager is asked.
 _NEXT = (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Overloaded, Stopping)
+#: The programs that take the addresses of managers, and that a user can take for one of those.
+_OTHERS = {"threefs-meta": "meta", "threefs-storage": "storage"}
 
 
 class Caller(Protocol):
@@ -35,7 +38,24 @@ class FramedManagerClient:
         self._address = address
 
     async def call(self, method: Method[Req, Rep], request: Req, *, timeout_s: float) -> Rep:
-        return await self._peers.call(self._address, method, request, timeout_s=timeout_s)
+        return await call_manager(self._peers, self._address, method, request, timeout_s=timeout_s)
+
+
+async def call_manager(
+    peers: ConnectionPool, address: str, method: Method[Req, Rep], request: Req, *, timeout_s: float
+) -> Rep:
+    """Call the manager at `address`. If another service lives there, the UnknownMethod says which one it is."""
+    try:
+        return await peers.call(address, method, request, timeout_s=timeout_s)
+    except UnknownMethod as error:
+        connection = peers.live(address, method.traffic)
+        kind = _OTHERS.get(connection.program) if connection is not None else None
+        if kind is None:
+            raise error
+        raise UnknownMethod(
+            f"a {kind} service answers at {address}, and a manager is needed: give the address of one, which is "
+            "`managers` in the settings of every service"
+        ) from None
 
 
 class ManagerClient:

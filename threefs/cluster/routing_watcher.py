@@ -10,6 +10,7 @@ from threefs import configuration, routing_changes
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
+from threefs.cluster.manager_client import call_manager
 from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
@@ -181,7 +182,7 @@ class RoutingWatcher:
             number = (self._last + turn) % len(self._addresses)
             address = self._addresses[number]
             try:
-                reply = await self._peers.call(address, GET_ROUTING, request, timeout_s=timeout_s)
+                reply = await call_manager(self._peers, address, GET_ROUTING, request, timeout_s=timeout_s)
             except ThreefsError as error:
                 failure = error
                 continue

@@ -122,6 +122,7 @@ class ClientConnection:
         """`bodies` bounds the answers without their payload that all connections of the process are receiving."""
         self.address = address
         self.cluster_id = ""
+        self.program = ""  # as the server calls itself in its HELLO, such as "threefs-meta"
         self.features = 0  # in the server's HELLO (see `handshake.FEATURES`)
         self.outstanding = 0  # calls without an answer
         self.frames = 0  # received; a service that sends none may hang
@@ -154,6 +155,7 @@ class ClientConnection:
             self.close(error)
             raise error from None
         self.cluster_id = hello.cluster_id
+        self.program = hello.program
         self.features = hello.features
         self._limits = self._limits.for_peer(hello)
         self._window.max_calls = self._limits.calls

@@ -73,6 +73,16 @@ def test_status_as_json(threefs: CommandLine) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.parametrize("kind", ["meta", "storage"])
+@pytest.mark.parametrize("command", [["ls", "/"], ["init", "1"]])
+def test_the_address_of_a_service_that_is_no_manager_is_said_to_be_one(
+    threefs: CommandLine, kind: str, command: list[str]
+) -> None:
+    node = next(node for node in threefs.json("status")["nodes"] if node["kind"] == kind)
+    said = CommandLine(f"threefs://{node['address']}").error(*command)
+    assert f"a {kind} service answers at {node['address']}, and a manager is needed" in said
+
+
 def test_a_silent_node_is_reported_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     node = pb.Node(node_id=1, kind=pb.STORAGE, address="h:1", domain="d")
     target = pb.TargetReport(chunks=2, used_bytes=10, capacity_bytes=100)
