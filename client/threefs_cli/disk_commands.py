@@ -56,6 +56,8 @@ def replace(
         elif not found.phase.is_beginning:
             click.echo(f"the replacement is under way: {_told(found, None)}")
         return
+    if not found.phase.is_beginning:
+        _say_under_way(node_id)
     if found.phase.is_beginning and not yes:
         click.confirm("Go on?", abort=True, err=True)
     selector.run(lambda fs: _replace(fs, url, found, interval_s, no_wait, selector.as_json))
@@ -73,7 +75,10 @@ async def _plan(fs: AsyncFileSystem, url: str, node_id: int) -> tuple[ClusterSta
 
 
 async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float, no_wait: bool, as_json: bool) -> None:
-    if found.phase.is_beginning:
+    now = disk_replacement.look(await read_state(fs, url), found.node_id)
+    if found.phase.is_beginning and (not now.phase.is_beginning or now.stores != found.stores):
+        _say_under_way(found.node_id)  # another command has begun since this one has looked
+    elif found.phase.is_beginning:
         await target_commands.hold_until_out(fs, url, found.targets, pb.HOLD_OFFLINE)
     progress: Progress | None = None
     said = ""
@@ -95,6 +100,14 @@ async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float
         await asyncio.sleep(interval_s)
 
 
+def _say_under_way(node_id: int) -> None:
+    click.echo(
+        f"a replacement of the disk of node {node_id} is under way, and this command follows it; "
+        f"`threefs disk replace {node_id} --dry-run` says how far it is",
+        err=True,
+    )
+
+
 def _told(found: Disk, remaining_s: int | None) -> str:
     if found.phase is Phase.AWAITED:
         return (
@@ -103,6 +116,11 @@ def _told(found: Disk, remaining_s: int | None) -> str:
         )
     if found.phase is Phase.ARRIVED:
         return f"node {found.node_id} has an empty disk: it is filled now"
+    if found.phase is Phase.UNFILLED:
+        return (
+            f"node {found.node_id} does not run, and its disk is not filled yet: start it, and it is filled to its "
+            f"end; if this disk is dead, too: `threefs target offline --node {found.node_id}`, then this command again"
+        )
     if found.phase is Phase.SILENT:
         return f"node {found.node_id} does not run any more: start it, and it is filled to its end"
     if found.phase is Phase.FILLING:

@@ -16,7 +16,8 @@ class Phase(enum.Enum):
     AWAITED = "awaited"  # it is out of service, and the new disk is not there yet
     ARRIVED = "arrived"  # the new disk is there, and its targets are still out of service
     FILLING = "filling"  # the new disk is being filled
-    SILENT = "silent"  # its process does not run: the old disk is dead, or the new one was not filled to its end
+    UNFILLED = "unfilled"  # its process does not run, and the disk had not been filled to its end
+    SILENT = "silent"  # its process does not run
 
     @property
     def is_beginning(self) -> bool:
@@ -30,6 +31,7 @@ class Disk:
 
     node_id: int
     targets: tuple[int, ...]
+    stores: tuple[int, ...]  # what its targets keep, as the cluster knows it: an empty disk has others
     phase: Phase
     serving: int
     copied_bytes: int
@@ -49,6 +51,7 @@ def look(state: ClusterState, node_id: int) -> Disk:
     return Disk(
         node_id,
         tuple(sorted(members)),
+        tuple(target.store_id for target in state.routing.targets if target.target_id in members),
         _phase(state, node_id, held, len(serving) == len(members)),
         len(serving),
         sum(done for done, _ in copied),
@@ -59,8 +62,11 @@ def look(state: ClusterState, node_id: int) -> Disk:
 def _phase(state: ClusterState, node_id: int, held: list[int], whole: bool) -> Phase:
     node = state.nodes.get(node_id)
     alive = node is not None and node.alive
+    if not held and not alive and not whole:
+        behind = any(report.local_state == pb.LOCAL_ONLINE for report in node.targets) if node is not None else False
+        return Phase.UNFILLED if behind else Phase.SILENT
     if not held:
-        return Phase.IN_SERVICE if whole else Phase.FILLING if alive else Phase.SILENT
+        return Phase.IN_SERVICE if whole else Phase.FILLING
     old = {target.target_id: target.held_store_id for target in state.routing.targets}
     new = [target for target in held if target in state.reports and state.reports[target].store_id != old[target]]
     return Phase.ARRIVED if alive and len(new) == len(held) else Phase.AWAITED

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -20,11 +22,24 @@ def test_an_empty_disk_takes_the_place_of_another_one(tmp_path: Path) -> None:
         planned = threefs.ok("disk", "replace", "2", "--dry-run")
         assert "the 4 targets of node 2" in planned and "2 of 3 copies then" in planned
         assert threefs.json("chain", "ls", "--degraded")["chains"] == [], "a dry run changes nothing"
+        late = subprocess.Popen(
+            [sys.executable, "-m", "threefs_cli", "disk", "replace", "2", "--address", cluster.address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert late.stderr is not None
+        while not late.stderr.read1().endswith(b"[y/N]: "):  # type: ignore[attr-defined]
+            assert late.poll() is None
         (first,) = lines(threefs.ok("disk", "replace", "2", "--yes", "--no-wait", "--json"))
         assert (first["phase"], len(first["targets"])) == ("awaited", 4)
         assert "is under way" in threefs.ok("disk", "replace", "2", "--dry-run")
         refused = threefs.run("disk", "replace", "1", "--yes")
         assert refused.exit_code == 2 and "a write needs 2" in refused.output
+        again = threefs.run("disk", "replace", "2", "--yes", "--no-wait")
+        under_way = again.stderr
+        assert again.exit_code == 0 and "put an empty disk" in again.stdout
+        assert under_way.startswith("a replacement of the disk of node 2 is under way") and "--dry-run" in under_way
         told: list[dict[str, Any]] = []
 
         def go_on() -> None:
@@ -43,6 +58,7 @@ def test_an_empty_disk_takes_the_place_of_another_one(tmp_path: Path) -> None:
         assert told[-1]["copied_bytes"] == told[-1]["total_bytes"] >= 16 * MIB and told[-1]["serving"] == 4
         assert fs.read_file("/a") == b"a" * 8 * MIB and fs.read_file("/b") == b"b" * 8 * MIB
         assert "clean" in threefs.ok("fsck")
+        assert late.communicate(b"y\n", timeout=60) == (b"all 4 targets of node 2 serve\n", under_way.encode())
         assert "no storage node 9" in threefs.error("disk", "replace", "9", "--yes")
 
 

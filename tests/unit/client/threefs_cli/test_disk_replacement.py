@@ -9,7 +9,11 @@ S, O, Y = pb.SERVING, pb.OFFLINE, pb.SYNCING  # noqa: E741
 
 
 def state(
-    *states: "pb.PublicState", held: bool = False, stores: tuple[int, ...] = (5, 5), alive: bool = True
+    *states: "pb.PublicState",
+    held: bool = False,
+    stores: tuple[int, ...] = (5, 5),
+    alive: bool = True,
+    local: "pb.LocalState" = pb.LOCAL_UPTODATE,
 ) -> ClusterState:
     """Chains 1 and 2, each with a target on node 1 and one on node 2, which is looked at."""
     chains = [
@@ -24,7 +28,9 @@ def state(
             node=pb.Node(node_id=node, kind=pb.STORAGE, address=f"h:{node}"),
             alive=alive or node == 1,
             targets=[
-                pb.TargetReport(target_id=node * 100 + n, used_bytes=1000 if node == 1 else 300, store_id=store)
+                pb.TargetReport(
+                    target_id=node * 100 + n, used_bytes=1000 if node == 1 else 300, store_id=store, local_state=local
+                )
                 for n, store in enumerate(stores, 1)
             ],
         )
@@ -53,6 +59,8 @@ def test_the_phases_follow_each_other() -> None:
     assert look(state(S, Y), 2).phase is Phase.FILLING
     dead = look(state(O, O, alive=False), 2).phase
     assert dead is Phase.SILENT and dead.is_beginning, "it is taken out of service like one that lives"
+    again = look(state(S, O, alive=False, local=pb.LOCAL_ONLINE), 2).phase
+    assert again is Phase.UNFILLED and not again.is_beginning, "its process has ended while it was being filled"
     assert look(state(S, S), 9).targets == ()
 
 
@@ -67,7 +75,7 @@ def test_bytes_and_the_end_are_told() -> None:
 
 
 def test_what_will_be_done_is_said_before() -> None:
-    found = Disk(2, (201, 202), Phase.IN_SERVICE, 2, 2048, 2048)
+    found = Disk(2, (201, 202), (5, 5), Phase.IN_SERVICE, 2, 2048, 2048)
     chains = [pb.HeldChain(chain_id=7, serving=1, needed=1, members=2), pb.HeldChain(chain_id=8, serving=3, needed=1)]
     first, second, third = plan_text(found, chains, "h:2")
     assert "the 2 targets of node 2 at h:2 leave their chains; chain 7 has 1 of 2 copies then" in first
