@@ -1,5 +1,6 @@
 """Structured logs: one JSON object a line on standard error."""
 
+import contextlib
 import logging
 import sys
 from collections.abc import Callable
@@ -35,6 +36,17 @@ class _AdjustableLogger(_Filtering):  # type: ignore[misc,valid-type]
             super().warning(event, *args, **names)
 
 
+class _LineLogger(structlog.PrintLogger):
+    """Prints each line, unless that fails: nobody who logs expects an error, and it would end the task, or the whole
+    process. The disk of the log may be full, or the reader of a pipe may be gone."""
+
+    def msg(self, message: str) -> None:
+        with contextlib.suppress(OSError):
+            super().msg(message)
+
+    log = debug = info = warn = warning = error = critical = msg
+
+
 #: Of the whole process: context variables would not reach tasks that run already.
 _identity: dict[str, str | int | Callable[[], int]] = {}
 
@@ -60,7 +72,7 @@ def configure(program: str, level: str = DEFAULT_LEVEL) -> None:
             structlog.processors.JSONRenderer(),
         ],
         wrapper_class=_AdjustableLogger,
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _LineLogger(sys.stderr),
         cache_logger_on_first_use=True,
     )
     identify(program=program)
