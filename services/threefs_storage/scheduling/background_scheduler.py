@@ -93,7 +93,7 @@ class BackgroundScheduler:
         if work in self._rates:
             await pause(self._clock, self._last.get(work, (asked, 0))[0], lambda: self._rate_pause_s(work))
         lane = self._for_peers if work is Work.FOR_PEERS else self._own
-        await lane.enter(work, size, patience_s)
+        burst = await lane.enter(work, size, patience_s)
         began = self._clock.monotonic()
         counters = self.counters[work]
         counters.pieces += 1
@@ -104,7 +104,7 @@ class BackgroundScheduler:
         try:
             yield
         finally:
-            lane.leave()
+            lane.leave(burst)
 
 
 class _Lane:
@@ -122,8 +122,8 @@ class _Lane:
     def set_limits(self, limits: PaceLimits) -> None:
         self._pace.set_limits(limits)
 
-    async def enter(self, work: Work, size: int, patience_s: float | None) -> None:
-        """Return when the piece may run."""
+    async def enter(self, work: Work, size: int, patience_s: float | None) -> int:
+        """Return when the piece may run: the number of its burst."""
         piece = _Piece(size)
         self._queue.push(work, piece, max(size, PIECE_BYTES))
         self._start_pieces()
@@ -131,17 +131,17 @@ class _Lane:
             impatience = asyncio.get_running_loop().call_later(patience_s, self._hurry, work, piece)
             piece.turn.add_done_callback(lambda _: impatience.cancel())
         try:
-            await piece.turn
+            return await piece.turn
         except asyncio.CancelledError:
             if not piece.popped:
                 self._queue.withdraw(work, piece)
             elif not piece.turn.cancelled():
-                self.leave()  # its turn came in the same moment
+                self.leave(piece.turn.result())  # its turn came in the same moment
             raise
 
-    def leave(self) -> None:
-        """A piece that ran has ended."""
-        self._pace.end(self._clock.monotonic(), self._foreground())
+    def leave(self, burst: int) -> None:
+        """A piece of that burst has ended."""
+        self._pace.end(self._clock.monotonic(), burst, self._foreground())
         self._start_pieces()
 
     def _hurry(self, work: Work, piece: "_Piece") -> None:
@@ -169,8 +169,7 @@ class _Lane:
     def _start(self, piece: "_Piece") -> None:
         piece.popped = True
         if not piece.turn.done():  # else its caller was cancelled
-            self._pace.begin(self._clock.monotonic(), piece.size, self._foreground())
-            piece.turn.set_result(None)
+            piece.turn.set_result(self._pace.begin(self._clock.monotonic(), piece.size, self._foreground()))
 
 
 class _Piece:
@@ -181,4 +180,4 @@ class _Piece:
     def __init__(self, size: int) -> None:
         self.size = size
         self.popped = False  # it is not in the queue any more
-        self.turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.turn: asyncio.Future[int] = asyncio.get_running_loop().create_future()

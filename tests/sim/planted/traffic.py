@@ -67,10 +67,10 @@ def peers_wait_for_own_turns() -> None:
 def cancelled_pieces_keep_their_turns() -> None:
     """A chain change cancels a resync whose turn has come, and no background work runs any more."""
 
-    async def enter(self: Any, work: Any, size: int, patience_s: float | None) -> None:
+    async def enter(self: Any, work: Any, size: int, patience_s: float | None) -> int:
         piece = background_scheduler._Piece(size)
         self._queue.push(work, piece, size)
         self._start_pieces()
-        await piece.turn
+        return await piece.turn
 
     put(background_scheduler._Lane, "enter", enter)

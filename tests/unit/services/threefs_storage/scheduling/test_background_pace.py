@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from threefs_storage.scheduling.background_pace import (
     BURST_BYTES,
+    LONGEST_BURST_S,
     PARALLEL,
     PIECE_BYTES,
     QUIET_S,
@@ -24,18 +25,18 @@ def test_alone_it_never_waits(pieces: list[tuple[int, float]]) -> None:
     pace, now = BackgroundPace(PaceLimits()), 0.0
     for size, took_s in pieces:
         assert pace.wait_s(now, _QUIET) == 0
-        pace.begin(now, size, _QUIET)
+        burst = pace.begin(now, size, _QUIET)
         now += took_s
-        pace.end(now, _QUIET)
+        pace.end(now, burst, _QUIET)
 
 
 def test_alone_a_bounded_number_of_pieces_run_side_by_side() -> None:
     pace = BackgroundPace(PaceLimits())
     for _ in range(PARALLEL):
         assert pace.wait_s(0.0, _QUIET) == 0
-        pace.begin(0.0, 1 << 20, _QUIET)
+        burst = pace.begin(0.0, 1 << 20, _QUIET)
     assert pace.wait_s(0.0, _QUIET) is None
-    pace.end(1.0, _QUIET)
+    pace.end(1.0, burst, _QUIET)
     assert pace.wait_s(1.0, _QUIET) == 0
 
 
@@ -47,9 +48,9 @@ def run(pace: BackgroundPace, pieces: list[tuple[int, float]], foreground: Foreg
         assert wait_s is not None
         now += wait_s
         assert pace.wait_s(now, foreground) == pytest.approx(0, abs=1e-9)
-        pace.begin(now, size, foreground)
+        burst = pace.begin(now, size, foreground)
         now, worked_s = now + took_s, worked_s + took_s
-        pace.end(now, foreground)
+        pace.end(now, burst, foreground)
     return now, worked_s
 
 
@@ -85,15 +86,49 @@ def test_a_burst_is_bounded() -> None:
     assert begun == min(PARALLEL, BURST_BYTES // PIECE_BYTES)
 
 
+@pytest.mark.parametrize("size", [0, 1 << 20])
+def test_a_piece_that_hangs_does_not_hold_up_the_others(size: int) -> None:
+    """It waited for a slow peer, and all other background work of the process waited for its end."""
+    pace, limits, busy = BackgroundPace(PaceLimits()), PaceLimits(), Foreground(1, 0.0)
+    hanging = pace.begin(0.0, size, busy)
+    now, done, took_s = LONGEST_BURST_S, 0, 0.001
+    while now < 20.0:
+        wait_s = pace.wait_s(now, busy)
+        assert wait_s is not None
+        if wait_s > 0:
+            now += wait_s + 1e-9
+            continue
+        burst = pace.begin(now, BURST_BYTES, busy)
+        next_s = pace.wait_s(now, busy)
+        assert next_s is not None and next_s > 0, "one burst at a time beside it"
+        now, done = now + took_s, done + BURST_BYTES
+        pace.end(now, burst, busy)
+    pace.end(now, hanging, busy)
+    took = done // BURST_BYTES * took_s
+    assert took <= 20.0 * limits.share + took_s and done >= limits.min_bytes_per_s * 18
+    wait_s = pace.wait_s(now + 10.0, busy)
+    assert wait_s == 0
+
+
+def test_pieces_that_hang_are_bounded_too() -> None:
+    pace, busy, now, begun = BackgroundPace(PaceLimits()), Foreground(1, 0.0), 0.0, 0
+    while (wait_s := pace.wait_s(now, busy)) is not None:
+        now += wait_s + 1e-9
+        if wait_s == 0:
+            pace.begin(now, BURST_BYTES, busy)
+            begun += 1
+    assert begun == PARALLEL and now > (PARALLEL - 1) * LONGEST_BURST_S
+
+
 def test_work_done_without_foreground_calls_is_not_paid_for_later() -> None:
     pace, now = BackgroundPace(PaceLimits()), 0.0
-    pace.begin(now, 1 << 20, _QUIET)
+    last = pace.begin(now, 1 << 20, _QUIET)
     for _ in range(1000):  # there is always one that runs
-        pace.begin(now, 1 << 20, _QUIET)
+        burst, last = last, pace.begin(now, 1 << 20, _QUIET)
         now += 1.0
-        pace.end(now, _QUIET)
+        pace.end(now, burst, _QUIET)
     busy = Foreground(1, now)
-    pace.end(now, busy)
+    pace.end(now, last, busy)
     wait_s = pace.wait_s(now, busy)
     assert wait_s is not None and wait_s <= (1 << 20) / PaceLimits().min_bytes_per_s
 
@@ -101,8 +136,8 @@ def test_work_done_without_foreground_calls_is_not_paid_for_later() -> None:
 def test_it_goes_on_as_soon_as_the_clients_are_quiet() -> None:
     pace = BackgroundPace(PaceLimits(min_bytes_per_s=1))
     last = Foreground(0, 10.0)
-    pace.begin(10.0, 1 << 20, last)
-    pace.end(10.01, last)
+    burst = pace.begin(10.0, 1 << 20, last)
+    pace.end(10.01, burst, last)
     wait_s = pace.wait_s(10.01, last)
     assert wait_s == pytest.approx(QUIET_S - 0.01)
     assert pace.wait_s(10.0 + QUIET_S, last) == 0

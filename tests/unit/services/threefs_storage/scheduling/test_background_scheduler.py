@@ -2,7 +2,7 @@ import asyncio
 import contextlib
 
 import pytest
-from threefs_storage.scheduling.background_pace import PARALLEL, Foreground, PaceLimits
+from threefs_storage.scheduling.background_pace import LONGEST_BURST_S, PARALLEL, Foreground, PaceLimits
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 
 from tests.harness.clocks import SteppedClock
@@ -117,12 +117,20 @@ async def test_pieces_for_peers_do_not_wait_for_the_own_ones() -> None:
 
     async with asyncio.timeout(30):
         await asyncio.gather(send(one, other), send(other, one))
+    assert all(each.counters[Work.FOR_PEERS].waited_seconds < LONGEST_BURST_S for each in (one, other))
 
 
 async def test_a_peer_waits_no_longer_than_its_call_can() -> None:
     scheduler = BackgroundScheduler(Clients(1), PaceLimits(min_bytes_per_s=1), clock=CLOCK)
-    first = scheduler.turn(Work.FOR_PEERS, 1 << 20)  # the next one would have to wait for its end, and for days
-    async with first, asyncio.timeout(30), scheduler.turn(Work.FOR_PEERS, 1 << 20, 0.01):
+    first = scheduler.turn(Work.FOR_PEERS, 1 << 20)  # the next one would have to wait for ten seconds
+    async with first, asyncio.timeout(5), scheduler.turn(Work.FOR_PEERS, 1 << 20, 0.01):
+        pass
+
+
+async def test_a_piece_that_hangs_does_not_hold_up_the_others() -> None:
+    scheduler = BackgroundScheduler(Clients(1), clock=CLOCK)
+    hanging = scheduler.turn(Work.RESYNC, 1 << 20)
+    async with hanging, asyncio.timeout(10), scheduler.turn(Work.FOLD, 1):
         pass
 
 
