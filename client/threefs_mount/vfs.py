@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 from threefs_client import paths
 from threefs_client.context import ClientContext
-from threefs_fuse import protocol, replies
+from threefs_fuse import protocol, replies, signals
 from threefs_fuse.fuse_filesystem import Answer, FuseFileSystem
 from threefs_fuse.replies import Entry, Opened, Page, Space
 from threefs_fuse.requests import Caller, Lock, Setting
@@ -392,13 +392,13 @@ class ThreefsVfs(FuseFileSystem):
         """A descriptor is closed. Afterwards other clients see what was written (close-to-open)."""
         found = self._files.handle(handle)
         if self._locks.closing_descriptor(inode, handle, owner):
-            return self._flush(found, inode, owner)
-        return found.flush() if found.writable and found.needs_flush else None
+            return self._flush(found, inode, owner, caller)
+        return found.flush(partial(signals.is_exiting, caller.pid)) if found.writable and found.needs_flush else None
 
-    async def _flush(self, handle: OpenHandle, inode: int, owner: int) -> None:
+    async def _flush(self, handle: OpenHandle, inode: int, owner: int, caller: Caller) -> None:
         """The record locks of a process on a file end when it closes any descriptor of the file."""
         try:
-            await handle.flush()
+            await handle.flush(partial(signals.is_exiting, caller.pid))
         finally:
             await self._locks.unlock_all(inode, owner, flock=False)
 

@@ -18,6 +18,8 @@ from tests.harness.mounts import Mount, need_mounts
 
 need_mounts()
 
+DIRTY_FILES = 16
+
 
 @pytest.fixture
 def lonely(tmp_path: Path) -> Iterator[LocalCluster]:
@@ -83,6 +85,37 @@ def test_a_signal_ends_a_program_that_waits(lonely: LocalCluster, tmp_path: Path
             program.stdout.close()
         lonely.meta.start()
         assert (root / "a").read_bytes() == b"content"
+
+
+def test_a_killed_program_with_many_dirty_files_ends_although_no_service_answers(
+    lonely: LocalCluster, tmp_path: Path
+) -> None:
+    """The kernel closes its files one after the other."""
+    with Mount(lonely.address, tmp_path / "mnt", "--timeout", "5") as root:
+        script = f"""
+import sys
+files = [open({str(root)!r} + f"/{{n}}", "wb", buffering=0) for n in range({DIRTY_FILES})]
+print("open", flush=True)
+sys.stdin.readline()
+for file in files:
+    file.write(b"held")
+print("written", flush=True)
+sys.stdin.readline()
+"""
+        command = [sys.executable, "-c", script]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+            assert program.stdin is not None and program.stdout is not None
+            assert program.stdout.readline() == b"open\n"
+            lonely.kill()
+            program.stdin.write(b"\n")
+            program.stdin.flush()
+            assert program.stdout.readline() == b"written\n"
+            program.kill()
+            program.wait(timeout=DIRTY_FILES * 5 / 2)
+        for one in (lonely.manager, lonely.meta, *lonely.storage.values()):
+            one.launch()
+        for one in (lonely.manager, lonely.meta, *lonely.storage.values()):
+            one.wait_ready()
 
 
 def test_a_file_that_was_closed_without_an_answer_gives_its_room_back(lonely: LocalCluster, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from threefs.wire import meta_pb2 as pb
 from threefs_mount.cache.kernel_attrs import KernelAttrCache
 from threefs_mount.cache.validity import Validity
 from threefs_mount.files.deferred_closes import DeferredCloses
+from threefs_mount.files.flush_deadline import FlushDeadline
 from threefs_mount.files.open_file import OpenFile
 from threefs_mount.files.open_handle import OpenHandle
 from threefs_mount.options import MIN_DIRTY_BYTES
@@ -53,6 +54,7 @@ class OpenFileTable:
         # Cached attributes of the inode are not valid any more.
         self.on_invalidated: Callable[[int], None] = lambda inode: None
         self._background = BackgroundTasks()
+        self._flush_deadline = FlushDeadline(context)
         self._syncing: set[OpenFile] = set()
         self._deferred_closes = DeferredCloses(context, self._remove)
 
@@ -199,7 +201,7 @@ class OpenFileTable:
             file = self._files[inode.inode] = OpenFile(self._context, inode, self._budget, session, reply.lease)
             file.on_lost, file.reopen = self.on_lost, self._reopen_session
             file.on_privileges_dropped = self.on_attributes_changed
-        handle = OpenHandle(file, _writable(flags), appends(flags), file.errors.sample())
+        handle = OpenHandle(file, _writable(flags), appends(flags), file.errors.sample(), self._flush_deadline)
         file.open_handles += 1
         file.writable_handles += handle.writable
         if not handle.writable:  # also beside a session: it may end after the file has lost its last name
@@ -412,7 +414,7 @@ class OpenFileTable:
     async def _sync_one(self, file: OpenFile) -> None:
         """In a task of its own: if its chains do not answer, other files need not wait."""
         try:
-            await self._logging_errors(file.sync)
+            await self._logging_errors(partial(self._flush_deadline.sync, file, file.sync))
         finally:
             self._syncing.discard(file)
 

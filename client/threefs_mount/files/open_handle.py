@@ -1,9 +1,12 @@
 """The handle of a program on an open file of the mount: whether it may write, and which errors it need not report."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from threefs.errors import LockLost, ThreefsError
+from threefs_mount.files.flush_deadline import FlushDeadline
 from threefs_mount.files.open_file import OpenFile
 
 
@@ -15,6 +18,7 @@ class OpenHandle:
     writable: bool
     appends: bool
     errors_seen: int  # the count of write errors that it need not report, see threefs_client/data/errseq.py
+    flush_deadline: FlushDeadline
     lock_lost: bool = False  # a lock on the file was lost while it was open
 
     def check_lock(self) -> None:
@@ -30,8 +34,10 @@ class OpenHandle:
         self.check_lock()
         _raise_first(unreported, failure)
 
-    async def flush(self) -> None:
-        """For close: the same, but the error does not count as reported."""
+    async def flush(self, is_ending: Callable[[], bool] = lambda: False) -> None:
+        """For close: the same, but the error does not count as reported. `is_ending` says whether the kernel closes the
+        file because its program ends: then nobody gets the error, see flush_deadline.py."""
+        self.flush_deadline.check(self.file, is_ending)
         failure = await self._sync_file()
         self.check_lock()
         _raise_first(self.file.errors.check(self.errors_seen), failure)
@@ -42,8 +48,9 @@ class OpenHandle:
 
     async def _sync_file(self, *, only_data: bool = False) -> ThreefsError | None:
         """Cancelling the call does not stop the sync. The file's errors record what is lost in any case."""
+        sync = partial(self.file.sync, only_data=only_data)
         try:
-            await asyncio.shield(asyncio.ensure_future(self.file.sync(only_data=only_data)))
+            await asyncio.shield(asyncio.ensure_future(self.flush_deadline.sync(self.file, sync)))
         except ThreefsError as error:
             return error
         return None

@@ -1,6 +1,9 @@
 import os
 import signal
+import subprocess
+import sys
 
+import pytest
 from threefs_fuse import signals
 
 STATUS = b"Name:\tx\nSigPnd:\t%016x\nShdPnd:\t%016x\nSigBlk:\t%016x\nSigIgn:\t%016x\nSigCgt:\t%016x\nCapInh:\t0\n"
@@ -25,3 +28,12 @@ def test_what_ends_a_process() -> None:
 def test_processes() -> None:
     assert not signals.is_dying(os.getpid())
     assert signals.is_dying(0) and signals.is_dying(1 << 30)
+
+
+@pytest.mark.processes
+def test_a_process_that_is_being_taken_apart() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    assert signals.is_exiting(ended.pid)
+    ended.wait()
+    assert not signals.is_exiting(os.getpid()) and not signals.is_exiting(0)
