@@ -305,6 +305,23 @@ def test_a_time_that_is_set_back_hides_no_change(both: tuple[Path, Path]) -> Non
     assert (here / "a").read_bytes() == b"new!" * 2048
 
 
+@pytest.mark.parametrize("end", [os.fsync, os.close])
+def test_the_times_of_a_written_file_stay_once_a_program_has_seen_them(
+    both: tuple[Path, Path], end: Callable[[int], None]
+) -> None:
+    here, there = both
+    file = os.open(here / "a", os.O_CREAT | os.O_WRONLY)
+    os.write(file, b"content")
+    seen = os.fstat(file)
+    time.sleep(0.3)
+    end(file)
+    time.sleep(1.1)  # the kernel asks anew
+    for now in (os.stat(here / "a"), os.stat(there / "a")):
+        assert (now.st_mtime_ns, now.st_ctime_ns) == (seen.st_mtime_ns, seen.st_ctime_ns)
+    if end is os.fsync:
+        os.close(file)
+
+
 def test_what_is_mapped_is_seen_within_the_bound(both: tuple[Path, Path]) -> None:
     here, there = both
     (here / "a").write_bytes(b"old!" * 1024)

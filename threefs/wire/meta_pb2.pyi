@@ -428,7 +428,7 @@ class OpenReply(_message.Message):
     def __init__(self, inode: _Optional[_Union[Inode, _Mapping]] = ..., lease: _Optional[int] = ..., over_quota: bool = ...) -> None: ...
 
 class CloseRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written", "attempted_end", "caller")
+    __slots__ = ("mutation", "inode", "session", "length_hint", "truncate_version", "exact", "written", "attempted_end", "shown_ns", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
@@ -437,6 +437,7 @@ class CloseRequest(_message.Message):
     EXACT_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTED_END_FIELD_NUMBER: _ClassVar[int]
+    SHOWN_NS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     inode: int
@@ -446,11 +447,12 @@ class CloseRequest(_message.Message):
     exact: bool
     written: bool
     attempted_end: int
+    shown_ns: int
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: bool = ..., written: bool = ..., attempted_end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., session: _Optional[bytes] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: bool = ..., written: bool = ..., attempted_end: _Optional[int] = ..., shown_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
-    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written", "session", "appends_end", "appends_version", "attempted_end", "caller")
+    __slots__ = ("mutation", "inode", "length_hint", "truncate_version", "exact", "written", "session", "appends_end", "appends_version", "attempted_end", "shown_ns", "caller")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     INODE_FIELD_NUMBER: _ClassVar[int]
     LENGTH_HINT_FIELD_NUMBER: _ClassVar[int]
@@ -461,6 +463,7 @@ class SyncRequest(_message.Message):
     APPENDS_END_FIELD_NUMBER: _ClassVar[int]
     APPENDS_VERSION_FIELD_NUMBER: _ClassVar[int]
     ATTEMPTED_END_FIELD_NUMBER: _ClassVar[int]
+    SHOWN_NS_FIELD_NUMBER: _ClassVar[int]
     CALLER_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     inode: int
@@ -472,8 +475,9 @@ class SyncRequest(_message.Message):
     appends_end: int
     appends_version: int
     attempted_end: int
+    shown_ns: int
     caller: Caller
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: bool = ..., written: bool = ..., session: _Optional[bytes] = ..., appends_end: _Optional[int] = ..., appends_version: _Optional[int] = ..., attempted_end: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., inode: _Optional[int] = ..., length_hint: _Optional[int] = ..., truncate_version: _Optional[int] = ..., exact: bool = ..., written: bool = ..., session: _Optional[bytes] = ..., appends_end: _Optional[int] = ..., appends_version: _Optional[int] = ..., attempted_end: _Optional[int] = ..., shown_ns: _Optional[int] = ..., caller: _Optional[_Union[Caller, _Mapping]] = ...) -> None: ...
 
 class StatRequest(_message.Message):
     __slots__ = ("place", "follow", "caller")

@@ -76,6 +76,7 @@ class Handle:
         self._reported = self.file.truncate_version, self.file.length  # the length that the meta service has answered
         self._attempted_end = 0  # greatest end of all attempted writes
         self._last_append = 0, 0  # (truncate version, end) of the last finished append
+        self.shown_ns = 0  # time of the last write, if a program was told it while the meta service did not know it
         self._needs_sync = False  # there are writes that were not reported to the meta service yet
         self._reporting = asyncio.Lock()  # held while a report is on its way: only its answer makes it certain
         self._unsynced_end = 0  # greatest end of acknowledged writes that were not reported yet
@@ -385,6 +386,7 @@ class Handle:
         request.exact = self._length_unknown
         request.attempted_end = self._attempted_end
         request.written = self._needs_sync
+        request.shown_ns = self.shown_ns
         self._needs_sync = self._length_unknown = False  # a write that ends during the call sets them
         self._unsynced_end, self._unsynced_version = 0, None
 

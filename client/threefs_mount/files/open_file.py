@@ -99,7 +99,7 @@ class OpenFile:
             shown.mode = mode_after_write(shown, self._handle.caller)
         if self.dirty:
             shown.length = self.length
-            shown.mtime_ns = max(shown.mtime_ns, self._dirty_ns)
+            shown.mtime_ns = self._handle.shown_ns = max(shown.mtime_ns, self._dirty_ns)
             shown.ctime_ns = max(shown.ctime_ns, self._dirty_ns)
         return shown
 
@@ -360,7 +360,7 @@ class OpenFile:
         """In the step that takes the bytes, so that no `sync` reports them as those of somebody else."""
         if not self._dirty_ns:
             self._dirty_since_s = self._context.clock.monotonic()
-        self._dirty_ns = self._context.clock.wall_ns()
+        self._dirty_ns, self._handle.shown_ns = self._context.clock.wall_ns(), 0
         self._write_count += 1
         if writer is not None:
             self._handle.caller = writer

@@ -23,6 +23,8 @@ from threefs_meta.transactions import NeedsChunkIo
 
 #: Appends under way that each inode remembers. With more, readers may see zeros in place of the oldest.
 _MAX_APPENDS = 64
+#: A writer syncs within two seconds. A time that is further away is that of a wrong clock, or from before a long wait.
+_MAX_SHOWN_NS = 5_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,7 @@ class LengthReport:
     exact: bool  # the writer does not know its end: ask the chains
     written: bool  # the content has changed
     attempted_end: int = 0  # the end of everything that it has sent, acknowledged or not; 0: unknown
+    shown_ns: int = 0  # when it has written, as programs beside it have seen; 0: none has
     by_writer: bool = True  # else the writer was silent; it may live, and go on under another session
 
     def chains(self, layout: FileLayout) -> int:
@@ -68,8 +71,16 @@ class LengthUpdate:
         assert inode.length >= before, "a report never makes a file shorter (I11)"
         if inode.append_end <= inode.length:
             inode.append_end = 0
-        inode.mtime_ns = inode.ctime_ns = self._context.clock.wall_ns()
+        self._set_times(inode)
         return True
+
+    def _set_times(self, inode: pb.Inode) -> None:
+        """A time that a program has seen stays: git remembers it before it closes the file."""
+        now_ns, shown_ns = self._context.clock.wall_ns(), self.report.shown_ns
+        if shown_ns >= inode.mtime_ns and abs(now_ns - shown_ns) <= _MAX_SHOWN_NS:
+            inode.mtime_ns, inode.ctime_ns = shown_ns, max(shown_ns, inode.ctime_ns)
+        else:
+            inode.mtime_ns = inode.ctime_ns = now_ns
 
     async def _measure(self, layout: FileLayout, inode: int, truncate_version: int) -> None:
         chains = self.report.chains(layout)

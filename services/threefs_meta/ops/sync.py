@@ -26,7 +26,12 @@ def sync_transaction(
     length_update = LengthUpdate(
         context,
         LengthReport(
-            request.length_hint, request.truncate_version, request.exact, request.written, request.attempted_end
+            request.length_hint,
+            request.truncate_version,
+            request.exact,
+            request.written,
+            request.attempted_end,
+            request.shown_ns,
         ),
     )
 

@@ -76,6 +76,30 @@ async def test_reports_of_several_writers_meet_in_the_largest(bench: MetaBench) 
     assert (await bench.stat("/f")).length == 900
 
 
+@pytest.mark.parametrize("age_ms, kept", [(100, True), (0, True), (-100, True), (60_000, False), (-60_000, False)])
+async def test_the_time_of_a_write_that_a_program_has_seen_stays(bench: MetaBench, age_ms: int, kept: bool) -> None:
+    inode = await made(bench)
+    bench.clock.advance(100)
+    shown_ns = bench.clock.wall_ns() - age_ms * 1_000_000
+    request = pb.SyncRequest(
+        mutation=bench.mutation(), inode=inode.inode, length_hint=5, written=True, shown_ns=shown_ns
+    )
+    settled = (await sync(bench.context, request)).inode
+    assert (settled.mtime_ns == shown_ns) is kept and settled.mtime_ns >= inode.mtime_ns
+    assert settled.ctime_ns >= settled.mtime_ns
+
+
+async def test_no_time_that_a_program_has_seen_comes_before_a_later_change(bench: MetaBench) -> None:
+    inode = await made(bench)
+    shown_ns = bench.clock.wall_ns()
+    bench.clock.advance(1)
+    changed = await report(bench, inode, 5)
+    request = pb.SyncRequest(
+        mutation=bench.mutation(), inode=inode.inode, length_hint=9, written=True, shown_ns=shown_ns
+    )
+    assert (await sync(bench.context, request)).inode.mtime_ns >= changed.mtime_ns > shown_ns
+
+
 async def test_exact_asks_the_chains_and_never_makes_it_shorter(bench: MetaBench) -> None:
     inode = await made(bench)
     await bench.write(inode, 5 * CHUNK + 10, b"abc")
