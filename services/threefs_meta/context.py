@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Protocol, TypeVar
 
 from threefs.cluster.chunk_client import Applied, ListedChunk
@@ -24,7 +23,6 @@ from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.statistics import Statistics
 from threefs_meta.store.inode_numbers import InodeAllocator
 from threefs_meta.store.namespace import Namespace
-from threefs_meta.store.transaction_numbers import TransactionNumbers
 from threefs_meta.tick_queue import QueueFronts
 
 T = TypeVar("T")
@@ -73,19 +71,6 @@ class Context:
         `work` may run several times, also after a commit of unknown outcome: it must find out in its transaction
         whether an earlier run was committed, or do the same again.
         """
-        numbers = TransactionNumbers()
-        try:
-            result = await retry.run(
-                self.engine,
-                partial(self.allocator.counting, numbers, work),
-                clock=self.clock,
-                random=self.random,
-                timeout_s=timeout_s,
-                replayable=True,
-                on_retry=numbers.failed,
-            )
-        except Exception as error:  # also one that asks for a wait
-            self.allocator.end(numbers, error)
-            raise
-        self.allocator.end(numbers, None)
-        return result
+        return await retry.run(
+            self.engine, work, clock=self.clock, random=self.random, timeout_s=timeout_s, replayable=True
+        )

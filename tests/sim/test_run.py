@@ -12,7 +12,6 @@ from tests.sim.faults import Step, parse
 from tests.sim.run import run
 from tests.sim.workload import FIRST_INODE, Load
 from tests.sim.world import Size
-from threefs.kv.engine_api import Transaction
 
 _TRACE = """
 import hashlib
@@ -72,8 +71,8 @@ def test_chunks_that_clients_change_belong_to_no_file(monkeypatch: pytest.Monkey
     given: list[int] = []
     allocate = InodeAllocator.allocate
 
-    async def noted(allocator: InodeAllocator, tx: Transaction | None = None) -> int:
-        given.append(await allocate(allocator, tx))
+    async def noted(allocator: InodeAllocator) -> int:
+        given.append(await allocate(allocator))
         return given[-1]
 
     monkeypatch.setattr(InodeAllocator, "allocate", noted)

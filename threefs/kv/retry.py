@@ -25,13 +25,11 @@ async def run(
     random: Random = RANDOM,
     timeout_s: float = TIMEOUT_S,
     replayable: bool = False,
-    on_retry: Callable[[ThreefsError], None] = lambda error: None,
 ) -> T:
     """Call `function` with a fresh transaction, commit, and return what it returned.
 
     Conflict, TooOld and Throttled cause another attempt. MaybeCommitted does so only if `replayable`: then `function`
-    must find out in its transaction whether an earlier attempt was committed. `on_retry` hears why an attempt that may
-    be made again has failed. After `timeout_s` the last error is
+    must find out in its transaction whether an earlier attempt was committed. After `timeout_s` the last error is
     raised. An error of `function` ends it without a commit, but only once everything that it read is durable, because a
     crash must not undo the reason for the error.
     """
@@ -44,7 +42,6 @@ async def run(
             return result
         except (Conflict, TooOld, Throttled, MaybeCommitted) as error:
             engine.transaction_counts.retried[type(error).__name__] += 1
-            on_retry(error)
             pause = _BACKOFF.pause_s(attempts, random)
             if clock.monotonic() + pause > deadline or (isinstance(error, MaybeCommitted) and not replayable):
                 raise

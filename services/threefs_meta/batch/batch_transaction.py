@@ -158,9 +158,6 @@ class _BatchTransaction:
         self.results = results
         self._batch = batch
         self._tx = tx
-        self._numbers = batch.context.allocator.numbers_of(tx)
-        if any(result is not None for result in results):
-            self._numbers.found_results()
         self._memo = TxnMemo()
         self._creator = Creator(batch.client, batch.first)
         self._stored_results: dict[int, bytes] = {}  # results that a repeat must get, by identity
@@ -182,7 +179,7 @@ class _BatchTransaction:
         """Make neighbouring changes of one kind together, as most batches consist of. Returns how many were made."""
         if start < self._singly_until or start + 1 == end:
             return 0
-        self._savepoint()
+        self._tx.savepoint()
         try:
             made = await self._apply_same_kind(start, end)
         except ThreefsError:  # the change meets the error again when it is made alone
@@ -220,7 +217,7 @@ class _BatchTransaction:
     async def _run_single(self, number: int) -> None:
         if self.results[number] is not None:
             return
-        self._savepoint()
+        self._tx.savepoint()
         self._creator.places = self._expected_places(number)
         done = await self._change(number)
         if not isinstance(done, ThreefsError | NeedsChunkIo):
@@ -244,14 +241,9 @@ class _BatchTransaction:
         if delegation_reply:
             self.results[number] = successful_result(kind, identity, reply + delegation_reply)
 
-    def _savepoint(self) -> None:
-        self._tx.savepoint()
-        self._numbers.savepoint()
-
     def _rollback(self) -> None:
         """Take back everything that the last step has written and noted."""
         self._tx.rollback()
-        self._numbers.rollback()
         self._memo.rollback_step()
         self.ns = self._new_namespace()
 

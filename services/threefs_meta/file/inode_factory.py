@@ -28,7 +28,7 @@ class InodeSpec:
     umask: int = 0
 
 
-async def new_inode(context: Context, ns: Namespace, parent: pb.Inode, spec: InodeSpec, *, number: int = 0) -> pb.Inode:
+async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec, *, number: int = 0) -> pb.Inode:
     """An inode that belongs to its maker; in a set-group-id directory its group is that of the directory. `number` is
     given if it was allocated before."""
     now_ns = context.clock.wall_ns()
@@ -44,7 +44,7 @@ async def new_inode(context: Context, ns: Namespace, parent: pb.Inode, spec: Ino
             mode &= ~stat.S_ISGID  # otherwise everybody could make programs that run as this group
     assert not mode & ~permissions.MAX_MODE, "the mode of a request was checked"
     inode = pb.Inode(
-        inode=number or await context.allocator.allocate(ns.tx),
+        inode=number or await context.allocator.allocate(),
         type=spec.kind,
         mode=mode,
         uid=maker.uid,
@@ -68,7 +68,7 @@ def parents_spec(maker: Credentials, umask: int) -> InodeSpec:
 async def add_directory(context: Context, ns: Namespace, resolved: Resolution, spec: InodeSpec) -> pb.Inode:
     """Make the directory that is missing at this place. It inherits its parent's layout."""
     parent = await writable_parent(ns, resolved, spec.maker)
-    inode = await new_inode(context, ns, parent, spec)
+    inode = await new_inode(context, parent, spec)
     inode.parent = resolved.parent
     inode.name = resolved.name
     if parent.HasField("layout"):

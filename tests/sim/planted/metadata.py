@@ -27,7 +27,6 @@ from threefs_meta.store.namespace import Namespace
 
 from tests.sim.kv import SimKv
 from tests.sim.planted.registry import plant, plant_for, put
-from threefs.kv.engine_api import Transaction
 from threefs.leases import client_lease_s
 from threefs.wire import meta_pb2 as pb
 
@@ -101,8 +100,8 @@ def inode_numbers_are_given_twice() -> None:
     """Two inodes get one number, and so the same chunks."""
     take = InodeAllocator.allocate
 
-    async def again(self: InodeAllocator, tx: Transaction | None = None) -> int:
-        number = await take(self, tx)
+    async def again(self: InodeAllocator) -> int:
+        number = await take(self)
         return number - number % 3 if number % 3 == 1 and number > 12 else number
 
     put(InodeAllocator, "allocate", again)

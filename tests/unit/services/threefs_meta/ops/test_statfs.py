@@ -1,15 +1,11 @@
 """Space of the cluster."""
 
 import pytest
-from threefs_meta.batch.batch_transaction import run_batch
-from threefs_meta.lease.delegation import DelegationHeld
 from threefs_meta.ops.statfs import space, statfs
-from threefs_meta.store import inode_numbers, keys
+from threefs_meta.store import keys
 from threefs_meta.trash.trash_reaper import TrashReaper
 
-from tests.harness.meta_harness import MetaBench, at
-from threefs.errors import QuotaExceeded
-from threefs.kv.engine_api import Transaction
+from tests.harness.meta_harness import MetaBench
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 
@@ -79,43 +75,6 @@ async def test_directories_and_links_that_are_removed_at_once_do_not_count(bench
     await bench.count_all()
     stored = len(await bench.engine.begin().get_range(*keys.INODES))
     assert (await statfs(bench.context, pb.StatFsRequest())).inodes == stored
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.trouble(conflict_rate=0.2)
-async def test_numbers_that_no_inode_has_got_do_not_count(
-    bench: MetaBench, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of creates that fail, also within a batch, and of attempts that conflict; over many blocks of numbers."""
-    monkeypatch.setattr(inode_numbers, "BLOCK", 8)
-    await bench.mkdir("/full")
-    await bench.set_quota("/full", limit_inodes=1)
-    await bench.count_all()
-    paths = ["/a", "/full/b", "/c", "/full/d"]
-    changes = [pb.Change(create=pb.CreateRequest(place=at(path))) for path in paths]
-    await run_batch(bench.context, pb.BatchRequest(mutation=bench.mutation(), changes=changes))
-    for number in range(30):
-        await bench.create(f"/{number}")
-        with pytest.raises(QuotaExceeded):
-            await bench.create("/full/file")
-    stored = len(await bench.engine.begin().get_range(*keys.INODES))
-    assert stored == 34
-    assert (await statfs(bench.context, pb.StatFsRequest())).inodes == stored
-    await bench.context.allocator.close()
-    assert (await statfs(bench.context, pb.StatFsRequest())).inodes == stored
-
-
-async def test_a_number_whose_transaction_waits_for_a_delegation_does_not_count(bench: MetaBench) -> None:
-    await bench.create("/a")
-    left = bench.context.allocator.left
-
-    async def work(tx: Transaction) -> None:
-        await bench.context.allocator.allocate(tx)
-        raise DelegationHeld(1, b"", 1)
-
-    with pytest.raises(DelegationHeld):
-        await bench.context.transact(work)
-    assert bench.context.allocator.left == left
 
 
 async def test_inodes_are_counted(bench: MetaBench) -> None:
