@@ -46,6 +46,7 @@ _GRACE_S = 2.0
 _MANAGER_S = 3600.0
 _PRESENCE_S = 600.0
 _PRESENCE_PAUSE_S = 0.1
+_OPENING_PAUSE_S = 5.0
 
 
 class StorageNode:
@@ -146,6 +147,7 @@ class StorageNode:
         if self._settings.metrics_port:
             await self._metrics.start(self._settings.host, self._settings.metrics_port)
         self._background.start("presence", self._stay_present())
+        self._background.start("opening of targets", self._open_missing())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
 
     async def _adopt(self, routing: Routing) -> None:
@@ -156,6 +158,17 @@ class StorageNode:
             self._kept_routing.keep(routing, [*self.targets.by_id, *self.targets.untold])
             await self.targets.open_added(routing)
             await self.targets.keep_chains(routing)
+
+    async def _open_missing(self) -> None:
+        """Try targets that could not be opened again. The next routing may be long in coming, and their chains lack a
+        copy until then. One that has left its chain may have been deleted here a moment ago."""
+        while True:
+            await self._clock.sleep(_OPENING_PAUSE_S)
+            async with self._adopting:
+                routing = self._cluster.routing
+                if await self.targets.open_added(routing, members_only=True):
+                    await self.targets.keep_chains(routing)
+                    self.storage.apply_routing(routing)
 
     async def stop(self) -> None:
         """Give the leases up, then tell the manager so, then stop."""

@@ -141,8 +141,8 @@ class Storage:
         server.serve(SCAN_CHUNKS, self._scan_chunks)
         server.serve(INSPECT_CHUNK, self._inspect_chunk)
         server.serve(START_SCRUB, self._start_scrub)
-        self._cluster.on_change(self._apply_routing)
-        self._apply_routing(self._cluster.routing)
+        self._cluster.on_change(self.apply_routing)
+        self.apply_routing(self._cluster.routing)
         self.scrubber.start(self._targets)
         self._tombstone_collector.start(self._targets)
         self._pending_recovery.start(self._targets)
@@ -164,7 +164,8 @@ class Storage:
         await self._resync.stop()
         await self._pending_recovery.stop()
 
-    def _apply_routing(self, routing: Routing) -> None:
+    def apply_routing(self, routing: Routing) -> None:
+        """Act in this routing, with the targets that are open now."""
         self._reads.routing_version = routing.version
         changed = self._targets.apply_routing(routing)
         added = [target for target in self._targets if target.target_id not in self._started]
@@ -205,7 +206,7 @@ class Storage:
         self._started.discard(target.target_id)
         self._removing.discard(target.target_id)
         if not is_gone:  # the manager was restored once more meanwhile, and knows it
-            self._apply_routing(self._cluster.routing)
+            self.apply_routing(self._cluster.routing)
         self._report()
 
     def _restart_chain_tasks(self, target: Target) -> None:

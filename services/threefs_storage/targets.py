@@ -140,13 +140,20 @@ class Targets:
                     "a store that the routing does not name cannot be told", target=target_id, error=str(error)
                 )
 
-    async def open_added(self, routing: Routing) -> None:
-        """Open the targets that moves have brought to this node. One that cannot be opened is tried again later."""
+    async def open_added(self, routing: Routing, *, members_only: bool = False) -> bool:
+        """Open the targets that moves have brought to this node, also those that have left their chain since, for their
+        stores to be deleted; unless only members are wanted. Returns whether there was one. One that cannot be opened
+        is tried again later."""
+        opened = False
         for target in self._missing(routing):
+            if members_only and routing.is_removed(target):
+                continue
             try:
                 await self._open_target(target, routing)
+                opened = True
             except ThreefsError as error:
                 _LOG.warning("a new target cannot be opened", target=target.target_id, error=str(error))
+        return opened
 
     async def delete(self, target: Target) -> None:
         """Close the store of a target that was taken out of its chain for good, and delete what it keeps. Until that is

@@ -3,8 +3,10 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from threefs_manager.election import Election
 from threefs_manager.service import Manager
+from threefs_storage import node as storage_node
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.node import StorageNode
 from threefs_storage.settings import Settings
@@ -15,6 +17,7 @@ from threefs.background import cancel_and_wait
 from threefs.cluster.manager_client import FramedManagerClient
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
+from threefs.errors import DiskFailed
 from threefs.kv.memory import MemoryEngine
 from threefs.routing import PublicState
 from threefs.rpc.server import Server
@@ -133,6 +136,38 @@ async def test_two_routings_at_once_open_a_store_once(tmp_path: Path) -> None:
         await asyncio.gather(*(node._adopt(node._cluster.routing) for _ in range(2)))
         assert len(opened) == 1 and [other.target_id for other in node.targets] == [target.target_id]
         await node.stop()
+
+
+async def test_a_target_that_could_not_be_opened_is_tried_again_without_a_new_routing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its chain had a copy less until something else changed the routing."""
+    monkeypatch.setattr(storage_node, "_OPENING_PAUSE_S", 0.05)
+    async with Bench(tmp_path) as bench:
+        one, two = await bench.node(1), await bench.node(2)
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
+        (target,) = one.targets
+        open_engine, tries, fails = one.targets._open_engine, 0, True
+
+        async def failing(directory: Path) -> ChunkEngine:
+            nonlocal tries
+            tries += 1
+            if fails:
+                raise DiskFailed("input/output error")
+            return await open_engine(directory)
+
+        one.targets._open_engine = failing  # type: ignore[method-assign]
+        await target.engine.close()
+        one.targets.by_id.clear()  # as before a routing that gives this node the target
+        one.storage._started.clear()
+        await until(lambda: bench.states() == {1: PublicState.OFFLINE, 2: PublicState.SERVING})
+        version = bench.manager._publisher.routing.version
+        await until(lambda: one._cluster.routing.version == version and tries > 2)
+        fails = False
+        await until(lambda: 101 in one.storage._started)
+        await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
+        await one.stop()
+        await two.stop()
 
 
 async def test_a_store_that_was_set_aside_does_not_keep_a_node_with_a_new_target_from_starting(tmp_path: Path) -> None:
