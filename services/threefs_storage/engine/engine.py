@@ -93,7 +93,7 @@ class ChunkEngine:
         #: By inode: writes of clients with this fence or a lower one are refused.
         self.fences: Mapping[int, int] = store.fences
         self.lost_chunks: Set[ChunkId] = store.lost
-        self.inventory, self.unreadable = store.inventory, store.unreadable
+        self.inventory, self.unreadable, self.notice_failure = store.inventory, store.unreadable, store.notice_failure
         self.foldable: Mapping[ChunkId, None] = store.foldable  # in the order of their last changes
         self.corrected, self.flush = store.corrected, store.flush  # the flush makes all commits and drops durable
         self.note, self.put_note, self.keep_note = store.note, store.put_note, store.keep_note

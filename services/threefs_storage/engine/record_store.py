@@ -177,6 +177,12 @@ class RecordStore:
         if self._unsaved_notes.get(key) is value:
             del self._unsaved_notes[key]
 
+    def notice_failure(self) -> None:
+        """Report a failure of the table that no change has met: it also writes by itself (marks, sorted files), and is
+        flushed by others than changes. Call this now and then."""
+        if self._table.failure is not None:
+            self.on_failure(self._table.failure)
+
     def update_indexes(self, chunk: ChunkId, record: Record | None) -> None:
         """Update `pending`, `lost`, `foldable` and `fences`. Call this for every record when the table is opened."""
         if chunk.number == FENCE_CHUNK:

@@ -63,6 +63,8 @@ class TargetRecovery:
     async def _run(self) -> None:
         while True:
             await self._clock.sleep(_INTERVAL_S)
+            for target in self._targets:
+                target.engine.notice_failure()  # else only a client's write would meet it
             for target in self._full():
                 try:
                     await self._recover_full(target)

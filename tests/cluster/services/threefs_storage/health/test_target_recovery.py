@@ -87,6 +87,15 @@ async def test_one_that_is_brought_up_to_date_leaves_and_comes_back_too(tmp_path
         assert await chain.read(3) == (2, b"y" * 70_000)
 
 
+async def test_a_table_that_has_failed_by_itself_is_opened_again_before_a_client_writes(tmp_path: Path) -> None:
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        table = chain[2].target.engine._store._table
+        table.failure = NoSpace("full")  # as when the mark of a flush finds no room
+        await until(lambda: table.failure is None)
+        assert (await chain.write(b"after")).version == 2 and not chain[2].target.leaving
+
+
 async def test_the_only_one_that_serves_stays_for_reads(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         chain.change((1, SERVING), (2, OFFLINE))
