@@ -25,6 +25,7 @@ from threefs.rpc.methods import INVENTORY, SYNC_DONE
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.craq import Craq
 from threefs_storage.engine.chunk_record import Record, digest
+from threefs_storage.engine.record_store import live_version
 from threefs_storage.health.chunk_repair import Outcome, Repair
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
@@ -219,10 +220,19 @@ def _own_row(target: Target, chunk: ChunkId) -> InventoryRow | None:
     return None if record is None else row_of(chunk, record)
 
 
+def _is_live(target: Target, chunk: ChunkId) -> bool:
+    """Whether the chunk needs room at the successor; it may be damaged."""
+    try:
+        return live_version(target.engine.record(chunk)) is not None or chunk in target.engine.pending_chunks
+    except ThreefsError:
+        return True
+
+
 def _merged_pages(
     target: Target, after: ChunkId | None, last: ChunkId | None, theirs: Mapping[ChunkId, InventoryRow]
 ) -> Iterator[list[tuple[ChunkId, InventoryRow | None]]]:
-    """Chunks of either target behind `after`, up to and including `last` (None: to the end), page by page."""
+    """Chunks of either target behind `after`, up to and including `last` (None: to the end), page by page. In each
+    page, those that are removed come first: they make room for the others."""
     full = True
     while full:
         ours = [chunk for chunk, _ in target.inventory(after, MAX_ROWS)]
@@ -231,5 +241,5 @@ def _merged_pages(
         assert not full or after is None or ours[-1] > after, "each page begins behind the one before"
         chunks = {chunk for chunk in ours if end is None or chunk <= end}
         chunks |= {chunk for chunk in theirs if (after is None or chunk > after) and (end is None or chunk <= end)}
-        yield [(chunk, theirs.get(chunk)) for chunk in sorted(chunks)]
+        yield [(chunk, theirs.get(chunk)) for chunk in sorted(chunks, key=lambda one: (_is_live(target, one), one))]
         after = end

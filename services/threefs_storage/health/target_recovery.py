@@ -8,6 +8,9 @@ store as it is. When there is room again, the store of a target that left is ope
 any other: by resync, or as lastsrv. A target that has not left takes changes again. A disk with a quota may say that it
 has room and refuse it, so room is tried first: else the target would return, be synced, refuse and leave for ever.
 
+Chunks that are removed meanwhile would fill the disk for ever: a target hears of no removal outside its chain. So one
+that has no room returns now and then as it is, and leaves again if it still finds none. A resync begins with removals.
+
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
 
@@ -17,8 +20,10 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from threefs.background import BackgroundTasks
+from threefs.backoff import Backoff
 from threefs.env.clock import Clock
 from threefs.errors import Corrupt, NoSpace, ThreefsError
+from threefs.ids import TargetId
 from threefs.routing import PublicState
 from threefs_storage.engine.block_files import Space
 from threefs_storage.health.quarantine import has_other_copy
@@ -29,6 +34,8 @@ _INTERVAL_S = 0.5
 #: The room that a target needs to return. With less it would leave again at once.
 _ROOM_RATIO = 0.01
 _ROOM_BYTES = 16 << 20
+#: How long a target without room is out of its chain before it returns as it is: at first, and at most.
+_AWAY = Backoff(20.0, 300.0)
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 
 _LOG = structlog.get_logger()
@@ -44,6 +51,8 @@ class TargetRecovery:
         self._clock = clock
         self._report = report
         self._on_return = on_return
+        #: By target that has no room: how often it has returned so, and when it may again.
+        self._returns: dict[TargetId, tuple[int, float]] = {}
         self._background = BackgroundTasks()
 
     def start(self) -> None:
@@ -92,7 +101,9 @@ class TargetRecovery:
             return  # the disk does not say any more what it has
         says_room = space.free_bytes >= max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO))
         has_room = says_room and await target.engine.disk_takes(_tried_bytes(space))
-        if not has_room and not _is_needed_for_reads(target):
+        if has_room:
+            self._returns.pop(target.target_id, None)
+        elif not _is_needed_for_reads(target) and not self._may_look(target):
             if target.engine.failure is not None:
                 self.on_no_space(target)
             return
@@ -104,6 +115,17 @@ class TargetRecovery:
             target.leave()
             self._report()
         await self._return(target, in_place=not has_room and not target.is_closed)
+
+    def _may_look(self, target: Target) -> bool:
+        """Whether a target without room was out of its chain for so long that it may ask what was removed."""
+        now = self._clock.monotonic()
+        if target.state is not PublicState.OFFLINE or target.is_closed or target.engine.failure is not None:
+            return False
+        times, next_at = self._returns.setdefault(target.target_id, (0, now + _AWAY.limit_s(0)))
+        if now < next_at:
+            return False
+        self._returns[target.target_id] = times + 1, now + _AWAY.limit_s(times + 1)
+        return True
 
     async def _return(self, target: Target, *, in_place: bool = False) -> None:
         """To open a store takes room: more than the ballast has, if its log is long. So one that is needed for reads is

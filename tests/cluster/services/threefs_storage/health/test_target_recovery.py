@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threefs_storage.engine.content_plan import Kind
+from threefs_storage.health import target_recovery
 
 from tests.harness.chain_harness import (
     CHUNK,
@@ -18,6 +20,7 @@ from tests.harness.chain_harness import (
     flip_record,
     until,
 )
+from threefs.backoff import Backoff
 from threefs.errors import NoSpace, ThreefsError
 from threefs.routing import LocalState
 
@@ -87,13 +90,37 @@ async def test_one_that_is_brought_up_to_date_leaves_and_comes_back_too(tmp_path
         assert await chain.read(3) == (2, b"y" * 70_000)
 
 
+async def test_one_without_room_returns_now_and_then_for_what_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside its chain it hears of no removal, so its disk would stay full for ever."""
+    monkeypatch.setattr(target_recovery, "_AWAY", Backoff(0.1, 0.1))
+    async with chain_of(tmp_path) as chain:
+        await chain.write(b"x" * 70_000)
+        fill(chain[3])
+        target = chain[3].target
+        chain[3].storage._target_recovery.on_no_space(target)
+        assert target.local_state is LocalState.OFFLINE
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await chain.write(b"", kind=Kind.REMOVE)
+        await until(lambda: target.local_state is LocalState.ONLINE)
+        assert target.engine.space().free_bytes == 0 and target.engine.space().chunks == 1
+        target.leased_until = float("inf")
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        await until(lambda: target.synced_in_version == chain.version)
+        assert target.engine.space().chunks == 0
+
+
 async def test_a_table_that_has_failed_by_itself_is_opened_again_before_a_client_writes(tmp_path: Path) -> None:
     async with chain_of(tmp_path, 2) as chain:
         await chain.write(b"before")
-        table = chain[2].target.engine._store._table
+        target = chain[2].target
+        target.save_logical_time = lambda: None  # type: ignore[method-assign]  # else that meets it once a minute
+        await until(lambda: not target.engine.pending_chunks)
+        table = target.engine._store._table
         table.failure = NoSpace("full")  # as when the mark of a flush finds no room
         await until(lambda: table.failure is None)
-        assert (await chain.write(b"after")).version == 2 and not chain[2].target.leaving
+        assert (await chain.write(b"after")).version == 2 and not target.leaving
 
 
 async def test_the_only_one_that_serves_stays_for_reads(tmp_path: Path) -> None:
