@@ -423,12 +423,14 @@ class ThreefsVfs(FuseFileSystem):
     async def fallocate(self, inode: int, caller: Caller, handle: int, offset: int, length: int, mode: int) -> None:
         await self._files.allocate(handle, offset, length, mode)
 
-    def lseek(self, inode: int, caller: Caller, handle: int, offset: int, whence: int) -> Answer[int]:
+    async def lseek(self, inode: int, caller: Caller, handle: int, offset: int, whence: int) -> int:
         file = self._files.handle(handle).file
+        if file.has_session:  # the kernel may hold pages that were changed through a mapping: with this it sends them
+            await self.notify_and_wait(replies.content_changed(inode))
         if whence == os.SEEK_DATA:
-            return file.seek_data(offset)
+            return await file.seek_data(offset)
         if whence == os.SEEK_HOLE:
-            return file.seek_hole(offset)
+            return await file.seek_hole(offset)
         raise errnos.error(errno.EINVAL)
 
     async def copy_file_range(

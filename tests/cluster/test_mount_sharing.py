@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import fcntl
+import mmap
 import os
 import signal
 import sqlite3
@@ -209,6 +210,18 @@ def test_fallocate(both: tuple[Path, Path]) -> None:
             os.lseek(file.fileno(), 3 * CHUNK, os.SEEK_DATA)
         assert caught.value.errno == errno.ENXIO
     assert (both[1] / "a").read_bytes() == expected
+
+
+def test_data_that_only_a_mapping_has_is_no_hole(both: tuple[Path, Path]) -> None:
+    with open(both[0] / "a", "w+b", 0) as file:
+        file.truncate(4 * CHUNK)
+        os.fsync(file.fileno())
+        with mmap.mmap(file.fileno(), 4 * CHUNK) as mapped:
+            for chunk in (2, 1):
+                mapped[chunk * CHUNK] = 1
+                assert os.lseek(file.fileno(), 0, os.SEEK_DATA) == chunk * CHUNK
+            assert os.lseek(file.fileno(), CHUNK, os.SEEK_HOLE) > CHUNK
+            assert mapped[2 * CHUNK] == 1
 
 
 def test_copies_within_the_file_system(both: tuple[Path, Path]) -> None:
