@@ -111,9 +111,11 @@ class BlockFiles:
         return sum(a.free_slots << bits for bits, a in self._allocators.items())
 
     def space(self, beside_bytes: int, chunks: int) -> Space:
-        """That of the target, which has so many bytes beside the files. Raises DiskFailed."""
-        disk, reusable = self._disk.space(self._directory), self.unused_bytes()
-        used = self.used_bytes() + beside_bytes
+        """That of the target, which has so many bytes beside the files. Freed blocks count as free: the next flush may
+        be far away. Raises DiskFailed."""
+        freed = self._freed_bytes()
+        disk, reusable = self._disk.space(self._directory), self.unused_bytes() + freed
+        used = self.used_bytes() - freed + beside_bytes
         return Space(disk.capacity_bytes, used, disk.free_bytes + reusable, chunks, reusable, disk.disk)
 
     @property

@@ -203,6 +203,7 @@ def test_a_replace_by_word_that_the_bytes_are_lost_keeps_those_that_are_pending(
         assert (await engine.stage(CHUNK, other)).lost
         engine.commit(CHUNK, other.version, 3)
         assert engine._files.used_bytes() == engine._files._freed_bytes()
+        assert engine._files.used_bytes() and engine.space().used_bytes == 0, "what is freed counts as free"
 
     in_engine(tmp_path, body)
 
