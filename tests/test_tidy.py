@@ -103,7 +103,7 @@ LAYERS = (
     {"telemetry"},
     {"background", "backoff"},
     {"rpc", "kv"},
-    {"backup_source", "cluster", "health"},
+    {"backup_source", "cluster", "health", "store_disk"},
 )
 #: ... and these two do not know each other.
 STRANGERS = {"rpc", "kv"}

@@ -248,6 +248,7 @@ def describe(url: str, reply: pb.GetStatusReply) -> dict[str, Any]:
         "lease_ms": reply.lease_ms,
         "awaited_nodes": list(reply.awaited_nodes),
         "failure": reply.failure,
+        "store_disk": store_disk(reply),
         "link_removals": reply.link_removals,
         "moves": len(reply.moves),
         "stopped": [],
@@ -322,6 +323,20 @@ def _node(row: pb.NodeStatus) -> dict[str, Any]:
     }
 
 
+def store_disk(reply: pb.GetStatusReply | meta_pb2.StatisticsReply) -> dict[str, Any] | None:
+    """The disk of the embedded store of a service; None if its store is not embedded."""
+    disk = reply.store_disk
+    if not reply.HasField("store_disk"):
+        return None
+    return {
+        "directory": disk.directory,
+        "capacity_bytes": disk.capacity_bytes,
+        "free_bytes": disk.free_bytes,
+        "full": disk.full,
+        "needed_bytes": disk.needed_bytes,
+    }
+
+
 async def meta_statistics(peers: ConnectionPool, address: str) -> dict[str, Any] | None:
     """Counters and rates of a meta service; None if it does not answer."""
     try:
@@ -329,6 +344,7 @@ async def meta_statistics(peers: ConnectionPool, address: str) -> dict[str, Any]
     except ThreefsError:
         return None
     return {
+        "store_disk": store_disk(reply),
         "uptime_s": reply.uptime_ms / 1000,
         "names_per_s": reply.names_per_s,
         "transactions_per_s": reply.transactions_per_s,
@@ -376,6 +392,8 @@ def print_status(found: dict[str, Any]) -> None:
         click.echo(f"not running: {', '.join(found['stopped'])}; `threefs up` starts what is missing")
     if found["moves"]:
         click.echo(f"{output.count_of(found['moves'], 'chain moves', 'chains move')} to other disks: `threefs node ls`")
+    for line in _full_store(found["store_disk"]):
+        click.echo(f"the manager: {line}")
     if found["failure"]:
         click.echo(
             "the manager cannot change chains now, so dead targets stay in them, and writes to those chains wait: "
@@ -432,6 +450,7 @@ def _node_messages(node: dict[str, Any]) -> Iterator[str]:
     """Lines about a node that its row in the table does not show: repairs, damage, failures."""
     if "meta" in node:
         yield _meta_activity(node["meta"])
+        yield from _full_store(node["meta"] and node["meta"].get("store_disk"))
     for resync in node["resync"]:
         yield (
             f"target {resync['target_id']} brings its successor up to date: "
@@ -446,6 +465,14 @@ def _node_messages(node: dict[str, Any]) -> Iterator[str]:
         yield f"it cannot reach node {peer['node_id']} for {peer['unreachable_ms'] / 1000:.0f} s"
     for failure in node["failures"]:
         yield output.printable(failure)
+
+
+def _full_store(disk: dict[str, Any] | None) -> Iterator[str]:
+    if disk is not None and disk["full"]:
+        yield (
+            f"the disk of its store {output.printable(disk['directory'])} is full: it refuses all changes until "
+            f"{output.size(disk['needed_bytes'])} are free there"
+        )
 
 
 def _meta_activity(statistics: dict[str, Any] | None) -> str:

@@ -103,14 +103,19 @@ async def _ask(fs: AsyncFileSystem, url: str) -> Answers:
     metas = [row.node for row in status.nodes if row.node.kind == pb.META and row.alive]
     named = addresses.parse(url)
     meta_answers, manager_answers = await asyncio.gather(
-        asyncio.gather(*(_meta_answers(peers, node.address) for node in metas)),
+        asyncio.gather(*(_meta_answer(peers, node.address) for node in metas)),
         asyncio.gather(*(_manager_answers(peers, address) for address in named)),
     )
     return Answers(
         status,
         routing,
         silent_managers=[address for address, answers in zip(named, manager_answers, strict=True) if not answers],
-        silent_meta_nodes=[node.node_id for node, answers in zip(metas, meta_answers, strict=True) if not answers],
+        silent_meta_nodes=[node.node_id for node, answer in zip(metas, meta_answers, strict=True) if answer is None],
+        meta_disks={
+            node.node_id: answer.store_disk
+            for node, answer in zip(metas, meta_answers, strict=True)
+            if answer is not None and answer.HasField("store_disk")
+        },
     )
 
 
@@ -124,9 +129,8 @@ async def _manager_answers(peers: ConnectionPool, address: str) -> bool:
     return True
 
 
-async def _meta_answers(peers: ConnectionPool, address: str) -> bool:
+async def _meta_answer(peers: ConnectionPool, address: str) -> meta_pb2.StatisticsReply | None:
     try:
-        await peers.call(address, STATISTICS, meta_pb2.StatisticsRequest(), timeout_s=_PROBE_TIMEOUT_S)
+        return await peers.call(address, STATISTICS, meta_pb2.StatisticsRequest(), timeout_s=_PROBE_TIMEOUT_S)
     except ThreefsError:
-        return False
-    return True
+        return None

@@ -1,7 +1,8 @@
 """A manager as metrics of Prometheus: whether it is the primary, and then how the cluster is.
 
 The reasons of its health are those of `threefs health`, so both say the same. What only a caller can see (managers and
-meta services that do not answer) is not among them: there a scrape fails.
+meta services that do not answer, the disks of the stores of meta services) is not among them: there a scrape fails, or
+has the numbers.
 """
 
 from collections import Counter

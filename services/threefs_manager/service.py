@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from threefs import __version__, configuration
+from threefs import __version__, configuration, store_disk
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks, cancel_and_wait
 from threefs.configuration import Value
@@ -406,6 +406,7 @@ class Manager:
             default_table=routing.default_table,
             awaited_nodes=self._inquiry.awaited_nodes if self._inquiry is not None else (),
             failure=controller.failure,
+            store_disk=store_disk.describe(self._engine),
             link_removals=controller.links.removals,
             manager_release=__version__,
             backups=self._remarks.backups(),

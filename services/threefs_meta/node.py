@@ -158,7 +158,8 @@ class MetaNode:
         """Also while the store does not answer: then they matter most."""
         try:
             async with asyncio.timeout(_SCRAPE_S):
-                of_meta = metrics(await statistics(self._context, pb.StatisticsRequest()))
+                found = await statistics(self._context, pb.StatisticsRequest())
+                of_meta = metrics(found, store_answers=not found.store_disk.full)
         except (ThreefsError, TimeoutError):
             of_meta = metrics(counted(self._context), store_answers=False)
         of_disk = store_disk(self._settings.data_dir) if self._engine.is_embedded else ()

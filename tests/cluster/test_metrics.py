@@ -54,7 +54,7 @@ def scrape_once_well(port: int) -> str:
     """Heartbeats come late while the processes of a cluster start on a busy machine, and the manager says so. Nor is
     it a failure if the disk of this machine is nearly full."""
     deadline = time.monotonic() + WELL_S
-    while reasons := reasons_of_health(text := scrape(port)) - {"disk_nearly_full"}:
+    while reasons := reasons_of_health(text := scrape(port)) - {"disk_nearly_full", "store_nearly_full"}:
         assert time.monotonic() < deadline, f"after {WELL_S:g} s health still gives {', '.join(sorted(reasons))}"
         time.sleep(0.1)
     return text

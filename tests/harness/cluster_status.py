@@ -1,10 +1,11 @@
 """The status of a cluster without processes, for tests of its health."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from threefs.health import cluster_health
 from threefs.health.answers import Answers
 from threefs.health.verdict import Reason
+from threefs.wire import common_pb2
 from threefs.wire import manager_pb2 as pb
 
 GIB = 1 << 30
@@ -47,8 +48,13 @@ def sound() -> pb.GetStatusReply:
     )
 
 
-def found_in(status: pb.GetStatusReply, managers: Sequence[str] = (), metas: Sequence[int] = ()) -> list[Reason]:
-    return cluster_health.reasons(Answers(status, routing_of(status), managers, metas))
+def found_in(
+    status: pb.GetStatusReply,
+    managers: Sequence[str] = (),
+    metas: Sequence[int] = (),
+    disks: Mapping[int, common_pb2.StoreDisk] | None = None,
+) -> list[Reason]:
+    return cluster_health.reasons(Answers(status, routing_of(status), managers, metas, disks or {}))
 
 
 def routing_of(status: pb.GetStatusReply) -> pb.Routing:

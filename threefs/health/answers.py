@@ -1,8 +1,9 @@
 """The answers of the services of a cluster, and how nodes and targets are named to people."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from threefs.wire import common_pb2
 from threefs.wire import manager_pb2 as pb
 
 _SHOWN = 8  # names in one reason; `threefs status` has the others
@@ -16,6 +17,7 @@ class Answers:
     routing: pb.Routing
     silent_managers: Sequence[str] = ()  # addresses that did not answer
     silent_meta_nodes: Sequence[int] = ()  # alive by their heartbeats, but they did not answer a call
+    meta_disks: Mapping[int, common_pb2.StoreDisk] = field(default_factory=dict)  # of embedded stores, by the node
     _node_of: dict[int, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:

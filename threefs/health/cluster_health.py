@@ -159,6 +159,7 @@ def clock_rates(answers: Answers) -> Iterator[Reason]:
 CHECKS: tuple[Callable[[Answers], Iterator[Reason]], ...] = (
     missing_plan,
     awaited_nodes,
+    metadata_health.full_stores,
     chain_health.unchangeable_chains,
     chain_health.unserved_chains,
     chain_health.unwritable_chains,
@@ -185,6 +186,7 @@ CHECKS: tuple[Callable[[Answers], Iterator[Reason]], ...] = (
     configuration_health.refused_values,
     configuration_health.lagging_clients,
     configuration_health.values_refused_by_clients,
+    metadata_health.nearly_full_stores,
     metadata_health.late_backups,
     metadata_health.silent_backups,
     metadata_health.refused_stores,

@@ -1,15 +1,55 @@
-"""The health of the stores of metadata and manager: their backups, and copies that were refused. One function per
-reason."""
+"""The health of the stores of metadata and manager: their disks, their backups, and copies that were refused. One
+function per reason."""
 
 from collections.abc import Iterator
 
-from threefs.health.answers import Answers
+from threefs.health.answers import Answers, node_name
+from threefs.health.configuration_health import managers_value
 from threefs.health.verdict import Reason, Severity
+from threefs.human_readable import size
+from threefs.wire import common_pb2
 
 #: `threefs backup` copies every second, so a copy that is further behind has a problem.
 MAX_BACKUP_LAG_S = 10.0
 #: A backup that follows the stores says how it is every few seconds.
 MAX_BACKUP_SILENCE_S = 30.0
+
+
+def _store_disks(answers: Answers) -> Iterator[tuple[str, common_pb2.StoreDisk]]:
+    """Of the embedded stores, with the name of the service for people."""
+    if answers.status.HasField("store_disk"):
+        yield "the manager", answers.status.store_disk
+    for row in answers.status.nodes:
+        if row.node.node_id in answers.meta_disks:
+            yield node_name(row.node), answers.meta_disks[row.node.node_id]
+
+
+def full_stores(answers: Answers) -> Iterator[Reason]:
+    for service, disk in _store_disks(answers):
+        if disk.full:
+            yield Reason(
+                "store_full",
+                Severity.ERR,
+                f"{service} refuses all changes, because the disk of its store {disk.directory} is full: "
+                f"{size(disk.free_bytes)} of {size(disk.capacity_bytes)} free; what it has can still be read",
+                f"free space on that disk, so that {size(disk.needed_bytes)} are free, or make it larger; the store "
+                "takes changes again by itself: docs/capacity.md",
+            )
+
+
+def nearly_full_stores(answers: Answers) -> Iterator[Reason]:
+    bound = float(managers_value(answers, "nearly_full_ratio"))
+    for service, disk in _store_disks(answers):
+        used = 1 - disk.free_bytes / disk.capacity_bytes if disk.capacity_bytes else 0.0
+        if used >= bound and not disk.full:
+            yield Reason(
+                "store_nearly_full",
+                Severity.WARN,
+                f"the disk of {service} with its store {disk.directory} is {used:.1%} full, {size(disk.free_bytes)} of "
+                f"{size(disk.capacity_bytes)} free (the bound is {bound:.0%}); a full one takes no changes, not even "
+                "removals",
+                "free space on that disk, or make it larger: docs/capacity.md",
+            )
 
 
 def late_backups(answers: Answers) -> Iterator[Reason]:

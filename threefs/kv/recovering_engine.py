@@ -38,7 +38,8 @@ class RecoveringEngine:
     def __init__(self, engine: RocksEngine, directory: Path, sync_policy: SyncPolicy | None, clock: Clock) -> None:
         self.transaction_counts = TransactionCounts()
         self._engine: RocksEngine | None = engine  # None while it is being opened again
-        self._directory = directory
+        self.directory = directory
+        self._was_full = False  # when the table failed, or when it was last tried to open it again
         self._sync_policy = sync_policy
         self._clock = clock
         self._background = BackgroundTasks()
@@ -71,6 +72,11 @@ class RecoveringEngine:
         """The number of the newest change that the disk has; 0 while the table is being opened again."""
         return self._engine.durable_change if self._engine is not None else 0
 
+    @property
+    def full(self) -> bool:
+        """Whether it takes no changes because its disk is full."""
+        return self._was_full if self._engine is None else isinstance(self._engine.failure, NoSpace)
+
     async def close(self) -> None:
         await self._background.stop()
         if self._engine is not None:
@@ -88,9 +94,9 @@ class RecoveringEngine:
         """Whether the reason is a full disk that is still full. Until there is room, the old table can be read."""
         assert self._engine is not None
         if isinstance(self._engine.failure, NoSpace):
-            drop_kept_logs(self._directory)
+            drop_kept_logs(self.directory)
             try:
-                check_room(self._directory)
+                check_room(self.directory)
             except NoSpace:
                 return True
         return False
@@ -98,10 +104,11 @@ class RecoveringEngine:
     async def _close_failed(self) -> str:
         """Close the table that has failed. Returns the reason as a text: the error itself has a traceback, which holds
         the transaction that met it, and so the table."""
+        self._was_full = self.full
         engine, self._engine = self._engine, None
         assert engine is not None
         reason = str(engine.failure)
-        _LOG.error("the store has failed, and is being opened again", directory=str(self._directory), error=reason)
+        _LOG.error("the store has failed, and is being opened again", directory=str(self.directory), error=reason)
         try:
             await engine.close()
         except ThreefsError as error:  # it raises its error again
@@ -115,12 +122,12 @@ class RecoveringEngine:
         while True:
             gc.collect()  # tracebacks of errors may hold transactions that have failed
             try:
-                return await RocksEngine.open(self._directory, clock=self._clock, sync_policy=self._sync_policy)
+                return await RocksEngine.open(self.directory, clock=self._clock, sync_policy=self._sync_policy)
             except Corrupt:
                 raise
             except (ThreefsError, OSError) as error:
-                full = isinstance(error, NoSpace)
-                if not full and self._clock.monotonic() - began > _MAX_REOPEN_S:
+                self._was_full = isinstance(error, NoSpace)
+                if not self._was_full and self._clock.monotonic() - began > _MAX_REOPEN_S:
                     raise Unavailable(
                         f"the store has failed ({reason}), and cannot be opened again: {error}"
                     ) from error

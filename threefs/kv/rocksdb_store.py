@@ -99,9 +99,14 @@ def drop_kept_logs(directory: Path) -> bool:
     return bool(kept)
 
 
+def needed_bytes(directory: Path) -> int:
+    """So much must be free to write the content of the logs to sorted files."""
+    return 2 * _log_bytes(directory) + _ROOM_TO_OPEN_BYTES
+
+
 def check_room(directory: Path) -> None:
     """Raises NoSpace if the disk may have too little room to write the content of the logs to sorted files."""
-    needed = 2 * _log_bytes(directory) + _ROOM_TO_OPEN_BYTES
+    needed = needed_bytes(directory)
     if _free_bytes(directory) < needed:
         raise NoSpace(f"the disk of {directory} is full: {needed} bytes must be free")
 
@@ -109,7 +114,7 @@ def check_room(directory: Path) -> None:
 def is_log_long(directory: Path) -> bool:
     """Whether a small reserve would not do for the sorted files of the logs, while they still find room."""
     logs = _log_bytes(directory)
-    return logs >= _LONG_LOG_BYTES and _free_bytes(directory) >= 2 * logs + _ROOM_TO_OPEN_BYTES
+    return logs >= _LONG_LOG_BYTES and _free_bytes(directory) >= needed_bytes(directory)
 
 
 def _log_bytes(directory: Path) -> int:

@@ -1250,7 +1250,7 @@ class CallFigures(_message.Message):
     def __init__(self, method: _Optional[str] = ..., calls: _Optional[int] = ..., names: _Optional[int] = ..., refused: _Optional[int] = ..., failed: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
 
 class StatisticsReply(_message.Message):
-    __slots__ = ("uptime_ms", "calls", "transactions", "again", "names_per_s", "transactions_per_s", "again_per_s", "removals_waiting", "leases_ending", "charges_waiting", "quotas")
+    __slots__ = ("uptime_ms", "calls", "transactions", "again", "names_per_s", "transactions_per_s", "again_per_s", "removals_waiting", "leases_ending", "charges_waiting", "quotas", "store_disk")
     class AgainEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1269,6 +1269,7 @@ class StatisticsReply(_message.Message):
     LEASES_ENDING_FIELD_NUMBER: _ClassVar[int]
     CHARGES_WAITING_FIELD_NUMBER: _ClassVar[int]
     QUOTAS_FIELD_NUMBER: _ClassVar[int]
+    STORE_DISK_FIELD_NUMBER: _ClassVar[int]
     uptime_ms: int
     calls: _containers.RepeatedCompositeFieldContainer[CallFigures]
     transactions: int
@@ -1280,7 +1281,8 @@ class StatisticsReply(_message.Message):
     leases_ending: int
     charges_waiting: int
     quotas: _containers.RepeatedCompositeFieldContainer[Quota]
-    def __init__(self, uptime_ms: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[CallFigures, _Mapping]]] = ..., transactions: _Optional[int] = ..., again: _Optional[_Mapping[str, int]] = ..., names_per_s: _Optional[float] = ..., transactions_per_s: _Optional[float] = ..., again_per_s: _Optional[float] = ..., removals_waiting: _Optional[int] = ..., leases_ending: _Optional[int] = ..., charges_waiting: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ...) -> None: ...
+    store_disk: _common_pb2.StoreDisk
+    def __init__(self, uptime_ms: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[CallFigures, _Mapping]]] = ..., transactions: _Optional[int] = ..., again: _Optional[_Mapping[str, int]] = ..., names_per_s: _Optional[float] = ..., transactions_per_s: _Optional[float] = ..., again_per_s: _Optional[float] = ..., removals_waiting: _Optional[int] = ..., leases_ending: _Optional[int] = ..., charges_waiting: _Optional[int] = ..., quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., store_disk: _Optional[_Union[_common_pb2.StoreDisk, _Mapping]] = ...) -> None: ...
 
 class FileLock(_message.Message):
     __slots__ = ("kind", "type", "owner", "start", "end", "pid")

@@ -1,5 +1,6 @@
 """Reports what this service has done, and what waits in the store for the background work of any service."""
 
+from threefs import store_disk
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
 from threefs_meta.quota import accounting
@@ -13,6 +14,7 @@ MAX_QUOTAS = 256
 
 def counted(context: Context) -> pb.StatisticsReply:
     """What needs no answer of the store."""
+    disk = store_disk.describe(context.engine)
     transaction_counts, totals, now = context.engine.transaction_counts, context.statistics, context.clock.monotonic()
     rates = totals.rates(now, transaction_counts)
     reply = pb.StatisticsReply(
@@ -22,6 +24,7 @@ def counted(context: Context) -> pb.StatisticsReply:
         names_per_s=rates.names,
         transactions_per_s=rates.transactions,
         again_per_s=rates.retried,
+        store_disk=disk,
     )
     for method, calls in sorted(totals.calls.items()):
         if calls.calls:
@@ -48,6 +51,8 @@ def counted(context: Context) -> pb.StatisticsReply:
 
 async def statistics(context: Context, request: pb.StatisticsRequest) -> pb.StatisticsReply:
     reply = counted(context)
+    if reply.store_disk.full:  # it refuses reads of what it could not make durable, and this answer says why
+        return reply
 
     async def waiting(ns: Namespace) -> None:
         tick, fronts = context.logical_clock.tick, context.fronts

@@ -9,6 +9,7 @@ from threefs_cli import cluster_commands
 from threefs_cli.main import main
 
 from tests.harness.command_line import CommandLine
+from threefs.wire import common_pb2, meta_pb2
 from threefs.wire import manager_pb2 as pb
 
 
@@ -153,6 +154,23 @@ def test_activity_of_meta_services_is_reported(capsys: pytest.CaptureFixture[str
         found["nodes"][0]["meta"] = one
         cluster_commands.print_status(found)
         assert line in capsys.readouterr().out
+
+
+def test_full_stores_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    disk = common_pb2.StoreDisk(directory="/srv/kv", capacity_bytes=1 << 30, needed_bytes=3 << 20)
+    node = pb.Node(node_id=1001, kind=pb.META, address="h:1")
+    for disk.full, shown in (False, False), (True, True):
+        reply = pb.GetStatusReply(nodes=[pb.NodeStatus(node=node, alive=True)], store_disk=disk)
+        found = cluster_commands.describe("threefs://h:0", reply)
+        statistics = {"names_per_s": 0, "transactions_per_s": 0, "again_per_s": 0, "removals_waiting": 0}
+        disk_of_meta = cluster_commands.store_disk(meta_pb2.StatisticsReply(store_disk=disk))
+        found["nodes"][0]["meta"] = statistics | {"store_disk": disk_of_meta}
+        cluster_commands.print_status(found)
+        out = capsys.readouterr().out
+        for service in ("the manager", "node 1001"):
+            words = "the disk of its store /srv/kv is full: it refuses all changes until 3.0 MiB are free there"
+            assert (f"{service}: {words}" in out) is shown
+    assert cluster_commands.describe("threefs://h:0", pb.GetStatusReply())["store_disk"] is None
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from tests.harness.cluster_status import DAY_MS, GIB, chain, found_in, routing_o
 from threefs.health import cluster_health, verdict
 from threefs.health.answers import Answers
 from threefs.health.verdict import Severity
+from threefs.wire import common_pb2
 from threefs.wire import manager_pb2 as pb
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "health.md"
@@ -157,6 +158,20 @@ def refused(status: pb.GetStatusReply) -> None:
     status.refused_stores.add(address="host:9", reason="the metadata store is an older copy", ago_ms=4000)
 
 
+def store_of_manager(**changed: object) -> Change:
+    def change(status: pb.GetStatusReply) -> None:
+        status.store_disk.CopyFrom(store_disk())
+        for name, value in changed.items():
+            setattr(status.store_disk, name, value)
+
+    return change
+
+
+def store_disk(**changed: object) -> common_pb2.StoreDisk:
+    sizes = {"capacity_bytes": 20 * GIB, "free_bytes": 4 * GIB, "needed_bytes": GIB // 4}
+    return common_pb2.StoreDisk(directory="/srv/kv", **(sizes | changed))  # type: ignore[arg-type]
+
+
 S, O, Y, L = pb.SERVING, pb.OFFLINE, pb.SYNCING, pb.LASTSRV  # noqa: E741
 WARN, ERR = Severity.WARN, Severity.ERR
 
@@ -167,6 +182,20 @@ WARN, ERR = Severity.WARN, Severity.ERR
         (no_plan, "no_plan", ERR, "no plan yet", "threefs init"),
         (awaited, "restore_awaits_nodes", ERR, "awaited: node 2, node 3", "threefs chain accept-unheard 2 3"),
         (no_change, "chains_cannot_change", ERR, "wait: the disk is full", "free space on the disk of the manager"),
+        (
+            store_of_manager(full=True, free_bytes=0),
+            "store_full",
+            ERR,
+            "the manager refuses all changes, because the disk of its store /srv/kv is full: 0 B of 20.0 GiB free",
+            "so that 256.0 MiB are free",
+        ),
+        (
+            store_of_manager(free_bytes=2 * GIB),
+            "store_nearly_full",
+            WARN,
+            "the disk of the manager with its store /srv/kv is 90.0% full, 2.0 GiB of 20.0 GiB free (the bound is 85%)",
+            "free space on that disk",
+        ),
         (
             states_of_chain_2(L, O, L),
             "chain_unserved",
@@ -379,6 +408,21 @@ def test_services_that_answer_no_call_are_reported() -> None:
         ("manager_silent", WARN),
     ]
     assert "the manager at host:8 does not answer" in found[2].summary
+
+
+def test_a_full_store_of_a_meta_service_is_reported() -> None:
+    (found,) = found_in(sound(), disks={1001: store_disk(full=True)})  # a quota may end before the disk does
+    assert (found.code, found.severity) == ("store_full", ERR)
+    assert found.summary.startswith("meta service 1001 (host:9) refuses all changes")
+    (found,) = found_in(sound(), disks={1001: store_disk(free_bytes=GIB)})
+    assert (found.code, found.severity) == ("store_nearly_full", WARN)
+    assert found.summary.startswith("the disk of meta service 1001 (host:9) with its store /srv/kv is 95.0% full")
+
+
+def test_room_on_the_disks_of_stores_is_no_reason() -> None:
+    status = sound()
+    store_of_manager()(status)
+    assert found_in(status, disks={1001: store_disk(free_bytes=3 * GIB + 1)}) == []
 
 
 def test_one_meta_service_is_enough() -> None:

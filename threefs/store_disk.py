@@ -1,0 +1,22 @@
+"""What a service says of the disk of its embedded store. Once that is full no name and no chain can change, and people
+must hear of it while the service still answers."""
+
+import os
+
+from threefs.kv.recovering_engine import RecoveringEngine
+from threefs.kv.rocksdb_store import needed_bytes
+from threefs.wire import common_pb2 as pb
+
+
+def describe(engine: object) -> pb.StoreDisk | None:
+    """None if the engine has no store on a disk of this machine."""
+    if not isinstance(engine, RecoveringEngine):
+        return None
+    disk = os.statvfs(engine.directory)
+    return pb.StoreDisk(
+        directory=str(engine.directory),
+        capacity_bytes=disk.f_blocks * disk.f_frsize,
+        free_bytes=disk.f_bavail * disk.f_frsize,
+        full=engine.full,
+        needed_bytes=needed_bytes(engine.directory),
+    )
