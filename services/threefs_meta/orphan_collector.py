@@ -112,7 +112,9 @@ class OrphanCollector:
             seen = [ChunkId(inode, index) for inode, index in zip(page.inode, page.index, strict=True)]
             orphans = await self._orphans(seen)
             if orphans:
-                updates = [ChunkUpdate(chain, chunk, storage_pb2.REMOVE, DEFAULT_CHUNK_BYTES) for chunk in orphans]
+                updates = [
+                    ChunkUpdate(chain, chunk, storage_pb2.REMOVE, DEFAULT_CHUNK_BYTES, freed=True) for chunk in orphans
+                ]
                 await self._context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
                 _LOG.warning(
                     "chunks of removed files were left, and are removed now",

@@ -12,7 +12,16 @@ from tests.harness.manager_bench import Bench
 from tests.harness.manager_bench import run as run_manager
 from tests.harness.small_disk import small_disk
 from tests.unit.services.threefs_manager.test_service import PLAN, plan
-from threefs.errors import AlreadyExists, InvalidArgument, NotFound, OutcomeUnknown, Retry, ThreefsError, TooFewReplicas
+from threefs.errors import (
+    AlreadyExists,
+    ChunkNotFound,
+    InvalidArgument,
+    NotFound,
+    OutcomeUnknown,
+    Retry,
+    ThreefsError,
+    TooFewReplicas,
+)
 from threefs.ids import ChunkId
 from threefs.wire import manager_pb2
 from threefs.wire import storage_pb2 as pb
@@ -44,6 +53,56 @@ async def test_a_lone_target_takes_no_writes_but_is_read(tmp_path: Path) -> None
         assert await chain.read(1) == (2, b"two") and chain[1].pending() == 0
         need(chain, 1)
         assert (await chain.write(b"one")).version == 3, "the minimum was lowered"
+
+
+async def test_a_chunk_that_no_file_has_any_more_is_removed_by_a_lone_target(tmp_path: Path) -> None:
+    """A cluster whose chains are short of copies because disks are full could not be emptied. The others learn of the
+    removal when they return."""
+    async with chain_of(tmp_path) as chain:
+        need(chain, 2)
+        await chain.write(b"abc")
+        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+        for kind in (pb.WRITE, pb.TRUNCATE, pb.EXTEND):
+            with pytest.raises(TooFewReplicas):
+                await chain.send(chain.row(kind=kind, freed=True))
+        removed = await chain.send(chain.row(kind=pb.REMOVE, chunk_bytes=0, freed=True))
+        assert removed.version == 2
+        chain.change((1, SERVING), (2, SYNCING), (3, OFFLINE))
+        await until(lambda: chain[2].committed() == 2)
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        with pytest.raises(ChunkNotFound):
+            await chain.read(2)
+
+
+async def test_a_removal_that_ends_on_too_few_is_acknowledged(tmp_path: Path) -> None:
+    async with chain_of(tmp_path) as chain:
+        need(chain, 2)
+        await chain.write(b"abc")
+        gate = chain[1].peers.before = Gate()
+        remove = asyncio.create_task(chain.send(chain.row(kind=pb.REMOVE, chunk_bytes=0, freed=True)))
+        await gate.reached.wait()
+        chain[1].peers.before = None
+        chain.change((1, SERVING), (2, OFFLINE), (3, OFFLINE))
+        gate.open.set()
+        assert (await remove).version == 2
+
+
+async def test_full_replicas_whose_chain_lacks_copies_are_emptied(tmp_path: Path) -> None:
+    """The head has a version pending that the full ones have no block for: the chain stays below its minimum."""
+    with small_disk(tmp_path / "node-2", "48m"):
+        async with chain_of(tmp_path, 2) as chain:
+            need(chain, 2)
+            written = 0
+            while not chain[2].target.leaving:
+                with contextlib.suppress(ThreefsError):
+                    await chain.write(bytes(CHUNK_BYTES), chunk=ChunkId(7, written), timeout_s=2.0)
+                written += 1
+            assert chain[1].pending(ChunkId(7, written - 1))
+            chain.change((1, SERVING), (2, OFFLINE))
+            for number in range(written):
+                row = chain.row(kind=pb.REMOVE, chunk_bytes=0, chunk=ChunkId(7, number), freed=True)
+                await chain.send(row)
+            assert not any(chain[1].state(ChunkId(7, number)).pending for number in range(written))
 
 
 async def test_the_error_says_why_the_others_do_not_serve(tmp_path: Path) -> None:

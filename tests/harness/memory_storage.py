@@ -7,7 +7,16 @@ from typing import Any, cast
 from google.protobuf.message import Message
 
 from threefs.checksums import crc32c
-from threefs.errors import ChainChanged, ChunkChanged, ChunkNotFound, NotServing, StaleFence, ThreefsError, Unavailable
+from threefs.errors import (
+    ChainChanged,
+    ChunkChanged,
+    ChunkNotFound,
+    NotServing,
+    StaleFence,
+    ThreefsError,
+    TooFewReplicas,
+    Unavailable,
+)
 from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
 from threefs.layout import FENCE_CHUNK
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
@@ -68,6 +77,7 @@ class MemoryStorage:
         self.before: list[Fault] = []  # each is used up by one call: an error instead of serving
         self.after: list[Fault] = []  # ... or an error after serving
         self.down: set[str] = set()
+        self.short: set[ChainId] = set()  # chains with fewer replicas than a write needs
         self.lacking: set[tuple[int, ChunkId]] = set()  # targets that say they have no such chunk
         self.health: dict[tuple[int, ChunkId], int] = {}  # of copies that are damaged (1) or lost (2)
         self.pending: set[tuple[int, ChunkId]] = set()  # ... or that something is on its way
@@ -184,6 +194,8 @@ class MemoryStorage:
             part, at = payload[at : at + size], at + size
             try:
                 chain = self._check(write.target, write.chain_version, head=True)
+                if chain in self.short and not (write.freed and write.kind == pb.REMOVE):
+                    raise TooFewReplicas(f"chain {chain}")
                 reply.results.append(self._apply(write, chain, part))
             except ThreefsError as error:
                 reply.results.add(code=error.code, message=error.message)

@@ -468,6 +468,7 @@ class ChunkClient:
                 first_seq=row.first_seq,
                 only_version=update.only_version,
                 fence=update.fence,
+                freed=update.freed,
                 pieces=update.pieces if update.kind == storage_pb2.WRITE_PIECES else (),
             )
         return request

@@ -42,6 +42,7 @@ class ChunkUpdate:
     only_version: int = 0  # refused with ChunkChanged if the chunk has another one by then; 0: any
     fence: int = 0  # refused with StaleFence if the fence of the inode is as high by then; 0: whatever that is
     pieces: tuple[int, ...] = ()  # of a joined change: offset and length of each write, in the order of the payload
+    freed: bool = False  # of REMOVE: no file has the chunk any more, so its chain may have too few replicas for writes
     parts: tuple[Buffer, ...] = ()  # the payload in parts, if it is not in one piece: it is not copied
 
     @property

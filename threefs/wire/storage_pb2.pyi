@@ -60,7 +60,7 @@ class ReadReply(_message.Message):
     def __init__(self, code: _Optional[_Iterable[int]] = ..., length: _Optional[_Iterable[int]] = ..., checksum: _Optional[_Iterable[int]] = ..., version: _Optional[_Iterable[int]] = ..., routing_version: _Optional[int] = ...) -> None: ...
 
 class ChunkWrite(_message.Message):
-    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost", "stamp", "known_version", "first_seq", "fresh", "base_version", "whole_length", "whole_checksum", "forgotten_version", "forgotten_stamp", "fence", "trace", "pieces")
+    __slots__ = ("target", "chain_version", "chunk", "identity", "kind", "offset", "length", "checksum", "chunk_bytes", "version", "removed", "entries", "again", "only_version", "lost", "stamp", "known_version", "first_seq", "fresh", "base_version", "whole_length", "whole_checksum", "forgotten_version", "forgotten_stamp", "fence", "trace", "pieces", "freed")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     CHAIN_VERSION_FIELD_NUMBER: _ClassVar[int]
     CHUNK_FIELD_NUMBER: _ClassVar[int]
@@ -88,6 +88,7 @@ class ChunkWrite(_message.Message):
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TRACE_FIELD_NUMBER: _ClassVar[int]
     PIECES_FIELD_NUMBER: _ClassVar[int]
+    FREED_FIELD_NUMBER: _ClassVar[int]
     target: int
     chain_version: int
     chunk: _common_pb2.ChunkId
@@ -115,7 +116,8 @@ class ChunkWrite(_message.Message):
     fence: int
     trace: bytes
     pieces: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: bool = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: bool = ..., only_version: _Optional[int] = ..., lost: bool = ..., stamp: _Optional[int] = ..., known_version: _Optional[int] = ..., first_seq: _Optional[int] = ..., fresh: bool = ..., base_version: _Optional[int] = ..., whole_length: _Optional[int] = ..., whole_checksum: _Optional[int] = ..., forgotten_version: _Optional[int] = ..., forgotten_stamp: _Optional[int] = ..., fence: _Optional[int] = ..., trace: _Optional[bytes] = ..., pieces: _Optional[_Iterable[int]] = ...) -> None: ...
+    freed: bool
+    def __init__(self, target: _Optional[int] = ..., chain_version: _Optional[int] = ..., chunk: _Optional[_Union[_common_pb2.ChunkId, _Mapping]] = ..., identity: _Optional[_Union[_common_pb2.WriteIdentity, _Mapping]] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., checksum: _Optional[int] = ..., chunk_bytes: _Optional[int] = ..., version: _Optional[int] = ..., removed: bool = ..., entries: _Optional[_Iterable[_Union[OnceEntry, _Mapping]]] = ..., again: bool = ..., only_version: _Optional[int] = ..., lost: bool = ..., stamp: _Optional[int] = ..., known_version: _Optional[int] = ..., first_seq: _Optional[int] = ..., fresh: bool = ..., base_version: _Optional[int] = ..., whole_length: _Optional[int] = ..., whole_checksum: _Optional[int] = ..., forgotten_version: _Optional[int] = ..., forgotten_stamp: _Optional[int] = ..., fence: _Optional[int] = ..., trace: _Optional[bytes] = ..., pieces: _Optional[_Iterable[int]] = ..., freed: bool = ...) -> None: ...
 
 class OnceEntry(_message.Message):
     __slots__ = ("identity", "version", "length", "checksum", "stamp")

@@ -137,7 +137,8 @@ async def remove_chunks(chunks: FileChunks, layout: FileLayout, inode: InodeId, 
     removed = 0
     async for chain, page in chunks.listing(layout, inode, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
         updates = [
-            ChunkUpdate(chain, ChunkId(inode, row.number), storage_pb2.REMOVE, layout.chunk_bytes) for row in page
+            ChunkUpdate(chain, ChunkId(inode, row.number), storage_pb2.REMOVE, layout.chunk_bytes, freed=True)
+            for row in page
         ]
         await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
         removed += len(updates)

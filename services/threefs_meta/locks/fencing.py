@@ -80,7 +80,10 @@ def _updates(
     kind: storage_pb2.WriteKind, inode: pb.Inode, chains: Iterable[ChainId], length: int = 0
 ) -> list[ChunkUpdate]:
     chunk = ChunkId(InodeId(inode.inode), FENCE_CHUNK)
-    return [ChunkUpdate(chain, chunk, kind, MAX_CHUNK_BYTES, length=length) for chain in sorted(set(chains))]
+    freed = kind == storage_pb2.REMOVE
+    return [
+        ChunkUpdate(chain, chunk, kind, MAX_CHUNK_BYTES, length=length, freed=freed) for chain in sorted(set(chains))
+    ]
 
 
 def _chains(context: Context, layout: FileLayout) -> Sequence[ChainId]:

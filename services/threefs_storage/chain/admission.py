@@ -23,7 +23,7 @@ def check_write(target: Target, write: pb.ChunkWrite) -> None:
     check(target, write.chain_version, syncing=write.version != 0)
     if write.version == 0:
         check_head(target)
-        check_min_replicas(target)
+        check_min_replicas(target, write)
 
 
 def check_ahead(target: Target, write: pb.ChunkWrite) -> None:
@@ -84,8 +84,12 @@ def check_last(target: Target) -> None:
         raise NotServing(f"target {target.target_id} is not where writes end in chain {target.chain.chain_id}")
 
 
-def check_min_replicas(target: Target) -> None:
-    """Check that a write of a client may be taken, and acknowledged. Raises TooFewReplicas."""
+def check_min_replicas(target: Target, write: pb.ChunkWrite) -> None:
+    """Check that a write of a client may be taken, and acknowledged. The removal of a chunk that no file has promises
+    nothing: if the disks that have it are lost, the chunk is back, and nobody can read it. A cluster whose chains are
+    below their minimum because disks are full could never be emptied otherwise. Raises TooFewReplicas."""
+    if write.kind == pb.REMOVE and write.freed:
+        return
     if target.serving_count < target.min_replicas:
         raise TooFewReplicas(
             f"chain {target.chain.chain_id} has {target.serving_count} of {len(target.chain.members)} copies, and at "

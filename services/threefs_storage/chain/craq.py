@@ -282,7 +282,7 @@ class Craq:
             assert version > committed, "versions only rise (I4)"
             result = await self._stage(target, chunk, write, version, identity, plain, deadline)
         try:  # targets that have left since the write was admitted do not have it
-            admission.check_min_replicas(target)
+            admission.check_min_replicas(target, write)
         except TooFewReplicas as error:
             raise OutcomeUnknown(f"too few targets have the write for an acknowledgement: {error}") from None
         return result

@@ -254,7 +254,7 @@ def old_copy_serves_alone() -> None:
 @plant_for("contract/test_min_replicas.py::test_a_lone_target_takes_no_writes_but_is_read")
 def lone_head_acknowledges() -> None:
     """A write is acknowledged on fewer replicas than the minimum."""
-    put(admission, "check_min_replicas", lambda target: None)
+    put(admission, "check_min_replicas", lambda target, write: None)
 
 
 @plant_for(

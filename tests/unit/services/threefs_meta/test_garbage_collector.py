@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from threefs_meta import garbage_collector
 from threefs_meta.garbage_collector import ENTRIES_PER_TRANSACTION, PAGE, GarbageCollector
+from threefs_meta.locks.fencing import end_writes
 from threefs_meta.ops.create import create
 from threefs_meta.ops.link import link
 from threefs_meta.ops.open import open_inode
@@ -253,6 +254,16 @@ async def test_chains_without_a_serving_target_delay_no_other_file(bench: MetaBe
     bench.cluster.routing = dataclasses.replace(routing, version=3)
     await _collect(bench)
     assert not any(bench.chunk_numbers(file) for file in made)
+
+
+async def test_chains_below_their_minimum_of_replicas_are_emptied(bench: MetaBench) -> None:
+    file = await written(bench, "/a")
+    await end_writes(bench.context, file.inode, 0)
+    assert bench.storage.fences
+    await bench.remove("/a")
+    bench.storage.short = set(bench.cluster.routing.chains)
+    await bench.collect_all()
+    assert bench.chunk_numbers(file) == [] and not bench.storage.fences and not await left(bench, keys.REMOVALS)
 
 
 async def test_a_directory_whose_record_is_damaged_meanwhile_holds_up_no_file(bench: MetaBench) -> None:
