@@ -78,7 +78,7 @@ def unwritable_chains(answers: Answers) -> Iterator[Reason]:
             Severity.ERR,
             f"{count_chains(len(found))} fewer copies than a write needs, so reads go on and writes wait: "
             + listed(f"chain {one.chain.chain_id} has {one.serving}, a write needs {one.needed}" for one in found),
-            f"start the nodes of the missing targets: {_missing(answers, found)}; or lower the minimum: "
+            f"{_remedy(answers, found, 'start the nodes of the missing targets:')}; or lower the minimum: "
             "`threefs chain min-replicas`",
         )
 
@@ -92,17 +92,28 @@ def degraded_chains(answers: Answers) -> Iterator[Reason]:
             Severity.WARN,
             f"{count_chains(len(found))} fewer copies than planned: "
             + listed(f"chain {one.chain.chain_id} has {one.serving} of {one.planned}" for one in found),
-            f"bring back {_missing(answers, found)}; a target that is syncing needs only time (`threefs status`)",
+            f"{_remedy(answers, found, 'bring back')}; a target that is syncing needs only time (`threefs status`)",
         )
 
 
-def _missing(answers: Answers, found: Iterable[ChainCopies]) -> str:
-    """The targets that do not serve, and their states."""
+def _remedy(answers: Answers, found: Iterable[ChainCopies], otherwise: str) -> str:
+    """What to do about the targets that do not serve: those on a full disk need room, `otherwise` is for the others."""
+    missing = [m for one in found for m in one.chain.members if m.state != pb.SERVING]
+    full = {report.target_id for _, report in answers.reports() if report.read_only}
+    parts = []
+    if without_room := [member for member in missing if member.target_id in full]:
+        parts.append(
+            "remove files, empty the trash, or add a node and run `threefs rebalance`, because the disks of these "
+            f"targets are full: {_named(answers, without_room)}"
+        )
+    if others := [member for member in missing if member.target_id not in full]:
+        parts.append(f"{otherwise} {_named(answers, others)}")
+    return "; ".join(parts)
+
+
+def _named(answers: Answers, members: Iterable[pb.ChainMember]) -> str:
     return listed(
-        f"{answers.target_name(member.target_id)} ({pb.PublicState.Name(member.state).lower()})"
-        for one in found
-        for member in one.chain.members
-        if member.state != pb.SERVING
+        f"{answers.target_name(member.target_id)} ({pb.PublicState.Name(member.state).lower()})" for member in members
     )
 
 

@@ -42,6 +42,22 @@ def test_a_chain_is_named_under_one_reason_only() -> None:
     assert "chain 1 " not in named[0].summary and "chain 2 " not in named[1].summary
 
 
+@pytest.mark.parametrize("minimum", [2, 1])
+def test_a_target_whose_disk_is_full_needs_room_and_no_start(minimum: int) -> None:
+    status = sound()
+    status.tables[0].min_replicas = minimum
+    status.chains[1].CopyFrom(chain(2, S, O, O))
+    (full,) = (report for report in status.nodes[1].targets if report.target_id == 202)
+    full.read_only = True
+    (reason,) = (each for each in found_in(status) if each.code.startswith("chain_"))
+    assert "the disks of these targets are full: target 202 of node 2 (offline);" in reason.advice
+    other = "start the nodes of the missing targets:" if minimum == 2 else "bring back"
+    assert f"; {other} target 302 of node 3 (offline);" in reason.advice
+    status.chains[1].CopyFrom(chain(2, S, O, S) if minimum == 1 else chain(2, S, O))
+    (reason,) = (each for each in found_in(status) if each.code.startswith("chain_"))
+    assert reason.advice.startswith("remove files") and other not in reason.advice
+
+
 def test_long_lists_are_cut() -> None:
     status = sound()
     status.chains.extend(chain(number, S, S, O) for number in range(3, 40))
