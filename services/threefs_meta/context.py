@@ -40,6 +40,10 @@ class FileChunks(Protocol):
         self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float
     ) -> AsyncIterator[tuple[ChainId, list[ListedChunk]]]: ...
 
+    def chain_listing(
+        self, chain: ChainId, inode: InodeId, after: int, deadline: float
+    ) -> AsyncIterator[list[ListedChunk]]: ...
+
     async def apply(self, updates: Sequence[ChunkUpdate], *, timeout_s: float) -> list[Applied]: ...
 
 

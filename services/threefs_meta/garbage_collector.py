@@ -2,8 +2,9 @@
 
 The queue is in the store, ordered by the tick in which each inode may be freed. Every step is small and can be
 repeated, so the work goes on after a crash, and two meta services may work on the same queue. A file that a client has
-open is put off until it is closed. An inode that cannot be freed, because its chains are not served or a record is
-damaged, is put off for longer each time, so it delays no other.
+open is put off until it is closed. An inode that cannot be freed, because its chains take no removals or a record is
+damaged, is put off for longer each time, so it delays no other. Its chunks on other chains are removed at once: a file
+that lies on many chains may never find all of them ready.
 """
 
 import asyncio
@@ -14,16 +15,16 @@ import structlog
 
 from threefs.background import BackgroundTasks
 from threefs.bounded_dict import BoundedDict
-from threefs.errors import Corrupt, ThreefsError
-from threefs.ids import InodeId
+from threefs.errors import Corrupt, Retry, ThreefsError
+from threefs.ids import ChainId
 from threefs.kv.engine_api import Transaction
 from threefs.layout import from_wire
 from threefs.leases import REPLAYS_KEPT_S
 from threefs.wire import meta_pb2 as pb
 from threefs_meta import transactions
 from threefs_meta.access import xattrs
+from threefs_meta.chain_backoff import ChainBackoff
 from threefs_meta.context import Context
-from threefs_meta.file import layout_policy
 from threefs_meta.file.length import remove_chunks
 from threefs_meta.lease import write_sessions
 from threefs_meta.locks import fencing
@@ -71,6 +72,7 @@ class GarbageCollector:
         self._replays_at = 0  # the tick of the next pass over all replay records
         #: Inodes that could not be freed: for how many ticks they are put off.
         self._backoff_ticks = BoundedDict[int, int](_MAX_BACKOFFS)
+        self._chain_backoff = ChainBackoff(lambda: context.logical_clock.tick)
         self._drained: dict[int, _Drained] = {}  # by directory
         self._slots = asyncio.Semaphore(removals_at_once)
         self._background = BackgroundTasks()
@@ -115,7 +117,7 @@ class GarbageCollector:
         stuck: list[_Removal] = []
         for item in items:
             if item.inode.type != pb.DIRECTORY:
-                (files if self._is_served(item.inode) else stuck).append(item)
+                files.append(item)
                 continue
             try:
                 taken = await self._drain_directory(item)
@@ -133,14 +135,6 @@ class GarbageCollector:
         stuck += [item for item, is_free in zip(files, done, strict=True) if not is_free]
         await self._defer_stuck(stuck)
         return freed + await self._clear_files([item for item, is_free in zip(files, done, strict=True) if is_free])
-
-    def _is_served(self, inode: pb.Inode) -> bool:
-        """Whether the chains of the inode are served; otherwise its removal would only wait for them."""
-        return inode.type != pb.FILE or layout_policy.is_served(
-            self._context.routing(),
-            from_wire(inode.layout),
-            write_sessions.chains_used_by_record(self._context, inode),
-        )
 
     async def _page(self, ns: Namespace) -> list[bytes]:
         tick = self._context.logical_clock.tick
@@ -211,20 +205,46 @@ class GarbageCollector:
         assert not inode.nlink, "chunks go only after the last name (I10)"
         async with self._slots:
             try:
+                if inode.type == pb.FILE and not await self._free_chunks(inode):
+                    return False
                 await self._clear_xattrs(inode)
-                if inode.type == pb.FILE:
-                    await remove_chunks(
-                        self._context.chunks,
-                        from_wire(inode.layout),
-                        InodeId(inode.inode),
-                        write_sessions.chains_used_by_record(self._context, inode),
-                    )
-                    await fencing.remove_fences(self._context, inode)
             except ThreefsError as error:
-                _LOG.info("chunks cannot be freed now", inode=inode.inode, error=str(error))
+                _LOG.info("an inode cannot be freed now", inode=inode.inode, error=str(error))
                 return False
         self._backoff_ticks.pop(inode.inode, None)
         return True
+
+    async def _free_chunks(self, inode: pb.Inode) -> bool:
+        """Remove what a file has on the chains that take removals now. False if it may have chunks on others."""
+        layout = from_wire(inode.layout)
+        stripe = layout.chains(self._context.routing().tables.get(layout.table_id, ()))
+        used = set(stripe[: write_sessions.chains_used_by_record(self._context, inode) or None])
+        all_free = True
+        for chain in sorted(set(stripe) if inode.fence else used):
+            all_free &= await self._free_on(chain, inode, chain in used)
+        return all_free
+
+    async def _free_on(self, chain: ChainId, inode: pb.Inode, has_chunks: bool) -> bool:
+        timeout_s = self._patience_s(chain)
+        if timeout_s is None:
+            return False
+        try:
+            if has_chunks:
+                await remove_chunks(self._context, chain, inode, timeout_s)
+            if inode.fence:
+                await fencing.remove_fence(self._context, chain, inode, timeout_s)
+        except ThreefsError as error:
+            _LOG.info("chunks cannot be freed now", inode=inode.inode, chain=chain, error=str(error))
+            if error.retry is not Retry.NEVER:  # else the file is at fault, and nobody has waited
+                self._chain_backoff.failed(chain)
+            return False
+        self._chain_backoff.succeeded(chain)
+        return True
+
+    def _patience_s(self, chain: ChainId) -> float | None:
+        """How long a removal may wait for the chain. None: it would only wait."""
+        known = self._context.routing().chains.get(chain)
+        return self._chain_backoff.begin(chain) if known is not None and known.tail is not None else None
 
     async def _clear_xattrs(self, inode: pb.Inode) -> None:
         """In a transaction of their own: together with those of other files they might be too many."""

@@ -240,15 +240,21 @@ class ChunkClient:
         """
         deadline = self._clock.monotonic() + timeout_s
         for chain in await self._stripe(layout, chains, timeout_s):
-            after = first
-            while True:
-                reply = await self.ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
-                if reply.index:
-                    columns = (reply.index, reply.length, reply.version, reply.checksum or [None] * len(reply.index))
-                    yield chain, list(starmap(ListedChunk, zip(*columns, strict=True)))
-                if not reply.more:
-                    break
-                after = next_place("chunks", after - 1, max(reply.index, default=None)) + 1
+            async for page in self.chain_listing(chain, inode, first, deadline):
+                yield chain, page
+
+    async def chain_listing(
+        self, chain: ChainId, inode: InodeId, after: int, deadline: float
+    ) -> AsyncIterator[list[ListedChunk]]:
+        """The same of one chain."""
+        while True:
+            reply = await self.ask_tail(chain, methods.LIST_CHUNKS, _list_request(inode, after), deadline)
+            if reply.index:
+                columns = (reply.index, reply.length, reply.version, reply.checksum or [None] * len(reply.index))
+                yield list(starmap(ListedChunk, zip(*columns, strict=True)))
+            if not reply.more:
+                break
+            after = next_place("chunks", after - 1, max(reply.index, default=None)) + 1
 
     async def page(
         self, layout: FileLayout, inode: InodeId, first: int = 0, *, chains: int = 0, timeout_s: float

@@ -63,10 +63,9 @@ def draw_placement(layout: pb.Layout, routing: Routing, random: Random) -> None:
     layout.seed = random.below(1 << 64)
 
 
-def is_served(routing: Routing, layout: FileLayout, chains: int = 0) -> bool:
-    """Whether each of the first `chains` of a file's stripe (0: all) has a serving target, by this routing."""
-    stripe = layout.chains(routing.tables.get(layout.table_id, ()))[: chains or None]
-    members = [routing.chains.get(chain) for chain in stripe]
+def is_served(routing: Routing, layout: FileLayout) -> bool:
+    """Whether each chain of a file's stripe has a serving target, by this routing."""
+    members = [routing.chains.get(chain) for chain in layout.chains(routing.tables.get(layout.table_id, ()))]
     return all(chain is not None and chain.tail is not None for chain in members)
 
 

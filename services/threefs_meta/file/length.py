@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import FileTooLarge, InvalidArgument, IsADirectory
-from threefs.ids import ChunkId, InodeId
+from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.inflight_ranges import writer_of
 from threefs.layout import FileLayout, chains_reached, from_wire, max_file_bytes
 from threefs.wire import meta_pb2 as pb
 from threefs.wire import storage_pb2
-from threefs_meta.context import CHUNKS_TIMEOUT_S, Context, FileChunks
+from threefs_meta.context import CHUNKS_TIMEOUT_S, Context
 from threefs_meta.locks import fencing
 from threefs_meta.transactions import NeedsChunkIo
 
@@ -131,18 +131,15 @@ def widen_chains_used(inode: pb.Inode, report: LengthReport) -> None:
     assert inode.chains_used == 0 or inode.chains_used >= before > 0, "a file never seems to lie on fewer chains"
 
 
-async def remove_chunks(chunks: FileChunks, layout: FileLayout, inode: InodeId, chains: int = 0) -> int:
-    """Remove all chunks of a file that nobody can open any more, from the first `chains` of its stripe (0: from all).
-    Returns how many chunks were removed."""
-    removed = 0
-    async for chain, page in chunks.listing(layout, inode, chains=chains, timeout_s=CHUNKS_TIMEOUT_S):
+async def remove_chunks(context: Context, chain: ChainId, inode: pb.Inode, timeout_s: float) -> None:
+    """Remove all chunks on a chain of a file that nobody can open any more."""
+    number, deadline = InodeId(inode.inode), context.clock.monotonic() + timeout_s
+    async for page in context.chunks.chain_listing(chain, number, 0, deadline):
         updates = [
-            ChunkUpdate(chain, ChunkId(inode, row.number), storage_pb2.REMOVE, layout.chunk_bytes, freed=True)
+            ChunkUpdate(chain, ChunkId(number, row.number), storage_pb2.REMOVE, inode.layout.chunk_bytes, freed=True)
             for row in page
         ]
-        await chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
-        removed += len(updates)
-    return removed
+        await context.chunks.apply(updates, timeout_s=timeout_s)
 
 
 def check_length(inode: pb.Inode, length: int) -> None:

@@ -69,11 +69,9 @@ async def _raise_on(context: Context, inode: pb.Inode, chains: Iterable[ChainId]
         await context.transact(lambda tx: _raise_in_inode(context, tx, inode.inode, at_least=highest))
 
 
-async def remove_fences(context: Context, inode: pb.Inode) -> None:
-    """Remove the chunks that hold the fence of a file that is being freed."""
-    if inode.fence:
-        updates = _updates(storage_pb2.REMOVE, inode, _chains(context, from_wire(inode.layout)))
-        await context.chunks.apply(updates, timeout_s=CHUNKS_TIMEOUT_S)
+async def remove_fence(context: Context, chain: ChainId, inode: pb.Inode, timeout_s: float) -> None:
+    """Remove the chunk that holds the fence of a file that is being freed."""
+    await context.chunks.apply(_updates(storage_pb2.REMOVE, inode, [chain]), timeout_s=timeout_s)
 
 
 def _updates(

@@ -6,6 +6,7 @@ from typing import Any
 
 from threefs_manager.stale_stores import metadata_store
 from threefs_meta import garbage_collector
+from threefs_meta.context import CHUNKS_TIMEOUT_S
 from threefs_meta.file import layout_policy, length, truncation
 from threefs_meta.file.length import LengthReport
 from threefs_meta.file.truncation import Truncation
@@ -189,7 +190,7 @@ def damaged_record_stops_the_collector() -> None:
 @plant_for(f"{_COLLECTOR}::test_chains_without_a_serving_target_delay_no_other_file")
 def chains_without_replicas_hold_up_the_collector() -> None:
     """Files on a dead chain are waited for, one after the other, before others are freed."""
-    put(GarbageCollector, "_is_served", lambda self, inode: True)
+    put(GarbageCollector, "_patience_s", lambda self, chain: CHUNKS_TIMEOUT_S)
 
 
 @plant_for("unit/services/threefs_meta/ops/test_renew_lease.py::test_a_request_that_comes_late_changes_nothing")
