@@ -188,6 +188,19 @@ class Routing:
         nodes = [str(target.node_id) for target in found if target is not None]
         return f"chain {chain} on nodes {', '.join(nodes)}" if nodes else f"chain {chain}"
 
+    def shortage(self, chain: ChainId) -> str:
+        """That the chain takes no writes of clients because too few of its targets serve, in words. Empty: it may."""
+        known = self.chains.get(chain)
+        tables = [table for table, chains in self.tables.items() if chain in chains]
+        needed = max((self.min_replicas.get(table, 1) for table in tables), default=1)
+        if known is None or len(known.serving) >= needed:
+            return ""
+        copies = f"{len(known.serving)} of {len(known.members)} copies, and at least {needed} are needed for a write"
+        return (
+            f"{self.shown_chain(chain)} has {copies}: start what has stopped, remove files or add disks where disks "
+            "are full (`threefs status`)"
+        )
+
     def minimums(self) -> dict[ChainId, int]:
         """How many targets of each chain must serve, for it to take writes of clients; of one that is not there 1."""
         found: dict[ChainId, int] = {}

@@ -34,6 +34,7 @@ from threefs.errors import (
     Retry,
     StaleFence,
     ThreefsError,
+    TooFewReplicas,
     Unavailable,
     error_of,
 )
@@ -91,15 +92,8 @@ class _Row:
     """An update on its way."""
 
     __slots__ = (
-        "applied",
-        "checksum",
-        "error",
-        "first_seq",
-        "known_version",
-        "outcome_unknown",
-        "seq",
-        "to_send",
-        "update",
+        *("applied", "checksum", "error", "first_seq", "known_version", "outcome_unknown"),
+        *("seq", "shortage", "to_send", "update"),
     )
 
     def __init__(self, update: ChunkUpdate) -> None:
@@ -112,9 +106,12 @@ class _Row:
         self.outcome_unknown = False  # an attempt of which nothing is known was made
         self.applied: Applied | None = None
         self.error: ThreefsError | None = None
+        self.shortage = ""  # what the chain has said that lacked replicas
 
     def failed(self, error: ThreefsError) -> None:
         self.error = error
+        if isinstance(error, TooFewReplicas):
+            self.shortage = error.message
         if error.retry is Retry.UNKNOWN or isinstance(error, ResultDropped):
             self.outcome_unknown = True
         if error.retry is Retry.NEVER:
@@ -123,15 +120,17 @@ class _Row:
     def done(self, applied: Applied) -> None:
         self.applied, self.error, self.to_send = applied, None, False
 
-    def give_up(self) -> None:
+    def give_up(self, routing: Routing | None = None) -> None:
         self.to_send = False
         if self.outcome_unknown and not isinstance(
             self.error, ChunkChanged | StaleFence
         ):  # these say as much by themselves
-            chunk = self.update.chunk
+            chunk, why = self.update.chunk, ""
+            if routing is not None and isinstance(self.error, DeadlineExceeded):  # silence says nothing by itself
+                why = self.shortage or routing.shortage(self.update.chain)
             self.error = OutcomeUnknown(
                 f"change of chunk {chunk.number} of inode {chunk.inode} was not confirmed, "
-                f"it may or may not have been applied; last error: {self.error}"
+                f"it may or may not have been applied; last error: {self.error}{why and '; '}{why}"
             )
 
 
@@ -386,7 +385,7 @@ class ChunkClient:
                 return
             if self._clock.monotonic() >= deadline:
                 for row in rows:
-                    row.give_up()
+                    row.give_up(self._cluster.routing)
                 return
             await self._pause(version, attempt, deadline)
             attempt += 1

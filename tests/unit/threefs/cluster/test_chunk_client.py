@@ -21,6 +21,7 @@ from threefs.errors import (
     ResultDropped,
     ResultForgotten,
     ThreefsError,
+    TooFewReplicas,
     Unavailable,
 )
 from threefs.ids import ChainId, ChunkId, ClientId, InodeId, TableId
@@ -137,6 +138,22 @@ def test_after_a_lost_answer_the_deadline_leaves_the_outcome_open() -> None:
     s.storage.after = failing(*[ConnectionLost()] * 10_000)
     with pytest.raises(OutcomeUnknown, match="chunk 3 of inode 77"):
         go(s.chunks.write(LAYOUT, INODE, 3, 0, b"x", timeout_s=0.05))
+
+
+def test_a_write_without_an_answer_says_that_its_chain_lacks_replicas() -> None:
+    """As the chain has said before, or else as the routing says by the deadline."""
+    s = Setting()
+    refused = TooFewReplicas("the disk of node 2 is full")
+    s.storage.before = failing(ConnectionLost(), refused, *[DeadlineExceeded("no answer")] * 10_000)
+    with pytest.raises(OutcomeUnknown, match=r"last error: no answer; the disk of node 2 is full"):
+        go(s.chunks.write(LAYOUT, INODE, 3, 0, b"x", timeout_s=0.5))
+    routing = s.cluster.routing
+    s.storage.before = failing(*[DeadlineExceeded("no answer")] * 10_000)
+    with pytest.raises(OutcomeUnknown, match=r"last error: no answer$"):
+        go(s.chunks.write(LAYOUT, INODE, 3, 0, b"x", timeout_s=0.5))
+    s.cluster.routing = dataclasses.replace(routing, min_replicas={TableId(1): 4})
+    with pytest.raises(OutcomeUnknown, match=r"no answer; chain 2 on nodes 2, 3, 1 has 3 of 3 copies, and at least 4"):
+        go(s.chunks.write(LAYOUT, INODE, 3, 0, b"x", timeout_s=0.5))
 
 
 def test_a_write_that_never_reached_anyone_did_not_happen() -> None:
