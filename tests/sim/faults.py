@@ -32,7 +32,7 @@ AT rots HOST                bits of one chunk flip in all its copies but one
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
 and those of `store_faults`, `dozes`, `intruders`, `visitors`, `moving_members`, `strange_disks`, `managers_asleep`,
-`scarce_memory`
+`scarce_memory`, `small_disks`
 """
 
 import asyncio
@@ -50,6 +50,7 @@ from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes
 from tests.sim.moving_members import MovingMembers
 from tests.sim.scarce_memory import ScarceMemory
+from tests.sim.small_disks import SmallDisks
 from tests.sim.store_faults import StoreFaults
 from tests.sim.tight_disks import TightDisks
 from tests.sim.visitors import Visitors
@@ -173,6 +174,8 @@ class Faults:
         self.visitors = Visitors(world)
         self.scarce_memory = ScarceMemory(world)
         self._tight_disks = TightDisks(world)
+        self.small_disks = SmallDisks(world, self._tight_disks)
+        self._tight, self._small = self._tight_disks.begin, self.small_disks.begin
         self.members = MovingMembers(world)
         self._emptied_disks = EmptiedDisks(world, self.members)
         self.full_syncing = FullSyncing(world, self._tight_disks, self._emptied_disks)
@@ -467,9 +470,6 @@ class Faults:
 
     def _scant(self, host: str) -> Callable[[], Any] | None:
         return self._tight_disks.refuse(host, left_bytes=strange_disks.SCANT_BYTES)
-
-    def _tight(self, host: str) -> Callable[[], Any]:
-        return self._tight_disks.begin(host)
 
     def _rot(self, host: str) -> Callable[[], Any] | None:
         if not self._runs(host) or not self._world.healthy() or self._undo:

@@ -35,6 +35,7 @@ from tests.sim import (
     moving_members,
     run_shape,
     scarce_memory,
+    small_disks,
     store_faults,
     strange_disks,
     visitors,
@@ -242,6 +243,9 @@ def _drawn_of_resources(world: World, load: Load) -> list[Step]:
     if load.strange_disks:
         for at, what, host, lasts in strange_disks.draw(SeededRandom(world.seed, "strange"), world, length_s):
             steps.append(Step(at, what, (host,), lasts))
+    if load.small_disks:
+        for at, host, lasts in small_disks.draw(SeededRandom(world.seed, "small at"), world, length_s):
+            steps.append(Step(at, small_disks.KIND, (host,), lasts))
     if load.swoons:
         for at, host, lasts in managers_asleep.draw(SeededRandom(world.seed, "swoon"), world, length_s):
             steps.append(Step(at, managers_asleep.KIND, (host,), lasts))
@@ -251,9 +255,9 @@ def _drawn_of_resources(world: World, load: Load) -> list[Step]:
     return steps
 
 
-async def _moved(world: World) -> bool:
+async def _moved(world: World, away_s: float) -> bool:
     """Whether all members get to where they are to be: a move waits for a target that is brought up to date."""
-    until = world.loop.time() + _MOVES_S
+    until = world.loop.time() + _MOVES_S + away_s
     while moves_left(world):
         if world.loop.time() > until:
             return False
@@ -265,20 +269,23 @@ async def _get_well(
     world: World, faults: Faults, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome
 ) -> None:
     await faults.members.settle()
+    await faults.small_disks.settle()
     begin = world.loop.time()
     if world.spare_hosts:
-        if not await _moved(world):
+        if not await _moved(world, faults.small_disks.away_left_s()):
             outcome.violations.append(f"I13: members still move {_MOVES_S:.0f} s after the last fault: {_state(world)}")
             return
         begin = world.loop.time()
     try:
-        async with asyncio.timeout(LIVENESS_S + world.hold_off_left_s()):
+        async with asyncio.timeout(LIVENESS_S + max(world.hold_off_left_s(), faults.small_disks.away_left_s())):
             while not world.healthy():
                 await asyncio.sleep(0.05)
     except TimeoutError:
         outcome.violations.append(f"I13: not healthy {LIVENESS_S:.0f} s after the last fault: {_state(world)}")
         return
     world.tell(f"-- healthy after {world.loop.time() - begin:.3f} s")
+    await faults.small_disks.take_writes()
+    outcome.violations += faults.small_disks.violations
     await workload.stop(LIVENESS_S)
     await files.stop(LIVENESS_S)
     await lockers.stop(LIVENESS_S)

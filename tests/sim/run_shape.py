@@ -9,6 +9,7 @@ from dataclasses import replace
 from threefs_storage.engine.exactly_once import MAX_ENTRIES
 
 from tests.harness.seeded_random import SeededRandom
+from tests.sim import small_disks
 from tests.sim.workload import Load
 from tests.sim.world import SCRUB_S, Size
 
@@ -43,6 +44,7 @@ _OTHER_LOCAL = 0.5  # of those with local stores have others in the place of the
 _ABSENT = 0.1  # of all runs have disks that are missing
 _BRIMS = 0.05  # of all runs have a disk that is full while its targets are brought up to date
 _STRANGE = 0.1  # of all runs have disks that say something else than they do
+_SMALL = 0.1  # of all runs have disks that stay small until the files that fill them are removed
 _SWOONS = 0.1  # of all runs have managers that fall asleep in their transactions
 _HUNGRY = 0.1  # of all runs have machines without memory for some buffers
 _DOUBTED = 0.1  # of all runs lose many answers of the managers' store, ...
@@ -71,6 +73,8 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
         swoons=SeededRandom(seed, "swoons").chance(_SWOONS),
         scarce_memory=SeededRandom(seed, "hungry").chance(_HUNGRY),
     )
+    if SeededRandom(seed, "small disks").chance(_SMALL):
+        size, load = with_more("small disks", size, load)
     if not size.lockers:
         size = _doubted(SeededRandom(seed, "manager doubt"), size)
     if size.local_stores and SeededRandom(seed, "other local stores").chance(_OTHER_LOCAL):
@@ -96,6 +100,8 @@ def with_more(what: str, size: Size, load: Load) -> tuple[Size, Load]:
     if what == "local":
         size = replace(size, managers=1, metas=1, local_stores=True, doubt=0.0, lockers=2)
         return size, replace(load, cuts=True, files_pause_s=0.1, files_bytes=3000)
+    if what == "small disks":
+        return replace(size, ballast_bytes=small_disks.BALLAST_BYTES), replace(load, small_disks=True)
     if what == "dozes":
         calm = replace(load, watchers=2, pause_s=max(load.pause_s, 0.3), files_pause_s=0.3)  # it takes long enough
         return replace(size, lockers=3), replace(calm, dozes=True, faults_s=_DOZES_S)

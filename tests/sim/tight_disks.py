@@ -1,5 +1,5 @@
-"""Disks with less room left than writes of clients may take, with none, or with none that they give, and when a chain
-may refuse writes because of them."""
+"""Disks with less room left than writes of clients may take, with none, or with none that they give, disks that stay
+small, and when a chain may refuse writes because of them."""
 
 from collections.abc import Callable
 
@@ -15,21 +15,37 @@ class TightDisks:
         self._world = world
         self._hosts: set[str] = set()
         self._refusing: set[str] = set()  # disks that say that they have room
+        self._full: set[str] = set()  # small disks, until there is room again
+        self._sizes: dict[str, int] = {}  # of small disks
         self._looking = False
 
     def begin(self, host: str, left_bytes: int | None = None) -> Callable[[], None]:
         """So much is left, or a hundredth. Returns how to end it."""
         disk = self._world.disks[host]
         used = disk.capacity_bytes - disk.free_bytes()
-        disk.capacity_bytes = used * 100 // 99 if left_bytes is None else used + left_bytes
+        left_bytes = used // 99 if left_bytes is None else left_bytes
+        disk.capacity_bytes = min(used + left_bytes, self._size(host))
         self._hosts.add(host)
         self._begin_to_look()
 
         def end() -> None:
             self._hosts.discard(host)
-            disk.capacity_bytes = DISK_BYTES
+            disk.capacity_bytes = self._size(host)
 
         return end
+
+    def shrink(self, host: str, left_bytes: int) -> Callable[[], None]:
+        """So much is left, and the disk stays as small. Returns how to tell that there is room again."""
+        disk = self._world.disks[host]
+        used = disk.capacity_bytes - disk.free_bytes()
+        self._sizes[host] = used + left_bytes
+        disk.capacity_bytes = min(disk.capacity_bytes, self._sizes[host])
+        self._full.add(host)
+        self._begin_to_look()
+        return lambda: self._full.discard(host)
+
+    def _size(self, host: str) -> int:
+        return self._sizes.get(host, DISK_BYTES)
 
     def refuse(self, host: str, left_bytes: int) -> Callable[[], None] | None:
         """The disk has a quota, so that it takes only so much, and says that it has room. Returns how to end it."""
@@ -53,7 +69,7 @@ class TightDisks:
     def _look(self) -> None:
         """A head without room gives way to a member that has some. Writes may be refused only if all members that are
         not out of their chain have such disks."""
-        self._looking = bool(self._hosts or self._refusing)
+        self._looking = bool(self._hosts or self._refusing or self._full)
         if not self._looking:
             return
         routing = self._world.routing()
@@ -64,4 +80,4 @@ class TightDisks:
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:
         present = [m.target_id for m in chain.members if m.state not in (PublicState.OFFLINE, PublicState.LASTSRV)]
         hosts = {f"s{routing.targets[target].node_id}" for target in present}
-        return bool(present) and hosts <= self._hosts | self._refusing
+        return bool(present) and hosts <= self._hosts | self._refusing | self._full

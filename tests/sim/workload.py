@@ -66,6 +66,7 @@ class Load:
     holds: bool = False  # an administrator takes targets out of service, and makes others the head
     dozes: bool = False  # clients fall asleep under their locks
     strange_disks: bool = False  # disks say something else than they do
+    small_disks: bool = False  # disks stay small until the files that fill them are removed
     swoons: bool = False  # managers fall asleep in their transactions
     scarce_memory: bool = False  # machines have no memory for some buffers
     crowd: int = 0  # writers with identities of their own, who write once each to the same chunk

@@ -80,6 +80,7 @@ class Size:
     key: str = ""  # of the cluster; everybody proves to know it
     local_stores: bool = False  # of the one manager and the one meta service, on disks of their own
     deferred_bytes: int = 0  # the largest change that is kept in the record store; 0: none is
+    ballast_bytes: int = 0  # of a disk, that are released when it is full
     inline_bytes: int = 0  # the largest content without a block
     deferred_changes: int = 128  # of a chunk, before it is rewritten
     fold_s: float = 1.0  # from one visit to changed chunks to the next
@@ -318,7 +319,7 @@ class World:
             token=self.size.key,
             host=process.host,
             port=PORT,
-            ballast_bytes=0,
+            ballast_bytes=self.size.ballast_bytes,
             deferred_bytes=self.size.deferred_bytes,
             inline_bytes=self.size.inline_bytes,
             deferred_changes=self.size.deferred_changes,

@@ -5,9 +5,10 @@ from typing import Any
 
 from threefs_manager.chains.controller import ChainController
 from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.target import Target
 
-from tests.sim.planted.registry import plant_for, put
+from tests.sim.planted.registry import plant, plant_for, put
 from threefs.rpc.server_connection import ServerConnection
 
 _DISKS = "sim/test_strange_disks.py"
@@ -60,3 +61,9 @@ def suspension_in_a_transaction_is_not_noticed() -> None:
 
     put(ChainController, "_tick", no_ticks)
     put(ChainController, "_evaluate", as_before)
+
+
+@plant
+def full_target_never_returns_without_room() -> None:
+    """Outside its chain it hears of no removal, so its disk stays full for ever."""
+    put(TargetRecovery, "_may_look", lambda self, target: False)
