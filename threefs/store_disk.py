@@ -3,9 +3,21 @@ must hear of it while the service still answers."""
 
 import os
 
+from threefs.errors import NoSpace
 from threefs.kv.recovering_engine import RecoveringEngine
 from threefs.kv.rocksdb_store import needed_bytes
 from threefs.wire import common_pb2 as pb
+
+
+def removals_only(engine: object) -> bool:
+    """Whether the rest of the disk of an embedded store is the reserve for removals."""
+    return isinstance(engine, RecoveringEngine) and engine.removals_only
+
+
+def check_growth(engine: object) -> None:
+    """Before something is added to the store. Raises NoSpace if the disk has room for removals only."""
+    if removals_only(engine):
+        raise NoSpace("the disk of this service has room only for removals")
 
 
 def describe(engine: object) -> pb.StoreDisk | None:

@@ -334,6 +334,7 @@ def store_disk(reply: pb.GetStatusReply | meta_pb2.StatisticsReply) -> dict[str,
         "free_bytes": disk.free_bytes,
         "full": disk.full,
         "needed_bytes": disk.needed_bytes,
+        "removals_only": disk.removals_only,
     }
 
 
@@ -472,6 +473,11 @@ def _full_store(disk: dict[str, Any] | None) -> Iterator[str]:
         yield (
             f"the disk of its store {output.printable(disk['directory'])} is full: it refuses all changes until "
             f"{output.size(disk['needed_bytes'])} are free there"
+        )
+    elif disk is not None and disk["removals_only"]:
+        yield (
+            f"the disk of its store {output.printable(disk['directory'])} is nearly full "
+            f"({output.size(disk['free_bytes'])} free): it takes only removals"
         )
 
 

@@ -33,7 +33,16 @@ def full_stores(answers: Answers) -> Iterator[Reason]:
                 f"{service} refuses all changes, because the disk of its store {disk.directory} is full: "
                 f"{size(disk.free_bytes)} of {size(disk.capacity_bytes)} free; what it has can still be read",
                 f"free space on that disk, so that {size(disk.needed_bytes)} are free, or make it larger; the store "
-                "takes changes again by itself: docs/capacity.md",
+                "takes changes again by itself: docs/troubleshooting.md",
+            )
+    for node, disk in answers.meta_disks.items():
+        if disk.removals_only and not disk.full:
+            yield Reason(
+                "store_removals_only",
+                Severity.ERR,
+                f"meta service {node} takes only removals, because the disk of its store {disk.directory} is nearly "
+                f"full: {size(disk.free_bytes)} of {size(disk.capacity_bytes)} free",
+                "free space on that disk, or make it larger: docs/troubleshooting.md",
             )
 
 

@@ -5,6 +5,9 @@ again. Opening it again has the effect of a restart of the process: everything t
 transactions that were under way fail. So the engine does this in place as soon as the reason is gone, because a process
 that stays alive must do its work, or end (I19). If the reason stays, the process ends, unless the reason is a full
 disk.
+
+It also looks whether the disk still has a reserve for removals. Only its owner can tell a removal from other changes:
+both write records. So the owner asks `removals_only` before it adds something.
 """
 
 import gc
@@ -17,7 +20,7 @@ from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.rocks import RocksEngine
-from threefs.kv.rocksdb_store import check_room, drop_kept_logs
+from threefs.kv.rocksdb_store import check_room, drop_kept_logs, has_reserve
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 from threefs.telemetry.library_logging import LibraryLogger
@@ -40,6 +43,7 @@ class RecoveringEngine:
         self._engine: RocksEngine | None = engine  # None while it is being opened again
         self.directory = directory
         self._was_full = False  # when the table failed, or when it was last tried to open it again
+        self.removals_only = False  # the rest of the disk is the reserve for removals
         self._sync_policy = sync_policy
         self._clock = clock
         self._background = BackgroundTasks()
@@ -86,9 +90,24 @@ class RecoveringEngine:
         """Open the table again whenever it has failed. Raises the reason if that is impossible."""
         while True:
             await self._clock.sleep(_CHECK_S)
+            await self._look_at_reserve()
             if self._engine is not None and self._engine.failure is not None and not self._still_full():
                 self._engine = await self._open_again(await self._close_failed())
                 _LOG.warning("the store is open again")
+
+    async def _look_at_reserve(self) -> None:
+        """The logs give way first: while they are long, much must be free to open the store again."""
+        try:
+            short = not has_reserve(self.directory)
+            if short and self._engine is not None and self._engine.failure is None:
+                await self._engine.table.shorten_log()
+                drop_kept_logs(self.directory)
+                short = not has_reserve(self.directory)
+        except (OSError, ThreefsError):
+            return  # the next change meets what is wrong with the disk
+        if short != self.removals_only:
+            self.removals_only = short
+            _LOG.warning("the reserve of the disk is begun" if short else "the disk has its reserve again")
 
     def _still_full(self) -> bool:
         """Whether the reason is a full disk that is still full. Until there is room, the old table can be read."""

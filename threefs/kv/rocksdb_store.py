@@ -19,6 +19,8 @@ _KEEP_LOGS_MIB = 1024
 _DIRECTORIES = re.compile(r"(?:/[^/\s:]+)+/")  # of the files that RocksDB names
 _BLOOM_BITS_PER_KEY = 10
 _ROOM_TO_OPEN_BYTES = 1 << 20  # beside twice the size of the logs
+_RESERVE_BYTES = 16 << 20  # some 30,000 removals, and more than is added between two looks at the disk
+_MAX_MERGE_BYTES = 512 << 20
 _LONG_LOG_BYTES = 4 << 20
 
 
@@ -104,6 +106,18 @@ def needed_bytes(directory: Path) -> int:
     return 2 * _log_bytes(directory) + _ROOM_TO_OPEN_BYTES
 
 
+def has_reserve(directory: Path) -> bool:
+    """Whether more is free than the store needs to take removals, to merge its sorted files meanwhile, and to be opened
+    again after them. A removal adds records, too, so without a reserve a store that has filled its disk could not take
+    any."""
+    free = _free_bytes(directory)
+    least = needed_bytes(directory) + _RESERVE_BYTES
+    if free >= least + _MAX_MERGE_BYTES:
+        return True
+    # A merge writes the new files before it removes the old ones.
+    return free >= least + min(_bytes_of(directory, "*.sst"), _MAX_MERGE_BYTES)
+
+
 def check_room(directory: Path) -> None:
     """Raises NoSpace if the disk may have too little room to write the content of the logs to sorted files."""
     needed = needed_bytes(directory)
@@ -118,10 +132,14 @@ def is_log_long(directory: Path) -> bool:
 
 
 def _log_bytes(directory: Path) -> int:
+    return _bytes_of(directory, "*.log")
+
+
+def _bytes_of(directory: Path, pattern: str) -> int:
     found = 0
-    for log in directory.glob("*.log"):
+    for path in directory.glob(pattern):
         with contextlib.suppress(FileNotFoundError):  # it is not needed any more
-            found += log.stat().st_size
+            found += path.stat().st_size
     return found
 
 

@@ -68,15 +68,17 @@ class WriteIdentity(_message.Message):
     def __init__(self, client: _Optional[bytes] = ..., channel: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
 
 class StoreDisk(_message.Message):
-    __slots__ = ("directory", "capacity_bytes", "free_bytes", "full", "needed_bytes")
+    __slots__ = ("directory", "capacity_bytes", "free_bytes", "full", "needed_bytes", "removals_only")
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
     FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     FULL_FIELD_NUMBER: _ClassVar[int]
     NEEDED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REMOVALS_ONLY_FIELD_NUMBER: _ClassVar[int]
     directory: str
     capacity_bytes: int
     free_bytes: int
     full: bool
     needed_bytes: int
-    def __init__(self, directory: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., full: bool = ..., needed_bytes: _Optional[int] = ...) -> None: ...
+    removals_only: bool
+    def __init__(self, directory: _Optional[str] = ..., capacity_bytes: _Optional[int] = ..., free_bytes: _Optional[int] = ..., full: bool = ..., needed_bytes: _Optional[int] = ..., removals_only: bool = ...) -> None: ...

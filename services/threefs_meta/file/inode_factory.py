@@ -4,6 +4,7 @@ import stat
 from dataclasses import dataclass
 
 from threefs.errors import InvalidArgument
+from threefs.store_disk import check_growth
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import acls, permissions
 from threefs_meta.access.credentials import Credentials
@@ -28,9 +29,13 @@ class InodeSpec:
     umask: int = 0
 
 
-async def new_inode(context: Context, parent: pb.Inode, spec: InodeSpec, *, number: int = 0) -> pb.Inode:
+async def new_inode(
+    context: Context, parent: pb.Inode, spec: InodeSpec, *, number: int = 0, for_removal: bool = False
+) -> pb.Inode:
     """An inode that belongs to its maker; in a set-group-id directory its group is that of the directory. `number` is
-    given if it was allocated before."""
+    given if it was allocated before. Raises NoSpace if the store has room only for removals, and it is not for one."""
+    if not for_removal:
+        check_growth(context.engine)
     now_ns = context.clock.wall_ns()
     inherits = parent.HasField("default_acl") and spec.kind != pb.SYMLINK
     maker, mode, gid = spec.maker, spec.mode, spec.maker.gid

@@ -2,6 +2,7 @@
 
 from threefs.errors import AlreadyExists, PermissionDenied, TooManyLinks
 from threefs.rpc import methods
+from threefs.store_disk import check_growth
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access.credentials import actor_of
 from threefs_meta.access.entry_permissions import writable_parent
@@ -33,6 +34,7 @@ async def link(context: Context, request: pb.LinkRequest) -> pb.InodeReply:
             raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
         check_vacant(resolved, request.destination)
         directory = await writable_parent(ns, resolved, actor)
+        check_growth(context.engine)
         if inode.unnamed:
             ns.link_unnamed(inode, directory)
         now_ns = context.clock.wall_ns()

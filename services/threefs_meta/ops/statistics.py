@@ -15,6 +15,8 @@ MAX_QUOTAS = 256
 def counted(context: Context) -> pb.StatisticsReply:
     """What needs no answer of the store."""
     disk = store_disk.describe(context.engine)
+    if disk is not None:
+        disk.removals_only = store_disk.removals_only(context.engine)
     transaction_counts, totals, now = context.engine.transaction_counts, context.statistics, context.clock.monotonic()
     rates = totals.rates(now, transaction_counts)
     reply = pb.StatisticsReply(

@@ -7,6 +7,7 @@ import stat
 
 from threefs.errors import AlreadyExists, InvalidArgument
 from threefs.rpc import methods
+from threefs.store_disk import check_growth
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.access import acls, xattrs
 from threefs_meta.access.credentials import Credentials, actor_of
@@ -63,6 +64,7 @@ async def set_xattr(context: Context, request: pb.SetXattrRequest) -> pb.InodeRe
         if old is not None and request.create:
             shown = f"{paths.shown_place(request.place)} has an attribute {paths.shown(request.name)!r}"
             raise AlreadyExists(f"{shown} already")
+        check_growth(context.engine)
         if request.name == acls.ACCESS:
             _set_access(inode, actor, request.value)
         elif request.name == acls.DEFAULT:

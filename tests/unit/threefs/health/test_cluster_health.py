@@ -414,6 +414,11 @@ def test_a_full_store_of_a_meta_service_is_reported() -> None:
     (found,) = found_in(sound(), disks={1001: store_disk(full=True)})  # a quota may end before the disk does
     assert (found.code, found.severity) == ("store_full", ERR)
     assert found.summary.startswith("meta service 1001 (host:9) refuses all changes")
+    found, warning = found_in(sound(), disks={1001: store_disk(removals_only=True, free_bytes=GIB // 64)})
+    assert warning.code == "store_nearly_full"
+    assert (found.code, found.severity) == ("store_removals_only", ERR)
+    assert found.summary.startswith("meta service 1001 takes only removals, because the disk of its store /srv/kv is")
+    assert found.summary.endswith("16.0 MiB of 20.0 GiB free")
     (found,) = found_in(sound(), disks={1001: store_disk(free_bytes=GIB)})
     assert (found.code, found.severity) == ("store_nearly_full", WARN)
     assert found.summary.startswith("the disk of meta service 1001 (host:9) with its store /srv/kv is 95.0% full")
