@@ -45,6 +45,7 @@ _ABSENT = 0.1  # of all runs have disks that are missing
 _BRIMS = 0.05  # of all runs have a disk that is full while its targets are brought up to date
 _STRANGE = 0.1  # of all runs have disks that say something else than they do
 _SMALL = 0.1  # of all runs have disks that stay small until the files that fill them are removed
+_FULL_SCRUB_S, _FULL_MOVES_S = 10.0, 3.0  # at least: of these runs, whose files are large
 _SWOONS = 0.1  # of all runs have managers that fall asleep in their transactions
 _HUNGRY = 0.1  # of all runs have machines without memory for some buffers
 _DOUBTED = 0.1  # of all runs lose many answers of the managers' store, ...
@@ -101,7 +102,12 @@ def with_more(what: str, size: Size, load: Load) -> tuple[Size, Load]:
         size = replace(size, managers=1, metas=1, local_stores=True, doubt=0.0, lockers=2)
         return size, replace(load, cuts=True, files_pause_s=0.1, files_bytes=3000)
     if what == "small disks":
-        return replace(size, ballast_bytes=small_disks.BALLAST_BYTES), replace(load, small_disks=True)
+        size = replace(size, ballast_bytes=small_disks.BALLAST_BYTES, scrub_s=max(size.scrub_s, _FULL_SCRUB_S))
+        # What other clients write must have room there.
+        load = replace(
+            load, moves_s=max(load.moves_s, _FULL_MOVES_S) if load.moves_s else 0.0, large=min(load.large, 0.1)
+        )
+        return size, replace(load, small_disks=True)
     if what == "dozes":
         calm = replace(load, watchers=2, pause_s=max(load.pause_s, 0.3), files_pause_s=0.3)  # it takes long enough
         return replace(size, lockers=3), replace(calm, dozes=True, faults_s=_DOZES_S)

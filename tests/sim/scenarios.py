@@ -403,9 +403,14 @@ class _Stage(FileLines):
 
     async def _well(self) -> None:
         await self._faults.heal()
-        async with asyncio.timeout(4 * LEASE_S + self._world.hold_off_left_s()):
+        small_disks = self._faults.small_disks
+        await small_disks.settle()
+        longer_s = max(self._world.hold_off_left_s(), small_disks.away_left_s())
+        async with asyncio.timeout(4 * LEASE_S + longer_s):
             while not self._world.healthy():
                 await asyncio.sleep(0.05)
+        await small_disks.take_writes()
+        assert not small_disks.violations, small_disks.violations
         await self._then()
         await asyncio.sleep(1.0)
         assert not audit.replicas(self._world), audit.replicas(self._world)

@@ -8,7 +8,7 @@ clients. In the end every target serves again, and the chains of that disk take 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from threefs_client.context import ClientContext
@@ -25,12 +25,13 @@ from threefs.routing import PublicState
 from threefs.wire import storage_pb2 as pb
 
 KIND = "small"
-LEFT_BYTES = 64 << 20  # what other clients write takes a part of it
-BALLAST_BYTES = 4 << 20  # without it no process could start on such a disk
+LEFT_BYTES = 24 << 20  # what other clients write takes a part of it
+BALLAST_BYTES = 1 << 20  # without it no process could start on such a disk
 #: How long a target without room is out of its chain before it returns for what was removed, if it has not yet.
 AWAY_S = 20.0
-_FILE_BYTES = 4 << 20
-_MOST_ROUNDS = 40
+_FILE_BYTES = 256 << 10  # what connections take in any run
+_AT_ONCE = 8
+_MOST_ROUNDS = 30
 _PATIENCE_S = 4 * LEASE_S
 _ALL_REMOVED_S = 20 * LEASE_S
 _PAUSE_S = 0.2
@@ -138,8 +139,9 @@ class _User:
         await self._fill(link)
         self._world.tell(f"-- the disk of {self._host} is full of {len(self._files)} files")
         await self.removes.wait()
-        for chunk, chain in self._files.items():
-            await self._remove(link, chunk, chain)
+        files = list(self._files.items())
+        for at in range(0, len(files), _AT_ONCE):
+            await self._remove(link, files[at : at + _AT_ONCE])
         self._has_room()
         self._world.tell(f"-- the files that filled the disk of {self._host} are removed")
 
@@ -159,15 +161,17 @@ class _User:
                     self._world.tell(f"{self._process.name}: a write failed: {error}")
 
     async def _extend(self, link: ClientContext, chain: ChainId, number: int) -> None:
-        chunk = ChunkId(InodeId(_FIRST_INODE + 1000 * self._number + chain), number)
-        self._files[chunk] = chain
-        update = ChunkUpdate(chain, chunk, pb.EXTEND, _FILE_BYTES, length=_FILE_BYTES)
-        await link.chunks.apply([update], timeout_s=_PATIENCE_S)
+        inode = InodeId(_FIRST_INODE + 1000 * self._number + chain)
+        chunks = [ChunkId(inode, _AT_ONCE * number + each) for each in range(_AT_ONCE)]
+        self._files.update(dict.fromkeys(chunks, chain))
+        updates = [ChunkUpdate(chain, chunk, pb.EXTEND, _FILE_BYTES, length=_FILE_BYTES) for chunk in chunks]
+        await link.chunks.apply(updates, timeout_s=_PATIENCE_S)
 
-    async def _remove(self, link: ClientContext, chunk: ChunkId, chain: ChainId) -> None:
+    async def _remove(self, link: ClientContext, files: Sequence[tuple[ChunkId, ChainId]]) -> None:
+        updates = [ChunkUpdate(chain, chunk, pb.REMOVE, _FILE_BYTES) for chunk, chain in files]
         while True:
             try:
-                await link.chunks.apply([ChunkUpdate(chain, chunk, pb.REMOVE, _FILE_BYTES)], timeout_s=_PATIENCE_S)
+                await link.chunks.apply(updates, timeout_s=_PATIENCE_S)
                 return
             except ThreefsError as error:
                 self._world.tell(f"{self._process.name}: a removal failed: {error}")

@@ -22,6 +22,33 @@ DISKS = {
         well
         sound
     """,
+    "files that fill the disk of a replica are removed while it is out of its chain": """
+        world ballast_bytes=1048576
+        write c1 old
+        then
+        at 0 do small tail 6
+        wait 3
+        write c1 new
+        outcome new done
+        never tail staged 2
+        wait 5
+        well
+        expect tail shipped 2
+        read c2 new
+    """,
+    "a target stays out of its chain while its disk takes nothing, though it says that it has room": """
+        write c1 old
+        then
+        at 0 do quota tail 10
+        wait 0.1
+        write c1 new
+        outcome new done
+        never tail staged 2
+        wait 8
+        changes 1
+        well
+        expect tail shipped 2
+    """,
     "an old version is read while a new one is written": """
         write c1 old
         then

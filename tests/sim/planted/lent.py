@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from threefs_manager.chains.controller import ChainController
+from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.target import Target
@@ -67,3 +68,13 @@ def suspension_in_a_transaction_is_not_noticed() -> None:
 def full_target_never_returns_without_room() -> None:
     """Outside its chain it hears of no removal, so its disk stays full for ever."""
     put(TargetRecovery, "_may_look", lambda self, target: False)
+
+
+@plant
+def target_returns_though_its_disk_takes_nothing() -> None:
+    """It is brought up to date, refuses, and leaves, for as long as the disk only says that it has room."""
+
+    async def takes(self: Ballast, length: int) -> bool:
+        return True
+
+    put(Ballast, "takes", takes)
