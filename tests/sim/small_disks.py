@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from threefs_client.context import ClientContext
+from threefs_storage.health.target_recovery import _AWAY
 
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
@@ -27,8 +28,6 @@ from threefs.wire import storage_pb2 as pb
 KIND = "small"
 LEFT_BYTES = 24 << 20  # what other clients write takes a part of it
 BALLAST_BYTES = 1 << 20  # without it no process could start on such a disk
-#: How long a target without room is out of its chain before it returns for what was removed, if it has not yet.
-AWAY_S = 20.0
 _FILE_BYTES = 256 << 10  # what connections take in any run
 _AT_ONCE = 8
 _MOST_ROUNDS = 30
@@ -70,14 +69,16 @@ class SmallDisks:
                 self.violations.append(f"I13: files that fill the disk of {host} cannot be removed")
 
     def away_left_s(self) -> float:
-        """How long targets may still be out that hear of no removal meanwhile."""
+        """How long targets may still be out that hear of no removal meanwhile: until they return, and once more.
+        Targets of one disk return together, and one of them may need room before the others have freed theirs."""
         left_s = [0.0]
         for host in self._users:
+            left_s.append(_AWAY.limit_s(0) + _AWAY.limit_s(1))
             node = self._world.storages.get(host)
             if node is not None:
                 recovery = node.storage._target_recovery
-                left_s += [next_at - recovery._clock.monotonic() for _, next_at in recovery._returns.values()]
-                left_s.append(AWAY_S)
+                now = recovery._clock.monotonic()
+                left_s += [at - now + _AWAY.limit_s(times + 1) for times, at in recovery._returns.values()]
         return max(left_s)
 
     async def take_writes(self) -> None:
