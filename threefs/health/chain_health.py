@@ -170,5 +170,23 @@ def stuck_drains(answers: Answers) -> Iterator[Reason]:
             )
 
 
+def stuck_copies(answers: Answers) -> Iterator[Reason]:
+    """Chains that are to have more copies, and no target of any is on its way: the manager finds no place for them."""
+    if answers.status.moves:
+        return
+    members = {chain.chain_id: len(chain.members) for chain in answers.status.chains}
+    for table in answers.status.tables:
+        lacking = sum(members.get(chain, table.replicas) < table.replicas for chain in table.chains)
+        if lacking:
+            yield Reason(
+                "copies_stuck",
+                Severity.WARN,
+                f"{count_chains(lacking)} fewer copies than the {table.replicas} that table {table.table_id} is to "
+                "have, and none is being added",
+                f"remove files or add nodes that can take them, then look again after T ({answers.lease_s:g} s); or "
+                f"ask for fewer: `threefs table set-replicas {table.table_id}`",
+            )
+
+
 def count_chains(count: int) -> str:
     return count_of(count, "chain has", "chains have")

@@ -180,6 +180,7 @@ CHECKS: tuple[Callable[[Answers], Iterator[Reason]], ...] = (
     chain_health.held_targets,
     chain_health.stuck_moves,
     chain_health.stuck_drains,
+    chain_health.stuck_copies,
     several_releases,
     clock_rates,
     configuration_health.lagging_processes,

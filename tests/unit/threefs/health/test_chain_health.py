@@ -33,6 +33,15 @@ def test_what_is_planned_is_no_reason() -> None:
     assert {reason.code for reason in found_in(status)} == {"chain_degraded", "drain_stuck"}
 
 
+def test_copies_that_are_being_added_or_removed_are_no_reason() -> None:
+    status = sound()
+    status.tables[0].replicas = 2
+    assert found_in(status) == []
+    status.tables[0].replicas = 4
+    status.moves.add(chain_id=1, added_target=1_000_000_001, added_node=2)
+    assert found_in(status) == []
+
+
 def test_a_chain_is_named_under_one_reason_only() -> None:
     status = sound()
     status.chains[0].CopyFrom(chain(1, S, S, O))

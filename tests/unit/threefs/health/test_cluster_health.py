@@ -100,6 +100,10 @@ def drains(status: pb.GetStatusReply) -> None:
     status.nodes[2].node.draining = True
 
 
+def wants_a_copy_more(status: pb.GetStatusReply) -> None:
+    status.tables[0].replicas = 4
+
+
 def older_release(status: pb.GetStatusReply) -> None:
     status.nodes[1].release = "0.1.9"
 
@@ -357,6 +361,13 @@ WARN, ERR = Severity.WARN, Severity.ERR
             "threefs config rollback",
         ),
         (drains, "drain_stuck", WARN, "drains, but none of its 2 targets moves", "threefs node undrain 3"),
+        (
+            wants_a_copy_more,
+            "copies_stuck",
+            WARN,
+            "2 chains have fewer copies than the 4 that table 1 is to have, and none is being added",
+            "threefs table set-replicas 1",
+        ),
     ],
 )
 def test_each_reason_says_what_is_so_and_what_to_do(
