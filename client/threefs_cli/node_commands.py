@@ -53,13 +53,7 @@ def list_nodes(selector: ClusterSelector) -> None:
     """List storage nodes, their targets, and the targets that are moving."""
     url = selector.url()
 
-    async def work(fs: AsyncFileSystem) -> tuple[pb.GetStatusReply, pb.Routing]:
-        services = managers(fs, url)
-        status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
-        reply = await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)
-        return status, reply.routing
-
-    status, routing = selector.run(work)
+    status, routing = selector.run(lambda fs: _state_of(fs, url))
     rows = node_rows(status, routing)
     if selector.as_json:
         output.print_json(
@@ -86,6 +80,19 @@ def list_nodes(selector: ClusterSelector) -> None:
     if status.moves:
         moving = "target moves or waits for its turn", "targets move or wait for their turn"
         click.echo(output.count_of(len(status.moves), *moving))
+
+
+async def _state_of(fs: AsyncFileSystem, url: str) -> tuple[pb.GetStatusReply, pb.Routing]:
+    services = managers(fs, url)
+    status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+    reply = await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)
+    return status, reply.routing
+
+
+def targets_without_place(status: pb.GetStatusReply, routing: pb.Routing, node_id: int) -> int:
+    """How many targets of the node do not move to another one."""
+    row = next((row for row in node_rows(status, routing) if row.node_id == node_id), None)
+    return row.targets - row.going if row is not None else 0
 
 
 def node_rows(status: pb.GetStatusReply, routing: pb.Routing) -> list[NodeRow]:
@@ -199,13 +206,19 @@ def undrain(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
 def _set_draining(selector: ClusterSelector, node_id: int, draining: bool, dry_run: bool) -> None:
     url = selector.url()
 
-    async def work(fs: AsyncFileSystem) -> list[pb.Move]:
+    async def work(fs: AsyncFileSystem) -> tuple[list[pb.Move], pb.GetStatusReply, pb.Routing]:
         request = pb.SetDrainingRequest(node_id=node_id, draining=draining, dry_run=dry_run)
-        return list((await managers(fs, url).call(SET_DRAINING, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+        moves = list((await managers(fs, url).call(SET_DRAINING, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+        return moves, *await _state_of(fs, url)
 
-    moves = selector.run(work)
+    moves, status, routing = selector.run(work)
     if selector.as_json:
         output.print_json({"node_id": node_id, "draining": draining, "dry_run": dry_run, "moves": _counts(moves)})
+    elif draining and not moves and (left := targets_without_place(status, routing, node_id)):
+        click.echo(
+            f"none of its {output.count_of(left, 'target', 'targets')} can move now: no other node has room for one or "
+            "can take it; remove files or add nodes (`threefs health`)"
+        )
     elif draining:
         _echo_moves(moves, dry_run)
     else:

@@ -225,11 +225,13 @@ def set_replicas(selector: ClusterSelector, table_id: int, replicas: int, dry_ru
     """
     url = selector.url()
 
-    async def work(fs: AsyncFileSystem) -> list[pb.Move]:
+    async def work(fs: AsyncFileSystem) -> tuple[list[pb.Move], pb.GetStatusReply]:
         request = pb.SetReplicasRequest(table_id=table_id, replicas=replicas, dry_run=dry_run)
-        return list((await managers(fs, url).call(SET_REPLICAS, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+        services = managers(fs, url)
+        moves = list((await services.call(SET_REPLICAS, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+        return moves, await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
 
-    moves = selector.run(work)
+    moves, status = selector.run(work)
     added = sum(bool(move.added_target) for move in moves)
     removed = sum(not move.added_target for move in moves)
     if selector.as_json:
@@ -241,5 +243,19 @@ def set_replicas(selector: ClusterSelector, table_id: int, replicas: int, dry_ru
         parts = [f"{output.count_of(count, 'chain', 'chains')} {verb} a copy"
                  for count, verb in zip((added, removed), would, strict=True) if count]  # fmt: skip
         click.echo("; ".join(parts) + (": `threefs node ls` shows how far they are" if not dry_run else ""))
+    elif lacking := chains_without_place(status, table_id, replicas):
+        verbs = ("chain lacks", "chains lack") if not dry_run else ("chain would lack", "chains would lack")
+        click.echo(
+            f"{output.count_of(lacking, *verbs)} a copy, and no node has room for it or can take it now: remove files "
+            "or add nodes (`threefs health`)"
+        )
     else:
         click.echo("nothing has to be added or removed now")
+
+
+def chains_without_place(status: pb.GetStatusReply, table_id: int, replicas: int) -> int:
+    """How many chains of the table have fewer copies than that, and none that is being added."""
+    moving = {move.chain_id for move in status.moves}
+    members = {chain.chain_id: len(chain.members) for chain in status.chains}
+    chains = next((one.chains for one in status.tables if one.table_id == table_id), ())
+    return sum(chain not in moving and members[chain] < replicas for chain in chains)

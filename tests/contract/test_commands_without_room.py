@@ -1,0 +1,38 @@
+"""What the commands say when targets should move, or be added, and no node can take them."""
+
+import pytest
+from click.testing import CliRunner
+from threefs_cli.cluster_selector import ClusterSelector
+from threefs_cli.main import main
+
+from tests.harness.cluster_status import routing_of, sound
+from threefs.wire import manager_pb2 as pb
+
+
+def said(monkeypatch: pytest.MonkeyPatch, answer: object, *arguments: str) -> str:
+    monkeypatch.setattr(ClusterSelector, "run", lambda self, work: answer)
+    monkeypatch.setattr(ClusterSelector, "url", lambda self: "threefs://host:1")
+    result = CliRunner().invoke(main, [*arguments, "--address", "threefs://host:1"])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_set_replicas_says_that_copies_lack_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = sound()
+    more, same = ("table", "set-replicas", "1", "4"), ("table", "set-replicas", "1", "3")
+    assert said(monkeypatch, ([], status), *more).startswith("2 chains lack a copy, and no node has room for it")
+    assert said(monkeypatch, ([], status), *more, "--dry-run").startswith("2 chains would lack a copy")
+    assert said(monkeypatch, ([], status), *same) == "nothing has to be added or removed now\n"
+    status.moves.add(chain_id=1, added_target=1_000_000_001, added_node=2)
+    assert said(monkeypatch, ([], status), *more).startswith("1 chain lacks a copy")
+
+
+def test_drain_says_that_targets_have_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = sound()
+    drain = ("node", "drain", "3")
+    assert said(monkeypatch, ([], status, routing_of(status)), *drain).startswith("none of its 2 targets can move now")
+    for chain in status.chains:
+        status.moves.add(chain_id=chain.chain_id, added_node=2, removed_target=chain.members[2].target_id)
+    assert said(monkeypatch, ([], status, routing_of(status)), *drain) == "nothing has to move\n"
+    moves = [pb.Move(chain_id=1, added_node=2, removed_target=301)]
+    assert said(monkeypatch, (moves, status, routing_of(status)), *drain).startswith("1 target moves now: 1 to node 2")
