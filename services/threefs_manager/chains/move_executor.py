@@ -43,7 +43,8 @@ class MoveExecutor:
         self._publisher = publisher
         self._failure_detector = failure_detector
         self._clock = clock
-        self._offline_since: dict[TargetId, float] = {}  # targets that are being added
+        #: Targets that are being added: since when they are offline, and when they were it last.
+        self._offline: dict[TargetId, tuple[float, float]] = {}
         self._plan_at = 0.0  # by the clock: large plans take a while
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
@@ -279,7 +280,9 @@ class MoveExecutor:
             move.added for move in self.moves.values()
             if routing.chains[move.chain_id].state(move.added) is PublicState.OFFLINE
         }  # fmt: skip
-        self._offline_since = {target: self._offline_since.get(target, now) for target in offline}
+        # One that is offline again within T is as full as before: it has only looked what was removed.
+        away = {target: times for target, times in self._offline.items() if now - times[1] < routing.lease_s}
+        self._offline = away | {target: (away.get(target, (now, now))[0], now) for target in offline}
         futile = {move for move in self.moves.values() if self._is_futile(move, routing)}
         if not futile:
             return
@@ -300,8 +303,10 @@ class MoveExecutor:
         if move.added and (node is None or node.draining):
             return True
         if moves.is_under_way(move, chain):
-            since = self._offline_since.get(move.added)
-            return since is not None and self._clock.monotonic() - since >= _GIVE_UP_LEASES * routing.lease_s
+            if chain.state(move.added) is not PublicState.OFFLINE:
+                return False
+            since, _ = self._offline[move.added]
+            return self._clock.monotonic() - since >= _GIVE_UP_LEASES * routing.lease_s
         if node is None:
             return not moves.is_sensible(move, chain)
         fits = self._has_room(node.node_id, self._bytes_of(move.chain_id, routing))  # after the moves before it
