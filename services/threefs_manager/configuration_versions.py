@@ -5,6 +5,7 @@ it is stored, and makes a new version; a rollback makes one with the values of a
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
@@ -100,6 +101,19 @@ class ConfigurationKeeper:
 
     def move_bounds(self) -> MoveBounds:
         return MoveBounds(self.applied.integer("moves_filling_disk"), self.applied.integer("moves_reading_disk"))
+
+    def kept_bytes(self, capacity_bytes: int) -> int:
+        """What a storage node of this configuration keeps free for a further target on its disk: the reserve, and the
+        ballast of the target. The settings file of a node may say something else, which is not known here."""
+        full_ratio, ballast_bytes = self._cluster_value("full_ratio"), self._cluster_value("ballast_bytes")
+        return math.ceil(capacity_bytes * (1 - full_ratio)) + int(ballast_bytes)
+
+    def _cluster_value(self, name: str) -> float:
+        key = configuration.find(name)
+        text = self.current.texts.get(name)
+        value = key.default if text is None else configuration.parse(key, text)
+        assert not isinstance(value, str)
+        return value
 
     def bind(self, server: Serves) -> None:
         server.serve(GET_CONFIGURATION, self.get)

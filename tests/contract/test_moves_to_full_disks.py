@@ -1,10 +1,13 @@
 """Targets do not move to disks that they would fill, and are taken back from those that they have filled."""
 
+import pytest
+
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
 from threefs.routing import PublicState
 from threefs.wire import manager_pb2 as pb
 
 NEW_NODE = 4
+GIB = 1 << 30
 
 
 async def add_new_node(nodes: MovingNodes) -> None:
@@ -38,5 +41,20 @@ def test_a_disk_whose_new_target_returns_and_leaves_again_is_given_up() -> None:
             returns += 1
             assert returns < 10
         assert returns > 1
+
+    run_moving(body)
+
+
+@pytest.mark.parametrize(("free_gib", "moves"), [(11, False), (13, True)])
+def test_a_move_leaves_a_disk_its_reserve_and_the_ballast(free_gib: int, moves: bool) -> None:
+    """Else the copy could not be completed, and the disk of each other target on it would take no writes any more."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.capacity_bytes, nodes.used_bytes = 100 * GIB, 10 * GIB
+        nodes.free_bytes = dict.fromkeys((1, 2, 3), free_gib * GIB)
+        await nodes.step()
+        await nodes.step()
+        planned = await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        assert bool(planned.moves) is moves
 
     run_moving(body)

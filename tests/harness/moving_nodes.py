@@ -38,6 +38,7 @@ class MovingNodes:
         self.full: set[int] = set()  # nodes whose targets take no writes of clients
         self.left: set[int] = set()  # nodes whose targets have left their chains
         self.free_bytes: dict[int, int] = {}  # of the disks of nodes with little room
+        self.capacity_bytes = 0  # of each disk
         self.used_bytes = 0  # of each target
         self.large: dict[ChainId, int] = {}  # of each target of chains that have more
         self.stay_on = False  # whether targets that are to leave keep their leases
@@ -97,7 +98,8 @@ class MovingNodes:
         return pb.TargetReport(
             target_id=target_id, chain_version=chain.version, local_state=state, store_id=self.store_id,
             used_bytes=self.large.get(chain.chain_id, self.used_bytes), free_bytes=self.free_bytes.get(node, 1 << 40),
-            read_only=node in self.full, failure="full" if node in self.full else "",
+            capacity_bytes=self.capacity_bytes, read_only=node in self.full,
+            failure="full" if node in self.full else "",
         )  # fmt: skip
 
     async def step(self) -> None:

@@ -38,6 +38,7 @@ class MoveExecutor:
         self.moves: dict[ChainId, Move] = {}
         self.balancing = False
         self.bounds: Callable[[], MoveBounds] = MoveBounds  # of moves under way
+        self.kept_bytes: Callable[[int], int] = lambda capacity_bytes: 0  # what no move may take of such a disk
         self._known_at = 0  # the version of the routing when `moves` were all that there are
         self._store = store
         self._publisher = publisher
@@ -218,10 +219,13 @@ class MoveExecutor:
         return node.kind is NodeKind.STORAGE and bool(node.address) and not known
 
     def _has_room(self, node_id: NodeId, needed_bytes: int) -> bool:
-        """Whether the disk can be filled with a target of this size. Else the move would be given up when the disk is
-        full, and be planned again."""
-        free_bytes = self._failure_detector.free_bytes(node_id)
-        return free_bytes is None or free_bytes >= needed_bytes
+        """Whether the disk can be filled with a target of this size, and take writes of clients then. Else the move
+        would be given up when the disk is full, and be planned again."""
+        space = self._failure_detector.space(node_id)
+        if space is None:
+            return True
+        free_bytes, capacity_bytes = space
+        return free_bytes >= needed_bytes + self.kept_bytes(capacity_bytes)
 
     def _bytes_of(self, chain_id: ChainId, routing: Routing) -> int:
         """What the largest target of the chain takes."""

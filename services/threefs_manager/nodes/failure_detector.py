@@ -270,10 +270,14 @@ class FailureDetector:
         failed = [report for report in heard.targets if report.failure] if heard is not None else []
         return bool(failed) and all(report.read_only for report in failed)
 
-    def free_bytes(self, node_id: int) -> int | None:
-        """What the node has said last that its disk has free; None if it has no target yet, and so says nothing."""
+    def space(self, node_id: int) -> tuple[int, int] | None:
+        """What the node has said last that its disk has free, and its capacity; None if it has no target yet, and so
+        says nothing."""
         heard = self._nodes.get(node_id)
-        return min((int(report.free_bytes) for report in heard.targets), default=None) if heard is not None else None
+        if heard is None or not heard.targets:
+            return None
+        free_bytes = min(int(report.free_bytes) for report in heard.targets)
+        return free_bytes, max(int(report.capacity_bytes) for report in heard.targets)
 
     def incarnation_alive(self, node: Node, lease_s: float) -> bool | None:
         """Whether the process that is registered as this node lives. None: unknown, because it has not reported in this

@@ -16,6 +16,7 @@ from threefs.routing import Chain, PublicState
 from threefs.wire import manager_pb2 as pb
 
 SYNCING = PublicState.SYNCING
+GIB = 1 << 30
 
 
 async def add(nodes: MovingNodes, node: int) -> None:
@@ -91,7 +92,7 @@ def test_a_disk_without_room_for_another_target_gets_none() -> None:
     """It would be filled, given up when it is full, and chosen again."""
 
     async def body(nodes: MovingNodes) -> None:
-        nodes.used_bytes, nodes.free_bytes[3] = 10, 9
+        nodes.used_bytes, nodes.free_bytes[3] = 10 * GIB, 9 * GIB
         await nodes.step()
         await nodes.step()
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
@@ -99,7 +100,7 @@ def test_a_disk_without_room_for_another_target_gets_none() -> None:
         for _ in range(50):
             await nodes.step()
         assert nodes.held() == {1: 1, 2: 3, 3: 2}
-        nodes.free_bytes[3] = 10
+        nodes.free_bytes[3] = 11 * GIB
         await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
         assert nodes.held() == {1: 0, 2: 3, 3: 3}
 
@@ -110,20 +111,20 @@ def test_a_move_needs_the_room_that_those_before_it_have_left() -> None:
     """Each would fit alone. Together they would fill the disk, and its other targets would leave their chains."""
 
     async def body(nodes: MovingNodes) -> None:
-        nodes.used_bytes, nodes.free_bytes = 10, {2: 9, 3: 9}
+        nodes.used_bytes, nodes.free_bytes = 10 * GIB, {2: 9 * GIB, 3: 9 * GIB}
         nodes.slow.add(4)
         await add(nodes, 4)
         await nodes.step()
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
         await nodes.until(lambda: nodes.held()[4] == 1)
-        nodes.free_bytes[4] = 9
+        nodes.free_bytes[4] = 9 * GIB
         await nodes.step()
         await nodes.step()
         nodes.slow.clear()
         for _ in range(100):
             await nodes.step()
         assert nodes.held() == {1: 1, 2: 2, 3: 2, 4: 1}
-        nodes.free_bytes[4] = 10
+        nodes.free_bytes[4] = 11 * GIB
         await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
 
     run_moving(body)
@@ -132,8 +133,8 @@ def test_a_move_needs_the_room_that_those_before_it_have_left() -> None:
 def test_a_chain_that_fits_on_no_disk_holds_up_no_other_one() -> None:
     async def body(nodes: MovingNodes) -> None:
         of_first = [c for c in chains_of(nodes) if 1 in {nodes.routing.targets[m.target_id].node_id for m in c.members}]
-        nodes.used_bytes, nodes.large = 10, {of_first[0].chain_id: 100}
-        nodes.free_bytes = {2: 50, 3: 50}
+        nodes.used_bytes, nodes.large = 10 * GIB, {of_first[0].chain_id: 100 * GIB}
+        nodes.free_bytes = {2: 50 * GIB, 3: 50 * GIB}
         await nodes.step()
         await nodes.step()
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
