@@ -58,3 +58,21 @@ def test_a_move_leaves_a_disk_its_reserve_and_the_ballast(free_gib: int, moves: 
         assert bool(planned.moves) is moves
 
     run_moving(body)
+
+
+def test_a_full_disk_carries_no_target_more_than_an_empty_one() -> None:
+    """Of six targets on four disks the full one keeps one. With two its chains would take no writes for ever, beside a
+    disk that has room."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.full.add(1)
+        await nodes.step()
+        await add_new_node(nodes)
+        await nodes.step()
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: nodes.held()[1] == 1)
+        for _ in range(round(10 * LEASE_S / 0.02)):
+            await nodes.step()
+        assert nodes.held()[1] == 1 and sorted(nodes.held().values()) == [1, 1, 2, 2]
+
+    run_moving(body)

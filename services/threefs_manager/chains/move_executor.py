@@ -192,6 +192,7 @@ class MoveExecutor:
             level=balance,
             elsewhere=elsewhere,
             full=full | {node for node in takers if not self._has_room(node, usual_bytes)},
+            read_only=full,
         )
         return [
             Move(shift.chain_id, _UNNUMBERED, shift.destination, _target_on(shift.source, shift.chain_id, routing))

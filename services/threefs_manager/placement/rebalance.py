@@ -25,13 +25,18 @@ class Shift:
 
 
 def shares(
-    held: Mapping[NodeId, int], staying: Collection[NodeId], total: int, elsewhere: Mapping[NodeId, int]
+    held: Mapping[NodeId, int],
+    staying: Collection[NodeId],
+    total: int,
+    elsewhere: Mapping[NodeId, int],
+    read_only: Collection[NodeId] = (),
 ) -> dict[NodeId, int]:
-    """How many of `total` targets each disk that stays should carry: equally many, and of the disks that then carry one
-    more those that have most now, so that few move; of those, the ones with the fewest targets of other tables."""
+    """How many of `total` targets each disk that stays should carry: equally many. One more carry first those that take
+    writes; of them those that have most now, so that few move; of those, the ones with the fewest targets of other
+    tables."""
     each, rest = divmod(total, len(staying))
-    fullest = sorted(staying, key=lambda node: (-held.get(node, 0), elsewhere.get(node, 0), node))
-    return {node: each + (place < rest) for place, node in enumerate(fullest)}
+    order = sorted(staying, key=lambda node: (node in read_only, -held.get(node, 0), elsewhere.get(node, 0), node))
+    return {node: each + (place < rest) for place, node in enumerate(order)}
 
 
 def plan_shifts(
@@ -43,19 +48,21 @@ def plan_shifts(
     level: bool,
     elsewhere: Mapping[NodeId, int] | None = None,
     full: Collection[NodeId] = (),
+    read_only: Collection[NodeId] = (),
 ) -> list[Shift]:
     """For the chains of one table: at most one shift per chain. `elsewhere` is what disks carry of other tables.
 
     `takers` are the disks that may get targets, also those that have none yet. With `level` they become equally full;
     without, only what is on draining disks moves. Disks that are `full` get nothing, and with `level` they lose what is
-    more than their share. All other disks keep what they have.
+    more than their share. All other disks keep what they have. Of the `full` ones those that are `read_only` carry no
+    target more than others: not those that have no room for a further one, or what moves would move back.
     """
     open_disks = set(takers) - set(draining) - set(full)
     if not open_disks:
         return []
     staying = sorted(open_disks | (set(full) - set(draining)))
     held = Counter(node for members in chains.values() for node in members)
-    goal = shares(held, staying, sum(held[node] for node in {*staying, *draining}), elsewhere or {})
+    goal = shares(held, staying, sum(held[node] for node in {*staying, *draining}), elsewhere or {}, read_only)
     sources = {*draining, *(staying if level else ())}
     surplus = {node: held[node] - goal.get(node, 0) for node in sources if held[node] > goal.get(node, 0)}
     room = {node: goal[node] - held[node] for node in sorted(open_disks) if goal[node] > held[node]}
