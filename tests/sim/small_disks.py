@@ -169,7 +169,7 @@ class _User:
         await link.chunks.apply(updates, timeout_s=_PATIENCE_S)
 
     async def _remove(self, link: ClientContext, files: Sequence[tuple[ChunkId, ChainId]]) -> None:
-        updates = [ChunkUpdate(chain, chunk, pb.REMOVE, _FILE_BYTES) for chunk, chain in files]
+        updates = [ChunkUpdate(chain, chunk, pb.REMOVE, _FILE_BYTES, freed=True) for chunk, chain in files]
         while True:
             try:
                 await link.chunks.apply(updates, timeout_s=_PATIENCE_S)
