@@ -1,12 +1,15 @@
 """What a service says of itself."""
 
 import pytest
+from threefs_meta.ops import statistics as statistics_module
 from threefs_meta.ops.statistics import MAX_COUNTED, statistics
 
 from tests.harness.fsck import LocalMeta
 from tests.harness.meta_harness import MetaBench, at
-from threefs.errors import NotFound
+from threefs import store_disk
+from threefs.errors import NoSpace, NotFound
 from threefs.rpc.methods import BATCH_STAT, STAT
+from threefs.wire import common_pb2
 from threefs.wire import meta_pb2 as pb
 
 
@@ -52,3 +55,15 @@ async def test_quotas_are_shown_with_their_usage(bench: MetaBench) -> None:
     await bench.count_all()
     (quota,) = (await figures(bench)).quotas
     assert (quota.tree, quota.limit_inodes, quota.used_inodes) == (tree.inode, 9, 2)
+
+
+async def test_a_full_store_is_said_although_it_refuses_reads(
+    bench: MetaBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> None:
+        raise NoSpace("the disk is full")
+
+    monkeypatch.setattr(statistics_module, "run_readonly", refuse)
+    monkeypatch.setattr(store_disk, "describe", lambda engine: common_pb2.StoreDisk(directory="/kv", full=True))
+    found = await figures(bench)
+    assert (found.store_disk.directory, found.store_disk.full) == ("/kv", True)
