@@ -160,8 +160,7 @@ class Manager:
         )
         await retry_forever(controller.move_executor.load, self._clock)
         await retry_forever(lambda: self._configuration.start_term(store), self._clock)
-        controller.move_executor.bounds = self._configuration.move_bounds
-        controller.move_executor.kept_bytes = self._configuration.kept_bytes
+        controller.move_executor.follow(self._configuration.move_bounds, self._configuration.kept_bytes)
         controller.on_caught_up = self._on_caught_up
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None

@@ -52,6 +52,10 @@ class MoveExecutor:
         #: A routing, its removed targets, and whether some chain of it has too many or too few members.
         self._found: tuple[Routing, Sequence[Target], bool] = (EMPTY, (), False)
 
+    def follow(self, bounds: Callable[[], MoveBounds], kept_bytes: Callable[[int], int]) -> None:
+        """Keep to what the configuration says at any time."""
+        self.bounds, self.kept_bytes = bounds, kept_bytes
+
     async def load(self) -> None:
         """Take over the moves of earlier terms."""
         self.moves = {move.chain_id: move for move in map(moves.from_wire, await self._store.load_moves())}
