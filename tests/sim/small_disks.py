@@ -125,7 +125,7 @@ class _User:
     async def _write_to_each_chain(self) -> None:
         link = await self._link()
         for chain in self._chains(PublicState.SERVING):
-            await self._extend(link, chain, _MOST_ROUNDS)
+            await self._extend(link, chain, _MOST_ROUNDS, count=1)
 
     async def _link(self) -> ClientContext:
         while True:
@@ -161,9 +161,9 @@ class _User:
                 except ThreefsError as error:
                     self._world.tell(f"{self._process.name}: a write failed: {error}")
 
-    async def _extend(self, link: ClientContext, chain: ChainId, number: int) -> None:
+    async def _extend(self, link: ClientContext, chain: ChainId, number: int, count: int = _AT_ONCE) -> None:
         inode = InodeId(_FIRST_INODE + 1000 * self._number + chain)
-        chunks = [ChunkId(inode, _AT_ONCE * number + each) for each in range(_AT_ONCE)]
+        chunks = [ChunkId(inode, _AT_ONCE * number + each) for each in range(count)]
         self._files.update(dict.fromkeys(chunks, chain))
         updates = [ChunkUpdate(chain, chunk, pb.EXTEND, _FILE_BYTES, length=_FILE_BYTES) for chunk in chunks]
         await link.chunks.apply(updates, timeout_s=_PATIENCE_S)
