@@ -33,7 +33,7 @@ DISKS = {
         never tail staged 2
         wait 5
         well
-        expect tail shipped 2
+        expect middle shipped 2
         read c2 new
     """,
     "a target stays out of its chain while its disk takes nothing, though it says that it has room": """
@@ -47,7 +47,7 @@ DISKS = {
         wait 8
         changes 1
         well
-        expect tail shipped 2
+        expect middle shipped 2
     """,
     "an old version is read while a new one is written": """
         write c1 old
