@@ -18,6 +18,7 @@ class TightDisks:
         self._full: set[str] = set()  # small disks, until there is room again
         self._sizes: dict[str, int] = {}  # of small disks
         self._looking = False
+        world.is_full = self._is_full
 
     def begin(self, host: str, left_bytes: int | None = None) -> Callable[[], None]:
         """So much is left, or a hundredth. Returns how to end it."""
@@ -72,10 +73,13 @@ class TightDisks:
         self._looking = bool(self._hosts or self._refusing or self._full)
         if not self._looking:
             return
-        routing = self._world.routing()
-        if routing is not None and any(self._has_no_room(routing, chain) for chain in routing.chains.values()):
+        if self._is_full():
             self._world.full_at = self._world.loop.time()
         self._world.loop.call_later(_LOOK_S, self._look)
+
+    def _is_full(self) -> bool:
+        routing = self._world.routing()
+        return routing is not None and any(self._has_no_room(routing, chain) for chain in routing.chains.values())
 
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:
         present = [m.target_id for m in chain.members if m.state not in (PublicState.OFFLINE, PublicState.LASTSRV)]

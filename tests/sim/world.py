@@ -129,6 +129,7 @@ class World:
         self.restores = 0  # of the metadata, from a backup
         self.trace: list[str] = []
         self.rotted = False  # something has, while its chain was not whole
+        self.is_full: Callable[[], bool] = lambda: False  # whether all disks of some chain have no room now
         self.full_at = -math.inf  # when all disks of some chain last had no room, so that writes may have been refused
         self.deaths: list[str] = []  # processes that ended by themselves, and why
         self.reached: Counter[str] = Counter()  # bounds of storage and meta processes that refused something
@@ -259,7 +260,7 @@ class World:
     def was_full_since(self, began: float) -> bool:
         """Whether work that began then may have found a chain without room. Its members tell of their room once in a
         while, so it may seem full for some time longer."""
-        return self.full_at >= began - LEASE_S
+        return self.is_full() or self.full_at >= began - LEASE_S
 
     def restore_power(self, host: str) -> None:
         self.fabric.power_on(host)
