@@ -13,7 +13,7 @@ from tests.harness.bit_flips import Sample, build, flip, table_after_flip
 from tests.harness.chunk_engine import opened
 from threefs.errors import Corrupt, CorruptChunk
 
-_DATA_BITS, _RECORD_BITS, _TABLE_BITS = 5000, 3000, 2000  # places that are tried
+_DATA_BITS, _RECORD_BITS, _TABLE_BITS = 5000, 3000, 1000  # places that are tried
 _SEED = 7
 
 

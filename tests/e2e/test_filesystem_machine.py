@@ -98,7 +98,7 @@ def play(
 
 @pytest.mark.timeout(LIMIT_S)
 def test_client_and_mount(fragile: LocalCluster, mounted: Mount, tmp_path: Path) -> None:
-    play(fragile, mounted, tmp_path / "local", 60)
+    play(fragile, mounted, tmp_path / "local", 30)
 
 
 @pytest.mark.timeout(LIMIT_S)
