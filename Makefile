@@ -88,7 +88,7 @@ mix: $(READY) ## Many processes, two clients, two mounts change the same names; 
 fuzz: $(READY) ## Bad bytes at every decoder and port (SECONDS=60 each, JSON=file)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) $(if $(JSON),--json $(JSON))
 
-bit-flips: $(READY) ## Turn over 10,000 bits of content, records and tables, and see that each is noticed
+bit-flips: $(READY) ## Turn over 9,000 bits of content, records and tables, and see that each is noticed
 	$(BIN)/python -m pytest tests/contract/test_bit_flips.py
 
 # Compiled and run below docs/models/build, which git ignores.
