@@ -13,7 +13,7 @@ from threefs_manager.store.cluster_store import Writer
 from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
-from tests.sim.planted.registry import plant, plant_for, put
+from tests.sim.planted.registry import plant_for, put
 from threefs.ids import ChainId, TableId
 from threefs.routing import Chain, Hold, Routing
 
@@ -78,9 +78,9 @@ def all_moves_begin_at_once() -> None:
     put(moves, "_work_of", but_filling)
 
 
-@plant
+@plant_for(f"{_EXECUTOR}::test_the_next_primary_goes_on_with_the_moves")
 def new_primary_forgets_moves() -> None:
-    """Moves are not loaded by the manager that takes over: a chain keeps one copy too many for ever."""
+    """Moves are not loaded by the manager that takes over. It plans others for the chains that have a copy too many."""
 
     async def nothing(self: MoveExecutor) -> None:
         self.balancing = (await self._store.load_cluster()).balancing

@@ -286,10 +286,8 @@ def test_a_move_that_cannot_be_read_is_planned_anew(restarted: bool) -> None:
         assert await _damage_moves(engine)
         nodes.slow.clear()
         if restarted:
-            controller = nodes.manager._controller
-            assert controller is not None
-            await controller.move_executor.load()
-            assert not controller.move_executor.moves
+            await executor(nodes).load()
+            assert not executor(nodes).moves
         await nodes.until(lambda: not nodes.held()[1] and idle(nodes))
         assert all(len(chain.members) == len(chain.serving) == 2 for chain in nodes.routing.chains.values())
         await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=False))
@@ -486,3 +484,16 @@ def test_fewer_replicas_take_moves_back_although_the_commit_was_not_answered() -
         await nodes.until(lambda: sum(nodes.held().values()) == 6 and idle(nodes))
 
     run_moving(body, engine)
+
+
+def test_the_next_primary_goes_on_with_the_moves() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add(nodes, 4)
+        nodes.slow.add(4)
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: not idle(nodes))
+        before = executor(nodes)
+        await nodes.restart_manager()
+        assert executor(nodes) is not before and executor(nodes).moves == before.moves
+
+    run_moving(body)
