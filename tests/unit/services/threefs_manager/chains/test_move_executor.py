@@ -491,9 +491,9 @@ def test_the_next_primary_goes_on_with_the_moves() -> None:
         await add(nodes, 4)
         nodes.slow.add(4)
         await nodes.manager.rebalance(pb.RebalanceRequest())
-        await nodes.until(lambda: not idle(nodes))
-        before = executor(nodes)
+        await nodes.until(lambda: bool(executor(nodes).moves))
+        before = dict(executor(nodes).moves)
         await nodes.restart_manager()
-        assert executor(nodes) is not before and executor(nodes).moves == before.moves
+        assert before and executor(nodes).moves == before
 
     run_moving(body)
