@@ -39,6 +39,17 @@ class LengthReport:
     shown_ns: int = 0  # when it has written, as programs beside it have seen; 0: none has
     by_writer: bool = True  # else the writer was silent; it may live, and go on under another session
 
+    @classmethod
+    def of(cls, request: pb.SyncRequest | pb.CloseRequest) -> "LengthReport":
+        return cls(
+            request.length_hint,
+            request.truncate_version,
+            request.exact,
+            request.written,
+            request.attempted_end,
+            request.shown_ns,
+        )
+
     def chains(self, layout: FileLayout) -> int:
         """On how many chains of the stripe the writer's bytes can lie; 0 means on any."""
         if self.exact and not self.attempted_end:

@@ -59,15 +59,7 @@ async def close_batch(
 def _checked(context: Context, request: pb.CloseRequest) -> _Close:
     """Raises InvalidArgument."""
     write_sessions.check_id(request.session)
-    report = LengthReport(
-        request.length_hint,
-        request.truncate_version,
-        request.exact,
-        request.written,
-        request.attempted_end,
-        request.shown_ns,
-    )
-    return _Close(request, LengthUpdate(context, report))
+    return _Close(request, LengthUpdate(context, LengthReport.of(request)))
 
 
 async def _close_all(

@@ -23,17 +23,7 @@ def sync_transaction(
     context: Context, request: pb.SyncRequest, actor: Credentials
 ) -> Callable[[Namespace], Awaitable[pb.InodeReply | NeedsChunkIo]]:
     """The transaction of one sync."""
-    length_update = LengthUpdate(
-        context,
-        LengthReport(
-            request.length_hint,
-            request.truncate_version,
-            request.exact,
-            request.written,
-            request.attempted_end,
-            request.shown_ns,
-        ),
-    )
+    length_update = LengthUpdate(context, LengthReport.of(request))
 
     async def work(ns: Namespace) -> pb.InodeReply | NeedsChunkIo:
         inode = await ns.inode(request.inode)
