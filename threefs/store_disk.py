@@ -21,14 +21,18 @@ def check_growth(engine: object) -> None:
 
 
 def describe(engine: object) -> pb.StoreDisk | None:
-    """None if the engine has no store on a disk of this machine."""
+    """None if the engine has no store on a disk of this machine, or if the disk does not say what it has: a service
+    tells how the cluster is also then."""
     if not isinstance(engine, RecoveringEngine):
         return None
-    disk = os.statvfs(engine.directory)
+    try:
+        disk, needed = os.statvfs(engine.directory), needed_bytes(engine.directory)
+    except OSError:
+        return None
     return pb.StoreDisk(
         directory=str(engine.directory),
         capacity_bytes=disk.f_blocks * disk.f_frsize,
         free_bytes=disk.f_bavail * disk.f_frsize,
         full=engine.full,
-        needed_bytes=needed_bytes(engine.directory),
+        needed_bytes=needed,
     )

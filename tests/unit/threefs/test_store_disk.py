@@ -52,3 +52,13 @@ async def test_a_full_disk_is_said_until_the_store_takes_changes_again(tmp_path:
 
 def test_of_other_stores_nothing_is_said() -> None:
     assert store_disk.describe(MemoryEngine()) is None
+
+
+async def test_a_disk_that_does_not_say_what_it_has_hides_nothing_else(tmp_path: Path) -> None:
+    """The status of the whole cluster is told with it."""
+    engine = await RecoveringEngine.open(tmp_path / "store")
+    try:
+        engine.directory = tmp_path / "gone"
+        assert store_disk.describe(engine) is None
+    finally:
+        await engine.close()
