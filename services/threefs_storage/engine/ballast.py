@@ -70,10 +70,12 @@ class Ballast:
                 return True
             try:
                 file = await self._open()
-                await file.allocate(self._length_bytes, length)
+                try:
+                    await file.allocate(self._length_bytes, length)
+                finally:
+                    await file.release(self._length_bytes, length)  # a refusal may leave a part
             except NoSpace:
                 return False
-            await file.release(self._length_bytes, length)
             return True
 
     async def _open(self) -> File:
