@@ -49,10 +49,12 @@ def of(pid: int) -> Process:
 
 def alive(process: Process) -> bool:
     """Whether this very process still runs."""
-    with contextlib.suppress(ChildProcessError):  # not our child: another process reaps it
-        os.waitpid(process.pid, os.WNOHANG)
     found = _read_stat(process.pid)
-    return found is not None and found[0] not in _DEAD_STATES and found[1] == process.started_ticks
+    runs = found is not None and found[0] not in _DEAD_STATES and found[1] == process.started_ticks
+    if not runs:  # reaped behind the look: it may have ended since any reaping before it
+        with contextlib.suppress(ChildProcessError):  # not our child: another process reaps it
+            os.waitpid(process.pid, os.WNOHANG)
+    return runs
 
 
 def send(process: Process, number: signal.Signals) -> bool:

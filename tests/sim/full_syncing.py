@@ -12,12 +12,13 @@ from typing import Any
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
 from tests.sim.emptied_disks import EmptiedDisks
+from tests.sim.host_chains import host_chains, host_chains_to_spare
 from tests.sim.tight_disks import TightDisks
 from tests.sim.workload import CHUNK_BYTES, FIRST_INODE
 from tests.sim.world import LEASE_S, World
 from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import ThreefsError
-from threefs.ids import ChainId, ChunkId, InodeId
+from threefs.ids import ChunkId, InodeId
 from threefs.routing import PublicState
 from threefs.wire import storage_pb2 as pb
 
@@ -84,25 +85,13 @@ class FullSyncing:
 
     async def _is_syncing(self, host: str) -> None:
         until = self._world.loop.time() + LEASE_S
-        while not self._members(host, PublicState.SYNCING) and self._world.loop.time() < until:
+        while not host_chains(self._world.routing(), host, PublicState.SYNCING) and self._world.loop.time() < until:
             await asyncio.sleep(_LOOK_S)
-
-    def _members(self, host: str, *states: PublicState) -> list[ChainId]:
-        """The chains that have a member on that host, in one of these states if any is named."""
-        routing = self._world.routing()
-        if routing is None:
-            return []
-        return [
-            chain.chain_id
-            for chain in routing.chains.values()
-            for member in chain.members
-            if f"s{routing.targets[member.target_id].node_id}" == host and (not states or member.state in states)
-        ]
 
     async def _write(self, host: str) -> None:
         link = await self._world.client(_FROM)
         for number in range(_ROUNDS):
-            for chain in self._members(host):
+            for chain in host_chains_to_spare(self._world.routing(), host):
                 chunk = ChunkId(InodeId(_INODE + chain), 0)
                 content = f"{number}".encode() * 1000
                 update = ChunkUpdate(chain, chunk, pb.WRITE, CHUNK_BYTES, 0, len(content), content)

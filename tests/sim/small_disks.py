@@ -16,6 +16,7 @@ from threefs_storage.health.target_recovery import _AWAY
 
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
+from tests.sim.host_chains import host_chains
 from tests.sim.tight_disks import TightDisks
 from tests.sim.workload import FIRST_INODE
 from tests.sim.world import LEASE_S, World
@@ -125,7 +126,7 @@ class _User:
 
     async def _write_to_each_chain(self) -> None:
         link = await self._link()
-        for chain in self._chains(PublicState.SERVING):
+        for chain in host_chains(self._world.routing(), self._host, PublicState.SERVING):
             await self._extend(link, chain, _MOST_ROUNDS, count=1)
 
     async def _link(self) -> ClientContext:
@@ -149,7 +150,7 @@ class _User:
 
     async def _fill(self, link: ClientContext) -> None:
         for number in range(_MOST_ROUNDS):
-            chains = self._chains(PublicState.SERVING, PublicState.SYNCING)
+            chains = host_chains(self._world.routing(), self._host, PublicState.SERVING, PublicState.SYNCING)
             if not chains:
                 return
             for chain in chains:
@@ -178,15 +179,3 @@ class _User:
             except ThreefsError as error:
                 self._world.tell(f"{self._process.name}: a removal failed: {error}")
             await asyncio.sleep(_PAUSE_S)
-
-    def _chains(self, *states: PublicState) -> list[ChainId]:
-        """Those that have a member on the disk, in one of these states."""
-        routing = self._world.routing()
-        if routing is None:
-            return []
-        return [
-            chain.chain_id
-            for chain in routing.chains.values()
-            for member in chain.members
-            if f"s{routing.targets[member.target_id].node_id}" == self._host and member.state in states
-        ]

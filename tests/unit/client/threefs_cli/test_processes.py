@@ -54,3 +54,11 @@ def test_another_process_with_the_same_pid_is_left_alone(sleeper: Process) -> No
     assert not processes.alive(earlier)
     assert not processes.send(earlier, signal.SIGKILL)
     assert processes.alive(sleeper)
+
+
+def test_a_process_that_is_told_to_have_ended_is_reaped(tmp_path: Path) -> None:
+    for _ in range(20):  # each is looked at all the time while it ends
+        ended = start(tmp_path, "")
+        wait_end(ended)
+        with pytest.raises(ProcessLookupError):
+            os.kill(ended.pid, 0)
