@@ -30,7 +30,7 @@ threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).sta
 expected, turn = {}, 0
 with threefs_client.connect(address, timeout_s=90.0) as fs:
     fs.mkdir(home)
-    while not stop.is_set():
+    while not stop.wait(0.3):
         for number in range(4):
             path, content = f"{home}/{turn}-{number}", bytes([turn % 251, number]) * (30_000 << number)
             fs.write_file(path, content)

@@ -9,6 +9,7 @@ import threefs_client
 _FILES = 8
 _BYTES = 100_000
 _WAIT_S = 120.0
+_PAUSE_S = 0.05  # between two turns of a client: the cores are there for what is killed and started
 
 
 class PacedLoad:
@@ -28,7 +29,7 @@ class PacedLoad:
             with threefs_client.connect(self._address, **self._options) as fs:
                 fs.mkdir(home, parents=True)
                 turn = 0
-                while not self._stop.is_set():
+                while not self._stop.wait(_PAUSE_S):
                     begun = time.monotonic()
                     path, content = f"{home}/{turn % _FILES}", bytes([turn % 256]) * _BYTES
                     fs.write_file(path, content)
