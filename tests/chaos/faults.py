@@ -230,7 +230,10 @@ class Faults:
         targets = [target.target_id for target in routing.targets if target.node_id == node]
         if not targets:
             return  # all have moved away
-        await self._hold(targets, pb.HOLD_OFFLINE)
+        try:
+            await self._hold(targets, pb.HOLD_OFFLINE)
+        except InvalidArgument:  # another fault is at its side, and a chain would have too few copies left
+            return
         await asyncio.sleep(fault.lasts_s)
         await self._hold(targets, pb.HOLD_NONE)
 
