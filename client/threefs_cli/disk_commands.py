@@ -109,6 +109,10 @@ def _say_under_way(node_id: int) -> None:
 
 
 def _told(found: Disk, remaining_s: int | None) -> str:
+    return _step(found, remaining_s) + (disk_replacement.lacking_text(found) if found.lacking_bytes else "")
+
+
+def _step(found: Disk, remaining_s: int | None) -> str:
     if found.phase is Phase.AWAITED:
         return (
             f"the disk of node {found.node_id} is out of service: stop its process, put an empty disk at its "
@@ -136,5 +140,6 @@ def _describe(found: Disk, remaining_s: int | None) -> dict[str, Any]:
         "serving": found.serving,
         "copied_bytes": found.copied_bytes,
         "total_bytes": found.total_bytes,
+        "lacking_bytes": found.lacking_bytes,
         "remaining_s": remaining_s,
     }

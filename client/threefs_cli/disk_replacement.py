@@ -3,7 +3,7 @@
 So the command can be run again at any moment, and goes on where it was."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from threefs.wire import manager_pb2 as pb
@@ -36,6 +36,7 @@ class Disk:
     serving: int
     copied_bytes: int
     total_bytes: int
+    lacking_bytes: int = 0  # of room for what a new disk has still to take
 
 
 def look(state: ClusterState, node_id: int) -> Disk:
@@ -48,14 +49,16 @@ def look(state: ClusterState, node_id: int) -> Disk:
     held = [target for target in members if target in state.held]
     serving = [target for target, (member, _) in members.items() if member.state == pb.SERVING]
     copied = [_copied(state, member, chain) for member, chain in members.values()]
+    phase = _phase(state, node_id, held, len(serving) == len(members))
     return Disk(
         node_id,
         tuple(sorted(members)),
         tuple(target.store_id for target in state.routing.targets if target.target_id in members),
-        _phase(state, node_id, held, len(serving) == len(members)),
+        phase,
         len(serving),
         sum(done for done, _ in copied),
         sum(total for _, total in copied),
+        _lacking(state, members) if phase in (Phase.ARRIVED, Phase.FILLING) else 0,
     )
 
 
@@ -72,10 +75,27 @@ def _phase(state: ClusterState, node_id: int, held: list[int], whole: bool) -> P
     return Phase.ARRIVED if alive and len(new) == len(held) else Phase.AWAITED
 
 
+def _lacking(state: ClusterState, members: Mapping[int, tuple[pb.ChainMember, pb.Chain]]) -> int:
+    """How many bytes more the targets will have than there is room for on their disk."""
+    reports = [state.reports[target] for target in members if target in state.reports]
+    if len(reports) < len(members):
+        return 0  # it is not known what is there
+    missing = [
+        max(0, _content_bytes(state, chain) - report.used_bytes)
+        for report, (member, chain) in zip(reports, members.values(), strict=True)
+        if member.state != pb.SERVING
+    ]
+    return max(0, sum(missing) - max((report.free_bytes for report in reports), default=0))
+
+
+def _content_bytes(state: ClusterState, chain: pb.Chain) -> int:
+    tail = next((one.target_id for one in reversed(chain.members) if one.state == pb.SERVING), 0)
+    return state.reports.get(tail, pb.TargetReport()).used_bytes
+
+
 def _copied(state: ClusterState, member: pb.ChainMember, chain: pb.Chain) -> tuple[int, int]:
     """The bytes that a target has, and those that it will have."""
-    tail = next((one.target_id for one in reversed(chain.members) if one.state == pb.SERVING), 0)
-    total = state.reports.get(tail, pb.TargetReport()).used_bytes
+    total = _content_bytes(state, chain)
     if member.state == pb.SERVING:
         return total, total
     if member.state != pb.SYNCING:
@@ -104,6 +124,13 @@ def progress_text(disk: Disk, remaining_s: int | None) -> str:
     )
 
 
+def lacking_text(disk: Disk) -> str:
+    return (
+        f"; its disk lacks {output.size(disk.lacking_bytes)} for what is still to be copied: remove files, or stop its "
+        "process, make its disk larger, and start it"
+    )
+
+
 def plan_text(disk: Disk, chains: Iterable[pb.HeldChain], address: str) -> list[str]:
     """The steps that will be taken, one a line."""
     least = min(chains, key=lambda chain: chain.serving - chain.needed, default=None)
@@ -111,6 +138,7 @@ def plan_text(disk: Disk, chains: Iterable[pb.HeldChain], address: str) -> list[
     return [
         f"1. the {output.count_of(len(disk.targets), 'target', 'targets')} of node {disk.node_id} at {address or '-'} "
         f"leave their chains{copies}",
-        "2. you stop its process, put an empty disk (or an empty directory) at its `data_dir`, and start it again",
+        "2. you stop its process, put an empty disk (or an empty directory) with room for at least "
+        f"{output.size(disk.total_bytes)} at its `data_dir`, and start it again",
         f"3. {output.size(disk.total_bytes)} are copied to it from the other copies, and it serves again",
     ]

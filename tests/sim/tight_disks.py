@@ -18,6 +18,7 @@ class TightDisks:
         self._full: set[str] = set()  # small disks, until there is room again
         self._sizes: dict[str, int] = {}  # of small disks
         self._looking = False
+        self._routing: Routing | None = None  # the newest: storage goes on with it while no manager leads
         world.is_full = self._is_full
 
     def begin(self, host: str, left_bytes: int | None = None) -> Callable[[], None]:
@@ -78,7 +79,7 @@ class TightDisks:
         self._world.loop.call_later(_LOOK_S, self._look)
 
     def _is_full(self) -> bool:
-        routing = self._world.routing()
+        self._routing = routing = self._world.routing() or self._routing
         return routing is not None and any(self._has_no_room(routing, chain) for chain in routing.chains.values())
 
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:

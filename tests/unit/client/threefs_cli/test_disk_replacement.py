@@ -1,7 +1,7 @@
 """Each phase of a replacement is read from the answers of the manager."""
 
 from threefs_cli.cluster_state import ClusterState
-from threefs_cli.disk_replacement import Disk, Phase, Progress, look, plan_text, progress_text
+from threefs_cli.disk_replacement import Disk, Phase, Progress, lacking_text, look, plan_text, progress_text
 
 from threefs.wire import manager_pb2 as pb
 
@@ -14,6 +14,7 @@ def state(
     stores: tuple[int, ...] = (5, 5),
     alive: bool = True,
     local: "pb.LocalState" = pb.LOCAL_UPTODATE,
+    free_bytes: int = 10_000,
 ) -> ClusterState:
     """Chains 1 and 2, each with a target on node 1 and one on node 2, which is looked at."""
     chains = [
@@ -29,7 +30,11 @@ def state(
             alive=alive or node == 1,
             targets=[
                 pb.TargetReport(
-                    target_id=node * 100 + n, used_bytes=1000 if node == 1 else 300, store_id=store, local_state=local
+                    target_id=node * 100 + n,
+                    used_bytes=1000 if node == 1 else 300,
+                    store_id=store,
+                    local_state=local,
+                    free_bytes=free_bytes,
                 )
                 for n, store in enumerate(stores, 1)
             ],
@@ -74,9 +79,19 @@ def test_bytes_and_the_end_are_told() -> None:
     assert "cannot be estimated" in progress_text(filling, None)
 
 
+def test_a_new_disk_that_is_too_small_is_told() -> None:
+    assert look(state(O, O, held=True, stores=(6, 7), free_bytes=1400), 2).lacking_bytes == 0
+    assert look(state(O, O, held=True, stores=(6, 7), free_bytes=1300), 2).lacking_bytes == 100
+    assert look(state(S, Y, free_bytes=200), 2).lacking_bytes == 500
+    full = look(state(S, O, free_bytes=0), 2)
+    assert full.phase is Phase.FILLING and full.lacking_bytes == 700, "it had to leave, because its disk was full"
+    assert "lacks 700 B" in lacking_text(full)
+    assert look(state(O, O, held=True, free_bytes=0), 2).lacking_bytes == 0, "this is the old disk"
+
+
 def test_what_will_be_done_is_said_before() -> None:
     found = Disk(2, (201, 202), (5, 5), Phase.IN_SERVICE, 2, 2048, 2048)
     chains = [pb.HeldChain(chain_id=7, serving=1, needed=1, members=2), pb.HeldChain(chain_id=8, serving=3, needed=1)]
     first, second, third = plan_text(found, chains, "h:2")
     assert "the 2 targets of node 2 at h:2 leave their chains; chain 7 has 1 of 2 copies then" in first
-    assert "put an empty disk" in second and "2.0 KiB are copied" in third
+    assert "put an empty disk" in second and "room for at least 2.0 KiB" in second and "2.0 KiB are copied" in third
