@@ -85,15 +85,24 @@ class PeerReachability:
             pb.UnreachablePeer(node_id=node_id, unreachable_ms=int((now - peer.unreachable_since) * 1000))
             for node_id, peer in self._peers.items()
             # A process that was started since was not tried yet.
-            if peer.unreachable_since is not None and peer.incarnation == nodes[node_id].incarnation
+            if peer.unreachable_since is not None
+            and node_id in nodes
+            and peer.incarnation == nodes[node_id].incarnation
         ]
 
     async def _run(self) -> None:
         while True:
             interval_s = self._interval_s()
             await self._clock.sleep(interval_s)
+            self._forget_removed()
             due = [node_id for node_id, peer in self._peers.items() if self._is_suspect(peer, interval_s)]
             await asyncio.gather(*(self._probe(node_id, interval_s) for node_id in due))
+
+    def _forget_removed(self) -> None:
+        """A node that was removed from the cluster while it could not be reached would be probed for ever."""
+        nodes = self._routing().nodes
+        for node_id in [node_id for node_id in self._peers if node_id not in nodes]:
+            del self._peers[node_id]
 
     def _interval_s(self) -> float:
         return max(_MIN_INTERVAL_S, self._routing().lease_s / HEARTBEATS_PER_T)
@@ -104,9 +113,9 @@ class PeerReachability:
         return peer.calls > 0 and self._clock.monotonic() - peer.waiting_since >= interval_s
 
     async def _probe(self, node_id: NodeId, timeout_s: float) -> None:
-        peer, node = self._peers[node_id], self._routing().nodes[node_id]
-        if not node.address:
-            return  # another node has its address now: it has to register first
+        peer, node = self._peers[node_id], self._routing().nodes.get(node_id)
+        if node is None or not node.address:
+            return  # removed in this moment; or another node has its address now, and it has to register first
         if peer.incarnation != node.incarnation:
             peer.incarnation, peer.unreachable_since = node.incarnation, None
         began = self._clock.monotonic()
@@ -124,11 +133,12 @@ class PeerReachability:
 
     def _note_answer(self, node_id: NodeId, peer: _Peer) -> None:
         was_unreachable = peer.unreachable_since is not None
+        node = self._routing().nodes.get(node_id)
         peer.waiting_since = self._clock.monotonic()
         peer.suspected = False
         peer.unreachable_since = None
-        if was_unreachable:
+        if was_unreachable and node is not None:  # none: it was removed while it was probed
             _LOG.info("a peer is reached again", node=node_id)
-            check = self._check_connections(self._routing().nodes[node_id].address, self._interval_s())
+            check = self._check_connections(node.address, self._interval_s())
             self._background.attempt(f"check of the connections to node {node_id}", check)
             self.on_reached()

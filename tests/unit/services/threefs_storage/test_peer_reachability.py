@@ -23,6 +23,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.incarnation = 7
+        self.is_removed = False  # from the cluster
         self.reachability = PeerReachability(self.probe, self.check, self.routing, clock=LOOP_CLOCK)
         self.reachability.on_reached = self.note_reached
         self.reached: list[float] = []  # when a peer was reached again
@@ -33,7 +34,7 @@ class Bench:
 
     def routing(self) -> Routing:
         nodes = {PEER: Node(PEER, NodeKind.STORAGE, "", "h2:1", self.incarnation)}
-        return Routing(1, "c", nodes, {}, {}, {}, int(T * 1000))
+        return Routing(1, "c", {} if self.is_removed else nodes, {}, {}, {}, int(T * 1000))
 
     def note_reached(self) -> None:
         self.reached.append(LOOP_CLOCK.monotonic())
@@ -159,5 +160,43 @@ def test_a_peer_that_is_never_called_is_not_probed() -> None:
         await bench.succeed()
         await asyncio.sleep(10 * PROBE_S)
         assert not bench.probes
+
+    run(check)
+
+
+async def check_removed_peer(bench: Bench) -> None:
+    """The process of every node that could not reach it ended at the same time."""
+    bench.silent = True
+    await bench.fail(ConnectionLost())
+    await asyncio.sleep(10 * PROBE_S)
+    assert bench.unreachable_ms()
+    bench.is_removed = True
+    assert bench.unreachable_ms() is None
+    await asyncio.sleep(PROBE_S)
+    probes = bench.probes
+    await asyncio.sleep(10 * PROBE_S)
+    assert bench.probes == probes
+    assert len(bench.reachability._background) == 1, "the probes go on"
+    bench.is_removed = False  # added anew
+    await bench.fail(ConnectionLost())
+    await asyncio.sleep(3 * PROBE_S)
+    assert bench.unreachable_ms() is not None
+
+
+def test_a_peer_that_was_removed_while_it_could_not_be_reached_is_forgotten() -> None:
+    run(check_removed_peer)
+
+
+def test_a_peer_that_is_removed_during_a_probe_may_still_answer() -> None:
+    async def check(bench: Bench) -> None:
+        bench.answer = Unavailable()
+        await bench.fail(ConnectionLost())
+        await asyncio.sleep(2 * PROBE_S)
+        assert bench.unreachable_ms() is not None
+        call = asyncio.create_task(bench.reachability.observe(PEER, asyncio.sleep(PROBE_S)))
+        await asyncio.sleep(0)
+        bench.is_removed = True
+        await call
+        assert not bench.reached and not bench.checks
 
     run(check)
