@@ -7,10 +7,16 @@ from tests.sim.world import World
 
 def staying_members(world: World) -> set[int]:
     """The targets that are in a chain to stay. One that a move has taken away keeps its copies until they are deleted,
-    and nobody asks it for them."""
+    and nobody asks it for them, nor one whose node has died for good."""
     routing = world.routing()
-    chains = routing.chains.values() if routing is not None else ()
-    return {member.target_id for chain in chains for member in chain.members if not member.leaving}
+    if routing is None:
+        return set()
+    return {
+        member.target_id
+        for chain in routing.chains.values()
+        for member in chain.members
+        if not member.leaving and f"s{routing.targets[member.target_id].node_id}" not in world.gone
+    }
 
 
 def target_of(store: Path) -> int:

@@ -32,7 +32,7 @@ AT rots HOST                bits of one chunk flip in all its copies but one
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
 and those of `store_faults`, `dozes`, `intruders`, `visitors`, `moving_members`, `strange_disks`, `managers_asleep`,
-`scarce_memory`, `small_disks`
+`scarce_memory`, `small_disks`, `removed_nodes`
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import intruders, managers_asleep, moving_members, scarce_memory, store_faults, strange_disks, visitors
+from tests.sim import intruders, managers_asleep, moving_members, store_faults, strange_disks, visitors
 from tests.sim.administrator import hear_again
 from tests.sim.bit_rot import flip_all_but_one
 from tests.sim.emptied_disks import OLDER_S, EmptiedDisks
@@ -49,6 +49,7 @@ from tests.sim.full_syncing import FullSyncing
 from tests.sim.intruders import Intruders
 from tests.sim.lock_holders_asleep import Dozes
 from tests.sim.moving_members import MovingMembers
+from tests.sim.removed_nodes import RemovedNodes
 from tests.sim.scarce_memory import ScarceMemory
 from tests.sim.small_disks import SmallDisks
 from tests.sim.store_faults import StoreFaults
@@ -175,10 +176,12 @@ class Faults:
         self.scarce_memory = ScarceMemory(world)
         self._tight_disks = TightDisks(world)
         self.small_disks = SmallDisks(world, self._tight_disks)
-        self._tight, self._small = self._tight_disks.begin, self.small_disks.begin
         self.members = MovingMembers(world)
         self._emptied_disks = EmptiedDisks(world, self.members)
         self.full_syncing = FullSyncing(world, self._tight_disks, self._emptied_disks)
+        self.removed_nodes = RemovedNodes(world, self._emptied_disks)
+        self._tight, self._small = self._tight_disks.begin, self.small_disks.begin
+        self._gone, self._scarce = self.removed_nodes.begin, self.scarce_memory.begin
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -243,8 +246,6 @@ class Faults:
             return self.visitors.begin(*step.hosts)
         if step.what == managers_asleep.KIND:
             return managers_asleep.begin(self._world, *step.hosts)
-        if step.what == scarce_memory.KIND:
-            return self.scarce_memory.begin(*step.hosts)
         if step.what == "doze":
             return self._dozes.begin(*step.hosts)
         if step.what in store_faults.KINDS:

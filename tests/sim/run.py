@@ -33,6 +33,7 @@ from tests.sim import (
     lock_holders_asleep,
     managers_asleep,
     moving_members,
+    removed_nodes,
     run_shape,
     scarce_memory,
     small_disks,
@@ -223,6 +224,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if world.spare_hosts:
         for at, what, moved, lasts in moving_members.draw(SeededRandom(world.seed, "moves"), world, load.faults_s):
             steps.append(Step(at, what, moved, lasts))
+    if world.spare_hosts and load.removals and not (load.restores or load.stores):  # a backup may have the node
+        for at, what, host, lasts in removed_nodes.draw(SeededRandom(world.seed, "removals"), world, load.faults_s):
+            steps.append(Step(at, what, (host,), lasts))
     if load.holds:
         for at, what, held, lasts in moving_members.draw_holds(SeededRandom(world.seed, "holds"), world, load.faults_s):
             steps.append(Step(at, what, held, lasts))
@@ -268,6 +272,7 @@ async def _moved(world: World, away_s: float) -> bool:
 async def _get_well(
     world: World, faults: Faults, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome
 ) -> None:
+    await faults.removed_nodes.settle()
     await faults.members.settle()
     await faults.small_disks.settle()
     begin = world.loop.time()

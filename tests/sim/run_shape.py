@@ -40,6 +40,7 @@ _SCARCE = 0.12  # of all runs reach bounds of processes
 _MOVING = 0.2  # of all runs have members of chains that move
 _HELD = 0.2  # of all runs have targets that an administrator holds
 _LOST = 0.1  # of all runs lose stores of the managers and the metadata
+_REMOVED = 0.5  # of those with members that move lose a node for good
 _OTHER_LOCAL = 0.5  # of those with local stores have others in the place of these for a while
 _ABSENT = 0.1  # of all runs have disks that are missing
 _BRIMS = 0.05  # of all runs have a disk that is full while its targets are brought up to date
@@ -70,6 +71,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
         absences=SeededRandom(seed, "absent").chance(_ABSENT),
         brims=SeededRandom(seed, "brim").chance(_BRIMS),
         restores=SeededRandom(seed, "restored").chance(_LOST),
+        removals=SeededRandom(seed, "removed").chance(_REMOVED),
         strange_disks=SeededRandom(seed, "strange disks").chance(_STRANGE),
         swoons=SeededRandom(seed, "swoons").chance(_SWOONS),
         scarce_memory=SeededRandom(seed, "hungry").chance(_HUNGRY),

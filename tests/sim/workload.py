@@ -62,6 +62,7 @@ class Load:
     intruders: bool = False  # processes of another key
     visitors: bool = False  # processes that hold all connections that a service takes
     absences: bool = False  # disks are missing when their process starts, and come back
+    removals: bool = False  # a node dies for good, and is removed
     brims: bool = False  # a disk fills up while its targets are brought up to date
     holds: bool = False  # an administrator takes targets out of service, and makes others the head
     dozes: bool = False  # clients fall asleep under their locks

@@ -151,6 +151,7 @@ class World:
         self.registered: dict[str, list[pb.RegisterRequest]] = {}  # what the processes of a host have asked for
         self.manager_addresses = [f"{host}:{PORT}" for host in self.manager_hosts]
         self.spare_hosts = [f"s{n}" for n in range(size.storage + 1, size.storage + size.spares + 1)]
+        self.gone: set[str] = set()  # those that have died for good
         for host in [*self.storage_hosts, *self.spare_hosts]:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
             self.disks[host].delay_s = size.disk_delay_s
@@ -201,6 +202,8 @@ class World:
         """Start the process of a host, if it does not run."""
         before = self.processes.get(host)
         if (before is not None and before.alive) or (host in self.client_hosts and self.client_main is None):
+            return
+        if host in self.gone:
             return
         number = self._incarnations[host] = self._incarnations.get(host, 0) + 1
         process = self.processes[host] = Process(self.loop, f"{host}.{number}", host)
