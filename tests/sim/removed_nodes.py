@@ -1,6 +1,7 @@
 """A storage node dies for good: an administrator has its targets moved to others, and removes it.
 
-AT gone HOST     once all are well its process dies; it starts again only if its targets find no place in time
+AT gone HOST     once all are well its process dies, or reaches nobody until it is removed: then it ends by itself. It
+                 goes on only if its targets find no place in time.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ _CALM_S = 8 * LEASE_S
 _NOTICED_S = (0.0, 2 * LEASE_S)  # until the administrator does something
 _REMOVED_S = 20 * LEASE_S
 _LOOK_S = 0.05
+_ENDS_S = 4 * LEASE_S
 
 
 class RemovedNodes:
@@ -29,28 +31,48 @@ class RemovedNodes:
         self._dice = SeededRandom(world.seed, "gone")
         self._asked = 0
         self._works: list[asyncio.Task[None]] = []
+        self._removed: list[str] = []
+        self.violations: list[str] = []
 
     def begin(self, host: str) -> Callable[[], Any]:
         self._works.append(self._world.loop.create_task(self._run(host)))
         return lambda: None
 
     async def settle(self) -> None:
-        """Wait until each has been removed, or runs again."""
+        """Wait until each has been removed, or runs again. Processes of removed nodes end."""
         for work in self._works:
             await work
+        for host in self._removed:
+            process = self._world.processes[host]
+            process.resume()
+            until = self._world.loop.time() + _ENDS_S
+            while process.alive and self._world.loop.time() < until:
+                await asyncio.sleep(_LOOK_S)
+            if process.alive:
+                self.violations.append(f"{process.name} goes on {_ENDS_S:.0f} s after its node was removed")
+            self._world.kill(host)  # for those who look at all that runs
 
     async def _run(self, host: str) -> None:
         world = self._world
         if not await self._is_spare(host):
             return
         world.gone.add(host)
-        world.kill(host)
+        links = [pair for other in world.hosts if other != host for pair in ((host, other), (other, host))]
+        if self._dice.chance(0.5):
+            world.kill(host)
+            links.clear()
+        for link in links:
+            world.fabric.block(*link)
         await asyncio.sleep(self._dice.uniform(*_NOTICED_S))
-        if await self._is_removed(host):
+        is_removed = await self._is_removed(host)
+        for link in links:
+            world.fabric.unblock(*link)
+        if is_removed:
             world.storage_hosts.remove(host)
+            self._removed.append(host)
             world.tell(f"-- the node of {host} is removed")
             return
-        world.tell(f"{host} is not removed, and starts again")
+        world.tell(f"{host} is not removed, and goes on")
         world.gone.discard(host)
         await self._ask(SET_DRAINING, pb.SetDrainingRequest(node_id=int(host[1:]), draining=False))
         await self._ask(REBALANCE, pb.RebalanceRequest())

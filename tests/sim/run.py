@@ -273,6 +273,7 @@ async def _get_well(
     world: World, faults: Faults, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome
 ) -> None:
     await faults.removed_nodes.settle()
+    outcome.violations += faults.removed_nodes.violations
     await faults.members.settle()
     await faults.small_disks.settle()
     begin = world.loop.time()

@@ -23,7 +23,7 @@ def test_its_targets_find_another_place_and_it_is_removed() -> None:
 def test_it_starts_again_if_no_node_can_take_its_targets() -> None:
     outcome = run(5, size=Size(storage=3), scenario=parse("1.0 gone s2"))
     assert not outcome.violations, outcome.violations
-    assert said(outcome, "s2 is not removed, and starts again")
+    assert said(outcome, "s2 is not removed, and goes on")
 
 
 def test_a_process_that_cannot_do_without_its_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
