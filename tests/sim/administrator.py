@@ -17,16 +17,15 @@ _CALL_S = 5.0
 _PAUSE_S = 0.2
 
 
-async def administer(world: World, name: str, method: Method[Req, Rep], request: Req) -> None:
+async def administer(world: World, name: str, method: Method[Req, Rep], request: Req) -> Rep:
     """Call the managers until they answer. Raises what no attempt can mend."""
     process = Process(world.loop, name, _HOST)
 
-    async def call() -> None:
+    async def call() -> Rep:
         peers = _connections(world, process)
         while True:
             try:
-                await world.callers(peers).call(method, request, timeout_s=_CALL_S)
-                return
+                return await world.callers(peers).call(method, request, timeout_s=_CALL_S)
             except NotAuthorised as error:  # somebody pretends to be a manager
                 world.tell(f"the administrator is not let in: {error}")
             except ThreefsError as error:
@@ -34,7 +33,7 @@ async def administer(world: World, name: str, method: Method[Req, Rep], request:
                     raise
             await asyncio.sleep(_PAUSE_S)
 
-    await process.start(call())
+    return await process.start(call())
 
 
 def hear_again(world: World, registration: pb.RegisterRequest) -> None:

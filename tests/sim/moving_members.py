@@ -4,6 +4,7 @@ AT join HOST             a storage process that was in no plan joins, and target
 AT drain HOST FOR        its targets move to others; after the time it may keep what it has
 AT level                 targets move until all processes have equally many
 AT copies x3             each chain gets three copies
+AT table                 each disk gets a target of further chains, which new files take then
 
 Targets that an administrator holds are drawn apart from those, and may be in any seed (`run_shape`):
 
@@ -27,8 +28,10 @@ from threefs.routing import EMPTY, Hold, Routing
 from threefs.rpc.methods import (
     ACCEPT_UNHEARD,
     ADD_NODES,
+    CREATE_TABLE,
     HOLD_TARGETS,
     REBALANCE,
+    SET_DEFAULT_TABLE,
     SET_DRAINING,
     SET_REPLICAS,
     Method,
@@ -38,10 +41,11 @@ from threefs.rpc.methods import (
 from threefs.wire import manager_pb2 as pb
 
 HOLDS = ("offline", "rotate")
-KINDS = ("join", "drain", "level", "copies", *HOLDS)
+KINDS = ("join", "drain", "level", "copies", "table", *HOLDS)
 _LASTS_S = (2.0, 8.0)
 _OUT_S = (0.5, 6.0)
 _PAUSE_S = (0.5, 4.0)
+_TABLES = 0.3
 _INQUIRY_S = 8 * LEASE_S
 _CHAIN_NOTE = record_store._NOTES + kept_version._NAME.encode()
 
@@ -52,6 +56,7 @@ class MovingMembers:
     def __init__(self, world: World) -> None:
         self.refused = 0  # drains that would leave too few processes
         self._world = world
+        self._dice = SeededRandom(world.seed, "administrator")
         self._asked = 0
         self._calls: set[asyncio.Task[None]] = set()
         self._holding: set[asyncio.Task[None]] = set()  # those of them that hold targets, or let them go
@@ -62,6 +67,9 @@ class MovingMembers:
             return self._join(hosts[0])
         if kind == "copies":
             self._ask(self._copies(int(hosts[0][1:])))
+            return lambda: None
+        if kind == "table":
+            self._ask(self._table())
             return lambda: None
         if kind == "level":
             self._ask(self._level())
@@ -131,9 +139,9 @@ class MovingMembers:
     def _held(self) -> list[int]:
         return sorted(target.target_id for target in self._routing().targets.values() if target.hold is not Hold.NONE)
 
-    async def _call(self, method: Method[Req, Rep], request: Req) -> None:
+    async def _call(self, method: Method[Req, Rep], request: Req) -> Rep:
         self._asked += 1
-        await administer(self._world, f"admin.{self._asked}", method, request)
+        return await administer(self._world, f"admin.{self._asked}", method, request)
 
     def _ask(self, work: Any) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.ensure_future(work)
@@ -179,6 +187,15 @@ class MovingMembers:
         except (InvalidArgument, NotFound) as error:  # NotFound: the store of the managers is empty
             self.refused += 1
             self._world.tell(f"no {replicas} copies: {error}")
+
+    async def _table(self) -> None:
+        call_id = self._dice.token(16)
+        try:
+            made = await self._call(CREATE_TABLE, pb.CreateTableRequest(replicas=2, targets_per_disk=2, call_id=call_id))
+            await self._call(SET_DEFAULT_TABLE, pb.SetDefaultTableRequest(table_id=made.table.table_id))
+        except (InvalidArgument, NotFound) as error:
+            self.refused += 1
+            self._world.tell(f"no further table: {error}")
 
     def _targets(self, host: str) -> list[int]:
         """The members of chains on that host, as the primary knows them."""
@@ -235,6 +252,11 @@ def draw(dice: SeededRandom, world: World, length_s: float) -> list[tuple[float,
             steps.append((at, "drain", (host,), dice.uniform(*_LASTS_S)))
         at += dice.uniform(*_PAUSE_S)
     return steps
+
+
+def draw_tables(dice: SeededRandom, length_s: float) -> list[tuple[float, str, tuple[str, ...], float]]:
+    """As `draw`: one, in some runs."""
+    return [(dice.uniform(0.0, length_s), "table", (), 0.0)] if dice.chance(_TABLES) else []
 
 
 def draw_holds(dice: SeededRandom, world: World, length_s: float) -> list[tuple[float, str, tuple[str, ...], float]]:

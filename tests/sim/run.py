@@ -224,6 +224,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if world.spare_hosts:
         for at, what, moved, lasts in moving_members.draw(SeededRandom(world.seed, "moves"), world, load.faults_s):
             steps.append(Step(at, what, moved, lasts))
+    if world.spare_hosts and not (load.restores or load.stores):  # a backup may not have the table
+        for at, what, none, lasts in moving_members.draw_tables(SeededRandom(world.seed, "table"), load.faults_s):
+            steps.append(Step(at, what, none, lasts))
     if world.spare_hosts and load.removals and not (load.restores or load.stores):  # a backup may have the node
         for at, what, host, lasts in removed_nodes.draw(SeededRandom(world.seed, "removals"), world, load.faults_s):
             steps.append(Step(at, what, (host,), lasts))

@@ -145,6 +145,15 @@ class SimLoop(_EventLoop):  # type: ignore[misc]
             self._purge_at = 2 * len(tasks) + 1024
         return task
 
+    def run_in_executor(self, executor: object, function: Callable[..., T], *args: Any) -> "asyncio.Future[T]":
+        """The thread has the whole of the moment for itself."""
+        future = self.create_future()
+        try:
+            future.set_result(function(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
     def unfinished(self, process: "Process") -> list["asyncio.Task[Any]"]:
         """The tasks of a process that have not ended."""
         return [task for task in self._tasks if task.process is process and not task.done()]
