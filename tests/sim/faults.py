@@ -32,7 +32,7 @@ AT rots HOST                bits of one chunk flip in all its copies but one
 AT blackout FOR             power cut of all hosts but the clients at once
 AT surge HOST FOR           the same, and the disk of the host is empty afterwards
 and those of `store_faults`, `dozes`, `intruders`, `visitors`, `moving_members`, `strange_disks`, `managers_asleep`,
-`scarce_memory`, `small_disks`, `removed_nodes`
+`scarce_memory`, `small_disks`, `removed_nodes`, `configuration_changes`
 """
 
 import asyncio
@@ -44,6 +44,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.sim import intruders, managers_asleep, moving_members, store_faults, strange_disks, visitors
 from tests.sim.administrator import hear_again
 from tests.sim.bit_rot import flip_all_but_one
+from tests.sim.configuration_changes import ConfigurationChanges
 from tests.sim.emptied_disks import OLDER_S, EmptiedDisks
 from tests.sim.full_syncing import FullSyncing
 from tests.sim.intruders import Intruders
@@ -170,7 +171,7 @@ class Faults:
         self._quiet_until = 0.0
         self._dice = SeededRandom(world.seed, "rot")
         self.stores = StoreFaults(world)
-        self._dozes = Dozes(world)
+        self._doze = Dozes(world).begin
         self.intruders = Intruders(world)
         self.visitors = Visitors(world)
         self.scarce_memory = ScarceMemory(world)
@@ -182,6 +183,8 @@ class Faults:
         self.removed_nodes = RemovedNodes(world, self._emptied_disks)
         self._tight, self._small = self._tight_disks.begin, self.small_disks.begin
         self._gone, self._scarce = self.removed_nodes.begin, self.scarce_memory.begin
+        self.configuration = ConfigurationChanges(world)
+        self._tune = self.configuration.begin
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -246,8 +249,6 @@ class Faults:
             return self.visitors.begin(*step.hosts)
         if step.what == managers_asleep.KIND:
             return managers_asleep.begin(self._world, *step.hosts)
-        if step.what == "doze":
-            return self._dozes.begin(*step.hosts)
         if step.what in store_faults.KINDS:
             return self._store_fault(step.what, step.hosts[0])
         return getattr(self, f"_{step.what}")(*step.hosts)  # type: ignore[no-any-return]

@@ -191,7 +191,9 @@ class MovingMembers:
     async def _table(self) -> None:
         call_id = self._dice.token(16)
         try:
-            made = await self._call(CREATE_TABLE, pb.CreateTableRequest(replicas=2, targets_per_disk=2, call_id=call_id))
+            made = await self._call(
+                CREATE_TABLE, pb.CreateTableRequest(replicas=2, targets_per_disk=2, call_id=call_id)
+            )
             await self._call(SET_DEFAULT_TABLE, pb.SetDefaultTableRequest(table_id=made.table.table_id))
         except (InvalidArgument, NotFound) as error:
             self.refused += 1

@@ -22,6 +22,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import BEGIN_S, PROCESS, Deadlock, OutOfTime
 from tests.sim import (
     audit,
+    configuration_changes,
     emptied_disks,
     failed_links,
     full_syncing,
@@ -230,6 +231,9 @@ def _drawn(dice: SeededRandom, world: World, load: Load) -> list[Step]:
     if world.spare_hosts and load.removals and not (load.restores or load.stores):  # a backup may have the node
         for at, what, host, lasts in removed_nodes.draw(SeededRandom(world.seed, "removals"), world, load.faults_s):
             steps.append(Step(at, what, (host,), lasts))
+    if world.size.tuned:
+        for at in configuration_changes.draw(SeededRandom(world.seed, "tuned at"), load.faults_s):
+            steps.append(Step(at, configuration_changes.KIND, (), 0.0))
     if load.holds:
         for at, what, held, lasts in moving_members.draw_holds(SeededRandom(world.seed, "holds"), world, load.faults_s):
             steps.append(Step(at, what, held, lasts))
@@ -275,6 +279,7 @@ async def _moved(world: World, away_s: float) -> bool:
 async def _get_well(
     world: World, faults: Faults, workload: Workload, files: Files, lockers: Lockers, outcome: Outcome
 ) -> None:
+    await faults.configuration.settle()
     await faults.removed_nodes.settle()
     outcome.violations += faults.removed_nodes.violations
     await faults.members.settle()

@@ -41,6 +41,7 @@ _MOVING = 0.2  # of all runs have members of chains that move
 _HELD = 0.2  # of all runs have targets that an administrator holds
 _LOST = 0.1  # of all runs lose stores of the managers and the metadata
 _REMOVED = 0.5  # of those with members that move lose a node for good
+_TUNED = 0.1  # of all runs have a configuration that changes
 _OTHER_LOCAL = 0.5  # of those with local stores have others in the place of these for a while
 _ABSENT = 0.1  # of all runs have disks that are missing
 _BRIMS = 0.05  # of all runs have a disk that is full while its targets are brought up to date
@@ -62,6 +63,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     size = replace(_deferring(SeededRandom(seed, "deferred"), size), age_min=_age_min(SeededRandom(seed, "age")))
     size, load = _scarce(SeededRandom(seed, "scarce"), size, load)
     size = _moving(SeededRandom(seed, "moving"), size)
+    size = replace(size, tuned=SeededRandom(seed, "tuned").chance(_TUNED))
     load = replace(load, holds=SeededRandom(seed, "held").chance(_HELD))
     more = SeededRandom(seed, "added")
     if more.chance(_MORE_OF):

@@ -65,6 +65,7 @@ class Size:
     net_delay_s: tuple[float, float] = (0.0001, 0.001)
     disk_delay_s: tuple[float, float] = (0.00005, 0.0005)
     cold: float = 0.1  # the share of reads whose bytes are not in memory
+    tuned: bool = False  # storage processes take from the configuration of the cluster what it may change
     scrub_s: float = SCRUB_S  # from one pass of the scrubber to the next
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
     manager_doubt: float = 0.0  # the same for the store of the managers alone, once there is load ...
@@ -331,6 +332,8 @@ class World:
             scrub_bytes_per_s=64 << 20,
             scrub_interval_s=self.size.scrub_s,
         )
+        if self.size.tuned:
+            settings = replace(settings, deferred_bytes=None, inline_bytes=None, deferred_changes=None)
         node = StorageNode(
             settings,
             net=self._net(process),
