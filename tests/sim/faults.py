@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import intruders, managers_asleep, moving_members, store_faults, strange_disks, visitors
+from tests.sim import intruders, managers_asleep, moving_members, store_faults, strange_disks
 from tests.sim.administrator import hear_again
 from tests.sim.bit_rot import flip_all_but_one
 from tests.sim.configuration_changes import ConfigurationChanges
@@ -184,7 +184,7 @@ class Faults:
         self._tight, self._small = self._tight_disks.begin, self.small_disks.begin
         self._gone, self._scarce = self.removed_nodes.begin, self.scarce_memory.begin
         self.configuration = ConfigurationChanges(world)
-        self._tune = self.configuration.begin
+        self._tune, self._visitors = self.configuration.begin, self.visitors.begin
 
     async def run(self, steps: Sequence[Step]) -> None:
         begin = self._world.loop.time()
@@ -245,8 +245,6 @@ class Faults:
             return None  # the target may have the last copies
         if step.what in moving_members.KINDS:
             return self.members.begin(step.what, *step.hosts)
-        if step.what == visitors.KIND:
-            return self.visitors.begin(*step.hosts)
         if step.what == managers_asleep.KIND:
             return managers_asleep.begin(self._world, *step.hosts)
         if step.what in store_faults.KINDS:
@@ -481,6 +479,7 @@ class Faults:
             return None
         self._world.tell(f"-- {where} flips")
         self._quiet_until = self._world.loop.time() + ROT_S
+        self._world.rotted |= self._world.size.scrub_s > ROT_S / 2  # it may not be found before other faults begin
         return lambda: None
 
     def _rots(self, host: str) -> Callable[[], Any] | None:

@@ -11,7 +11,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
 from tests.sim.giving_up import drawn_wait, given_up
 from tests.sim.world import World
-from threefs.errors import CorruptChunk, NoSpace, NotFound, OutcomeUnknown, SessionLost, ThreefsError
+from threefs.errors import Corrupt, CorruptChunk, NoSpace, NotFound, OutcomeUnknown, SessionLost, ThreefsError
 
 _NAMES = 8
 _CHUNK_BYTES = 64 << 10
@@ -197,7 +197,7 @@ class Files:
         elif kind in (1, 2):
             try:
                 await self._read(fs, f"{top}/{name}", known[name])
-            except CorruptChunk:
+            except (Corrupt, CorruptChunk):
                 if not self._world.rotted:  # else the good copy may be at a member that is away
                     raise
         elif kind == 3:

@@ -15,7 +15,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
 from tests.sim.giving_up import drawn_wait, given_up
 from tests.sim.world import LEASE_S, World
-from threefs.errors import CorruptChunk, Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
+from threefs.errors import Corrupt, CorruptChunk, Locked, LockLost, NoSpace, OutcomeUnknown, SessionLost, ThreefsError
 from threefs.leases import RENEWALS_PER_LEASE, client_lease_s
 
 _PATH = "/counter"
@@ -95,7 +95,7 @@ class Lockers:
                 if process.slept_s - slept_s < _LAPSE_S:
                     raise
                 self.lost += 1
-            except CorruptChunk:
+            except (Corrupt, CorruptChunk):
                 if not self._world.rotted:  # else the good copy may be at a member that is away
                     raise
             await asyncio.sleep(dice.uniform(0, 2 * self._pause_s))
@@ -103,7 +103,7 @@ class Lockers:
             try:
                 await self._look_again(fs, host)
                 break
-            except CorruptChunk:
+            except (Corrupt, CorruptChunk):
                 if not self._world.rotted:
                     raise
                 await asyncio.sleep(self._pause_s)
