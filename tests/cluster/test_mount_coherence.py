@@ -1,5 +1,6 @@
 """Two mounts of one cluster: what one writes, the other sees. The bounds are those of docs/mount.md."""
 
+import ctypes
 import mmap
 import os
 import shutil
@@ -13,6 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from threefs_client import Allocation
 from threefs_mount.cache.cached_listing import SMALL_DIRECTORY
 
 import threefs
@@ -320,6 +322,20 @@ def test_the_times_of_a_written_file_stay_once_a_program_has_seen_them(
         assert (now.st_mtime_ns, now.st_ctime_ns) == (seen.st_mtime_ns, seen.st_ctime_ns)
     if end is os.fsync:
         os.close(file)
+
+
+@pytest.mark.parametrize("mode", [0, Allocation.PUNCH_HOLE, Allocation.ZERO_RANGE])
+def test_an_allocation_changes_the_times_that_a_program_has_seen(both: tuple[Path, Path], mode: int) -> None:
+    """A backup that compares times would miss a hole."""
+    here, there = both
+    with open(here / "a", "w+b", buffering=0) as file:
+        file.write(b"content")
+        seen = os.fstat(file.fileno())
+        os.fsync(file.fileno())
+        mode |= Allocation.KEEP_LENGTH
+        assert ctypes.CDLL(None).fallocate(file.fileno(), mode, ctypes.c_long(0), ctypes.c_long(7)) == 0
+    for now in (os.stat(here / "a"), os.stat(there / "a")):
+        assert now.st_mtime_ns > seen.st_mtime_ns and now.st_ctime_ns > seen.st_ctime_ns
 
 
 def test_what_is_mapped_is_seen_within_the_bound(both: tuple[Path, Path]) -> None:

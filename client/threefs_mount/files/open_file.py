@@ -467,6 +467,7 @@ class OpenFile:
         """Do what fallocate(2) does, with the same numbers of modes."""
         await self.flush()
         async with self._writes.lock:
+            self._handle.shown_ns = 0  # the file changes after what programs have seen
             await fallocate.allocate(self._handle, offset, length, mode)
 
     async def seek_data(self, offset: int) -> int:
