@@ -392,13 +392,14 @@ class ThreefsVfs(FuseFileSystem):
         """A descriptor is closed. Afterwards other clients see what was written (close-to-open)."""
         found = self._files.handle(handle)
         if self._locks.closing_descriptor(inode, handle, owner):
-            return self._flush(found, inode, owner, caller)
+            return self._flush(found, inode, owner)
         return found.flush(partial(signals.is_exiting, caller.pid)) if found.writable and found.needs_flush else None
 
-    async def _flush(self, handle: OpenHandle, inode: int, owner: int, caller: Caller) -> None:
-        """The record locks of a process on a file end when it closes any descriptor of the file."""
+    async def _flush(self, handle: OpenHandle, inode: int, owner: int) -> None:
+        """The record locks of a process on a file end when it closes any descriptor of the file. Also of a program that
+        ends: bytes that are still to be sent would come over those of the next holder."""
         try:
-            await handle.flush(partial(signals.is_exiting, caller.pid))
+            await handle.flush()
         finally:
             await self._locks.unlock_all(inode, owner, flock=False)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,50 @@ sys.stdin.readline()
             one.launch()
         for one in (lonely.manager, lonely.meta, *lonely.storage.values()):
             one.wait_ready()
+
+
+def test_a_killed_program_has_its_lock_until_its_bytes_are_stored_or_lost(lonely: LocalCluster, tmp_path: Path) -> None:
+    """Else they are stored over what the next holder of the lock has written."""
+    mount, storage = Mount(lonely.address, tmp_path / "mnt", "--timeout", "5"), list(lonely.storage.values())
+    with mount as root, Mount(lonely.address, tmp_path / "other") as there, ThreadPoolExecutor() as threads:
+        (root / "a").write_bytes(b"before")
+        script = f"""
+import fcntl, os, sys
+file = os.open({str(root / "a")!r}, os.O_RDWR)
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("locked", flush=True)
+for line in sys.stdin:
+    os.pwrite(file, line.strip().encode(), 0)
+    print("written", flush=True)
+"""
+        command = [sys.executable, "-c", script]
+        with (
+            open(there / "a", "r+b", buffering=0) as theirs,
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program,
+        ):
+            assert program.stdin is not None and program.stdout is not None
+            assert program.stdout.readline() == b"locked\n"
+            for one in storage:
+                one.process.send_signal(signal.SIGSTOP)
+            try:
+                for data in (b"first\n", b"second\n"):
+                    program.stdin.write(data)
+                    program.stdin.flush()
+                    assert program.stdout.readline() == b"written\n"
+                    time.sleep(3)  # the mount has begun to send it
+                while "writes could not be synced" not in mount.log.read_text():
+                    time.sleep(0.1)
+                program.kill()
+                locking = threads.submit(fcntl.lockf, theirs, fcntl.LOCK_EX)
+                time.sleep(2)
+                assert not locking.done(), "the bytes are still to be sent"
+            finally:
+                for one in storage:
+                    one.process.send_signal(signal.SIGCONT)
+            locking.result()
+            seen = theirs.read(6)
+            time.sleep(3)
+            assert os.pread(theirs.fileno(), 6, 0) == seen
 
 
 def test_a_file_that_was_closed_without_an_answer_gives_its_room_back(lonely: LocalCluster, tmp_path: Path) -> None:
