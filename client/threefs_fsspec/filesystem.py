@@ -8,11 +8,11 @@ from typing import Any
 import aiofiles.os
 from fsspec.asyn import sync, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
-from fsspec.utils import isfilelike, tokenize
+from fsspec.utils import isfilelike, stringify_path, tokenize
 from threefs_client import AsyncFileSystem, paths
 
 from threefs.errors import IsADirectory, NotADirectory, NotFound
-from threefs_fsspec import listing, ranges, replacement, transfer
+from threefs_fsspec import listing, ranges, renames, replacement, transfer
 from threefs_fsspec.connection import ConnectedFileSystem
 from threefs_fsspec.files import AsyncThreefsFile, ThreefsFile
 from threefs_fsspec.listing import Info
@@ -312,28 +312,20 @@ class ThreefsFileSystem(ConnectedFileSystem):
             await self._run(lambda core, name=name: core.remove(name))  # type: ignore[misc]
 
     async def _mv(self, path1: Any, path2: Any, recursive: bool = False, maxdepth: int | None = None, **_: Any) -> None:
-        """Rename, in one step. Into a directory if `path2` is one; an existing file is replaced."""
-        if not isinstance(path1, str) or has_magic(path1) or maxdepth is not None or path1.endswith("/"):
-            await self._copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
-            await self._rm(path1, recursive=recursive)
-            return
+        """Rename, each source in one step with all that is below it. Into a directory if `path2` is one; an existing
+        file is replaced."""
+        path1, path2 = stringify_path(path1), stringify_path(path2)
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
-        into = path2.endswith("/")
-
-        async def move(core: AsyncFileSystem) -> None:
-            old, there = await core.stat_many([source, target], follow=False)
-            if old is None:
-                raise NotFound(f"{source} does not exist")
-            if old.is_directory and not recursive:
-                raise IsADirectory(f"{source} is a directory: it is moved with recursive=True")
-            place = target
-            if source != target and (into or (there is not None and there.is_directory)):
-                place = paths.join(target, source.rpartition("/")[2])
-            if self.auto_mkdir and paths.parent(place) != "/":
-                await core.mkdir(paths.parent(place), parents=True)
-            await core.rename(source, place)
-
-        await self._run(move)
+        if isinstance(path2, list):
+            found = renames.one_by_one(source, target)
+        elif isinstance(path1, list):
+            found = renames.of_list(await self._expand_path(path1), target)
+        elif has_magic(path1):
+            found = renames.of_matches(await self._expand_path(path1), target)
+        else:
+            into, content = path2.endswith("/"), path1.endswith("/")
+            found = await self._run(lambda core: renames.of_one(core, source, target, into=into, content=content))
+        await self._run(lambda core: renames.make(core, found, recursive=recursive, parents=self.auto_mkdir))
 
     mv = sync_wrapper(_mv)
 
