@@ -91,7 +91,7 @@ class ThreefsHandler(FileSystemHandler):
     def delete_dir(self, path: str) -> None:
         """With everything below it."""
         self._check_directory(path)
-        self.fs.rm(path, recursive=True)
+        self._remove(path)
 
     def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:
         if self.normalize_path(path) == "/":
@@ -107,7 +107,11 @@ class ThreefsHandler(FileSystemHandler):
     def _empty(self, path: str) -> None:
         for name in self.fs.ls(path, detail=False):
             if name != "/.trash":
-                self.fs.rm(name, recursive=True)
+                self._remove(name)
+
+    def _remove(self, path: str) -> None:
+        """Not by `rm`, which would take a name such as "[ab]" for a pattern, and remove others."""
+        self.fs.client.remove(self.normalize_path(path), recursive=True)
 
     def _check_directory(self, path: str) -> None:
         if self.fs.info(path)["type"] != "directory":

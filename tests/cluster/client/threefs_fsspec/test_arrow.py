@@ -115,6 +115,18 @@ def test_directories(arrow: PyFileSystem, place: str) -> None:
             arrow.delete_dir_contents(root)
 
 
+def test_a_name_that_looks_like_a_pattern_is_a_name(arrow: PyFileSystem, place: str) -> None:
+    for name in ("[ab]", "a", "b", "*"):
+        write(arrow, f"{place}/top/{name}/file", b"content")
+    arrow.delete_dir(f"{place}/top/[ab]")
+    arrow.delete_dir(f"{place}/top/*")
+    left = arrow.get_file_info(FileSelector(f"{place}/top"))
+    assert sorted(each.base_name for each in left) == ["a", "b"]
+    write(arrow, f"{place}/top/[ab]/file", b"content")
+    arrow.delete_dir_contents(f"{place}/top")
+    assert arrow.get_file_info(FileSelector(f"{place}/top", recursive=True)) == []
+
+
 def test_files_move_and_are_copied_and_removed(arrow: PyFileSystem, place: str) -> None:
     write(arrow, f"{place}/a", b"1")
     write(arrow, f"{place}/b", b"2")
