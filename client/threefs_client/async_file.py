@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Callable
 from types import TracebackType
 
 import numpy as np
@@ -37,7 +38,7 @@ class AsyncFile:
         self._reads_since_write = 0
         self._closed = False
         self._lock: LockOwner | None = None
-        self.open_files: object = None  # closes this file when the loop ends, and must live as long
+        self.on_closed: Callable[[AsyncFile], object] = lambda file: None
         self._start_buffers(handle.length if mode.append else 0)
 
     def _start_buffers(self, position: int) -> None:
@@ -465,6 +466,7 @@ class AsyncFile:
             try:
                 await self._close_handle()
             finally:
+                self.on_closed(self)
                 if self._lock is not None:
                     await self._lock.release_all()
 

@@ -178,7 +178,7 @@ class AsyncFileSystem(NamespaceApi):
         self._check_file(inode, path)
         file = AsyncFile(Handle(self.context, inode, session, lease, self.caller), mode, paths.display(path))
         if session:
-            file.open_files = self.open_files
+            file.on_closed = self.open_files.discard
             self.open_files.add(file)
         return file
 

@@ -11,7 +11,6 @@ import io
 import weakref
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from typing import Any, Generic, Protocol, TypeVar
-from weakref import WeakSet
 
 from threefs.env import loop_thread
 from threefs.env.clock import CLOCK
@@ -107,12 +106,12 @@ class OpenFiles:
 
 
 class AsyncOpenFiles:
-    """The asyncio files of a connection that are open for writing. They refer to it, so it lives as long as any of
-    them."""
+    """The asyncio files of a connection that are open for writing, also those that their program has forgotten. They
+    refer to it, so it lives as long as any of them."""
 
     def __init__(self) -> None:
         self.closing = False  # no file may be opened any more
-        self._files: WeakSet[AsyncClosable] = WeakSet()
+        self._files: set[AsyncClosable] = set()
         self._guard: AsyncGenerator[None, None] | None = None
 
     def check_open(self) -> None:
@@ -124,6 +123,10 @@ class AsyncOpenFiles:
         """Raises ValueError if the connection is being closed: nobody would close the file."""
         self.check_open()
         self._files.add(file)
+
+    def discard(self, file: AsyncClosable) -> None:
+        """The file is closed."""
+        self._files.discard(file)
 
     async def close_with_loop(self) -> None:
         """From now on the files are closed when the running loop is shut down."""

@@ -8,9 +8,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
+from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.exit_flush import AsyncOpenFiles, OpenFiles
 
 from tests.harness.children import in_child
+from tests.harness.memory_cluster import MemoryFiles
 
 
 class Left:
@@ -126,6 +128,24 @@ def test_the_end_of_a_loop_closes_what_is_open() -> None:
     kept: list[AsyncOpenFiles] = []
     asyncio.run(program())
     assert left.closed == 1
+
+
+async def test_the_end_of_a_connection_closes_what_its_program_has_forgotten() -> None:
+    memory = MemoryFiles(64 << 10)
+    fs = AsyncFileSystem(memory.context)
+    await fs.open_files.close_with_loop()
+    for name in ("/a", "/b", "/c"):
+        file = await fs.open(name, "wb")
+        await file.write(b"not lost")
+        if name == "/c":
+            await file.close()
+    del file
+    gc.collect()
+    assert len(fs.open_files._files) == 2, "a closed file is not kept"
+    await fs.open_files.close_all()
+    assert not fs.open_files._files
+    other = AsyncFileSystem(memory.context)
+    assert [await other.read_file(name) for name in ("/a", "/b", "/c")] == [b"not lost"] * 3
 
 
 async def test_the_end_of_a_connection_closes_what_is_open_and_tells_the_first_error() -> None:
