@@ -14,7 +14,9 @@ from threefs_storage.node import StorageNode
 
 from tests.sim import live_tasks
 from tests.sim.world import World
+from threefs.byte_budget import ByteBudget
 from threefs.cluster.chunk_client import ChunkClient
+from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import GET_ROUTING, PRESENCE
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import _CALL_BYTES
@@ -102,9 +104,41 @@ def _grants(grants: Grants) -> Iterator[str]:
 
 def _memory(node: StorageNode) -> Iterator[str]:
     yield from _memory_of_server(node._server)
+    yield from _windows(node._peers)
     for target in node.targets:
         if target.engine._buffers.lent_bytes:
             yield f"lends buffers of target {target.target_id}: {target.engine._buffers.lent_bytes} bytes (I14)"
+        if target._chain_waits:
+            yield f"takes calls of target {target.target_id} for being under way: none is (I20)"
+    in_flight = node.storage._writes._in_flight
+    if in_flight:
+        yield f"counts changes of batches in flight: {in_flight} (I20)"
+    for name, budget in _budgets(node):
+        if budget.used_bytes or budget.is_short:
+            yield f"counts bytes of {name}, and nothing is under way: {budget.used_bytes} (I20)"
+
+
+def _budgets(node: StorageNode) -> Iterator[tuple[str, ByteBudget]]:
+    storage, memory = node.storage, node.targets._memory
+    for hops, whole_chunks in enumerate(storage._craq._successor._budgets):
+        yield f"whole chunks with {hops} hops to go", whole_chunks
+    yield "resync", storage._resync._budget
+    for name, scratch in (("changes", memory.changes), ("reads", memory.reads), ("pieces", memory._joined)):
+        yield name, scratch._budget
+    for target in node.targets:
+        yield f"pieces of target {target.target_id}", target.engine.joined._budget
+
+
+def _windows(peers: ConnectionPool) -> Iterator[str]:
+    """What is in flight in a window are the calls that wait for their answers."""
+    for live in peers._live:
+        for address, connection in live.items():
+            window, calls = connection._window, connection._pending.values()
+            counted = (window.calls, window.waiting, window._bytes[0])
+            unsent = sum(call.unsent is not None for call in calls)
+            made = (len(calls) - unsent, unsent, sum(call.size for call in calls if call.unsent is None))
+            if counted != made or connection.outstanding != len(calls):
+                yield f"has a window to {address} with other calls than were made: {counted}, not {made} (I20)"
 
 
 def _memory_of_meta(node: MetaNode) -> Iterator[str]:
