@@ -27,6 +27,7 @@ from threefs.rpc.handshake import ClientHandshake, Identity
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.rpc.receive_buffers import BodyBudget
+from threefs.rpc.send_stall import STALL_S, SendStall
 from threefs.rpc.send_window import SendWindow
 from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire.common_pb2 import Hello
@@ -140,6 +141,7 @@ class ClientConnection:
         self._last_id = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_at = 0.0
+        self._stall = SendStall()
         self._hello: asyncio.Future[Hello] = self._loop.create_future()
         self._pong: asyncio.Future[None] | None = None
         self._stream = FrameStream(stream, limits, self, read_to_end=True, bodies=bodies)
@@ -340,6 +342,9 @@ class ClientConnection:
     def _expire(self) -> None:
         self._sweep = None
         now = self._clock.monotonic()
+        if self._stall.is_over(self._stream.sent_bytes, self._stream.sending, now):
+            self.close(ConnectionLost(f"{self.address} has taken nothing for {STALL_S:.0f} s"))
+            return
         earliest = None
         for pending in list(self._pending.values()):
             if pending.future.done():

@@ -1,6 +1,7 @@
 """Calls from the caller's side: payload both ways, deadlines, cancellation, loss."""
 
 import asyncio
+import contextlib
 import itertools
 import os
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from threefs.errors import (
     Stopping,
     UnknownMethod,
 )
+from threefs.rpc import send_stall
 from threefs.rpc.frames import SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import READ, SPACE_INFO, WRITE
@@ -350,3 +352,22 @@ async def test_a_server_answers_a_ping_beside_calls_that_wait() -> None:
         connection.close()
         with pytest.raises(ConnectionLost):
             await connection.ping(30)
+
+
+@pytest.mark.parametrize("net", NETS)
+async def test_a_connection_to_a_process_that_hangs_ends(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to be sent to it kept its memory for as long as it hung, of every call that was given up meanwhile."""
+    monkeypatch.setattr(send_stall, "STALL_S", 0.3)
+    async with Served(net=NETS[net]) as (server, peers, address):
+        add_echo(server)
+        connection = await peers.connect(address, 5)
+        await connection.call(WRITE, pb.WriteRequest(), timeout_s=5, payload=[b"x"])
+        (session,) = server._connections
+        session.stream._stream.on_readable(None)
+        until = asyncio.get_running_loop().time() + 10
+        while not connection.closing and asyncio.get_running_loop().time() < until:
+            with contextlib.suppress(DeadlineExceeded, ConnectionLost):
+                await connection.call(WRITE, pb.WriteRequest(), timeout_s=0.02, payload=[bytes(1 << 20)])
+        assert connection.closing
+        assert not connection._stream.sending, "its memory is free"
+        session.stream._stream.on_readable(session.stream._readable)  # it may hear of the end
