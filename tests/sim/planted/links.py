@@ -92,3 +92,9 @@ def dead_connections_are_kept() -> None:
 def restart_of_a_process_says_nothing_of_its_connections() -> None:
     """Nobody looks at the connections to a process that was started anew."""
     put(RoutingWatcher, "_check_connections", lambda self, known: None)
+
+
+@plant
+def removed_peers_are_asked_for() -> None:
+    """A storage process cannot do without the record of a node that it could not reach, and ends once that is removed."""
+    put(PeerReachability, "_forget_removed", lambda self: [self._routing().nodes[node] for node in self._peers])
