@@ -341,7 +341,7 @@ class Storage:
                 used_bytes=space.used_bytes,
                 free_bytes=space.free_bytes,
                 chunks=space.chunks,
-                room_bytes=target.engine.room_bytes,
+                room_bytes=target.room_bytes,
             )
         return reply
 

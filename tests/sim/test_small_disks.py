@@ -1,11 +1,13 @@
 """Disks that stay small until the files that fill them are removed; and what is found where no removal makes room."""
 
 import pytest
+from threefs_storage.chain import resync
 
 from tests.harness.seeded_random import SeededRandom
 from tests.sim import run_shape, small_disks
 from tests.sim.faults import parse
 from tests.sim.run import Outcome, run
+from tests.sim.scenarios import play
 from tests.sim.workload import Load
 from tests.sim.world import Size
 
@@ -32,6 +34,13 @@ def test_a_user_who_is_told_that_there_is_no_room_removes_files() -> None:
     outcome = played("1.0 small s1 10.0\n1.1 small s2 10.0\n1.2 small s3 10.0\n12.0 cut s1 c1")
     assert not outcome.violations, outcome.violations
     assert said(outcome, "-- the files that filled the disk of s1 are removed")
+
+
+def test_a_target_without_room_hears_of_all_removals_before_it_gets_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The removed chunks lie on later pages of the inventory than chunks that are new."""
+    monkeypatch.setattr(resync, "MAX_ROWS", 4)
+    new = "\n".join(f"on {number}\nwrite c1 x*65536" for number in range(1, 40))
+    play(f"world ballast_bytes=1048576\nwrite c1 old\nthen\nat 0 do small tail 6\nwait 3\n{new}\nthen\nwait 6\nwell")
 
 
 def test_some_seeds_have_these_disks() -> None:

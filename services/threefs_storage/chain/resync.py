@@ -3,6 +3,7 @@
 The tail reads the successor's inventory, then its own, both in key order, and sends every chunk that differs as a
 whole, under the lock of the chunk. Writes reach the successor as whole chunks, too (R4). A run belongs to one chain
 version: any change of the chain ends it, and the next run starts again, which is cheap where chunks are already equal.
+A successor without room gets all removals first: it would leave again at the first chunk that finds none.
 No failure is final: a failed step is tried again. A chunk that is damaged here is repaired from other members; if no
 member has it, it is sent as lost, so that one damaged chunk does not keep a chain from having all its replicas.
 """
@@ -27,6 +28,7 @@ from threefs_storage.chain.craq import Craq
 from threefs_storage.engine.chunk_record import Record, digest
 from threefs_storage.engine.record_store import live_version
 from threefs_storage.health.chunk_repair import Outcome, Repair
+from threefs_storage.health.peer_room import room_bytes_of
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.scheduling.background_scheduler import BackgroundScheduler, Work
 from threefs_storage.target import Target
@@ -104,6 +106,15 @@ class Resync:
 
     async def _run_pass(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
         """Compare all chunks and send those that differ. True if the successor has everything at the end."""
+        if not await room_bytes_of(self._peers, successor):
+            if not await self._send_different(target, successor, chain_version, progress, removed_only=True):
+                return False
+        return await self._send_different(target, successor, chain_version, progress)
+
+    async def _send_different(
+        self, target: Target, successor: TargetId, chain_version: int, progress: bool, *, removed_only: bool = False
+    ) -> bool:
+        """Compare all chunks, or those that are removed here, and send those that differ. False if one was not sent."""
         sending: dict[asyncio.Task[bool], None] = {}
         complete = True
         compared = 0
@@ -113,7 +124,9 @@ class Resync:
                     compared += 1
                     target.sync_progress += progress
                     target.resync_counts = (compared, max(compared, target.engine.space().chunks))
-                    if row is not None and row == _own_row(target, chunk):
+                    if (row is not None and row == _own_row(target, chunk)) or (
+                        removed_only and _is_live(target, chunk)
+                    ):
                         continue
                     while len(sending) >= _IN_FLIGHT_CHUNKS:
                         done, _ = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
@@ -231,8 +244,7 @@ def _is_live(target: Target, chunk: ChunkId) -> bool:
 def _merged_pages(
     target: Target, after: ChunkId | None, last: ChunkId | None, theirs: Mapping[ChunkId, InventoryRow]
 ) -> Iterator[list[tuple[ChunkId, InventoryRow | None]]]:
-    """Chunks of either target behind `after`, up to and including `last` (None: to the end), page by page. In each
-    page, those that are removed come first: they make room for the others."""
+    """Chunks of either target behind `after`, up to and including `last` (None: to the end), page by page."""
     full = True
     while full:
         ours = [chunk for chunk, _ in target.inventory(after, MAX_ROWS)]
@@ -241,5 +253,5 @@ def _merged_pages(
         assert not full or after is None or ours[-1] > after, "each page begins behind the one before"
         chunks = {chunk for chunk in ours if end is None or chunk <= end}
         chunks |= {chunk for chunk in theirs if (after is None or chunk > after) and (end is None or chunk <= end)}
-        yield [(chunk, theirs.get(chunk)) for chunk in sorted(chunks, key=lambda one: (_is_live(target, one), one))]
+        yield [(chunk, theirs.get(chunk)) for chunk in sorted(chunks)]
         after = end

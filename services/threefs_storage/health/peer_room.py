@@ -80,7 +80,7 @@ class PeerRoomQuery:
     async def _absence(self, member: ChainMember, least_bytes: int) -> str:
         node = self._peers.node_of(member.target_id)
         try:
-            room_bytes = await self._room_bytes(member.target_id)
+            room_bytes = await room_bytes_of(self._peers, member.target_id)
         except ThreefsError:
             return f"{node} does not answer"
         if room_bytes < least_bytes:
@@ -94,16 +94,18 @@ class PeerRoomQuery:
 
     async def _ask_member(self, member: ChainMember, least_bytes: int) -> PeerRoom:
         try:
-            room_bytes = await self._room_bytes(member.target_id)
+            room_bytes = await room_bytes_of(self._peers, member.target_id)
         except ThreefsError:
             return PeerRoom.SOON  # it will answer again, or leave the chain
         if room_bytes < least_bytes:
             return PeerRoom.NOTHING
         return PeerRoom.TAKES_OVER if member.state is PublicState.SERVING else PeerRoom.SOON
 
-    async def _room_bytes(self, target_id: TargetId) -> int:
-        reply = await self._peers.call(target_id, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=_CALL_S)
-        return next((int(space.room_bytes) for space in reply.targets if space.target == target_id), 0)
+
+async def room_bytes_of(peers: PeerTargets, target_id: TargetId) -> int:
+    """The room that a target says it has for clients' writes. Raises what the call fails with."""
+    reply = await peers.call(target_id, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=_CALL_S)
+    return next((int(space.room_bytes) for space in reply.targets if space.target == target_id), 0)
 
 
 _ASKED = (PublicState.SERVING, PublicState.SYNCING, PublicState.WAITING)

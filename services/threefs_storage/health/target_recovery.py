@@ -9,7 +9,8 @@ any other: by resync, or as lastsrv. A target that has not left takes changes ag
 has room and refuse it, so room is tried first: else the target would return, be synced, refuse and leave for ever.
 
 Chunks that are removed meanwhile would fill the disk for ever: a target hears of no removal outside its chain. So one
-that has no room returns now and then as it is, and leaves again if it still finds none. A resync begins with removals.
+that has no room returns now and then as it is, and leaves again if it still finds none. It says that it has no room, so
+its resync begins with removals.
 
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
@@ -133,6 +134,7 @@ class TargetRecovery:
         if target.state is None or target.state in _IN_WRITE_PATH or len(target.locks):
             return  # only when it has left the write path, not the chain, and all changes have ended
         assert not len(target.early), "only a serving target has early versions (P8)"
+        target.returned_full = in_place
         if in_place:
             self._targets.readmit(target)
         else:
