@@ -3,25 +3,32 @@ as there is room, without a restart."""
 
 import asyncio
 import contextlib
-import dataclasses
 import os
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.health.target_recovery import TargetRecovery
+from threefs_storage.targets import Targets
 
 from tests.harness.chunk_engine import change, opened, put, read_all, update
 from tests.harness.small_disk import small_disk as mounted_disk
+from threefs.env.clock import CLOCK
+from threefs.env.disk import RealDisk
 from threefs.errors import NoSpace, Unavailable
-from threefs.ids import ChunkId
+from threefs.ids import ChainId, ChunkId, NodeId, TargetId
 from threefs.kv.table import Table
+from threefs.routing import EMPTY, Chain, ChainMember, PublicState
+from threefs.routing import Target as RoutingTarget
 
 MIB = 1 << 20
 SETTINGS = EngineSettings(ballast_bytes=4 * MIB)
 DATA = os.urandom(MIB)
+TARGET = TargetId(101)
 
 
 class Other:
@@ -204,14 +211,14 @@ async def test_a_block_whose_record_found_no_room_is_free_again(small_disk: Path
 
 async def test_a_long_log_is_shortened_before_there_is_no_room_for_its_content(tmp_path: Path) -> None:
     """The ballast is smaller. Without it a store that is open takes no removals, and one that is closed stays so."""
-    settings = dataclasses.replace(SETTINGS, ballast_bytes=8 * MIB, full_ratio=0.5)
+    settings = replace(SETTINGS, ballast_bytes=8 * MIB, full_ratio=0.5)
     with mounted_disk(tmp_path / "disk", "128m") as disk:
         other = Other(disk)
         async with opened(disk / "target", settings) as engine:
             for number in range(1500):
                 await put(engine, ChunkId(1, number), DATA[: 16 << 10])
             (disk / "others").write_bytes(bytes(32 * MIB))
-            await engine.release_unneeded()
+            await engine.shorten_log()
             other.fill()
             await until_records_fail(engine)
             await engine.recover()
@@ -220,3 +227,34 @@ async def test_a_long_log_is_shortened_before_there_is_no_room_for_its_content(t
         async with opened(disk / "target", settings) as engine:
             assert await read_all(engine, ChunkId(1, 0)) is None
             assert await read_all(engine, ChunkId(1, 7)) == DATA[: 16 << 10]
+
+
+async def test_a_target_whose_disk_its_predecessor_has_filled_takes_removals_again(tmp_path: Path) -> None:
+    """It has had no minute for that. With a long log, neither the ballast nor a restart would help, for ever."""
+    chain = Chain(ChainId(1), 1, (ChainMember(TARGET, PublicState.SERVING),))
+    node = NodeId(1)
+    routing = replace(EMPTY, targets={TARGET: RoutingTarget(TARGET, node, ChainId(1))}, chains={ChainId(1): chain})
+    with mounted_disk(tmp_path / "disk", "256m") as place:
+        disk = RealDisk(threads=2)
+        targets = Targets(node, place, disk, EngineSettings(ballast_bytes=16 * MIB))
+        await targets.open(routing)
+        recovery = TargetRecovery(targets, clock=CLOCK, report=lambda: None, on_return=lambda target: None)
+        recovery.start()
+        engine = targets.get(TARGET).engine
+        for number in range(1400):
+            await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+        await asyncio.sleep(2)
+        with pytest.raises(NoSpace):
+            for number in range(1000):
+                chunk = ChunkId(2, number)
+                wanted = replace(update(engine, chunk, Kind.WRITE, DATA), admitted=True)
+                await engine.stage(chunk, wanted, payload=DATA)
+                engine.commit(chunk, 1, 1)
+        await until_records_fail(engine)
+        async with asyncio.timeout(10):
+            while engine.failure is not None:
+                await asyncio.sleep(0.1)
+        await change(engine, ChunkId(2, 0), Kind.REMOVE)
+        await recovery.stop()
+        await targets.close()
+        await disk.close()

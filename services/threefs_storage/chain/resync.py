@@ -106,9 +106,11 @@ class Resync:
 
     async def _run_pass(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
         """Compare all chunks and send those that differ. True if the successor has everything at the end."""
-        if not await room_bytes_of(self._peers, successor):
-            if not await self._send_different(target, successor, chain_version, progress, removed_only=True):
-                return False
+        has_room = await room_bytes_of(self._peers, successor) > 0
+        if not has_room and not await self._send_different(
+            target, successor, chain_version, progress, removed_only=True
+        ):
+            return False
         return await self._send_different(target, successor, chain_version, progress)
 
     async def _send_different(
@@ -253,5 +255,6 @@ def _merged_pages(
         assert not full or after is None or ours[-1] > after, "each page begins behind the one before"
         chunks = {chunk for chunk in ours if end is None or chunk <= end}
         chunks |= {chunk for chunk in theirs if (after is None or chunk > after) and (end is None or chunk <= end)}
+        assert end is None or all(chunk <= end for chunk in chunks), "the next page begins behind this one"
         yield [(chunk, theirs.get(chunk)) for chunk in sorted(chunks)]
         after = end

@@ -67,10 +67,8 @@ class ChunkEngine:
         self.store_id = store_id  # drawn when the store was made: another one means a new, empty store
         self.newest_stamp = 0  # in minutes of the chain's logical time: no record has a later one
         self.damaged: list[ChunkId] = []  # chunks whose records were damaged when the engine was opened
-        self._directory = directory
-        self._store = store
-        self._files = files
-        self._buffers = memory.buffers
+        self._directory, self._buffers = directory, memory.buffers
+        self._store, self._files = store, files
         self.committer = GroupCommit(store)
         self._ballast, self.disk_takes = ballast, ballast.takes
         self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks of records whose write failed with the table
@@ -80,8 +78,7 @@ class ChunkEngine:
         self._writer = ChunkWriter(files, store, reader, memory)
         self._folder = ChunkFolder(self._writer, files, store)
         self._staging: set[ChunkId] = set()
-        self._chunks = 0
-        self._closing = self._closed = False
+        self._chunks, self._closing, self._closed = 0, False, False
         self._upkeep = asyncio.Lock()  # a step of it waits for the disk, and must not go on in a store that is closed
         # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` returns None if
         # it would have to wait. `stored_record` is what the table has. Every read calls them: they have no wrappers.
@@ -209,7 +206,10 @@ class ChunkEngine:
             if self._files.has_freed_blocks():
                 await self._store.flush()
             await self._files.release_unneeded_blocks(self._store.durable)
-            if self._files.room_bytes() < 0:
+
+    async def shorten_log(self) -> None:  # raises as `recover`
+        async with self._upkeep:
+            if not self._closed and self.failure is None:
                 await self._store.shorten_log()
 
     async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:

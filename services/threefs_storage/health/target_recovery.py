@@ -12,6 +12,10 @@ Chunks that are removed meanwhile would fill the disk for ever: a target hears o
 that has no room returns now and then as it is, and leaves again if it still finds none. It says that it has no room, so
 its resync begins with removals.
 
+A table with a long log needs more room to be opened again than the ballast has. Without it a target takes no removal,
+and cannot return to hear of any. So the log is kept short from before the disk is full: predecessors fill the reserve
+in seconds.
+
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
 
@@ -35,6 +39,8 @@ _INTERVAL_S = 0.5
 #: The room that a target needs to return. With less it would leave again at once.
 _ROOM_RATIO = 0.01
 _ROOM_BYTES = 16 << 20
+#: With less room for clients' writes, the log is kept short. It is more than a disk takes between two looks.
+_NEARLY_FULL_BYTES = 256 << 20
 #: How long a target without room is out of its chain before it returns as it is: at first, and at most.
 _AWAY = Backoff(20.0, 300.0)
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
@@ -73,8 +79,9 @@ class TargetRecovery:
     async def _run(self) -> None:
         while True:
             await self._clock.sleep(_INTERVAL_S)
-            for target in self._targets:
+            for target in list(self._targets):  # moves bring and take targets
                 target.engine.notice_failure()  # else only a client's write would meet it
+                await self._shorten_log(target)
             for target in self._full():
                 try:
                     await self._recover_full(target)
@@ -85,6 +92,13 @@ class TargetRecovery:
                     await self._return(target)
                 except ThreefsError as error:
                     _LOG.warning("a damaged target cannot return yet", target=target.target_id, error=str(error))
+
+    async def _shorten_log(self, target: Target) -> None:
+        try:
+            if target.engine.failure is None and target.engine.room_bytes < _NEARLY_FULL_BYTES:
+                await target.engine.shorten_log()
+        except ThreefsError as error:
+            _LOG.info("a log cannot be shortened now", target=target.target_id, error=str(error))
 
     def _damaged(self) -> Iterable[Target]:
         return [
