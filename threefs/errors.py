@@ -400,6 +400,10 @@ class CorruptChunk(ThreefsError):
     code, posix = 55, _errno.EIO
 
 
+#: What the system says when a disk is full, or the quota of its user.
+FULL_DISK = (_errno.ENOSPC, _errno.EDQUOT)
+
+
 class NoSpace(ThreefsError):
     """The disk is full."""
 

@@ -3,14 +3,13 @@ version of threefs must not take what it cannot read for damage, and repair it: 
 which a newer version has worked.
 """
 
-import errno
 from pathlib import Path
 
 import structlog
 
 from threefs import __version__
 from threefs.cluster.incarnations import write_durably
-from threefs.errors import StrangeStore
+from threefs.errors import FULL_DISK, StrangeStore
 from threefs.kv.engine_api import Transaction
 
 FILE_NAME = "format"
@@ -28,7 +27,7 @@ def claim(directory: Path) -> None:
         try:
             write_durably(file, f"{DATA_FORMAT}\n".encode("ascii"))
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if error.errno not in FULL_DISK:
                 raise
             _LOG.warning("the disk is full: the format of its data is noted at a later start", file=str(file))
 

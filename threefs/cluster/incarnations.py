@@ -7,13 +7,13 @@ one a little above that. How little is drawn: where a disk was exchanged, two di
 number, and must not draw the same next one. The manager would take the later process for the earlier one.
 """
 
-import errno
 import os
 from pathlib import Path
 
 import structlog
 
 from threefs.env.random import Random
+from threefs.errors import FULL_DISK
 
 FILE_NAME = "incarnation"
 _NS_PER_MS = 1_000_000
@@ -55,7 +55,7 @@ def write_durably(file: Path, content: bytes) -> None:
             os.fsync(out.fileno())
     except OSError as error:
         fresh.unlink(missing_ok=True)
-        if error.errno != errno.ENOSPC or not file.exists():
+        if error.errno not in FULL_DISK or not file.exists():
             raise
         _overwrite(file, content)
         return

@@ -27,7 +27,7 @@ import numpy as np
 from threefs.checksums import Buffer
 from threefs.env.eager import StartedCoroutine
 from threefs.env.sync_policy import SyncPolicy
-from threefs.errors import DiskFailed, NoSpace
+from threefs.errors import FULL_DISK, DiskFailed, NoSpace
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -374,6 +374,6 @@ def _mapped(path: Path) -> Iterator[None]:
 
 
 def _error_of(error: OSError, path: Path) -> OSError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in FULL_DISK:
         return NoSpace(f"the disk of {path} is full")
     return DiskFailed(f"{path}: {error.strerror}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
-from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
+from threefs.errors import FULL_DISK, Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.wal_recovery import KEPT, cut_torn_tails, flushed, gaps, put_aside, rotated, unreadable
 
 _BLOCK_CACHE_BYTES = 64 << 20
@@ -22,6 +22,7 @@ _ROOM_TO_OPEN_BYTES = 1 << 20  # beside twice the size of the logs
 _RESERVE_BYTES = 16 << 20  # some 30,000 removals, and more than is added between two looks at the disk
 _MAX_MERGE_BYTES = 512 << 20
 _LONG_LOG_BYTES = 4 << 20
+_FULL_DISK = tuple(map(os.strerror, FULL_DISK))
 
 
 def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
@@ -173,7 +174,7 @@ def error_of(error: Exception, table: str) -> ThreefsError:
     """The error of threefs for an error of the store. `table` says which table it is. Clients read the message, so it
     names files without their directories."""
     text = _DIRECTORIES.sub("", str(error))
-    if "No space left" in text:
+    if any(said in text for said in _FULL_DISK):
         return NoSpace(f"the disk of {table} is full; the table takes no more writes until it is opened again")
     if "Corruption" in text:
         return Corrupt(f"{table} is damaged: {text}")

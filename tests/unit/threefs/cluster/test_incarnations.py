@@ -1,5 +1,8 @@
+import errno
+import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -46,6 +49,20 @@ def test_a_start_on_a_full_disk_has_its_number(tmp_path: Path) -> None:
         assert not (disk / "incarnation.new").exists()
         with pytest.raises(OSError, match="No space left"):
             draw(disk / "new", 1000)
+
+
+def test_a_start_under_a_quota_that_is_used_up_has_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "incarnation"
+    assert draw(file, 1000) == 1000
+    open_ = Path.open
+
+    def refuse(path: Path, *rest: Any, **more: Any) -> Any:
+        if path.name.endswith(".new"):
+            raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+        return open_(path, *rest, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert draw(file, 0) > 1000
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xff", b"12x"])

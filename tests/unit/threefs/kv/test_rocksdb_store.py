@@ -21,6 +21,7 @@ def test_a_store_keeps_what_was_written_and_is_open_once(tmp_path: Path) -> None
     ("text", "kind"),
     [
         ("IO error: No space left on device: While appending to file: 000004.log", NoSpace),
+        ("IO error: While appending to file: /srv/meta/kv/000004.log: Disk quota exceeded", NoSpace),
         ("Corruption: block checksum mismatch", Corrupt),
         ("IO error: While lock file: /x/LOCK: Resource temporarily unavailable", Unavailable),
         ("IO error: While fdatasync: /srv/meta/kv/000004.log: Input/output error", Unavailable),
