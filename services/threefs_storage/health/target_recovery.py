@@ -115,7 +115,7 @@ class TargetRecovery:
         if target.has_failed:
             return  # the disk does not say any more what it has
         says_room = space.free_bytes >= max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO))
-        has_room = says_room and await target.engine.disk_takes(_tried_bytes(space))
+        has_room = says_room and not _must_stay_open(target) and await target.engine.disk_takes(_tried_bytes(space))
         if has_room:
             self._returns.pop(target.target_id, None)
         elif not _is_needed_for_reads(target) and not self._may_look(target):
@@ -163,6 +163,14 @@ class TargetRecovery:
 def _tried_bytes(space: Space) -> int:
     """Not all of what is left beside free blocks: the file system itself needs some of that."""
     return min(_ROOM_BYTES, (space.free_bytes - space.reusable_bytes) // 2)
+
+
+def _must_stay_open(target: Target) -> bool:
+    """Whether no other target of its chain serves, and its table could not be opened again a moment ago: what it says
+    of its room is the ballast, or freed blocks whose removal is not durable."""
+    if target.is_closed or target.engine.failure is None or len(target.chain.serving) > target.serving:
+        return False
+    return target.state in (PublicState.SERVING, PublicState.LASTSRV)
 
 
 def _is_needed_for_reads(target: Target) -> bool:

@@ -170,6 +170,28 @@ async def test_one_that_returns_without_room_is_not_closed_for_it(tmp_path: Path
         assert not chain[1].target.is_closed and not chain[1].target.leaving
 
 
+@pytest.mark.parametrize("state", [SERVING, LASTSRV])
+async def test_the_only_one_to_be_read_stays_open_while_its_table_takes_nothing(tmp_path: Path, state: Any) -> None:
+    """Its ballast is released, and passes for room."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(b"before")
+        target, targets = chain[1].target, chain[1].targets
+
+        async def refuse(*rest: Any) -> Any:
+            raise NoSpace("full")
+
+        targets._open_engine = target.engine.recover = refuse  # type: ignore[method-assign]
+        if state is LASTSRV:
+            chain[1].storage._target_recovery.on_no_space(target)
+        chain.change((1, state), (2, OFFLINE))
+        target.engine.fail(NoSpace("full"))
+        await asyncio.sleep(1.2)
+        assert target.local_state is not LocalState.OFFLINE and not target.is_closed
+        target.leased_until = float("inf")
+        chain.change((1, SERVING), (2, OFFLINE))
+        assert await chain.read(1) == (1, b"before")
+
+
 async def test_a_store_that_cannot_be_opened_at_first_is_opened_later(tmp_path: Path) -> None:
     """Others have taken the room again. Meanwhile somebody reads the store that is closed."""
     async with chain_of(tmp_path, 2) as chain:
