@@ -21,6 +21,7 @@ from threefs.env.clock import CLOCK
 from threefs.env.disk import RealDisk
 from threefs.errors import NoSpace, Unavailable
 from threefs.ids import ChainId, ChunkId, NodeId, TargetId
+from threefs.kv import rocksdb_store
 from threefs.kv.table import Table
 from threefs.routing import EMPTY, Chain, ChainMember, PublicState
 from threefs.routing import Target as RoutingTarget
@@ -95,6 +96,28 @@ async def test_a_table_goes_on_after_a_full_disk_with_all_that_was_written(small
     await table.close()
     table = await Table.open(small_disk / "table")
     assert len(table.scan(b"", b"\xff")) == number + 1
+    await table.close()
+
+
+async def test_a_table_stays_open_for_reads_while_a_quota_refuses_the_room_to_open_it(
+    small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb_store, "_free_bytes", lambda directory: 1 << 40)
+    other = Other(small_disk)
+    table = await Table.open(small_disk / "table")
+    for number in range(20):
+        table.write({b"%d" % number: DATA})
+    other.fill()
+    with pytest.raises(NoSpace):
+        while True:
+            table.write({b"more": DATA[:5000]})
+    for _ in range(2):
+        with pytest.raises(NoSpace):
+            await table.reopen()
+        assert table.get(b"7") == DATA
+    other.leave()
+    await table.reopen()
+    assert table.get(b"19") == DATA and not (small_disk / "table" / "room").exists()
     await table.close()
 
 

@@ -16,6 +16,7 @@ _WRITE_BUFFER_BYTES = 32 << 20
 _MAX_WAL_BYTES = 256 << 20
 _KEEP_LOGS_S = 3600  # a backup that stops for longer has to begin again with a snapshot
 _KEEP_LOGS_MIB = 1024
+_TRIAL = "room"  # the file with which room is tried
 _DIRECTORIES = re.compile(r"(?:/[^/\s:]+)+/")  # of the files that RocksDB names
 _BLOOM_BITS_PER_KEY = 10
 _ROOM_TO_OPEN_BYTES = 1 << 20  # beside twice the size of the logs
@@ -31,6 +32,7 @@ def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
     Raises Unavailable (in use, unreadable), Corrupt, NoSpace.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    (directory / _TRIAL).unlink(missing_ok=True)  # of a crash
     parent = os.open(directory.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(parent)
@@ -122,8 +124,21 @@ def has_reserve(directory: Path) -> bool:
 def check_room(directory: Path) -> None:
     """Raises NoSpace if the disk may have too little room to write the content of the logs to sorted files."""
     needed = needed_bytes(directory)
-    if _free_bytes(directory) < needed:
+    if _free_bytes(directory) < needed or not _takes(directory, needed):
         raise NoSpace(f"the disk of {directory} is full: {needed} bytes must be free")
+
+
+def _takes(directory: Path, length: int) -> bool:
+    """Whether the disk really takes so many bytes more: a quota may refuse what the disk says that it has."""
+    trial = directory / _TRIAL
+    try:
+        with trial.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, length)
+    except OSError as error:
+        return error.errno not in FULL_DISK  # to open the store meets what else is wrong
+    finally:
+        trial.unlink(missing_ok=True)
+    return True
 
 
 def is_log_long(directory: Path) -> bool:
