@@ -81,8 +81,8 @@ class Target:
         self.reopening = False
         #: A write of a predecessor, or a record, found no room on the disk.
         self.full = False
-        #: It has returned without room, to hear what was removed, and does not serve yet.
-        self.returned_full = False
+        #: Its disk says that it has room, and refuses it: there is a quota, which is used up.
+        self.quota_used_up = False
         self._refused_at = -math.inf  # when the disk refused a write for which it had said that it had room
         #: The chain version in which the predecessor has said that nothing is missing here.
         self.synced_in_version = 0
@@ -142,7 +142,7 @@ class Target:
         self.is_head = chain.head == self.target_id
         self.is_tail = chain.tail == self.target_id
         self.is_last = chain.last == self.target_id
-        self.returned_full = self.returned_full and not self.serving
+        self.quota_used_up = self.quota_used_up and not self.serving
         if self.gives_way:
             self.leased_until = -math.inf
         second = chain.successor(chain.head) if chain.head is not None else None
@@ -298,8 +298,8 @@ class Target:
 
     @property
     def room_bytes(self) -> int:
-        """That clients' writes may take. A disk with a quota may say that it has room although it has none."""
-        return 0 if self.returned_full else self.engine.room_bytes
+        """That clients' writes may take."""
+        return 0 if self.quota_used_up else self.engine.room_bytes
 
     @property
     def may_refuse(self) -> bool:

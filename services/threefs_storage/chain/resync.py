@@ -3,7 +3,7 @@
 The tail reads the successor's inventory, then its own, both in key order, and sends every chunk that differs as a
 whole, under the lock of the chunk. Writes reach the successor as whole chunks, too (R4). A run belongs to one chain
 version: any change of the chain ends it, and the next run starts again, which is cheap where chunks are already equal.
-A successor without room gets all removals first: it would leave again at the first chunk that finds none.
+A successor with little room gets all removals first: it would leave again at the first chunk that finds none.
 No failure is final: a failed step is tried again. A chunk that is damaged here is repaired from other members; if no
 member has it, it is sent as lost, so that one damaged chunk does not keep a chain from having all its replicas.
 """
@@ -42,6 +42,7 @@ _SEND_S = 20.0
 _BACKOFF = Backoff(0.05, 1.0)
 #: A pass that leaves a difference is followed by another one. Later passes than these do not count as progress.
 _PASSES = 3
+_LITTLE_ROOM_BYTES = 64 << 20
 
 _LOG = structlog.get_logger()
 
@@ -106,7 +107,7 @@ class Resync:
 
     async def _run_pass(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
         """Compare all chunks and send those that differ. True if the successor has everything at the end."""
-        has_room = await room_bytes_of(self._peers, successor) > 0
+        has_room = await room_bytes_of(self._peers, successor) >= _LITTLE_ROOM_BYTES
         if not has_room and not await self._send_different(
             target, successor, chain_version, progress, removed_only=True
         ):

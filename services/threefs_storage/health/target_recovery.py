@@ -9,8 +9,8 @@ any other: by resync, or as lastsrv. A target that has not left takes changes ag
 has room and refuse it, so room is tried first: else the target would return, be synced, refuse and leave for ever.
 
 Chunks that are removed meanwhile would fill the disk for ever: a target hears of no removal outside its chain. So one
-that has no room returns now and then as it is, and leaves again if it still finds none. It says that it has no room, so
-its resync begins with removals.
+that has no room returns now and then as it is, and leaves again if it still finds none. Its resync begins with
+removals.
 
 A table with a long log needs more room to be opened again than the ballast has. Without it a target takes no removal,
 and cannot return to hear of any. So the log is kept short from before the disk is full: predecessors fill the reserve
@@ -116,6 +116,7 @@ class TargetRecovery:
             return  # the disk does not say any more what it has
         says_room = space.free_bytes >= max(_ROOM_BYTES, int(space.capacity_bytes * _ROOM_RATIO))
         has_room = says_room and not _must_stay_open(target) and await target.engine.disk_takes(_tried_bytes(space))
+        target.quota_used_up = says_room and not has_room and not target.serving
         if has_room:
             self._returns.pop(target.target_id, None)
         elif not _is_needed_for_reads(target) and not self._may_look(target):
@@ -148,7 +149,6 @@ class TargetRecovery:
         if target.state is None or target.state in _IN_WRITE_PATH or len(target.locks):
             return  # only when it has left the write path, not the chain, and all changes have ended
         assert not len(target.early), "only a serving target has early versions (P8)"
-        target.returned_full = in_place
         if in_place:
             self._targets.readmit(target)
         else:

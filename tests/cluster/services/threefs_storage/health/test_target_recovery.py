@@ -180,7 +180,7 @@ async def test_the_only_one_to_be_read_stays_open_while_its_table_takes_nothing(
         async def refuse(*rest: Any) -> Any:
             raise NoSpace("full")
 
-        targets._open_engine = target.engine.recover = refuse  # type: ignore[method-assign]
+        targets._open_engine = target.engine.recover = refuse  # type: ignore[method-assign, assignment]
         if state is LASTSRV:
             chain[1].storage._target_recovery.on_no_space(target)
         chain.change((1, state), (2, OFFLINE))
