@@ -35,6 +35,7 @@ class Target:
 
     def __init__(self, target_id: TargetId, engine: ChunkEngine, chain: Chain, clock: Clock = CLOCK) -> None:
         self.target_id = target_id
+        self._clock = clock
         self.logical_time = LogicalTime(clock)
         #: Which pending versions are early. All others are full.
         self.early = EarlyVersions()
@@ -86,6 +87,7 @@ class Target:
         self._refused_at = -math.inf  # when the disk refused a write for which it had said that it had room
         #: The chain version in which the predecessor has said that nothing is missing here.
         self.synced_in_version = 0
+        self.syncing_since = -math.inf  # by the monotonic clock
         #: Chunks of this target that the resync of its successor has compared, and how many there are.
         self.resync_counts = (0, 0)
         self.sync_progress = 0  # rises while that resync proceeds
@@ -99,7 +101,6 @@ class Target:
         self.successor: ChainMember | None = None  # the next target that writes reach
         self.has_serving_successor = False
         self.hops_behind = 0  # how many targets writes reach behind the successor
-        self._clock = clock
         self._chain_waits: dict[asyncio.Timeout, None] = {}
         self.apply_chain(chain)
 
@@ -136,7 +137,9 @@ class Target:
         assert chain.chain_id == self.chain.chain_id, "a target never changes its chain"
         assert chain.version >= self.chain.version, "chain versions rise (I5)"
         self.chain = chain
-        self.state = chain.state(self.target_id)
+        was, self.state = self.state, chain.state(self.target_id)
+        if self.state is PublicState.SYNCING and was is not PublicState.SYNCING:
+            self.syncing_since = self._clock.monotonic()
         self.serving = self.state is PublicState.SERVING
         self.serving_count = len(chain.serving)
         self.is_head = chain.head == self.target_id

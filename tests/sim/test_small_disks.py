@@ -43,6 +43,13 @@ def test_a_target_without_room_hears_of_all_removals_before_it_gets_anything(mon
     play(f"world ballast_bytes=1048576\nwrite c1 old\nthen\nat 0 do small tail 6\nwait 3\n{new}\nthen\nwait 6\nwell")
 
 
+def test_removals_reach_a_target_without_room_although_its_chain_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes some chunks first, so that nothing is left. A write came before the first removal, and it left again."""
+    monkeypatch.setattr(resync, "_LITTLE_ROOM_BYTES", 1)
+    outcome = played("1.0 small s1 10.0\n12.0 cut s1 c1")
+    assert not outcome.violations, outcome.violations
+
+
 def test_some_seeds_have_these_disks() -> None:
     drawn = [run_shape.draw(SeededRandom(seed, "run"), seed) for seed in range(1, 200)]
     assert sum(load.small_disks for _, load in drawn) > 10

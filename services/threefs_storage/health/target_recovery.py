@@ -43,6 +43,9 @@ _ROOM_BYTES = 16 << 20
 _NEARLY_FULL_BYTES = 256 << 20
 #: How long a target without room is out of its chain before it returns as it is: at first, and at most.
 _AWAY = Backoff(20.0, 300.0)
+#: So long writes wait for removals to reach a target that is being brought up to date and has no room. In a chain that
+#: is written all the time it would leave at once, with no removal done.
+_GRACE_S = 2.0
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 
 _LOG = structlog.get_logger()
@@ -71,6 +74,8 @@ class TargetRecovery:
     def on_no_space(self, target: Target) -> None:
         """A write of a predecessor, or a record, found no room."""
         target.full = True
+        if self._clock.monotonic() - target.syncing_since < _GRACE_S and target.state is PublicState.SYNCING:
+            return  # it hears of removals now: the predecessor tries its write again
         if target.state in _IN_WRITE_PATH and len(target.chain.serving) > target.serving and not target.leaving:
             _LOG.warning("the disk is full: the target leaves its chain", target=target.target_id)
             target.leave()
