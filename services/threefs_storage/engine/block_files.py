@@ -186,7 +186,8 @@ class BlockFiles:
             return False
         try:
             await file.allocate(offset, length)
-        except NoSpace:
+        except NoSpace:  # there is a quota, or others have taken the room meanwhile
+            await file.release(offset, length)  # a part was allocated: all that the disk had left
             return False
         return True
 

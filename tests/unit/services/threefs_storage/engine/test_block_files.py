@@ -1,5 +1,6 @@
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_storage.engine.block_files import MAX_BLOCK_BITS, BlockFiles, block_bits
@@ -68,6 +69,28 @@ def test_a_nearly_full_disk_has_room_only_for_resync() -> None:
             await files.take(20, 0, reserve=True)
         files.free(Block(20, 5), 0)
         assert await files.take(20, 0, reserve=False) == Block(20, 5), "a free block needs no more of the disk"
+
+    simulate(main())
+
+
+def test_growth_that_the_disk_refuses_leaves_its_room_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ext4 keeps what it has allocated before there was no room: nothing was left for records."""
+
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=100 * MIB)
+        files = await opened(disk)
+        file: Any = files.file(await files.take(20, 0, reserve=False))
+        allocate, free = file.allocate, disk.free_bytes()
+
+        async def refuse(offset: int, length: int) -> None:
+            await allocate(offset, length // 2)
+            raise NoSpace("full")
+
+        monkeypatch.setattr(file, "allocate", refuse)
+        with pytest.raises(NoSpace):
+            for _ in range(10):
+                await files.take(20, 0, reserve=False)
+        assert disk.free_bytes() == free
 
     simulate(main())
 
