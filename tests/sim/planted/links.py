@@ -96,5 +96,5 @@ def restart_of_a_process_says_nothing_of_its_connections() -> None:
 
 @plant
 def removed_peers_are_asked_for() -> None:
-    """A storage process cannot do without the record of a node that it could not reach, and ends once that is removed."""
+    """A storage process ends once a node is removed that it could not reach: it cannot do without its record."""
     put(PeerReachability, "_forget_removed", lambda self: [self._routing().nodes[node] for node in self._peers])
