@@ -3,6 +3,7 @@
 import pytest
 
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
+from threefs.ids import ChainId
 from threefs.routing import PublicState
 from threefs.wire import manager_pb2 as pb
 
@@ -56,6 +57,53 @@ def test_a_move_leaves_a_disk_its_reserve_and_the_ballast(free_gib: int, moves: 
         await nodes.step()
         planned = await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
         assert bool(planned.moves) is moves
+
+    run_moving(body)
+
+
+def chains_on(nodes: MovingNodes, node: int) -> list[ChainId]:
+    targets = nodes.routing.targets
+    return [
+        chain.chain_id
+        for chain in nodes.routing.chains.values()
+        if node in {targets[member.target_id].node_id for member in chain.members}
+    ]
+
+
+def test_a_large_chain_goes_to_a_disk_that_has_room_for_it() -> None:
+    """Else a disk that drains keeps it for ever, if those that have no room for it carry the fewest targets."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.add_nodes(pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=n) for n in (4, 5)]))
+        await nodes.join(4)
+        await nodes.join(5)
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: sorted(nodes.held().values()) == [1, 1, 1, 1, 2])
+        [drained] = [node for node, held in nodes.held().items() if held == 2]
+        large, small = chains_on(nodes, drained)
+        [roomy] = {n for n in nodes.held() if n != drained and small in chains_on(nodes, n)}
+        nodes.used_bytes, nodes.large = 10 * GIB, {large: 100 * GIB}
+        nodes.free_bytes = {node: 90 * GIB for node in nodes.held() if node != roomy}
+        await nodes.step()
+        await nodes.step()
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=drained, draining=True))
+        await nodes.until(lambda: not nodes.held()[drained])
+        assert large in chains_on(nodes, roomy)
+
+    run_moving(body)
+
+
+def test_a_small_chain_moves_beside_large_ones() -> None:
+    """The disks have room for it, and not for a target as large as they are on the average."""
+
+    async def body(nodes: MovingNodes) -> None:
+        [large] = set(nodes.routing.chains) - set(chains_on(nodes, 1))
+        nodes.used_bytes, nodes.large = 10 * GIB, {large: 300 * GIB}
+        nodes.free_bytes = {2: 50 * GIB, 3: 50 * GIB}
+        await nodes.step()
+        await nodes.step()
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: not nodes.held()[1])
 
     run_moving(body)
 

@@ -1,6 +1,7 @@
 """Carries moves out: starts them within the bounds, changes their chains, and plans further ones."""
 
 import dataclasses
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -187,7 +188,7 @@ class MoveExecutor:
             )
             return [Move(r.chain_id, removed=_target_on(r.source, r.chain_id, routing)) for r in removals]
         size = {chain_id: self._bytes_of(chain_id, routing) for chain_id in chains}
-        usual_bytes = sum(size.values()) // max(len(size), 1)
+        usable = {node: self._usable_bytes(node) for node in takers}
         shifts = plan_shifts(
             with_lacking(chains, replicas),
             domain_of,
@@ -195,13 +196,14 @@ class MoveExecutor:
             draining={LACKING, *draining},
             level=balance,
             elsewhere=elsewhere,
-            full=full | {node for node in takers if not self._has_room(node, usual_bytes)},
+            full=full | {node for node in takers if usable[node] < min(size.values(), default=0)},
             read_only=full,
+            has_room=lambda chain_id, node: usable[node] >= size[chain_id],
         )
         return [
             Move(shift.chain_id, _UNNUMBERED, shift.destination, _target_on(shift.source, shift.chain_id, routing))
             for shift in shifts
-            if shift.chain_id in settled and self._has_room(shift.destination, size[shift.chain_id])
+            if shift.chain_id in settled
         ]
 
     def _is_settled(self, chain_id: ChainId, routing: Routing) -> bool:
@@ -223,14 +225,14 @@ class MoveExecutor:
         known = self._is_there(node, routing) or self._failure_detector.is_silent(node.node_id, routing.lease_s)
         return node.kind is NodeKind.STORAGE and bool(node.address) and not known
 
-    def _has_room(self, node_id: NodeId, needed_bytes: int) -> bool:
-        """Whether the disk can be filled with a target of this size, and take writes of clients then. Else the move
-        would be given up when the disk is full, and be planned again."""
+    def _usable_bytes(self, node_id: NodeId) -> float:
+        """How large a target may be that the disk is filled with, so that it takes writes of clients then. A move that
+        needs more would be given up when the disk is full, and be planned again."""
         space = self._failure_detector.space(node_id)
         if space is None:
-            return True
+            return math.inf
         free_bytes, capacity_bytes = space
-        return free_bytes >= needed_bytes + self.kept_bytes(capacity_bytes)
+        return free_bytes - self.kept_bytes(capacity_bytes)
 
     def _bytes_of(self, chain_id: ChainId, routing: Routing) -> int:
         """What the largest target of the chain takes."""
@@ -318,7 +320,8 @@ class MoveExecutor:
             return self._clock.monotonic() - since >= _GIVE_UP_LEASES * routing.lease_s
         if node is None:
             return not moves.is_sensible(move, chain)
-        fits = self._has_room(node.node_id, self._bytes_of(move.chain_id, routing))  # after the moves before it
+        needed_bytes = self._bytes_of(move.chain_id, routing)
+        fits = self._usable_bytes(node.node_id) >= needed_bytes  # after the moves before it
         return not (fits and self._can_take(node, routing))
 
     async def _plan_next(self) -> None:

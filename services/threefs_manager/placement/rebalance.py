@@ -9,7 +9,7 @@ A chain moves one target at a time, so what one plan leaves is left to the next 
 """
 
 from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from threefs.ids import ChainId, NodeId
@@ -49,13 +49,15 @@ def plan_shifts(
     elsewhere: Mapping[NodeId, int] | None = None,
     full: Collection[NodeId] = (),
     read_only: Collection[NodeId] = (),
+    has_room: Callable[[ChainId, NodeId], bool] = lambda chain_id, node: True,
 ) -> list[Shift]:
     """For the chains of one table: at most one shift per chain. `elsewhere` is what disks carry of other tables.
 
     `takers` are the disks that may get targets, also those that have none yet. With `level` they become equally full;
     without, only what is on draining disks moves. Disks that are `full` get nothing, and with `level` they lose what is
     more than their share. All other disks keep what they have. Of the `full` ones those that are `read_only` carry no
-    target more than others: not those that have no room for a further one, or what moves would move back.
+    target more than others: not those that have no room for a further one, or what moves would move back. `has_room`
+    says whether a disk can take a target of that chain: chains are not all equally large.
     """
     open_disks = set(takers) - set(draining) - set(full)
     if not open_disks:
@@ -67,7 +69,7 @@ def plan_shifts(
     surplus = {node: held[node] - goal.get(node, 0) for node in sources if held[node] > goal.get(node, 0)}
     room = {node: goal[node] - held[node] for node in sorted(open_disks) if goal[node] > held[node]}
     most = {node: max(goal[node], held[node]) for node in sorted(open_disks)}
-    search = _Search(chains, domain_of, room)
+    search = _Search(chains, domain_of, room, has_room)
     for source in sorted(surplus, key=lambda node: (node in goal, node)):  # those that drain first
         for _ in range(surplus[source]):
             if search.extend(source, apart=True) or search.extend(source, apart=False):
@@ -86,8 +88,10 @@ class _Search:
         chains: Mapping[ChainId, Sequence[NodeId]],
         domain_of: Mapping[NodeId, str],
         room: Mapping[NodeId, int],
+        has_room: Callable[[ChainId, NodeId], bool],
     ) -> None:
         self._chains = chains
+        self._has_room = has_room
         self._domain_of = domain_of
         self._room = dict(room)
         self._chosen: dict[ChainId, Shift] = {}
@@ -188,7 +192,7 @@ class _Search:
 
     def _fits(self, chain_id: ChainId, source: NodeId, node: NodeId, apart: bool) -> bool:
         members = self._chains[chain_id]
-        if node in members:
+        if node in members or not self._has_room(chain_id, node):
             return False
         domain = self._domain_of[node]
         return not apart or all(self._domain_of[mate] != domain for mate in members if mate != source)
