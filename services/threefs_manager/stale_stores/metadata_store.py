@@ -62,6 +62,7 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
         )
     if request.restored:
         if _has_epoch(known, request):
+            _check_settled(known, request)
             return known
         return pb.MetadataStore(
             store_id=request.store_id,
@@ -105,6 +106,17 @@ def _has_epoch(known: pb.MetadataStore, request: pb.AdmitStoreRequest) -> bool:
     A further epoch would make the first one, with which the other service may serve by now, one of an older copy."""
     is_same = bool(request.restore_id) and request.restore_id == known.restore_id
     return is_same and known.epoch >= max(request.epoch, known.next_epoch)
+
+
+def _check_settled(known: pb.MetadataStore, request: pb.AdmitStoreRequest) -> None:
+    """A store that serves with its epoch has the epoch in its record. One that has not is a copy from before, and would
+    give out the inode numbers of the epoch once more. A service that has read its record before another one wrote it
+    asks again. Raises StrangeStore."""
+    if known.next_inode and request.epoch < known.epoch:
+        raise StrangeStore(
+            f"the metadata store is an older copy: its restore is not finished, but the cluster has seen the same "
+            f"restored store serve in epoch {known.epoch}. {_NEWEST_HINT}"
+        )
 
 
 class SoleService:

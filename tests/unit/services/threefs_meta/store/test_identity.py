@@ -385,11 +385,12 @@ async def test_a_service_that_starts_beside_another_one_on_a_restored_store_leav
         world.managers.call = call  # type: ignore[method-assign]
         await first.admit()
         numbers.append(await InodeAllocator(backup, report=first.report_inode_numbers).allocate())
-        reply = await call(method, request, timeout_s=timeout_s)
-        await first.report_inode_numbers()
-        if dies:
-            raise asyncio.CancelledError
-        return reply
+        try:
+            return await call(method, request, timeout_s=timeout_s)
+        finally:
+            await first.report_inode_numbers()
+            if dies:
+                raise asyncio.CancelledError
 
     world.managers.call = late  # type: ignore[method-assign]
     start = asyncio.create_task(second.admit())
@@ -405,6 +406,26 @@ async def test_a_service_that_starts_beside_another_one_on_a_restored_store_leav
     again = world.service(await restored(backup))
     await again.admit()
     assert again.record.epoch == 2, "a further restore gets an epoch of its own"
+
+
+async def test_a_copy_of_a_restored_store_from_before_its_first_start_is_refused() -> None:
+    """It was made while the service waited for a manager. It knows the restore, and nothing that was made since."""
+    world = World()
+    engine = MemoryEngine()
+    await world.service(engine).admit()
+    backup = await restored(engine)
+    world.managers.failures += [StrangeStore("this start ends")] * 5
+    with pytest.raises(StrangeStore, match="this start ends"):
+        await world.service(backup).admit()
+    copy = await copied(backup)
+    service = world.service(backup)
+    await service.admit()
+    await InodeAllocator(backup, report=service.report_inode_numbers).allocate()
+    with pytest.raises(StrangeStore, match="older copy"):
+        await world.service(copy).admit()
+    loaded = world.service(await restored(copy))
+    await loaded.admit()
+    assert loaded.record.epoch == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
