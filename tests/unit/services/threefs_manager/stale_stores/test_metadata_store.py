@@ -97,6 +97,21 @@ def test_all_services_of_one_restored_store_get_one_epoch() -> None:
     assert check_store(serving, "c", request).epoch == 700, "a restored manager may not know the newest epoch"
 
 
+def test_a_copy_of_a_restored_store_from_before_its_first_start_is_refused() -> None:
+    """It was made while a service waited for a manager: it names the restore, and knows nothing that was made since."""
+    request = asked(epoch=0, generation=7, restored=True)
+    request.restore_id = "r1"
+    restored = check_store(KNOWN, "c", request)
+    assert check_store(restored, "c", request) == restored, "the answer may have been lost"
+    serving = check_store(restored, "c", inodes(asked(epoch=3, generation=9), 4096))
+    with pytest.raises(StrangeStore, match="older copy"):
+        check_store(serving, "c", request)
+    request.epoch = 3
+    assert check_store(serving, "c", request) == serving, "another service, which has looked for the restore before"
+    request.epoch, request.restore_id = 0, "r2"
+    assert check_store(serving, "c", request).epoch == 4, "it was loaded as a backup"
+
+
 def test_a_restored_manager_may_not_know_the_newest_epoch() -> None:
     """It makes the next one from its clock, when it begins."""
     known = pb.MetadataStore(store_id="aa", epoch=2, generation=50, next_epoch=700)

@@ -408,26 +408,6 @@ async def test_a_service_that_starts_beside_another_one_on_a_restored_store_leav
     assert again.record.epoch == 2, "a further restore gets an epoch of its own"
 
 
-async def test_a_copy_of_a_restored_store_from_before_its_first_start_is_refused() -> None:
-    """It was made while the service waited for a manager. It knows the restore, and nothing that was made since."""
-    world = World()
-    engine = MemoryEngine()
-    await world.service(engine).admit()
-    backup = await restored(engine)
-    world.managers.failures += [StrangeStore("this start ends")] * 5
-    with pytest.raises(StrangeStore, match="this start ends"):
-        await world.service(backup).admit()
-    copy = await copied(backup)
-    service = world.service(backup)
-    await service.admit()
-    await InodeAllocator(backup, report=service.report_inode_numbers).allocate()
-    with pytest.raises(StrangeStore, match="older copy"):
-        await world.service(copy).admit()
-    loaded = world.service(await restored(copy))
-    await loaded.admit()
-    assert loaded.record.epoch == 2
-
-
 @pytest.mark.parametrize("seed", range(20))
 async def test_services_that_start_at_once_on_a_restored_store_all_serve(seed: int) -> None:
     world, random = World(), SeededRandom(seed)
