@@ -10,6 +10,7 @@ It also looks whether the disk still has a reserve for removals. Only its owner 
 both write records. So the owner asks `removals_only` before it adds something.
 """
 
+import contextlib
 import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from threefs.env.sync_policy import SyncPolicy
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.rocks import RocksEngine
-from threefs.kv.rocksdb_store import check_room, drop_kept_logs, has_reserve
+from threefs.kv.rocksdb_store import check_room, drop_kept_logs, has_reserve, has_room_to_merge
 from threefs.kv.table import Table
 from threefs.kv.transaction import BufferedTransaction
 from threefs.telemetry.library_logging import LibraryLogger
@@ -28,6 +29,9 @@ from threefs.telemetry.library_logging import LibraryLogger
 _CHECK_S = 0.5
 #: Transactions that began before the failure hold the old table for a few seconds.
 _MAX_REOPEN_S = 60.0
+
+#: So much is little beside the reserve, and can hide no more removed records than fit on the smallest disks.
+_LONG_LOG_BYTES = 1 << 20
 
 _LOG = LibraryLogger(__name__)
 
@@ -100,7 +104,7 @@ class RecoveringEngine:
         try:
             short = not has_reserve(self.directory)
             if short and self._engine is not None and self._engine.failure is None:
-                await self._engine.table.shorten_log()
+                await self._engine.table.shorten_log(_LONG_LOG_BYTES)
                 drop_kept_logs(self.directory)
                 short = not has_reserve(self.directory)
         except (OSError, ThreefsError):
@@ -108,6 +112,14 @@ class RecoveringEngine:
         if short != self.removals_only:
             self.removals_only = short
             _LOG.warning("the reserve of the disk is begun" if short else "the disk has its reserve again")
+        await self._merge(at_once=short)
+
+    async def _merge(self, *, at_once: bool) -> None:
+        """While little is written no merge would come, and what was removed would keep its room, and with it the
+        reserve."""
+        if self._engine is not None and self._engine.failure is None:
+            with contextlib.suppress(OSError, ThreefsError):  # it is tried again
+                await self._engine.table.merge_at_once(at_once and has_room_to_merge(self.directory))
 
     def _still_full(self) -> bool:
         """Whether the reason is a full disk that is still full. Until there is room, the old table can be read."""

@@ -22,8 +22,10 @@ _BLOOM_BITS_PER_KEY = 10
 _ROOM_TO_OPEN_BYTES = 1 << 20  # beside twice the size of the logs
 _RESERVE_BYTES = 16 << 20  # some 30,000 removals, and more than is added between two looks at the disk
 _MAX_MERGE_BYTES = 512 << 20
-_LONG_LOG_BYTES = 4 << 20
+LONG_LOG_BYTES = 4 << 20
 _FULL_DISK = tuple(map(os.strerror, FULL_DISK))
+_MERGED_FILES = "level0_file_num_compaction_trigger"
+_USUAL_MERGED_FILES = 4
 
 
 def open_store(directory: Path, *, keep_logs: bool = False) -> Rdict:
@@ -113,8 +115,13 @@ def has_reserve(directory: Path) -> bool:
     """Whether more is free than the store needs to take removals, to merge its sorted files meanwhile, and to be opened
     again after them. A removal adds records, too, so without a reserve a store that has filled its disk could not take
     any."""
+    return has_room_to_merge(directory, beside_bytes=_RESERVE_BYTES)
+
+
+def has_room_to_merge(directory: Path, beside_bytes: int = 0) -> bool:
+    """Whether the sorted files can be merged, and the store be opened again after that."""
     free = _free_bytes(directory)
-    least = needed_bytes(directory) + _RESERVE_BYTES
+    least = needed_bytes(directory) + beside_bytes
     if free >= least + _MAX_MERGE_BYTES:
         return True
     # A merge writes the new files before it removes the old ones.
@@ -141,10 +148,16 @@ def _takes(directory: Path, length: int) -> bool:
     return True
 
 
-def is_log_long(directory: Path) -> bool:
+def merge_at_once(store: Rdict, at_once: bool) -> None:
+    """Whether each new sorted file is merged with the older ones, or only a few together. What was removed takes room
+    until then."""
+    store.set_options({_MERGED_FILES: str(1 if at_once else _USUAL_MERGED_FILES)})
+
+
+def is_log_long(directory: Path, long_bytes: int = LONG_LOG_BYTES) -> bool:
     """Whether a small reserve would not do for the sorted files of the logs, while they still find room."""
     logs = _log_bytes(directory)
-    return logs >= _LONG_LOG_BYTES and _free_bytes(directory) >= needed_bytes(directory)
+    return logs >= long_bytes and _free_bytes(directory) >= needed_bytes(directory)
 
 
 def _log_bytes(directory: Path) -> int:
@@ -173,6 +186,7 @@ def _options(keep_logs: bool = False) -> Options:
     options.set_block_based_table_factory(blocks)
     options.set_compression_type(DBCompressionType.none())
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
+    options.set_level_zero_file_num_compaction_trigger(_USUAL_MERGED_FILES)
     options.set_max_total_wal_size(_MAX_WAL_BYTES)
     if keep_logs:
         options.set_wal_ttl_seconds(_KEEP_LOGS_S)

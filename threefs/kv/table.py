@@ -23,7 +23,7 @@ from threefs.env.worker_threads import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv import scans
 from threefs.kv.engine_api import Pair
-from threefs.kv.rocksdb_store import check_room, error_of, is_log_long, open_store
+from threefs.kv.rocksdb_store import LONG_LOG_BYTES, check_room, error_of, is_log_long, merge_at_once, open_store
 from threefs.kv.wal_preallocation import WalPreallocator
 from threefs.kv.wal_recovery import MARK_KEY, encode_mark
 
@@ -58,6 +58,7 @@ class Table:
         self._crowded = False  # several flushes came in one step: later ones wait for its end, and share
         self._mark: bytes | None = None  # is written with the next write
         self._marking: asyncio.Handle | None = None  # writes the mark if no write comes
+        self._merges_at_once = False
         self._sequence: int | None = None  # number of the last change, while the store is being opened again
 
     @classmethod
@@ -153,17 +154,27 @@ class Table:
             raise self._fail(error) from error
         self.durable_change = max(self.durable_change, sequence)
 
-    async def shorten_log(self) -> None:
-        """Write what only the log has to a sorted file, if it is much and there is room for it. To open the table again
-        takes that room. Raises NoSpace, Unavailable."""
+    async def shorten_log(self, long_bytes: int = LONG_LOG_BYTES) -> None:
+        """Write what only the log has to a sorted file, if it is so much and there is room for it. To open the table
+        again takes that room. Raises NoSpace, Unavailable."""
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
-        if not await self._worker.run(is_log_long, self._directory):
+        if not await self._worker.run(is_log_long, self._directory, long_bytes):
             return
         try:
             await self._worker.run(self._store.flush)
         except Exception as error:
             raise self._fail(error) from error
+
+    async def merge_at_once(self, at_once: bool) -> None:
+        """Whether what was removed makes room as soon as it is in a sorted file. Raises NoSpace, Unavailable; the table
+        works on then."""
+        if at_once != self._merges_at_once:
+            try:
+                await self._worker.run(merge_at_once, self._store, at_once)
+            except Exception as error:
+                raise error_of(error, _NAME) from error
+            self._merges_at_once = at_once
 
     async def _wait(self) -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -203,6 +214,7 @@ class Table:
             )
             raise self.failure
         self._store = store
+        self._merges_at_once = False
         self._sequence = None
         self._mark = encode_mark(found)
         self.durable_change = found

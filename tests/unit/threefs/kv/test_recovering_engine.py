@@ -179,3 +179,29 @@ async def test_removals_have_a_reserve_of_the_disk(tmp_path: Path) -> None:
         await until(lambda: not engine.removals_only)
         assert not engine.full
         await engine.close()
+
+
+@pytest.mark.slow
+async def test_the_reserve_is_back_after_removals_without_further_changes(tmp_path: Path) -> None:
+    """The records of removals are few files, too few for a merge of their own. A store that takes only removals gets no
+    others."""
+    with mounted_disk(tmp_path / "disk", "96m") as disk, capture_logs():
+        engine = await RecoveringEngine.open(disk / "store")
+
+        async def change(numbers: range, size: int) -> None:
+            tx = engine.begin()
+            for number in numbers:
+                tx.set(b"%012d" % number, os.urandom(size)) if size else tx.clear(b"%012d" % number)
+            await tx.commit()
+            await asyncio.sleep(0.001)
+
+        number = 0
+        while not engine.removals_only:
+            await change(range(number, number + 128), 300)
+            number += 128
+        for first in range(0, number, 128):
+            await change(range(first, first + 128), 0)
+        await until(lambda: not engine.removals_only)
+        await asyncio.sleep(2)
+        assert not engine.removals_only and not engine.full
+        await engine.close()
