@@ -59,6 +59,7 @@ class ChainController:
         self.history = ChainHistory(clock)
         self.move_executor = MoveExecutor(store, publisher, failure_detector, clock)
         self._accepted: dict[TargetId, pb.TargetReport] = {}  # what targets had that are to serve a lost chain
+        self._accepting = 0  # calls of `accept_loss` under way
         self._dirty: set[ChainId] = set()
         self._steady = SteadyChains()
         self._swept_at = self._ticked_at = clock.monotonic()
@@ -183,7 +184,8 @@ class ChainController:
             self._publisher.publish(routing)
             self.move_executor.take_over(stored, routing, balancing=balancing)
             self._follow()
-            self._accepted.clear()  # what was not made is not made any more
+            if not self._accepting:
+                self._accepted.clear()  # what was not made is not made any more
             await self.on_caught_up()
         except BaseException:
             self._store.may_be_ahead = True
@@ -310,7 +312,11 @@ class ChainController:
             attempted.append((chain, after))
             return chain, after
 
-        (_, after), routing = await self._store.change(write)
+        self._accepting += 1
+        try:
+            (_, after), routing = await self._store.change(write)
+        finally:
+            self._accepting -= 1
         self._publisher.publish(routing)
         self._follow()
         _LOG.warning(

@@ -10,7 +10,7 @@ from tests.harness.chain_harness import until
 from tests.harness.silent_engine import SilentEngine
 from tests.harness.virtual_time import LOOP_CLOCK
 from threefs.background import cancel_and_wait
-from threefs.cluster.manager_records import CHAIN
+from threefs.cluster.manager_records import CHAIN, CLUSTER_KEY
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.ids import ChainId, TargetId
 from threefs.kv.memory import MemoryEngine
@@ -315,6 +315,52 @@ async def check_loss_that_is_not_stored(bench: Bench, engine: RefusingEngine) ->
 def test_an_older_copy_does_not_serve_when_its_acceptance_could_not_be_stored() -> None:
     engine = RefusingEngine()
     run(lambda bench: check_loss_that_is_not_stored(bench, engine), engine)
+
+
+class LateEngine(MemoryEngine):
+    """The answer about the read of all that is stored comes when a loss is being accepted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late = False
+        self.read, self.accepting = asyncio.Event(), asyncio.Event()
+
+    async def commit(self, attempt: BufferedTransaction) -> None:
+        accepts = any(key.startswith(CHAIN) for key in attempt.writes)
+        if self.late and accepts:
+            self.late = False
+            self.accepting.set()
+            await asyncio.sleep(0.05)
+        await super().commit(attempt)
+        if self.late and CLUSTER_KEY in attempt.writes:
+            self.read.set()
+            await self.accepting.wait()
+
+
+async def check_loss_while_the_store_is_read(bench: Bench, engine: LateEngine) -> None:
+    bench.generations = {1: 70, 2: 70, 3: 70}
+    await asyncio.sleep(0.2)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.generations[2] = 12
+    await bench.register(2, 2)
+    await asyncio.sleep(0.5)
+    request = pb.AcceptLossRequest(chain_id=1, chain_version=bench.chain().version, target_id=201)
+    assert bench.manager._controller is not None
+    engine.late, bench.manager._controller._store.may_be_ahead = True, True
+    await engine.read.wait()
+    await bench.manager.accept_loss(request)
+    assert bench.states()[2] is SERVING and not bench.manager._controller._accepted
+    await asyncio.sleep(0.5)
+    bench.living.clear()
+    await until(lambda: bench.states()[2] is LASTSRV)
+    await bench.register(2, 3)
+    await until(lambda: bench.states()[2] is SERVING)
+
+
+def test_a_target_whose_loss_was_accepted_while_the_store_was_read_is_no_older_copy() -> None:
+    engine = LateEngine()
+    run(lambda bench: check_loss_while_the_store_is_read(bench, engine), engine)
 
 
 async def check_old_copies(bench: Bench) -> None:
