@@ -108,6 +108,35 @@ def test_a_small_chain_moves_beside_large_ones() -> None:
     run_moving(body)
 
 
+def test_a_node_whose_new_target_does_not_come_up_leaves_it_to_others() -> None:
+    """It lives and tells of no failure: it may have no link with the source. Disks that drain do not wait for it."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.left.add(NEW_NODE)
+        await add_new_node(nodes)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: not nodes.held()[1])
+        assert not nodes.held()[NEW_NODE]
+
+    run_moving(body)
+
+
+def test_a_node_that_was_given_up_is_tried_again_if_no_other_has_room() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        nodes.used_bytes, nodes.free_bytes = 10 * GIB, {2: GIB, 3: GIB}
+        nodes.left.add(NEW_NODE)
+        await add_new_node(nodes)
+        await nodes.step()
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        controller = nodes.manager._controller
+        assert controller is not None
+        await nodes.until(lambda: bool(controller.move_executor._gave_up_at))
+        nodes.left.discard(NEW_NODE)
+        await nodes.until(lambda: not nodes.held()[1])
+
+    run_moving(body)
+
+
 def test_a_full_disk_carries_no_target_more_than_an_empty_one() -> None:
     """Of six targets on four disks the full one keeps one. With two its chains would take no writes for ever, beside a
     disk that has room."""

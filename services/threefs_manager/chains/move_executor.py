@@ -25,6 +25,7 @@ from threefs_manager.store.cluster_store import Store, Writer
 _UNNUMBERED = TargetId((1 << 32) - 1)  # until the move is stored
 _BATCH = 64  # most chains that one transaction changes
 _GIVE_UP_LEASES = 30  # an added target that was offline for so many T is not waited for any more
+_AVOIDED_LEASES = 300  # for so many T after a target on a node was given up, others are tried first
 _MAX_QUEUED = 1024  # moves; the next plan finds what is left
 
 _LOG = structlog.get_logger()
@@ -47,6 +48,7 @@ class MoveExecutor:
         self._clock = clock
         #: Targets that are being added: since when they are offline, and when they were it last.
         self._offline: dict[TargetId, tuple[float, float]] = {}
+        self._gave_up_at: dict[NodeId, float] = {}  # when a target that was being added on a node was given up last
         self._plan_at = 0.0  # by the clock: large plans take a while
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
@@ -144,17 +146,19 @@ class MoveExecutor:
 
     # ---- plans
 
-    def plan(self, routing: Routing, draining: Collection[NodeId], *, balance: bool) -> list[Move]:
+    def plan(
+        self, routing: Routing, draining: Collection[NodeId], *, balance: bool, avoided: Collection[NodeId] = ()
+    ) -> list[Move]:
         """The next moves, with target id 0 for those that are added: ids are given out when the moves are stored.
 
-        Without `balance` only the disks that drain lose targets.
+        Without `balance` only the disks that drain lose targets. The nodes that are `avoided` get none.
         """
         held = {
             chain_id: [routing.targets[member.target_id].node_id for member in chain.members]
             for chain_id, chain in routing.chains.items()
         }
         load = Counter(node for nodes in held.values() for node in nodes)
-        takers = [node.node_id for node in routing.nodes.values() if self._can_take(node, routing)]
+        takers = [n.node_id for n in routing.nodes.values() if self._can_take(n, routing) and n.node_id not in avoided]
         full = {node.node_id for node in routing.nodes.values() if self._is_full(node, routing)}
         planned: list[Move] = []
         for table_id, table in routing.tables.items():
@@ -266,8 +270,14 @@ class MoveExecutor:
             self.balancing = balancing
 
     def plan_soon(self) -> None:
-        """Plan at the next step: what is wanted has changed."""
+        """Plan at the next step: what is wanted has changed. Nodes that were given up are tried again."""
         self._plan_at = 0.0
+        self._gave_up_at.clear()
+
+    def _avoided(self, routing: Routing) -> set[NodeId]:
+        """The nodes whose new targets did not come up, for whatever reason: they would be chosen at once again."""
+        since = self._clock.monotonic() - _AVOIDED_LEASES * routing.lease_s
+        return {node for node, gave_up_at in self._gave_up_at.items() if gave_up_at > since}
 
     async def withdraw(self, writer: Writer, is_unwanted: Callable[[Move], bool]) -> dict[ChainId, Move]:
         """Take back moves, as long as their chains lose no copy by it: those that have not begun, and those whose new
@@ -304,6 +314,7 @@ class MoveExecutor:
         (left, balancing), routing = await self._store.change(write)
         self._publisher.publish(routing)
         self.take_over(left, routing, balancing=balancing)
+        self._gave_up_at |= {m.added_node: now for m in futile if routing.chains[m.chain_id].state(m.added) is not None}
         for move in futile:
             _LOG.warning("a move is taken back", chain=move.chain_id, added_node=move.added_node, removed=move.removed)
 
@@ -333,7 +344,10 @@ class MoveExecutor:
         if self.balancing and any(self._is_awaited(node, routing) for node in routing.nodes.values()):
             return  # without it, disks would be levelled that are not all, and then no more
         self._plan_at = self._clock.monotonic() + routing.lease_s
-        planned = self.plan(routing, draining, balance=self.balancing)
+        avoided = self._avoided(routing)
+        planned = self.plan(routing, draining, balance=self.balancing, avoided=avoided)
+        if avoided and not planned:  # no other has room, or all others have their share
+            planned = self.plan(routing, draining, balance=self.balancing)
         if not planned and not self.balancing:
             return
         is_level, seen_version = self.balancing and not planned, routing.version
