@@ -35,21 +35,23 @@ class PeerTargets:
     async def call(self, target: TargetId, method: Method[Req, Rep], request: Req, **options: Any) -> Rep:
         """Call the process of that target; `options` are those of `ConnectionPool.call`.
 
-        Raises Unavailable if the process has not registered since the manager started, and what the call raises.
+        Raises Unavailable if the process has not registered since the manager started, or its node has been removed
+        from the cluster, and what the call raises.
         """
-        node = self._routing().node_of(target)
-        if not node.address:
-            raise Unavailable(f"the storage process of {self.shown(target)} has not registered yet")
-        call = self._connections.call(node.address, method, request, **options)
-        return await self.reachability.observe(node.node_id, call)
+        address = self.address_of(target)
+        if not address:
+            raise Unavailable(f"the storage process of {self.shown(target)} has not registered")
+        return await self.observe(target, self._connections.call(address, method, request, **options))
 
     async def observe(self, target: TargetId, call: Awaitable[T]) -> T:
         """The result of a call that was begun, of which it is noted whether the process of that target was reached."""
-        return await self.reachability.observe(self._routing().node_of(target).node_id, call)
+        known = self._routing().targets.get(target)
+        return await (call if known is None else self.reachability.observe(known.node_id, call))
 
     def address_of(self, target: TargetId) -> str:
-        """Empty if the process of that target has not registered yet."""
-        return self._routing().address_of(target)
+        """Empty if the process of that target has not registered yet, or its node has been removed."""
+        routing = self._routing()
+        return routing.address_of(target) if target in routing.targets else ""
 
     def has_room(self, address: str, method: Method[Any, Any], feature: int, size: int, hops: int) -> bool:
         """Whether `begin_optional` would begin such a call now, with so many bytes of payload."""

@@ -1,5 +1,6 @@
 """Calls by the number of a target."""
 
+import asyncio
 import dataclasses
 from pathlib import Path
 
@@ -28,3 +29,14 @@ async def test_a_process_without_an_address_is_unavailable(tmp_path: Path) -> No
         peers = PeerTargets(chain[1].peers, lambda: unregistered)
         with pytest.raises(Unavailable, match="target 201 of node 2 has not registered"):
             await peers.call(target_of(2), SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=20)
+
+
+async def test_a_target_of_a_removed_node_is_unavailable(tmp_path: Path) -> None:
+    """Work that began before its node was removed ends like any other that does not reach its peer."""
+    async with chain_of(tmp_path, 2) as chain:
+        routing = chain.routing()
+        peers = PeerTargets(chain[1].peers, lambda: dataclasses.replace(routing, nodes={}, targets={}))
+        with pytest.raises(Unavailable, match="target 201 has not registered"):
+            await peers.call(target_of(2), SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=20)
+        assert not peers.address_of(target_of(2))
+        assert await peers.observe(target_of(2), asyncio.sleep(0, "answer")) == "answer"
