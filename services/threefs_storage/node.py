@@ -34,6 +34,7 @@ from threefs.telemetry.tracing import Tracing, tracing_to
 from threefs.wire import manager_pb2
 from threefs_storage.configuration_follower import engine_settings, follow
 from threefs_storage.engine.record_store import RecordTable
+from threefs_storage.health.disk_stall import STALL_S, DiskStall
 from threefs_storage.metrics import background_metrics, target_metrics
 from threefs_storage.scheduling.background_scheduler import foreground_of
 from threefs_storage.service import Storage
@@ -64,6 +65,7 @@ class StorageNode:
         random: Random = RANDOM,
         open_table: Callable[[Path], Awaitable[RecordTable]] = Table.open,
         limits: Limits = LIMITS,
+        stall_s: float = STALL_S,
     ) -> None:
         self.address = ""
         self.node_id = settings.node_id
@@ -86,6 +88,7 @@ class StorageNode:
         )
         self._kept_routing = KeptRouting(settings.data_dir, settings.node_id)
         self._adopting = asyncio.Lock()
+        self._disk_stall = DiskStall(clock, stall_s)
         self._registration = Registration(
             managers(self._peers),
             kind=NodeKind.STORAGE,
@@ -99,6 +102,7 @@ class StorageNode:
             fenced=self.targets.yield_leases,
             unreachable=lambda: self.storage.reachability.unreachable(),
             configuration=lambda: self._configuration.report,
+            silent=lambda: self._disk_stall.is_over(self.targets),
             clock=clock,
             random=random,
         )

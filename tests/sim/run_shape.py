@@ -41,6 +41,8 @@ _MOVING = 0.2  # of all runs have members of chains that move
 _HELD = 0.2  # of all runs have targets that an administrator holds
 _LOST = 0.1  # of all runs lose stores of the managers and the metadata
 _REMOVED = 0.5  # of those with members that move lose a node for good
+_STALLS = 0.4  # of all runs have storage processes that fall silent while their disk hangs
+_STALL_S = (0.3, 3.0)
 _TUNED = 0.1  # of all runs have a configuration that changes
 _OTHER_LOCAL = 0.5  # of those with local stores have others in the place of these for a while
 _ABSENT = 0.1  # of all runs have disks that are missing
@@ -63,6 +65,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
     size = replace(_deferring(SeededRandom(seed, "deferred"), size), age_min=_age_min(SeededRandom(seed, "age")))
     size, load = _scarce(SeededRandom(seed, "scarce"), size, load)
     size = _moving(SeededRandom(seed, "moving"), size)
+    size = _stalling(SeededRandom(seed, "stalls"), size)
     size = replace(size, tuned=SeededRandom(seed, "tuned").chance(_TUNED))
     load = replace(load, holds=SeededRandom(seed, "held").chance(_HELD))
     more = SeededRandom(seed, "added")
@@ -158,6 +161,11 @@ def _deferring(dice: SeededRandom, size: Size) -> Size:
         deferred_changes=(1, 3, 8, 128)[dice.below(4)],
         fold_s=dice.uniform(0.1, 3.0),
     )
+
+
+def _stalling(dice: SeededRandom, size: Size) -> Size:
+    """Runs in which the shortest time that a disk stands still counts as a stall, drawn apart."""
+    return replace(size, stall_s=dice.uniform(*_STALL_S)) if dice.chance(_STALLS) else size
 
 
 def _moving(dice: SeededRandom, size: Size) -> Size:

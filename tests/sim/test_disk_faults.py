@@ -10,7 +10,7 @@ from tests.sim import run_shape
 from tests.sim.faults import parse
 from tests.sim.run import Outcome, run
 from tests.sim.workload import Load
-from tests.sim.world import Size
+from tests.sim.world import LEASE_S, Size
 
 _SIZE = Size(storage=3, targets_per_disk=1, clients=2)
 _NO_ROOM = "1.0 {0} s1 6.0\n1.5 {0} s2 6.0\n8.0 cut s1 c1"
@@ -60,3 +60,11 @@ def test_some_seeds_have_these_faults() -> None:
     assert sum(load.absences for _, load in drawn) > 5
     assert sum(load.brims for _, load in drawn) > 3
     assert sum(size.local_stores and load.stores for size, load in drawn) > 2
+
+
+def test_writes_go_on_without_a_replica_whose_disk_hangs() -> None:
+    """Its process lives, and all others reach it. It comes back when the disk goes on."""
+    outcome = run(5, size=Size(storage=3, stall_s=2.0), scenario=parse("1.0 hang s2 40.0\n42.0 cut s1 s2"), logs=True)
+    assert not outcome.violations, outcome.violations
+    assert outcome.longest["write"] < 3 * LEASE_S
+    assert said(outcome, "the disk stands still") and said(outcome, "the disk goes on")

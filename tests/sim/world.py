@@ -17,6 +17,7 @@ from threefs_manager.service import Manager
 from threefs_manager.store.restore_inquiry import Inquiry
 from threefs_meta.node import MetaNode
 from threefs_meta.settings import Settings as MetaSettings
+from threefs_storage.health.disk_stall import STALL_S
 from threefs_storage.node import LIMITS, StorageNode
 from threefs_storage.settings import Settings as StorageSettings
 
@@ -65,6 +66,7 @@ class Size:
     net_delay_s: tuple[float, float] = (0.0001, 0.001)
     disk_delay_s: tuple[float, float] = (0.00005, 0.0005)
     cold: float = 0.1  # the share of reads whose bytes are not in memory
+    stall_s: float = STALL_S  # a storage process whose disk takes nothing for so long falls silent
     tuned: bool = False  # storage processes take from the configuration of the cluster what it may change
     scrub_s: float = SCRUB_S  # from one pass of the scrubber to the next
     doubt: float = 0.0  # the share of commits at the stores of whose end nobody hears
@@ -343,6 +345,7 @@ class World:
             random=random,
             open_table=lambda path: record_table.open_table(disk, path),
             limits=self._limits(LIMITS),
+            stall_s=self.size.stall_s,
         )
         self._count_refusals(node._server)
         self._listen_to(process.host, node)

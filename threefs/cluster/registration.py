@@ -58,7 +58,8 @@ class Registration:
     sent. It returns a function that gets the targets that may serve and the end of their lease, half of T after that
     moment (R10). `fenced` is called when the manager does not take this process for its node any more. It has to give
     up all leases. Then the process registers again, with a higher incarnation. `unreachable` returns the storage
-    processes that this one cannot reach, `configuration` what the process runs with, both for each heartbeat.
+    processes that this one cannot reach, `configuration` what the process runs with, both for each heartbeat. While
+    `silent` says so none is sent, and the leases end.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Registration:
         fenced: Callable[[], None] = lambda: None,
         unreachable: Callable[[], Sequence[pb.UnreachablePeer]] = tuple,
         configuration: Callable[[], pb.ConfigurationReport | None] = lambda: None,
+        silent: Callable[[], bool] = lambda: False,
         clock: Clock = CLOCK,
         random: Random = RANDOM,
     ) -> None:
@@ -95,6 +97,7 @@ class Registration:
         self._fenced = fenced
         self._unreachable = unreachable
         self._configuration = configuration
+        self._silent = silent
         self._lease_s = 0.0
         self._clock = clock
         self._random = random
@@ -171,7 +174,9 @@ class Registration:
         failures = 0  # unexpected ones in a row
         while True:
             try:
-                await self._send()
+                self._report_due.clear()
+                if not self._silent():
+                    await self._send()
                 failures = 0
             except NotFound as error:
                 _LOG.warning("the manager does not know this process as its node any more", error=str(error))
@@ -194,7 +199,6 @@ class Registration:
         self._report_due.set()
 
     async def _send(self) -> None:
-        self._report_due.clear()
         sent_at = self._clock.monotonic()
         grant = self._open_grant()
         reply = await self._manager.call(HEARTBEAT, self._heartbeat(), timeout_s=self._heartbeat_s)

@@ -33,6 +33,8 @@ class _Item:
 class GroupCommit:
     def __init__(self, store: RecordStore, clock: Clock = CLOCK) -> None:
         self.durations = Histogram()  # of commits that have succeeded
+        self.waiting = 0  # commits that have begun, and not ended
+        self.ended = 0  # also those that have failed
         self._store = store
         self._clock = clock
         self._queue: list[_Item] = []
@@ -53,15 +55,20 @@ class GroupCommit:
         After an error of the disk the record was not written. After an error of the table it may have been.
         """
         began = self._clock.monotonic()
-        if self._is_alone() and (file is None or file.sync_now(writes)):
-            number = self._store.write({chunk: record}, blobs)
-        else:
-            written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            self._queue.append(_Item(chunk, record, file, writes, blobs, written))
-            if self._task is None:
-                self._task = asyncio.create_task(self._run())
-            number = await written
-        await self._store.flush(number)
+        self.waiting += 1
+        try:
+            if self._is_alone() and (file is None or file.sync_now(writes)):
+                number = self._store.write({chunk: record}, blobs)
+            else:
+                written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+                self._queue.append(_Item(chunk, record, file, writes, blobs, written))
+                if self._task is None:
+                    self._task = asyncio.create_task(self._run())
+                number = await written
+            await self._store.flush(number)
+        finally:
+            self.waiting -= 1
+            self.ended += 1
         self.durations.observe(self._clock.monotonic() - began)
 
     def _is_alone(self) -> bool:

@@ -49,6 +49,20 @@ DISKS = {
         well
         expect middle shipped 2
     """,
+    "the disk of a replica hangs, and its process lives": """
+        world stall_s=2.0
+        write c1 old
+        then
+        at 0 do hang middle 20
+        wait 0.1
+        write c1 new
+        wait 8
+        changes 1
+        outcome new done
+        wait 14
+        well
+        read c2 new
+    """,
     "an old version is read while a new one is written": """
         write c1 old
         then

@@ -5,6 +5,7 @@ from typing import Any
 
 from threefs_manager.chains.link_failures import LinkFailures
 from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_storage.health.disk_stall import DiskStall
 from threefs_storage.peer_reachability import PeerReachability
 
 from tests.sim.planted.registry import plant, plant_for, put
@@ -98,3 +99,9 @@ def restart_of_a_process_says_nothing_of_its_connections() -> None:
 def removed_peers_are_asked_for() -> None:
     """A storage process ends once a node is removed that it could not reach: it cannot do without its record."""
     put(PeerReachability, "_forget_removed", lambda self: [self._routing().nodes[node] for node in self._peers])
+
+
+@plant
+def process_with_a_hanging_disk_is_not_silent() -> None:
+    """Writes wait as long as the disk of a replica hangs."""
+    put(DiskStall, "is_over", lambda self, targets: False)

@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.small_disk import small_disk
+from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs import __version__, background
 from threefs.cluster.registration import Registration, read_cluster_id, write_cluster_id
 from threefs.errors import (
@@ -451,3 +452,18 @@ def test_the_last_heartbeat_says_that_it_is_the_last(tmp_path: Path) -> None:
         assert manager.requests[-1].leaving
 
     run(body)
+
+
+def test_none_is_sent_while_the_process_is_to_be_silent(tmp_path: Path) -> None:
+    async def body() -> None:
+        manager, silent = Manager(), [True]
+        place = registration(manager, tmp_path, silent=lambda: silent[0], clock=LOOP_CLOCK)
+        await place.start("h:1")
+        place.report()
+        await asyncio.sleep(5 * LEASE_MS / 1000)
+        assert not manager.heard.is_set()
+        silent[0] = False
+        await manager.heard.wait()
+        await place.stop()
+
+    run_virtual(body())

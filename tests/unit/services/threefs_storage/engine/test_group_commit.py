@@ -83,6 +83,24 @@ def test_a_batch_shares_one_sync_per_file_and_is_durable() -> None:
     simulate(main())
 
 
+def test_commits_that_wait_and_those_that_have_ended_are_counted() -> None:
+    async def main() -> None:
+        committer, _, disk, files = await fixture()
+        disk.hang()
+        commits = [asyncio.ensure_future(committer.commit(ChunkId(1, n), record(n), files[0], [])) for n in range(2)]
+        await asyncio.sleep(1.0)
+        assert (committer.waiting, committer.ended) == (2, 0)
+        disk.wake()
+        await asyncio.gather(*commits)
+        assert (committer.waiting, committer.ended) == (0, 2)
+        files[0].fails = True
+        with pytest.raises(DiskFailed):
+            await committer.commit(ChunkId(1, 0), record(0), files[0], [])
+        assert (committer.waiting, committer.ended) == (0, 3)
+
+    simulate(main())
+
+
 def test_no_record_is_written_before_its_data_is_durable() -> None:
     async def main() -> None:
         committer, store, _, files = await fixture()
