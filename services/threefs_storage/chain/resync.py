@@ -23,6 +23,7 @@ from threefs.ids import ChunkId, TargetId
 from threefs.paging import next_place
 from threefs.routing import PublicState
 from threefs.rpc.methods import INVENTORY, SYNC_DONE
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.chain.craq import Craq
 from threefs_storage.engine.chunk_record import Record, digest
@@ -107,7 +108,7 @@ class Resync:
 
     async def _run_pass(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
         """Compare all chunks and send those that differ. True if the successor has everything at the end."""
-        has_room = await room_bytes_of(self._peers, successor) >= _LITTLE_ROOM_BYTES
+        has_room = await room_bytes_of(self._peers, successor, TrafficClass.BACKGROUND) >= _LITTLE_ROOM_BYTES
         if not has_room and not await self._send_different(
             target, successor, chain_version, progress, removed_only=True
         ):

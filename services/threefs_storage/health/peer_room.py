@@ -14,6 +14,7 @@ from threefs.errors import NoSpace, NotServing, ThreefsError, TooFewReplicas, Un
 from threefs.ids import TargetId
 from threefs.routing import ChainMember, PublicState
 from threefs.rpc.methods import SPACE_INFO
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import storage_pb2 as pb
 from threefs_storage.peer_targets import PeerTargets
 from threefs_storage.target import Target
@@ -102,9 +103,9 @@ class PeerRoomQuery:
         return PeerRoom.TAKES_OVER if member.state is PublicState.SERVING else PeerRoom.SOON
 
 
-async def room_bytes_of(peers: PeerTargets, target_id: TargetId) -> int:
+async def room_bytes_of(peers: PeerTargets, target_id: TargetId, traffic: TrafficClass = TrafficClass.DATA) -> int:
     """The room that a target says it has for clients' writes. Raises what the call fails with."""
-    reply = await peers.call(target_id, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=_CALL_S)
+    reply = await peers.call(target_id, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=_CALL_S, traffic=traffic)
     return next((int(space.room_bytes) for space in reply.targets if space.target == target_id), 0)
 
 

@@ -171,10 +171,11 @@ def test_a_run_ends_at_its_limit_of_steps_even_if_time_stands_still() -> None:
     loop.discard()
 
 
-def test_threads_are_refused() -> None:
+def test_what_runs_in_a_thread_has_the_moment_for_itself() -> None:
     async def main() -> None:
-        with pytest.raises(NotImplementedError):
-            await asyncio.to_thread(print)
+        assert await asyncio.to_thread(max, 1, 2) == 2
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(divmod, 1, 0)
 
     SimLoop().run(main())
 
