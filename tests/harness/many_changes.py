@@ -46,7 +46,12 @@ async def changed(fs: MetaBench, *changes: pb.Change, mutation: pb.Mutation | No
 async def stored(fs: MetaBench) -> list[tuple[bytes, bytes]]:
     """All but the records of what was done, and what is drawn."""
     pairs = await fs.engine.begin().get_range(b"", b"\xff")
-    return [(key, _fixed(key, value)) for key, value in pairs if not key.startswith(b"IDEM")]
+    return sorted((_undrawn(key), _fixed(key, value)) for key, value in pairs if not key.startswith(b"IDEM"))
+
+
+def _undrawn(key: bytes) -> bytes:
+    """The key of a change of usage ends with a token."""
+    return key[: len(keys.delta(0, b""))] if key.startswith(keys.DELTAS[0]) else key
 
 
 def _fixed(key: bytes, value: bytes) -> bytes:
