@@ -276,6 +276,26 @@ def test_an_accepted_loss_is_told_although_the_chain_has_gone_on_since() -> None
     run(lambda bench: check_loss_of_a_chain_that_goes_on(bench, engine), engine)
 
 
+async def lost_but_for_an_older_copy(bench: Bench) -> pb.AcceptLossRequest:
+    """All targets of the chain are gone, and one has come back with an older disk: how its loss is accepted."""
+    bench.generations = {1: 70, 2: 70, 3: 70}
+    await asyncio.sleep(0.2)
+    bench.living.clear()
+    await until(lambda: set(bench.states().values()) == {LASTSRV})
+    bench.generations[2] = 12
+    await bench.register(2, 2)
+    await asyncio.sleep(0.5)
+    return pb.AcceptLossRequest(chain_id=1, chain_version=bench.chain().version, target_id=201)
+
+
+async def serves_after_a_restart(bench: Bench) -> None:
+    """The target whose loss was accepted counts as no older copy."""
+    bench.living.clear()
+    await until(lambda: bench.states()[2] is LASTSRV)
+    await bench.register(2, 3)
+    await until(lambda: bench.states()[2] is SERVING)
+
+
 class RefusingEngine(MemoryEngine):
     """Makes no change of chains while it `refuses`."""
 
@@ -288,14 +308,7 @@ class RefusingEngine(MemoryEngine):
 
 
 async def check_loss_that_is_not_stored(bench: Bench, engine: RefusingEngine) -> None:
-    bench.generations = {1: 70, 2: 70, 3: 70}
-    await asyncio.sleep(0.2)
-    bench.living.clear()
-    await until(lambda: set(bench.states().values()) == {LASTSRV})
-    bench.generations[2] = 12
-    await bench.register(2, 2)
-    await asyncio.sleep(0.5)
-    request = pb.AcceptLossRequest(chain_id=1, chain_version=bench.chain().version, target_id=201)
+    request = await lost_but_for_an_older_copy(bench)
     engine.refuses = True
     with pytest.raises(Unavailable):
         await bench.manager.accept_loss(request)
@@ -306,10 +319,7 @@ async def check_loss_that_is_not_stored(bench: Bench, engine: RefusingEngine) ->
     assert controller is not None and not controller._accepted, "what was not stored is forgotten"
     await bench.manager.accept_loss(request)
     assert bench.states()[2] is SERVING
-    bench.living.clear()
-    await until(lambda: bench.states()[2] is LASTSRV)
-    await bench.register(2, 3)
-    await until(lambda: bench.states()[2] is SERVING)
+    await serves_after_a_restart(bench)
 
 
 def test_an_older_copy_does_not_serve_when_its_acceptance_could_not_be_stored() -> None:
@@ -338,24 +348,14 @@ class LateEngine(MemoryEngine):
 
 
 async def check_loss_while_the_store_is_read(bench: Bench, engine: LateEngine) -> None:
-    bench.generations = {1: 70, 2: 70, 3: 70}
-    await asyncio.sleep(0.2)
-    bench.living.clear()
-    await until(lambda: set(bench.states().values()) == {LASTSRV})
-    bench.generations[2] = 12
-    await bench.register(2, 2)
-    await asyncio.sleep(0.5)
-    request = pb.AcceptLossRequest(chain_id=1, chain_version=bench.chain().version, target_id=201)
+    request = await lost_but_for_an_older_copy(bench)
     assert bench.manager._controller is not None
     engine.late, bench.manager._controller._store.may_be_ahead = True, True
     await engine.read.wait()
     await bench.manager.accept_loss(request)
     assert bench.states()[2] is SERVING and not bench.manager._controller._accepted
     await asyncio.sleep(0.5)
-    bench.living.clear()
-    await until(lambda: bench.states()[2] is LASTSRV)
-    await bench.register(2, 3)
-    await until(lambda: bench.states()[2] is SERVING)
+    await serves_after_a_restart(bench)
 
 
 def test_a_target_whose_loss_was_accepted_while_the_store_was_read_is_no_older_copy() -> None:
