@@ -22,6 +22,7 @@ class SendStall:
         """To be called now and then while calls wait: with the bytes that the kernel has taken in total, and whether
         more wait for it. True: for so long it has taken none of them that the connection should end."""
         if not sending or sent_bytes != self._sent_bytes:
-            self._sent_bytes, self._since = sent_bytes, now
+            self._sent_bytes = sent_bytes if sending else -1  # what is sent later has the whole time again
+            self._since = now
             return False
         return now - self._since >= STALL_S
