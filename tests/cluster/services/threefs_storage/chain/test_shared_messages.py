@@ -210,6 +210,7 @@ async def test_what_goes_ahead_goes_on_when_its_sender_has_staged_it(tmp_path: P
     that took longer."""
     async with chain_of(tmp_path, overlay=DEFERRED) as chain:
         await write_all(chain, contents(b"o"))
+        again = chain[2].peers.count(WRITE)  # without a connection, changes go by themselves
         gate, stage = Gate(), chain[3].target.engine.stage
 
         async def slowly(*args: Any, **more: Any) -> Any:
@@ -224,7 +225,7 @@ async def test_what_goes_ahead_goes_on_when_its_sender_has_staged_it(tmp_path: P
         assert takes_ahead(chain[3])
         gate.open.set()
         assert not any(result.code for result in await write)
-        assert chain[2].peers.count(WRITE) == len(CHUNKS), "those of the old content"
+        assert chain[2].peers.count(WRITE) == again
         await assert_all_hold(chain, contents(b"n"))
 
 
