@@ -100,6 +100,8 @@ class StoreFaults:
         if store == META:
             if keys.STORE not in found or keys.NEXT_INODE not in found:
                 return False  # it was copied before it was made, or used
+            if RESTORE_KEY in found:
+                return False  # copied before a service had served from it: to load it again is one more restore
             known = records.decode(self._kv(MANAGERS).pairs()[METADATA_KEY], pb.MetadataStore, METADATA_KEY)
             record = records.decode(found[keys.STORE], StoreRecord, keys.STORE)
             generation = sum(

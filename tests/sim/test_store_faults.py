@@ -82,6 +82,12 @@ def test_a_store_that_is_not_older_for_anybody_is_left_alone() -> None:
     assert well("4.0 aged managers 2.0").faults == {}
 
 
+def test_a_copy_of_a_restored_store_that_no_service_has_served_from_is_one_more_restore() -> None:
+    """It was copied at half the time, while the managers had not taken over yet."""
+    outcome = well("3.0 restored both 0.6\n7.4 aged meta 1.0\n12.0 cut s1 c1")
+    assert outcome.faults == {"restored": 1, "cut": 1} and said(outcome, "serving from a restored store")
+
+
 @pytest.mark.parametrize("what", ["restored", "torn"])
 def test_chains_that_have_changed_since_a_backup_go_on_from_what_their_targets_keep(what: str) -> None:
     """s1 was put out since the backup, and starts when the managers' store is restored."""
