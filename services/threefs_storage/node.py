@@ -141,6 +141,8 @@ class StorageNode:
         self._kept_routing.check(self._cluster.routing)
         await self.targets.open(self._cluster.routing, is_own_disk=self._kept_routing.is_own())
         await self.targets.read_unnamed(self._kept_routing.own_targets(), self._cluster.routing)
+        self._cluster.keep = self._set_aside_unknown
+        await self._set_aside_unknown(self._cluster.routing)
         await self._registration.start(self.address)
         # Only now: a new store keeps nothing until its node is registered.
         self._cluster.keep = self._adopt
@@ -153,6 +155,15 @@ class StorageNode:
         self._background.start("presence", self._stay_present())
         self._background.start("opening of targets", self._open_missing())
         structlog.get_logger().info("serving", address=self.address, targets=sorted(self.targets.by_id))
+
+    async def _set_aside_unknown(self, routing: Routing) -> None:
+        """While this process waits to be registered: the stores were opened by the routing of a manager that may have
+        had an older copy of its store, and the one that answers now takes no process with a target that it does not
+        know."""
+        async with self._adopting:
+            for target in list(self.targets):
+                if target.target_id not in routing.targets:
+                    await self.targets.set_aside(target)
 
     async def _adopt(self, routing: Routing) -> None:
         """Before the targets act in this routing. One after the other: the start adopts the routing that there is, and

@@ -17,15 +17,15 @@ from threefs.wire import manager_pb2 as pb
 TWICE = "6.0 restored meta 1.0\n11.0 restored both 1.0\n16.0 cut s1 c1"
 
 
-def played(scenario: str, chains: int = 4, spares: int = 0) -> Outcome:
+def played(scenario: str, chains: int = 4, spares: int = 0, managers: int = 2) -> Outcome:
     load = Load(chunks=2, pause_s=0.3, files_pause_s=0.1, restores=True)
     size = Size(storage=4, clients=2) if chains == 4 else Size(storage=3, targets_per_disk=1, clients=2)
-    size = replace(size, spares=spares)
+    size = replace(size, spares=spares, managers=managers)
     return run(5, size=size, load=load, scenario=parse(scenario), logs=True)
 
 
-def well(scenario: str, chains: int = 4, spares: int = 0) -> Outcome:
-    outcome = played(scenario, chains, spares)
+def well(scenario: str, chains: int = 4, spares: int = 0, managers: int = 2) -> Outcome:
+    outcome = played(scenario, chains, spares, managers)
     assert not outcome.violations, outcome.violations
     return outcome
 
@@ -49,6 +49,18 @@ def test_an_older_store_of_the_managers_is_refused_however_far_it_counts_by_itse
     outcome = well("3.0 kill s1 0.5\n5.0 aged managers 9.0\n14.5 cut s1 c1")
     assert outcome.faults == {"kill": 1, "aged": 1, "cut": 1}
     assert said(outcome, "gives up: the manager's store is an older copy")
+
+
+def test_storage_that_starts_by_an_older_store_of_the_managers_hears_the_newest() -> None:
+    """It makes the stores of targets that moves have taken away since, and the managers that come back know none of
+    them."""
+    slow_disks = "\n".join(f"9.4 drag s{n} 2.0" for n in (1, 2, 3, 4))  # the managers are refused in the meantime
+    outcome = well(
+        f"5.0 copies x2\n8.0 aged managers 2.9\n8.4 power m1 0.3\n8.5 blackout 1.2\n{slow_disks}\n14.5 cut s1 c1",
+        managers=1,
+    )
+    assert outcome.faults == {"copies": 1, "aged": 1, "power": 1, "blackout": 1, "drag": 4, "cut": 1}
+    assert said(outcome, "is kept on the disk, closed")
 
 
 def test_a_manager_that_would_serve_from_an_older_store_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
