@@ -41,6 +41,7 @@ class Lease:
         self._clock = clock
         self._valid_until = 0.0  # by the local clock
         self._requests = 0  # sent so far
+        self._is_unsure = False  # a renewal or a return was not answered: the service may have a lease of some age
         self._holders = 0  # sessions and locks
         self._read_opens: dict[int, list[float | int]] = {}  # inode -> [time of the first open, number of opens]
         self._reported: set[int] = set()  # inodes that the meta service keeps as open for reading
@@ -64,16 +65,19 @@ class Lease:
     # ---- holders ----
 
     async def acquire(self) -> None:
-        """Call this before a session or lock is requested, and `release` once it has ended or was refused."""
+        """Call this before a session or lock is requested, and `release` once it has ended or was refused. Raises
+        Unavailable."""
         self._holders += 1
         self._start_renewing()
-        if self._renewal_lock.locked():  # the old lease may be on its way back
-            try:
+        try:
+            if self._renewal_lock.locked():  # the old lease may be on its way back
                 async with self._renewal_lock:
                     pass
-            except BaseException:  # cancelled: the caller will request nothing
-                self._holders -= 1
-                raise
+            if self.number or self._is_unsure:
+                await self.revalidate()  # under a lease that is about to end, what is requested would end with it
+        except BaseException:  # the caller will request nothing
+            self._holders -= 1
+            raise
         if not self.number:
             self._valid_until = self._end_of_reliance(self._clock.monotonic())  # the lease begins with this request
 
@@ -179,10 +183,9 @@ class Lease:
                 return
 
     async def _send(self, request: pb.RenewLeaseRequest, timeout_s: float) -> None:
-        self._requests += 1
-        request.number = self._requests
         sent_at = self._clock.monotonic()
-        reply = await self._renew(request, timeout_s)
+        reply = await self._call(request, timeout_s)
+        self._is_unsure = False
         if reply.lease > self.number:
             if self.number and (self._holders or self._reported):
                 _LOG.warning("the lease has expired: files open for writing and locks are lost")
@@ -197,7 +200,17 @@ class Lease:
     async def _return(self) -> None:
         self._valid_until = 0.0
         number, self.number = self.number, 0
-        await self._renew(pb.RenewLeaseRequest(client=self._client, end=number), _CLOSE_TIMEOUT_S)
+        await self._call(pb.RenewLeaseRequest(client=self._client, end=number), _CLOSE_TIMEOUT_S)
+
+    async def _call(self, request: pb.RenewLeaseRequest, timeout_s: float) -> pb.RenewLeaseReply:
+        """The numbers put the requests in order: one that comes late does nothing any more."""
+        self._requests += 1
+        request.number = self._requests
+        try:
+            return await self._renew(request, timeout_s)
+        except BaseException:
+            self._is_unsure = True
+            raise
 
     async def close(self) -> None:
         """Return the lease, so that other clients need not wait until it expires."""

@@ -113,14 +113,16 @@ class PrecreatedFiles:
         count = min(max(self._count, wanted), MAX_FILES)
         session = self._random.token(16)
         request = pb.PrecreateRequest(place=pb.Place(path=path), count=count, session=session)
-        for _ in range(count):
-            await self._lease.acquire()
+        held = 0
         try:
+            while held < count:
+                await self._lease.acquire()
+                held += 1
             reply = await self._precreate(request, caller)
             if len(reply.inodes) != count:
                 raise ProtocolError(f"the meta service has made {len(reply.inodes)} files ahead of time, not {count}")
         except BaseException:
-            for _ in range(count):
+            for _ in range(held):
                 self._lease.release()
             raise
         self._lease.granted(reply.lease)

@@ -77,7 +77,10 @@ class SessionCloser:
                     return  # there is no file
             await self._clock.sleep(_BACKOFF.limit_s(failures))  # so that a request on its way arrives
             failures += 1
-        await self._lease.acquire()
+        try:
+            await self._lease.acquire()
+        except ThreefsError:
+            return  # the session ends with the lease
         request = pb.CloseRequest(inode=inode, session=session)
         self.close_later(request, caller, self._lease.number, OutcomeUnknown("the session may have been opened"))
 

@@ -26,10 +26,12 @@ async def renew_lease(context: Context, request: pb.RenewLeaseRequest) -> pb.Ren
         )
 
     async def attempt(tx: Transaction) -> pb.RenewLeaseReply:
+        is_late = request.number < await leases.last_renewal_number(tx, request.client)
         if request.end:
-            await leases.end(tx, request.client, request.end)
+            if not is_late or not request.number:  # clients before 0.3 do not number it
+                await leases.end(tx, request.client, request.end)
             return pb.RenewLeaseReply()
-        if request.number < await leases.last_renewal_number(tx, request.client):
+        if is_late:
             return pb.RenewLeaseReply(lease=await leases.current(tx, request.client))
         stamp = context.logical_clock.stamp()
         lease = await leases.ensure(tx, request.client, stamp)

@@ -220,3 +220,36 @@ async def test_a_call_that_is_cancelled_before_its_request_holds_nothing(meta: M
             await entering
     await meta.clock.pass_by(25)
     assert meta.requests and meta.requests[-1].end == meta.number, "it is given up"
+
+
+@with_lease
+async def test_a_lease_that_may_not_have_been_returned_is_renewed_before_anything_is_held_under_it(meta: Meta) -> None:
+    """What was opened under it ended with it a moment later: the service had it, with its old begin."""
+    await meta.open()
+    meta.lease.release()
+    meta.away = True
+    await meta.clock.pass_by(10)  # it is given up, and nobody answers
+    meta.away = False
+    await meta.open()
+    assert [request.end for request in meta.requests] == [0] and meta.lease.number == meta.number
+    assert [request.number for request in meta.requests] == [2], "the return was the first, and may come late"
+
+
+@with_lease
+async def test_who_slept_through_the_end_of_its_lease_asks_before_it_opens(meta: Meta) -> None:
+    await meta.open()
+    meta.lease.release()
+    meta.clock.advance(100)
+    meta.number = 8
+    lost: list[int] = []
+    meta.lease.on_lost.append(lambda: lost.append(meta.lease.number))
+    await meta.open()
+    assert len(meta.requests) == 1 and lost == [8]
+    meta.away = True
+    meta.clock.advance(100)
+    with pytest.raises(Unavailable):
+        await meta.lease.acquire()
+    meta.away = False
+    meta.lease.release()
+    await meta.clock.pass_by(30)
+    assert meta.requests[-1].end == 8, "the call that failed holds nothing"

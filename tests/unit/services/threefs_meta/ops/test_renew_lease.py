@@ -80,3 +80,13 @@ async def test_a_request_that_comes_late_changes_nothing(bench: MetaBench) -> No
     late.number = 2
     assert (await renew_lease(bench.context, late)).lease == lease
     assert not await bench.engine.begin().get_range(*keys.holds(file.inode)), "sent again, it is made again"
+
+
+async def test_a_return_that_comes_late_ends_nothing(bench: MetaBench) -> None:
+    """Its client has heard no answer, and holds something under the lease again since it has renewed it."""
+    lease = (await bench.create("/a", session=SESSION)).lease
+    await renew_lease(bench.context, pb.RenewLeaseRequest(client=CLIENT, number=2))
+    await renew_lease(bench.context, pb.RenewLeaseRequest(client=CLIENT, number=1, end=lease))
+    assert (await renew_lease(bench.context, pb.RenewLeaseRequest(client=CLIENT, number=3))).lease == lease
+    assert not (await renew_lease(bench.context, pb.RenewLeaseRequest(client=CLIENT, number=4, end=lease))).lease
+    assert (await bench.renew()).lease > lease
