@@ -9,7 +9,8 @@ from tests.harness.seeded_random import SeededRandom
 from tests.sim import run_shape
 from tests.sim.faults import parse
 from tests.sim.run import Outcome, run
-from tests.sim.workload import Load
+from tests.sim.scenarios import play
+from tests.sim.workload import CHUNK_BYTES, Load
 from tests.sim.world import LEASE_S, Size
 
 _SIZE = Size(storage=3, targets_per_disk=1, clients=2)
@@ -68,3 +69,23 @@ def test_writes_go_on_without_a_replica_whose_disk_hangs() -> None:
     assert not outcome.violations, outcome.violations
     assert outcome.longest["write"] < 3 * LEASE_S
     assert said(outcome, "the disk stands still") and said(outcome, "the disk goes on")
+
+
+_LARGE_CHUNK = f"world stall_s=2.0\nwrite c1 x*{CHUNK_BYTES}\nthen\n"
+
+
+def test_large_writes_go_on_without_a_replica_whose_disk_hangs() -> None:
+    """Their bytes are written before their commits begin, so no commit waits."""
+    large = f"write c1 y*{CHUNK_BYTES}\noutcome y*{CHUNK_BYTES} done"
+    play(f"{_LARGE_CHUNK}at 0 do hang middle 60\nwait 0.1\n{large}\nread c2 y*{CHUNK_BYTES}\nwell")
+
+
+def test_writes_go_on_without_a_replica_whose_disk_takes_bytes_and_gives_none() -> None:
+    """A change of a part of a chunk needs the rest of it."""
+    part = "write c1 yyy 5\noutcome yyy done"
+    play(f"{_LARGE_CHUNK}cold middle 1\nat 0 do stall middle 60\nwait 0.1\n{part}\nread c2 xxxxxyyyxx\nwell")
+
+
+def test_a_target_is_brought_up_to_date_by_another_one_if_the_disk_of_the_tail_gives_nothing() -> None:
+    missed = "at 0 do kill middle 3\nwait 2.5\nwrite c1 yyy 5\nthen\ncold tail 1\nat 0 do stall tail 200"
+    play(f"{_LARGE_CHUNK}{missed}\nwait 20\nwrite c1 zzz 5\noutcome zzz done\nsees c2 middle xxxxxzzzxx\nwell")

@@ -15,6 +15,7 @@ from threefs.errors import ChunkLost, Corrupt, CorruptChunk, DiskFailed, Invalid
 from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_record import Block, Version
 from threefs_storage.engine.content_plan import covering, expected_checksum
+from threefs_storage.engine.disk_work import DiskWork
 from threefs_storage.engine.ghost_cache import GhostCache
 from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.working_memory import WorkingMemory
@@ -45,6 +46,7 @@ class ChunkReader:
         self._buffers = memory.buffers
         self._scratch = memory.reads
         self._ghosts = GhostCache()
+        self.work = DiskWork()  # reads that were not in memory
 
     def read(self, version: Version, offset: int, into: memoryview) -> int | None:
         """Fill `into` without waiting for the disk. Returns the CRC32C of the bytes, or None if they are not in memory.
@@ -134,7 +136,8 @@ class ChunkReader:
         self, version: Version, block: Block, begin: int, into: memoryview, length: int, direct: bool
     ) -> None:
         try:
-            found = await self._files.file(block).read((block.slot << block.bits) + begin, into, direct=direct)
+            with self.work:
+                found = await self._files.file(block).read((block.slot << block.bits) + begin, into, direct=direct)
         except DiskFailed as error:
             self._on_unreadable(block, error)
             raise

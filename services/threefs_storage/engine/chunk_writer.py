@@ -16,6 +16,7 @@ from threefs_storage.engine.content_plan import (
     changed_checksums,
     partly_kept_blocks,
 )
+from threefs_storage.engine.disk_work import DiskWork
 from threefs_storage.engine.overlay import BlobKey, Overlay
 from threefs_storage.engine.record_store import RecordStore
 from threefs_storage.engine.working_memory import WorkingMemory
@@ -37,12 +38,16 @@ class Written:
 
 
 class ChunkWriter:
-    def __init__(self, files: BlockFiles, store: RecordStore, reader: ChunkReader, memory: WorkingMemory) -> None:
+    def __init__(
+        self, files: BlockFiles, store: RecordStore, reader: ChunkReader, memory: WorkingMemory, work: DiskWork
+    ) -> None:
+        """`work` counts what is written to the disk here."""
         self._files = files
         self._store = store
         self._reader = reader
         self._buffers = memory.buffers
         self.scratch = memory.changes
+        self._work = work
         #: Blocks with bytes of a dropped version after the committed ones. A crash may bring that version back, so its
         #: bytes must not be overwritten.
         self.torn: set[Block] = set()
@@ -170,7 +175,8 @@ class ChunkWriter:
         if sum(map(len, parts)) < DIRECT_FROM_BYTES:
             return Written(version, file, [(place, parts)])
         if len(parts) > 1 or place % DIRECT_BYTES:
-            await file.write(place, parts)
+            with self._work:
+                await file.write(place, parts)
         else:
             await self._write_large(file, place, memoryview(parts[0]))
         return Written(version, file)
@@ -224,12 +230,14 @@ class ChunkWriter:
 
     async def _take_block(self, bits: int, *, reserve: bool) -> Block:
         try:
-            return await self._files.take(bits, self._store.durable, reserve=reserve)
+            with self._work:
+                return await self._files.take(bits, self._store.durable, reserve=reserve)
         except NoSpace:
             if not self._files.has_freed_blocks():
                 raise
-        await self._store.flush()
-        return await self._files.take(bits, self._store.durable, reserve=reserve)
+        with self._work:
+            await self._store.flush()
+            return await self._files.take(bits, self._store.durable, reserve=reserve)
 
     async def _write_large(self, file: File, place: int, content: memoryview) -> None:
         """Write past the page cache, padded with zeros to whole units; the padding lies in the block."""
@@ -241,18 +249,21 @@ class ChunkWriter:
             try:
                 copy[: len(content)] = content
                 copy[len(content) : size] = bytes(padding)
-                await file.write(place, [copy[:size]], direct=True)
+                with self._work:
+                    await file.write(place, [copy[:size]], direct=True)
             finally:
                 self.scratch.give(copy)
             return
         if not padding:
-            await file.write(place, [content], direct=True)
+            with self._work:
+                await file.write(place, [content], direct=True)
             return
         tail = self._buffers.take(DIRECT_BYTES)
         try:
             tail[: len(content) - whole] = content[whole:]
             tail[len(content) - whole : DIRECT_BYTES] = bytes(padding)
-            await file.write(place, [content[:whole], tail[:DIRECT_BYTES]], direct=True)
+            with self._work:
+                await file.write(place, [content[:whole], tail[:DIRECT_BYTES]], direct=True)
         finally:
             self._buffers.give(tail)
 

@@ -75,7 +75,7 @@ class ChunkEngine:
         self._unreadable_blocks: set[Block] = set()
         reader = ChunkReader(files, memory, store.blob, self._note_unreadable)
         store.on_failure = self.fail
-        self._writer = ChunkWriter(files, store, reader, memory)
+        self._writer = ChunkWriter(files, store, reader, memory, self.committer.work)
         self._folder = ChunkFolder(self._writer, files, store)
         self._staging: set[ChunkId] = set()
         self._chunks, self._closing, self._closed = 0, False, False
@@ -83,7 +83,7 @@ class ChunkEngine:
         # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` returns None if
         # it would have to wait. `stored_record` is what the table has. Every read calls them: they have no wrappers.
         self.read, self.read_cold, self.read_raw = reader.read, reader.read_cold, reader.read_raw
-        self.read_old, self.joined = self._writer.read_old, memory.joined_share()
+        self.read_old, self.joined, self.reading = self._writer.read_old, memory.joined_share(), reader.work
         self.record, self.stored_record = store.get, store.stored_record
         #: Chunks with a pending version, and chunks with a lost one.
         self.pending_chunks: Set[ChunkId] = store.pending

@@ -14,6 +14,7 @@ from threefs.env.disk import File, Write
 from threefs.ids import ChunkId
 from threefs.telemetry.histogram import Histogram
 from threefs_storage.engine.chunk_record import Record
+from threefs_storage.engine.disk_work import DiskWork
 from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.record_store import RecordStore
 
@@ -33,8 +34,7 @@ class _Item:
 class GroupCommit:
     def __init__(self, store: RecordStore, clock: Clock = CLOCK) -> None:
         self.durations = Histogram()  # of commits that have succeeded
-        self.waiting = 0  # commits that have begun, and not ended
-        self.ended = 0  # also those that have failed
+        self.work = DiskWork()  # all that a change writes, also before its commit
         self._store = store
         self._clock = clock
         self._queue: list[_Item] = []
@@ -55,8 +55,7 @@ class GroupCommit:
         After an error of the disk the record was not written. After an error of the table it may have been.
         """
         began = self._clock.monotonic()
-        self.waiting += 1
-        try:
+        with self.work:
             if self._is_alone() and (file is None or file.sync_now(writes)):
                 number = self._store.write({chunk: record}, blobs)
             else:
@@ -66,9 +65,6 @@ class GroupCommit:
                     self._task = asyncio.create_task(self._run())
                 number = await written
             await self._store.flush(number)
-        finally:
-            self.waiting -= 1
-            self.ended += 1
         self.durations.observe(self._clock.monotonic() - began)
 
     def _is_alone(self) -> bool:

@@ -89,14 +89,14 @@ def test_commits_that_wait_and_those_that_have_ended_are_counted() -> None:
         disk.hang()
         commits = [asyncio.ensure_future(committer.commit(ChunkId(1, n), record(n), files[0], [])) for n in range(2)]
         await asyncio.sleep(1.0)
-        assert (committer.waiting, committer.ended) == (2, 0)
+        assert (committer.work.waiting, committer.work.ended) == (2, 0)
         disk.wake()
         await asyncio.gather(*commits)
-        assert (committer.waiting, committer.ended) == (0, 2)
+        assert (committer.work.waiting, committer.work.ended) == (0, 2)
         files[0].fails = True
         with pytest.raises(DiskFailed):
             await committer.commit(ChunkId(1, 0), record(0), files[0], [])
-        assert (committer.waiting, committer.ended) == (0, 3)
+        assert (committer.work.waiting, committer.work.ended) == (0, 3)
 
     simulate(main())
 

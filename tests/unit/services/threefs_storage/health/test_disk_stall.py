@@ -7,9 +7,10 @@ from threefs_storage.health.disk_stall import DiskStall
 from tests.harness.clocks import SteppedClock
 
 
-def target(number: int, *, waiting: int, ended: int) -> Any:
-    committer = SimpleNamespace(waiting=waiting, ended=ended)
-    return SimpleNamespace(target_id=number, engine=SimpleNamespace(committer=committer))
+def target(number: int, *, waiting: int, ended: int, reading: int = 0, have_read: int = 0) -> Any:
+    committer = SimpleNamespace(work=SimpleNamespace(waiting=waiting, ended=ended))
+    reads = SimpleNamespace(waiting=reading, ended=have_read)
+    return SimpleNamespace(target_id=number, engine=SimpleNamespace(committer=committer, reading=reads))
 
 
 def test_changes_that_wait_and_none_that_ends_are_a_stall() -> None:
@@ -44,3 +45,13 @@ def test_one_target_that_waits_is_enough() -> None:
     assert not stall.is_over([target(1, waiting=1, ended=0), target(2, waiting=1, ended=0)])
     clock.advance(30.0)
     assert stall.is_over([target(1, waiting=1, ended=4), target(2, waiting=1, ended=0)])
+
+
+def test_reads_that_wait_are_a_stall_although_changes_end() -> None:
+    clock = SteppedClock()
+    stall = DiskStall(clock, 30.0)
+    for ended in range(3):
+        assert not stall.is_over([target(1, waiting=1, ended=ended, reading=1)])
+        clock.advance(10.0)
+    assert stall.is_over([target(1, waiting=1, ended=3, reading=2)])
+    assert not stall.is_over([target(1, waiting=1, ended=3, reading=2, have_read=1)])
