@@ -4,8 +4,8 @@ as there is room, without a restart."""
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from threefs_storage.targets import Targets
 from tests.harness.chunk_engine import change, opened, put, read_all, update
 from tests.harness.small_disk import small_disk as mounted_disk
 from threefs.env.clock import CLOCK
-from threefs.env.disk import RealDisk
+from threefs.env.disk import DiskSpace, RealDisk
 from threefs.errors import NoSpace, Unavailable
 from threefs.ids import ChainId, ChunkId, NodeId, TargetId
 from threefs.kv import rocksdb_store
@@ -241,7 +241,7 @@ async def test_a_long_log_is_shortened_before_there_is_no_room_for_its_content(t
             for number in range(1500):
                 await put(engine, ChunkId(1, number), DATA[: 16 << 10])
             (disk / "others").write_bytes(bytes(32 * MIB))
-            await engine.shorten_log()
+            await engine.limit_log(is_nearly_full=True)
             other.fill()
             await until_records_fail(engine)
             await engine.recover()
@@ -252,32 +252,96 @@ async def test_a_long_log_is_shortened_before_there_is_no_room_for_its_content(t
             assert await read_all(engine, ChunkId(1, 7)) == DATA[: 16 << 10]
 
 
-async def test_a_target_whose_disk_its_predecessor_has_filled_takes_removals_again(tmp_path: Path) -> None:
-    """It has had no minute for that. With a long log, neither the ballast nor a restart would help, for ever."""
+class QuotaDisk(RealDisk):
+    """It says that it has more room than it takes."""
+
+    def space(self, path: Path) -> DiskSpace:
+        return replace(super().space(path), capacity_bytes=1 << 40, free_bytes=1 << 39)
+
+
+@asynccontextmanager
+async def lone_target(place: Path, disk: RealDisk) -> AsyncIterator[ChunkEngine]:
+    """The only replica of a chain, whose process looks after its disk."""
     chain = Chain(ChainId(1), 1, (ChainMember(TARGET, PublicState.SERVING),))
     node = NodeId(1)
     routing = replace(EMPTY, targets={TARGET: RoutingTarget(TARGET, node, ChainId(1))}, chains={ChainId(1): chain})
+    targets = Targets(node, place, disk, EngineSettings(ballast_bytes=16 * MIB))
+    await targets.open(routing)
+    recovery = TargetRecovery(targets, clock=CLOCK, report=lambda: None, on_return=lambda target: None)
+    recovery.start()
+    yield targets.get(TARGET).engine
+    await recovery.stop()
+    await targets.close()
+
+
+async def fill_by_predecessor(engine: ChunkEngine) -> None:
+    with pytest.raises(NoSpace):
+        for number in range(1000):
+            chunk = ChunkId(2, number)
+            wanted = replace(update(engine, chunk, Kind.WRITE, DATA), admitted=True)
+            await engine.stage(chunk, wanted, payload=DATA)
+            engine.commit(chunk, 1, 1)
+
+
+async def until_it_takes_removals(engine: ChunkEngine) -> None:
+    async with asyncio.timeout(10):
+        while engine.failure is not None:
+            await asyncio.sleep(0.1)
+    await change(engine, ChunkId(2, 0), Kind.REMOVE)
+
+
+async def test_a_target_whose_disk_its_predecessor_has_filled_takes_removals_again(tmp_path: Path) -> None:
+    """It has had no minute for that. With a long log, neither the ballast nor a restart would help, for ever."""
     with mounted_disk(tmp_path / "disk", "256m") as place:
         disk = RealDisk(threads=2)
-        targets = Targets(node, place, disk, EngineSettings(ballast_bytes=16 * MIB))
-        await targets.open(routing)
-        recovery = TargetRecovery(targets, clock=CLOCK, report=lambda: None, on_return=lambda target: None)
-        recovery.start()
-        engine = targets.get(TARGET).engine
-        for number in range(1400):
-            await put(engine, ChunkId(1, number), DATA[: 16 << 10])
-        await asyncio.sleep(2)
-        with pytest.raises(NoSpace):
+        async with lone_target(place, disk) as engine:
+            for number in range(1400):
+                await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+            await asyncio.sleep(2)
+            await fill_by_predecessor(engine)
+            await until_records_fail(engine)
+            await until_it_takes_removals(engine)
+        await disk.close()
+
+
+async def test_a_target_whose_quota_is_used_up_takes_removals_and_can_be_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing says that the room ends, so the log is long by then."""
+    monkeypatch.setattr(rocksdb_store, "_free_bytes", lambda directory: 1 << 39)
+    with mounted_disk(tmp_path / "disk", "256m") as place:
+        disk = QuotaDisk(threads=2)
+        async with lone_target(place, disk) as engine:
             for number in range(1000):
-                chunk = ChunkId(2, number)
-                wanted = replace(update(engine, chunk, Kind.WRITE, DATA), admitted=True)
-                await engine.stage(chunk, wanted, payload=DATA)
-                engine.commit(chunk, 1, 1)
-        await until_records_fail(engine)
-        async with asyncio.timeout(10):
-            while engine.failure is not None:
-                await asyncio.sleep(0.1)
-        await change(engine, ChunkId(2, 0), Kind.REMOVE)
-        await recovery.stop()
-        await targets.close()
+                await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+            async with asyncio.timeout(10):
+                while (place / f"target-{TARGET}" / "ballast").stat().st_size <= 16 * MIB:
+                    await asyncio.sleep(0.1)
+            await fill_by_predecessor(engine)
+            await until_records_fail(engine)
+            await until_it_takes_removals(engine)
+        async with lone_target(place, disk) as engine:
+            assert await read_all(engine, ChunkId(2, 0)) is None
+            assert await read_all(engine, ChunkId(2, 1)) == DATA
+        await disk.close()
+
+
+async def test_a_log_is_kept_short_where_a_quota_does_not_give_the_room_for_a_longer_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rocksdb_store, "_free_bytes", lambda directory: 1 << 39)
+    with mounted_disk(tmp_path / "disk", "40m") as place:
+        disk = QuotaDisk(threads=2)
+        async with lone_target(place, disk) as engine:
+            (place / "others").write_bytes(bytes(10 * MIB))
+            for number in range(320):
+                await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+            async with asyncio.timeout(10):
+                while not list((place / f"target-{TARGET}" / "records").glob("*.sst")):
+                    await asyncio.sleep(0.1)
+            await until_records_fail(engine)
+            async with asyncio.timeout(10):
+                while engine.failure is not None:
+                    await asyncio.sleep(0.1)
+            await change(engine, ChunkId(1, 0), Kind.REMOVE)
         await disk.close()

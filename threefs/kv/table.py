@@ -23,7 +23,15 @@ from threefs.env.worker_threads import ThreadWorker, Worker
 from threefs.errors import Corrupt, NoSpace, ThreefsError, Unavailable
 from threefs.kv import scans
 from threefs.kv.engine_api import Pair
-from threefs.kv.rocksdb_store import LONG_LOG_BYTES, check_room, error_of, is_log_long, merge_at_once, open_store
+from threefs.kv.rocksdb_store import (
+    LONG_LOG_BYTES,
+    check_room,
+    error_of,
+    is_log_long,
+    merge_at_once,
+    needed_bytes,
+    open_store,
+)
 from threefs.kv.wal_preallocation import WalPreallocator
 from threefs.kv.wal_recovery import MARK_KEY, encode_mark
 
@@ -59,6 +67,7 @@ class Table:
         self._mark: bytes | None = None  # is written with the next write
         self._marking: asyncio.Handle | None = None  # writes the mark if no write comes
         self._merges_at_once = False
+        self._needed_bytes, self._measured_at = 0, -1  # for the log, and the write behind which it was looked at
         self._sequence: int | None = None  # number of the last change, while the store is being opened again
 
     @classmethod
@@ -154,11 +163,19 @@ class Table:
             raise self._fail(error) from error
         self.durable_change = max(self.durable_change, sequence)
 
+    async def room_to_open(self) -> int:
+        """The bytes that must be free for the table to be opened again, with the log that it has."""
+        if self._measured_at != self.written:
+            self._measured_at = self.written
+            self._needed_bytes = await self._worker.run(needed_bytes, self._directory)
+        return self._needed_bytes
+
     async def shorten_log(self, long_bytes: int = LONG_LOG_BYTES) -> None:
         """Write what only the log has to a sorted file, if it is so much and there is room for it. To open the table
         again takes that room. Raises NoSpace, Unavailable."""
         if self.failure is not None:
             raise type(self.failure)(self.failure.message)
+        self._measured_at = -1
         if not await self._worker.run(is_log_long, self._directory, long_bytes):
             return
         try:
@@ -215,6 +232,7 @@ class Table:
             raise self.failure
         self._store = store
         self._merges_at_once = False
+        self._measured_at = -1
         self._sequence = None
         self._mark = encode_mark(found)
         self.durable_change = found

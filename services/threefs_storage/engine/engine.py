@@ -207,10 +207,10 @@ class ChunkEngine:
                 await self._store.flush()
             await self._files.release_unneeded_blocks(self._store.durable)
 
-    async def shorten_log(self) -> None:  # raises as `recover`
+    async def limit_log(self, *, is_nearly_full: bool) -> None:  # raises as `recover`
         async with self._upkeep:
             if not self._closed and self.failure is None:
-                await self._store.shorten_log()
+                await self._ballast.limit_log(self._store, is_nearly_full=is_nearly_full)
 
     async def stage(self, chunk: ChunkId, update: Update, *, payload: Buffer = b"") -> Version:
         """Make the version that `update` describes durable as the pending one.

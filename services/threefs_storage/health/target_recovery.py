@@ -14,7 +14,8 @@ removals.
 
 A table with a long log needs more room to be opened again than the ballast has. Without it a target takes no removal,
 and cannot return to hear of any. So the log is kept short from before the disk is full: predecessors fill the reserve
-in seconds.
+in seconds. As long as the disk says that it has room, what a longer log needs is held. Where it refuses that, because
+of a quota, the log is kept short as well.
 
 A damaged table cannot be mended. It goes to quarantine when the store is opened again.
 """
@@ -86,7 +87,7 @@ class TargetRecovery:
             await self._clock.sleep(_INTERVAL_S)
             for target in list(self._targets):  # moves bring and take targets
                 target.engine.notice_failure()  # else only a client's write would meet it
-                await self._shorten_log(target)
+                await self._limit_log(target)
             for target in self._full():
                 try:
                     await self._recover_full(target)
@@ -98,10 +99,9 @@ class TargetRecovery:
                 except ThreefsError as error:
                     _LOG.warning("a damaged target cannot return yet", target=target.target_id, error=str(error))
 
-    async def _shorten_log(self, target: Target) -> None:
+    async def _limit_log(self, target: Target) -> None:
         try:
-            if target.engine.failure is None and target.engine.room_bytes < _NEARLY_FULL_BYTES:
-                await target.engine.shorten_log()
+            await target.engine.limit_log(is_nearly_full=target.engine.room_bytes < _NEARLY_FULL_BYTES)
         except ThreefsError as error:
             _LOG.info("a log cannot be shortened now", target=target.target_id, error=str(error))
 

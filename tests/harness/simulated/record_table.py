@@ -64,6 +64,9 @@ class SimTable:
             raise self._fail(Unavailable(error.message)) from None
         self._check_readable()
 
+    async def room_to_open(self) -> int:
+        return 0
+
     async def shorten_log(self) -> None:
         """It needs no room to be opened."""
 

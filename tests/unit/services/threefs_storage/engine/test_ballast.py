@@ -1,5 +1,6 @@
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_storage.engine.ballast import Ballast
@@ -7,6 +8,7 @@ from threefs_storage.engine.engine import ChunkEngine, EngineSettings
 
 from tests.harness.chunk_engine import put
 from tests.harness.rpc import run
+from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated_disk import new_disk, simulate
 from tests.harness.small_disk import small_disk
 from threefs.env.disk import RealDisk
@@ -50,6 +52,82 @@ def test_room_that_a_disk_with_a_quota_has_not_is_found_out() -> None:
         assert not await ballast.takes(4 * MIB) and await ballast.takes(2 * MIB) and ballast.allocated
         await ballast.close()
         assert await ballast.takes(4 * MIB), "a closed store says nothing of the disk"
+
+    simulate(main())
+
+
+class PartlyGiven:
+    """A disk that refuses an allocation after it has given all that it had, as ext4 does behind a quota."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+        self.space = disk.space
+
+    async def open(self, path: Path) -> Any:
+        file = await self._disk.open(path)
+        allocate = file.allocate
+
+        async def allocate_part(offset: int, length: int) -> None:
+            await allocate(offset, min(length, self._disk.room_bytes()))
+            if length > self._disk.room_bytes():
+                raise NoSpace("quota")
+
+        file.allocate = allocate_part  # type: ignore[method-assign]
+        return file
+
+
+def test_what_a_quota_gives_of_the_ballast_is_given_back_for_removals() -> None:
+    """Else it would be in nobody's account, and no removal would find room."""
+
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=100 * MIB)
+        disk.quota_bytes = MIB
+        ballast = Ballast(ROOT / "ballast", PartlyGiven(disk), 2 * MIB)  # type: ignore[arg-type]
+        assert not await ballast.allocate() and disk.room_bytes() == MIB
+
+    simulate(main())
+
+
+class Table:
+    def __init__(self) -> None:
+        self.room_bytes = MIB
+        self.shortened = 0
+
+    async def room_to_open(self) -> int:
+        return self.room_bytes
+
+    async def shorten_log(self) -> None:
+        self.shortened += 1
+
+
+def test_the_room_for_a_long_log_is_held_where_the_disk_gives_it() -> None:
+    async def main() -> None:
+        disk, table = new_disk(capacity_bytes=200 * MIB), Table()
+        ballast = Ballast(ROOT / "ballast", disk, 16 * MIB)
+        await ballast.limit_log(table, is_nearly_full=False)
+        assert table.shortened == 1, "there is no ballast yet"
+        assert await ballast.allocate()
+        await ballast.limit_log(table, is_nearly_full=False)
+        assert disk.free_bytes() == 184 * MIB, "it has room for a short log"
+        table.room_bytes = 30 * MIB
+        await ballast.limit_log(table, is_nearly_full=False)
+        assert disk.free_bytes() == 136 * MIB and table.shortened == 1
+        assert await ballast.takes(136 * MIB) and not await ballast.takes(137 * MIB)
+        disk.quota_bytes = 90 * MIB
+        table.room_bytes = 70 * MIB
+        await ballast.limit_log(table, is_nearly_full=False)
+        assert disk.free_bytes() == 184 * MIB and table.shortened == 2, "a quota refuses more"
+        disk.quota_bytes = None
+        await ballast.limit_log(table, is_nearly_full=False)
+        assert disk.free_bytes() == 104 * MIB
+        await ballast.limit_log(table, is_nearly_full=True)
+        assert disk.free_bytes() == 184 * MIB and table.shortened == 3
+        table.room_bytes = 30 * MIB
+        await ballast.limit_log(table, is_nearly_full=False)
+        await ballast.release()
+        assert disk.free_bytes() == 200 * MIB
+        await ballast.limit_log(table, is_nearly_full=False)
+        assert disk.free_bytes() == 200 * MIB and table.shortened == 4, "on a full disk nothing is held"
 
     simulate(main())
 
