@@ -272,6 +272,9 @@ class Storage:
         target = self._syncing(request.target, request.chain_version)
         if not target.drop_all_outdated():
             raise Unavailable("a pending version of an older chain version cannot be dropped yet: try again")
+        # The chain may count on this target before it has stored that it serves: what it has forgotten must stay so.
+        await target.engine.flush()
+        target = self._syncing(request.target, request.chain_version)
         target.logical_time.observe(request.stamp)
         target.synced_in_version = request.chain_version
         self._report()

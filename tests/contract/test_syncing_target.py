@@ -101,6 +101,18 @@ async def test_r5_a_syncing_target_drops_what_is_pending_before_it_may_serve(tmp
         assert chain[2].record() == Record()
 
 
+async def test_r5_what_a_syncing_target_has_dropped_is_gone_before_it_may_serve(tmp_path: Path) -> None:
+    """Found with a fence: the manager had made it a serving target, and the power went before it had stored that. It
+    came back first, alone, and finished the version that the fence had ended."""
+    async with chain_of(tmp_path) as chain:
+        await stuck_at(chain, 2)
+        chain.change((1, SERVING), (3, SERVING), (2, OFFLINE))
+        chain.change((1, SERVING), (3, SERVING), (2, SYNCING))
+        before = chain[2].target.engine.generation
+        await done(chain, 2)
+        assert chain[2].record() == Record() and chain[2].target.engine.generation > before, "the drop is durable"
+
+
 async def test_r5_a_write_under_way_is_not_committed_by_a_target_that_became_syncing(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         gate = Gate()
