@@ -1,5 +1,7 @@
 """A change of a chunk at one target: the checks that it needs, and what the engine stages for it."""
 
+from functools import partial
+
 from threefs.errors import ChunkLost, Corrupt, CorruptChunk, NoSpace, OutcomeUnknown, Retry, ThreefsError, Unavailable
 from threefs.ids import ChunkId, WriteIdentity
 from threefs.layout import FENCE_CHUNK
@@ -36,6 +38,7 @@ def update_of(
         lost=write.lost,
         forgotten=Forgotten(write.forgotten_version, write.forgotten_stamp),
         stamp=_stamp(target, write),
+        check=partial(target.check_epoch, chunk),
     )
 
 

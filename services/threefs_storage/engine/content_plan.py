@@ -1,8 +1,8 @@
 """The new content of a chunk after a change: its length, checksums and parts. Pure: no bytes are moved here."""
 
 import enum
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from threefs.checksums import CRC_BYTES, Buffer, after_change, append, combine, crc32c
@@ -25,6 +25,11 @@ class Kind(enum.IntEnum):
     REPLACE = 5  # the whole content, with given version and entries
 
 
+#: Called before the record of a change is written, long after the change has begun if the disk is slow. It raises
+#: NotServing if the change is void by then.
+Check = Callable[[], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Update:
     """A change of a chunk."""
@@ -44,6 +49,7 @@ class Update:
     stamp: int = 0  # when the head took the write, in minutes of the chain's logical time
     fresh: bool = False  # the chunk did not exist at the predecessor: the version may be any
     lost: bool = False  # of REPLACE: no member has the content; bytes of exactly that version are kept here
+    check: Check | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

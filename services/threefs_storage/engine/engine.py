@@ -30,7 +30,7 @@ from threefs_storage.engine.block_files import BlockFiles, Space
 from threefs_storage.engine.chunk_reader import ChunkReader
 from threefs_storage.engine.chunk_record import Block, Record, Version, decode
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written, lost_version
-from threefs_storage.engine.content_plan import Kind, Update, check_order, plan, replacement, with_pending
+from threefs_storage.engine.content_plan import Check, Kind, Update, check_order, plan, replacement, with_pending
 from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
 from threefs_storage.engine.overlay import OverlayLimits
@@ -388,7 +388,7 @@ class ChunkEngine:
             assert (written.version.version, written.version.length) == (update.version, content.length), (
                 "a staged version is the one that the change describes"
             )
-            await self._make_durable(chunk, with_pending(record, written.version, update), written)
+            await self._make_durable(chunk, with_pending(record, written.version, update), written, update.check)
             self._free_replaced(record)
             return written.version
 
@@ -400,7 +400,7 @@ class ChunkEngine:
         version = dataclasses.replace(
             version, chain_version=update.chain_version, identity=update.identity, stamp=update.stamp
         )
-        await self._make_durable(chunk, with_pending(record, version, update), Written(version))
+        await self._make_durable(chunk, with_pending(record, version, update), Written(version), update.check)
         if record.pending is None or record.pending.block != version.block:
             self._free_replaced(record)
         return version
@@ -455,15 +455,15 @@ class ChunkEngine:
         check_order(chunk, record, update)
         return record
 
-    async def _make_durable(self, chunk: ChunkId, record: Record, written: Written) -> None:
+    async def _make_durable(self, chunk: ChunkId, record: Record, written: Written, check: Check | None = None) -> None:
         try:
-            await self.committer.commit(chunk, record, written.file, written.writes, written.blobs)
-        except (NoSpace, Unavailable):
+            await self.committer.commit(chunk, record, written.file, written.writes, written.blobs, check)
+        except ThreefsError as error:
             if self._store.failure is not None:
                 self.fail(self._store.failure)
                 if written.fresh is not None:  # the record may have been written: its block stays in use
                     self._uncertain_blocks.append((chunk, written.fresh))
-            elif written.fresh is not None:
+            elif written.fresh is not None and not isinstance(error, DiskFailed):
                 self._free(written.fresh, 0)
             raise
 

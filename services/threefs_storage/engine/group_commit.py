@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.disk import File, Write
+from threefs.errors import ThreefsError
 from threefs.ids import ChunkId
 from threefs.telemetry.histogram import Histogram
 from threefs_storage.engine.chunk_record import Record
+from threefs_storage.engine.content_plan import Check
 from threefs_storage.engine.disk_work import DiskWork
 from threefs_storage.engine.overlay import BlobKey
 from threefs_storage.engine.record_store import RecordStore
@@ -28,6 +30,7 @@ class _Item:
     file: File | None
     writes: Sequence[Write]
     blobs: Mapping[BlobKey, bytes]
+    check: Check | None
     written: asyncio.Future[int]
 
 
@@ -49,18 +52,22 @@ class GroupCommit:
         file: File | None,
         writes: Sequence[Write],
         blobs: Mapping[BlobKey, bytes] = _NO_BLOBS,
+        check: Check | None = None,
     ) -> None:
         """Do the writes, and make them and earlier writes to `file` durable, then the record with its new blobs.
 
-        After an error of the disk the record was not written. After an error of the table it may have been.
+        After an error of the disk, or of `check`, the record was not written. After an error of the table it may have
+        been.
         """
         began = self._clock.monotonic()
         with self.work:
             if self._is_alone() and (file is None or file.sync_now(writes)):
+                if check is not None:
+                    check()
                 number = self._store.write({chunk: record}, blobs)
             else:
                 written: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-                self._queue.append(_Item(chunk, record, file, writes, blobs, written))
+                self._queue.append(_Item(chunk, record, file, writes, blobs, check, written))
                 if self._task is None:
                     self._task = asyncio.create_task(self._run())
                 number = await written
@@ -101,6 +108,9 @@ class GroupCommit:
         for items, failure in zip(groups, failures, strict=True):
             if failure is not None:
                 _fail(items, failure)
+        for item in batch:
+            if item.check is not None and not item.written.done():
+                _check(item, item.check)
         good = [item for item in batch if not item.written.done()]
         if good:
             blobs = {key: data for item in good for key, data in item.blobs.items()}
@@ -119,6 +129,13 @@ async def _sync(items: list[_Item]) -> Exception | None:
     except Exception as error:
         return error
     return None
+
+
+def _check(item: _Item, check: Check) -> None:
+    try:
+        check()
+    except ThreefsError as error:
+        item.written.set_exception(error)
 
 
 def _fail(items: list[_Item], error: Exception) -> None:

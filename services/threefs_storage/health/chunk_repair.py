@@ -8,6 +8,7 @@ A lost chunk is whole again when a write replaces it, or when a member with a go
 import asyncio
 import dataclasses
 import enum
+from functools import partial
 from itertools import islice
 
 import structlog
@@ -208,7 +209,8 @@ class Repair:
         lost = content is None
         assert content is None or len(content) == update.length, "a copy is whole"
         assert chunk in target.locks, "a version is installed under the lock of its chunk"
-        change = dataclasses.replace(update, chain_version=target.chain.version, lost=lost)
+        check = partial(target.check_epoch, chunk)
+        change = dataclasses.replace(update, chain_version=target.chain.version, lost=lost, check=check)
         admission.check(target, change.chain_version)
         pending = await target.engine.stage(chunk, change, payload=content or b"")
         target.early.discard(chunk)

@@ -23,7 +23,7 @@ def blobs_written_behind_the_flush() -> None:
     commit = GroupCommit.commit
 
     async def apart(
-        self: GroupCommit, chunk: Any, record: Any, file: Any, writes: Any, blobs: Mapping[BlobKey, bytes]
+        self: GroupCommit, chunk: Any, record: Any, file: Any, writes: Any, blobs: Mapping[BlobKey, bytes], check: Any
     ) -> None:
         await commit(self, chunk, record, file, writes)
         if blobs:
