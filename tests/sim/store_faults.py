@@ -100,8 +100,9 @@ class StoreFaults:
         if store == META:
             if keys.STORE not in found or keys.NEXT_INODE not in found:
                 return False  # it was copied before it was made, or used
-            if RESTORE_KEY in found:
-                return False  # copied before a service had served from it: to load it again is one more restore
+            mark = found.get(RESTORE_KEY)
+            if mark is not None and not records.decode(mark, RestoreMark, RESTORE_KEY).restore_id:
+                return False  # copied before a service had started on it: to load it again is one more restore
             known = records.decode(self._kv(MANAGERS).pairs()[METADATA_KEY], pb.MetadataStore, METADATA_KEY)
             record = records.decode(found[keys.STORE], StoreRecord, keys.STORE)
             generation = sum(

@@ -8,13 +8,14 @@ then its inode numbers get an epoch that no store of this cluster had before.
 from threefs.cluster.manager_records import METADATA_KEY
 from threefs.env.clock import Clock
 from threefs.env.net import Net
-from threefs.errors import NodeInUse, StrangeStore
+from threefs.errors import NodeInUse, StrangeStore, Unavailable
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.routing import NodeKind, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import nobody_listens
+from threefs_manager.store.restored_versions import wrong_store_message
 
 _RESTORE_HINT = (
     "mount its disk, or restore the newest backup with `threefs restore BACKUP` (docs/backup.md). A store that the "
@@ -37,7 +38,9 @@ async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest)
 
 
 def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
-    """The record of the metadata store after the request. Raises StrangeStore."""
+    """The record of the metadata store after the request. Raises StrangeStore, Unavailable."""
+    if request.cluster_id and not cluster_id:  # the manager's store is the strange one: it is to be restored
+        raise Unavailable(wrong_store_message(request.cluster_id, ""))
     if request.cluster_id != cluster_id:
         raise StrangeStore(
             f"the metadata store {request.store_id} belongs to cluster {request.cluster_id}, this manager to "

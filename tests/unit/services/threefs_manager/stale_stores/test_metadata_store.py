@@ -5,7 +5,7 @@ from threefs_manager.stale_stores.metadata_store import SoleService, admit, chec
 from tests.harness.clocks import SteppedClock
 from threefs import routing as routing_module
 from threefs.env.net import RealNet
-from threefs.errors import NodeInUse, StrangeStore
+from threefs.errors import NodeInUse, StrangeStore, Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.wire import manager_pb2 as pb
 
@@ -49,6 +49,12 @@ def test_a_rebuilt_manager_takes_the_first_store_that_is_not_empty() -> None:
 def test_what_is_strange_is_refused_in_words_that_say_what_to_do(request_: pb.AdmitStoreRequest, words: str) -> None:
     with pytest.raises(StrangeStore, match=words):
         check_store(KNOWN, "c", request_)
+
+
+def test_a_manager_without_a_cluster_says_that_its_own_store_is_the_strange_one() -> None:
+    """The service waits until that is restored. It ended, and programs got the error."""
+    with pytest.raises(Unavailable, match=r"the manager's store is empty.*threefs restore"):
+        check_store(pb.MetadataStore(), "", asked())
 
 
 def test_a_store_that_would_give_out_inode_numbers_again_is_refused() -> None:
