@@ -153,3 +153,18 @@ def test_a_full_disk_carries_no_target_more_than_an_empty_one() -> None:
         assert nodes.held()[1] == 1 and sorted(nodes.held().values()) == [1, 1, 2, 2]
 
     run_moving(body)
+
+
+def test_a_new_target_that_makes_no_progress_leaves_its_move_to_others() -> None:
+    """Its node lives and is reached, and nothing that is sent to it gets there whole: a path that drops large packets,
+    for example. The disk that drains does not wait for it, and neither do writes to the chain."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.slow.add(NEW_NODE)
+        await add_new_node(nodes)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: is_filling(nodes))
+        await nodes.until(lambda: not nodes.held()[1])
+        assert not nodes.held()[NEW_NODE]
+
+    run_moving(body)

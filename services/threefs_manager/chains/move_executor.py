@@ -24,7 +24,7 @@ from threefs_manager.store.cluster_store import Store, Writer
 
 _UNNUMBERED = TargetId((1 << 32) - 1)  # until the move is stored
 _BATCH = 64  # most chains that one transaction changes
-_GIVE_UP_LEASES = 30  # an added target that was offline for so many T is not waited for any more
+_GIVE_UP_LEASES = 30  # an added target that was offline, or made no progress, for so many T is not waited for any more
 _AVOIDED_LEASES = 300  # for so many T after a target on a node was given up, others are tried first
 _MAX_QUEUED = 1024  # moves; the next plan finds what is left
 
@@ -325,10 +325,10 @@ class MoveExecutor:
         if move.added and (node is None or node.draining):
             return True
         if moves.is_under_way(move, chain):
-            if chain.state(move.added) is not PublicState.OFFLINE:
-                return False
-            since, _ = self._offline[move.added]
-            return self._clock.monotonic() - since >= _GIVE_UP_LEASES * routing.lease_s
+            lost_s = self._progress.stalled_s(move.added)  # writes of clients may wait for it as well
+            if chain.state(move.added) is PublicState.OFFLINE:
+                lost_s = self._clock.monotonic() - self._offline[move.added][0]
+            return lost_s >= _GIVE_UP_LEASES * routing.lease_s
         if node is None:
             return not moves.is_sensible(move, chain)
         needed_bytes = self._bytes_of(move.chain_id, routing)

@@ -1,5 +1,7 @@
-"""How far the moves are that fill a target, and how fast they go on. Kept in memory: a new primary counts anew."""
+"""How far the moves are that fill a target, how fast they go on, and since when one does not. Kept in memory: a new
+primary counts anew."""
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -7,7 +9,7 @@ from threefs.env.clock import Clock
 from threefs.ids import TargetId
 from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
-from threefs_manager.chains.moves import Move
+from threefs_manager.chains.moves import NO_TARGET, Move
 
 #: A rate is not told before: heartbeats come once in a while.
 _MIN_S = 1.0
@@ -20,22 +22,47 @@ class _Begin:
     used_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """What a resync had done at a moment, and has done no more since."""
+
+    source: TargetId
+    compared: int
+    used_bytes: int
+    since: float
+
+
 class MoveProgress:
     """Of one term as primary."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._begins: dict[TargetId, _Begin] = {}
+        self._stands: dict[TargetId, _Stand] = {}
 
     def observe(self, moves: Iterable[Move], routing: Routing, report: Report) -> None:
         """Call it again and again, so that the beginnings are noticed."""
-        begins = {}
+        begins, stands = {}, {}
         for move in moves:
             found = report(move.added) if is_filling(move, routing) else None
             if found is not None:
                 now = _Begin(self._clock.monotonic(), found.used_bytes)
                 begins[move.added] = self._begins.get(move.added, now)
-        self._begins = begins
+                stands[move.added] = self._stand(move, found, routing, report)
+        self._begins, self._stands = begins, stands
+
+    def _stand(self, move: Move, filled: pb.TargetReport, routing: Routing, report: Report) -> _Stand:
+        tail = routing.chains[move.chain_id].tail or NO_TARGET
+        source = report(tail)
+        compared = source.sync_progress if source is not None else 0
+        now = _Stand(tail, compared, filled.used_bytes, self._clock.monotonic())
+        before = self._stands.get(move.added)
+        return before if before is not None and dataclasses.replace(now, since=before.since) == before else now
+
+    def stalled_s(self, target: TargetId) -> float:
+        """For how long the resync of an added target has done nothing."""
+        stand = self._stands.get(target)
+        return 0.0 if stand is None else self._clock.monotonic() - stand.since
 
     def rows(self, moves: Iterable[Move], routing: Routing, report: Report) -> Iterator[pb.MoveProgress]:
         """The moves that fill a target, or wait to: what there is to copy, and what has been copied."""
