@@ -68,15 +68,16 @@ class MoveExecutor:
         """One step of each move that may go on; returns the chains that have changed. Raises ThreefsError."""
         await self._forget_removed()
         await self._withdraw_futile()
-        if not self.moves:
+        if not any(map(self._holds_up_plans, self.moves.values())):
             await self._plan_next()
         routing = self._publisher.routing
         self._progress.observe(self.moves.values(), routing, self._failure_detector.report)
-        due = [
-            move
-            for move in moves.startable(self.moves, routing, self.bounds())
-            if self._next_step(move, routing.chains[move.chain_id]) is not MoveStep.WAIT
-        ]
+        going = {
+            chain_id: move
+            for chain_id, move in self.moves.items()
+            if moves.is_under_way(move, routing.chains[chain_id]) or not self._waits(move)
+        }
+        due = [move for move in moves.startable(going, routing, self.bounds()) if not self._waits(move)]
         changed: set[ChainId] = set()
         for first in range(0, len(due), _BATCH):
             changed |= await self._apply(due[first : first + _BATCH])
@@ -127,6 +128,16 @@ class MoveExecutor:
         staying = [target for target in chain.serving if target != move.removed]
         return next_step(move, chain, is_damaged=not all(map(self._failure_detector.reports_sound, staying)))
 
+    def _waits(self, move: Move) -> bool:
+        return self._next_step(move, self._publisher.routing.chains[move.chain_id]) is MoveStep.WAIT
+
+    def _holds_up_plans(self, move: Move) -> bool:
+        """Whether other moves are planned only after this one. One that waits for a lost disk may wait for ever."""
+        chain = self._publisher.routing.chains[move.chain_id]
+        if moves.is_under_way(move, chain):
+            return bool(move.added) and moves.is_at_work(move, chain)
+        return bool(chain.serving) and moves.is_sensible(move, chain) and not self._waits(move)
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing moves, and all chains have the copies that they should have. Disks may drain that have to."""
@@ -153,10 +164,7 @@ class MoveExecutor:
 
         Without `balance` only the disks that drain lose targets. The nodes that are `avoided` get none.
         """
-        held = {
-            chain_id: [routing.targets[member.target_id].node_id for member in chain.members]
-            for chain_id, chain in routing.chains.items()
-        }
+        held = {chain_id: self._nodes_after_move(chain_id, routing) for chain_id in routing.chains}
         load = Counter(node for nodes in held.values() for node in nodes)
         takers = [n.node_id for n in routing.nodes.values() if self._can_take(n, routing) and n.node_id not in avoided]
         full = {node.node_id for node in routing.nodes.values() if self._is_full(node, routing)}
@@ -170,6 +178,15 @@ class MoveExecutor:
             load.subtract(routing.targets[move.removed].node_id for move in found if move.removed)
             planned += found
         return planned[:_MAX_QUEUED]
+
+    def _nodes_after_move(self, chain_id: ChainId, routing: Routing) -> list[NodeId]:
+        """The nodes of the chain's members when the move that there is has been done."""
+        move, members = self.moves.get(chain_id), routing.chains[chain_id].members
+        if move is None:
+            return [routing.targets[member.target_id].node_id for member in members]
+        nodes = [routing.targets[m.target_id].node_id for m in members if m.target_id != move.removed]
+        comes = move.added_node in routing.nodes and move.added_node not in nodes
+        return [*nodes, move.added_node] if comes else nodes
 
     def _plan_table(
         self,
@@ -202,12 +219,11 @@ class MoveExecutor:
             elsewhere=elsewhere,
             full=full | {node for node in takers if usable[node] < min(size.values(), default=0)},
             read_only=full,
-            has_room=lambda chain_id, node: usable[node] >= size[chain_id],
+            has_room=lambda chain_id, node: chain_id in settled and usable[node] >= size[chain_id],
         )
         return [
             Move(shift.chain_id, _UNNUMBERED, shift.destination, _target_on(shift.source, shift.chain_id, routing))
             for shift in shifts
-            if shift.chain_id in settled
         ]
 
     def _is_settled(self, chain_id: ChainId, routing: Routing) -> bool:
@@ -348,9 +364,9 @@ class MoveExecutor:
         planned = self.plan(routing, draining, balance=self.balancing, avoided=avoided)
         if avoided and not planned:  # no other has room, or all others have their share
             planned = self.plan(routing, draining, balance=self.balancing)
-        if not planned and not self.balancing:
+        if not planned and (self.moves or not self.balancing):
             return
-        is_level, seen_version = self.balancing and not planned, routing.version
+        is_level, seen_version = self.balancing and not planned and not self.moves, routing.version
 
         async def write(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
             if is_level and writer.routing.version == seen_version:  # else disks may have joined, and be asked to fill

@@ -100,6 +100,12 @@ def is_under_way(move: Move, chain: Chain) -> bool:
     return chain.leaving is not None
 
 
+def is_at_work(move: Move, chain: Chain) -> bool:
+    """Whether a move under way goes on as fast as disks allow. Else it waits for a chain that does not serve, or for
+    members that may never come back."""
+    return bool(chain.serving) and (not move.added or chain.state(move.added) is not PublicState.SERVING)
+
+
 def startable(moves: Mapping[ChainId, Move], routing: Routing, limits: MoveBounds) -> list[Move]:
     """The moves that may go on: those under way, and of the others, in the order of their chains, as many as keep to
     the bounds per disk. A chain that does not serve waits."""
@@ -111,7 +117,8 @@ def startable(moves: Mapping[ChainId, Move], routing: Routing, limits: MoveBound
         move, chain = moves[chain_id], routing.chains[chain_id]
         if is_under_way(move, chain):
             found.append(move)
-            load.update(_work_of(move, routing))
+            if is_at_work(move, chain):
+                load.update(_work_of(move, routing))
         elif chain.serving and is_sensible(move, chain):
             waiting.append(move)
     for move in waiting:
