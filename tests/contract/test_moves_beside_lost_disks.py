@@ -1,6 +1,7 @@
 """Moves go on although others wait for disks that may never come back."""
 
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
+from threefs.routing import Chain
 from threefs.wire import manager_pb2 as pb
 
 
@@ -19,6 +20,10 @@ async def pass_leases(nodes: MovingNodes, count: int) -> None:
         await nodes.step()
 
 
+def leaving(nodes: MovingNodes) -> list[Chain]:
+    return [chain for chain in nodes.routing.chains.values() if chain.leaving is not None]
+
+
 def test_a_disk_is_drained_although_a_chain_of_another_one_is_lost() -> None:
     """The move of the lost chain waits, perhaps for ever. Other chains need their copies now."""
 
@@ -34,5 +39,39 @@ def test_a_disk_is_drained_although_a_chain_of_another_one_is_lost() -> None:
         assert {nodes.routing.targets[member.target_id].node_id for member in lost.members} == {1, 2}
         nodes.living |= {1, 2}
         await nodes.until(lambda: not nodes.held()[1] and not nodes.held()[2])
+
+    run_moving(body)
+
+
+def test_two_disks_are_drained_of_which_the_one_dies_while_the_chain_needs_the_other() -> None:
+    """The living target cannot leave before the dead one is replaced, and that one waits for the move to end."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+        await add_two_nodes(nodes)
+        nodes.living.discard(2)
+        await pass_leases(nodes, 3)
+        await drain(nodes, 1)
+        await nodes.until(lambda: bool(leaving(nodes)))
+        await drain(nodes, 2)
+        await nodes.until(lambda: not nodes.held()[1] and not nodes.held()[2])
+        assert all(len(chain.members) == len(chain.serving) == 2 for chain in nodes.routing.chains.values())
+
+    run_moving(body)
+
+
+def test_the_last_copy_of_a_chain_is_copied_although_it_was_about_to_leave() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add_two_nodes(nodes)
+        nodes.stay_on = True
+        await drain(nodes, 1)
+        await nodes.until(lambda: bool(leaving(nodes)))
+        gone = {nodes.routing.targets[target].node_id for target in leaving(nodes)[0].staying}
+        nodes.living -= gone
+        await pass_leases(nodes, 3)
+        nodes.stay_on = False
+        for node in gone:
+            await drain(nodes, node)
+        await nodes.until(lambda: not any(nodes.held()[node] for node in (1, *gone)))
 
     run_moving(body)

@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from threefs_manager.chains.transitions import must_give_way
 from threefs_manager.election import Election
 from threefs_manager.placement.chain_assignment import group_disks
 from threefs_manager.placement.plan import Disk
@@ -91,7 +92,8 @@ class MovingNodes:
 
     def _report(self, target_id: Any, routing: Routing) -> pb.TargetReport:
         chain, node = routing.chains[routing.targets[target_id].chain_id], routing.targets[target_id].node_id
-        gives_way = node in self.left or (chain.leaving == target_id and bool(chain.staying) and not self.stay_on)
+        leaves = chain.leaving == target_id and must_give_way(chain, routing.minimums().get(chain.chain_id, 1))
+        gives_way = node in self.left or (leaves and not self.stay_on)
         filled = chain.state(target_id) is PublicState.SYNCING and node not in self.slow
         writable = filled or chain.state(target_id) is PublicState.SERVING
         state = pb.LOCAL_OFFLINE if gives_way else pb.LOCAL_UPTODATE if writable else pb.LOCAL_ONLINE

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import structlog
 
@@ -15,7 +15,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains import moves
 from threefs_manager.chains.move_progress import MoveProgress
 from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
-from threefs_manager.chains.transitions import add_member, mark_leaving
+from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving, must_give_way
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.placement.rebalance import plan_shifts
 from threefs_manager.placement.replica_changes import LACKING, plan_removals, with_lacking
@@ -49,6 +49,7 @@ class MoveExecutor:
         #: Targets that are being added: since when they are offline, and when they were it last.
         self._offline: dict[TargetId, tuple[float, float]] = {}
         self._gave_up_at: dict[NodeId, float] = {}  # when a target that was being added on a node was given up last
+        self._stuck: dict[ChainId, float] = {}  # chains whose leaving target is needed, and since when
         self._plan_at = 0.0  # by the clock: large plans take a while
         self._progress = MoveProgress(clock)
         self._removed_in: dict[TargetId, int] = {}  # the version of the routing in which a target was seen removed
@@ -68,6 +69,7 @@ class MoveExecutor:
         """One step of each move that may go on; returns the chains that have changed. Raises ThreefsError."""
         await self._forget_removed()
         await self._withdraw_futile()
+        await self._end_stuck()
         if not any(map(self._holds_up_plans, self.moves.values())):
             await self._plan_next()
         routing = self._publisher.routing
@@ -351,6 +353,27 @@ class MoveExecutor:
         fits = self._usable_bytes(node.node_id) >= needed_bytes  # after the moves before it
         return not (fits and self._can_take(node, routing))
 
+    async def _end_stuck(self) -> None:
+        """End the moves whose target cannot leave, because others that have died since do not come back. The next plan
+        takes one of those away in its place, as the chain has a copy too many."""
+        routing, now = self._publisher.routing, self._clock.monotonic()
+        stuck = _stuck_chains(self.moves, routing)
+        self._stuck = {chain_id: self._stuck.get(chain_id, now) for chain_id in stuck}
+        due = [c for c, since in self._stuck.items() if now - since >= _GIVE_UP_LEASES * routing.lease_s][:_BATCH]
+        if not due:
+            return
+
+        async def write(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
+            for chain_id in _stuck_chains(due, writer.routing):
+                writer.put_chains([keep_leaving(writer.routing.chains[chain_id])])
+                writer.drop_move(chain_id)
+            return await stored_moves(writer), writer.cluster.balancing
+
+        (left, balancing), routing = await self._store.change(write)
+        self._publisher.publish(routing)
+        self.take_over(left, routing, balancing=balancing)
+        _LOG.warning("moves end before a target could leave: other members of its chain are dead", chains=due)
+
     async def _plan_next(self) -> None:
         """Plan what the plans before have left: disks that still drain, and disks that are still uneven."""
         routing = self._publisher.routing
@@ -426,6 +449,14 @@ def _is_possible(move: Move, routing: Routing) -> bool:
         return False
     node = routing.nodes.get(move.added_node)
     return not move.added or (node is not None and not node.draining)
+
+
+def _stuck_chains(chain_ids: Iterable[ChainId], routing: Routing) -> list[ChainId]:
+    """Those with a member that is to leave, and serves because others do not."""
+    chains = [routing.chains[chain_id] for chain_id in chain_ids]
+    needed = [chain for chain in chains if chain.leaving in chain.serving and len(chain.serving) < len(chain.members)]
+    minimums = routing.minimums() if needed else {}
+    return [chain.chain_id for chain in needed if not must_give_way(chain, minimums.get(chain.chain_id, 1))]
 
 
 def _has_other_replicas(routing: Routing) -> bool:

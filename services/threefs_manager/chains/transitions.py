@@ -18,6 +18,7 @@
 
     no member  a move adds it to the chain          offline, at the end
     any        a move takes it out of the chain     the same state, and leaving
+    leaving    serves, and is needed for long       serving, and stays
     offline    is leaving, and another one serves   no member
     waiting    is leaving                           offline
 
@@ -101,6 +102,13 @@ def mark_leaving(chain: Chain, target: TargetId) -> Chain:
     """The chain with this member leaving it. One at a time leaves."""
     assert target in _targets(chain) and chain.leaving is None, "one member of a chain leaves at a time"
     members = tuple(ChainMember(m.target_id, m.state, leaving=m.target_id == target) for m in chain.members)
+    return Chain(chain.chain_id, chain.version + 1, members)
+
+
+def keep_leaving(chain: Chain) -> Chain:
+    """The chain with its leaving member as one that stays. Nobody has to know of it: the member serves all the time."""
+    assert chain.leaving in chain.serving, "a member that is out does not return"
+    members = tuple(ChainMember(member.target_id, member.state) for member in chain.members)
     return Chain(chain.chain_id, chain.version + 1, members)
 
 
