@@ -75,3 +75,23 @@ def test_the_last_copy_of_a_chain_is_copied_although_it_was_about_to_leave() -> 
         await nodes.until(lambda: not any(nodes.held()[node] for node in (1, *gone)))
 
     run_moving(body)
+
+
+def test_a_new_target_that_dies_as_the_old_one_leaves_keeps_its_copy() -> None:
+    """It has served, and the chain would lose a copy if its move were taken back now."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await add_two_nodes(nodes)
+        nodes.stay_on = True
+        await drain(nodes, 1)
+        await nodes.until(lambda: bool(leaving(nodes)))
+        chain = leaving(nodes)[0]
+        added = chain.members[-1].target_id
+        nodes.stay_on = False
+        nodes.left.add(nodes.routing.targets[added].node_id)
+        await nodes.until(lambda: nodes.routing.chains[chain.chain_id].leaving is None)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=False))
+        await pass_leases(nodes, 3)
+        assert nodes.routing.chains[chain.chain_id].state(added) is not None
+
+    run_moving(body)

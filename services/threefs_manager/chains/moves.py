@@ -2,6 +2,7 @@
 
 The state of a move is the chain itself, so it goes on wherever a manager or a node was stopped:
 
+    the removed target is no member any more       the move is done, also if the added one has died since
     the added target is no member                  it becomes one, offline and empty
     the added target does not serve yet            wait: the table of transitions leads it to serve
     nothing is added, the removed target serves,   wait: what does not serve may have been lost; the next plan takes
@@ -9,7 +10,7 @@ The state of a move is the chain itself, so it goes on wherever a manager or a n
     another member serves damaged chunks           wait: the removed target may have their only good copies
     the removed target is a member                 it is marked as leaving
     the removed target is leaving                  wait: it goes when enough others serve
-    the added one serves, the removed is no member the move is done
+    nothing is removed, the added target serves    the move is done
 """
 
 import enum
@@ -60,6 +61,8 @@ class MoveStep(enum.Enum):
 def next_step(move: Move, chain: Chain, *, is_damaged: bool) -> MoveStep:
     """`is_damaged`: whether a target that would stay serves, and has chunks that are damaged or lost."""
     added, removed = chain.state(move.added), chain.state(move.removed)
+    if move.removed and removed is None:
+        return MoveStep.DONE
     if move.added and added is None:
         return MoveStep.ADD
     if move.added and added is not PublicState.SERVING:
@@ -90,7 +93,15 @@ def can_revert(move: Move, chain: Chain) -> bool:
     """Whether the chain keeps all its copies without this move: what it adds does not serve yet."""
     if not is_under_way(move, chain):
         return True
-    return bool(move.added) and chain.leaving is None and chain.state(move.added) is not PublicState.SERVING
+    is_over = (
+        bool(move.removed) and chain.state(move.removed) is None
+    )  # the added one has served, and may have died since
+    return (
+        bool(move.added)
+        and not is_over
+        and chain.leaving is None
+        and chain.state(move.added) is not PublicState.SERVING
+    )
 
 
 def is_under_way(move: Move, chain: Chain) -> bool:
