@@ -75,6 +75,7 @@ async def create_table(
             return known
         if usable_disks(writer.routing) != disks:
             raise Unavailable("storage nodes have joined, drained or left since the table was planned; try again")
+        _check_room(writer.routing, disks, targets_per_disk)  # again: another table may have been made since
         _number(table, writer.routing, count)
         numbers = itertools.count(max(writer.cluster.next_target, FIRST_ADDED_TARGET) + 1)
         chains, targets = chain_assignment.number_chains(

@@ -17,6 +17,7 @@ from threefs_manager.chains.move_progress import MoveProgress
 from threefs_manager.chains.moves import Move, MoveBounds, MoveStep, next_step
 from threefs_manager.chains.transitions import add_member, keep_leaving, mark_leaving, must_give_way
 from threefs_manager.nodes.failure_detector import FailureDetector
+from threefs_manager.placement.plan import MAX_TARGETS_PER_DISK
 from threefs_manager.placement.rebalance import plan_shifts
 from threefs_manager.placement.replica_changes import LACKING, plan_removals, with_lacking
 from threefs_manager.routing_publisher import RoutingPublisher
@@ -94,6 +95,9 @@ class MoveExecutor:
             done.clear()
             changed.clear()
             replaced.clear()
+            carried = Counter(
+                target.node_id for target in writer.routing.targets.values()
+            )  # also those that are being deleted
             for move in due:
                 record = await writer.move(move.chain_id)
                 stored = None if record is None else moves.from_wire(record)
@@ -102,7 +106,10 @@ class MoveExecutor:
                     continue
                 chain = writer.routing.chains[move.chain_id]
                 match self._next_step(move, chain):
+                    case MoveStep.ADD if carried[move.added_node] >= MAX_TARGETS_PER_DISK:
+                        continue
                     case MoveStep.ADD:
+                        carried[move.added_node] += 1
                         target = Target(move.added, move.added_node, move.chain_id)
                         writer.put_chains([add_member(chain, move.added)], [target])
                     case MoveStep.MARK_LEAVING:
@@ -212,6 +219,7 @@ class MoveExecutor:
             return [Move(r.chain_id, removed=_target_on(r.source, r.chain_id, routing)) for r in removals]
         size = {chain_id: self._bytes_of(chain_id, routing) for chain_id in chains}
         usable = {node: self._usable_bytes(node) for node in takers}
+        held = Counter(node for nodes in chains.values() for node in nodes)
         shifts = plan_shifts(
             with_lacking(chains, replicas),
             domain_of,
@@ -222,6 +230,7 @@ class MoveExecutor:
             full=full | {node for node in takers if usable[node] < min(size.values(), default=0)},
             read_only=full,
             has_room=lambda chain_id, node: chain_id in settled and usable[node] >= size[chain_id],
+            free_places={node: MAX_TARGETS_PER_DISK - elsewhere.get(node, 0) - held[node] for node in takers},
         )
         return [
             Move(shift.chain_id, _UNNUMBERED, shift.destination, _target_on(shift.source, shift.chain_id, routing))

@@ -50,6 +50,7 @@ def plan_shifts(
     full: Collection[NodeId] = (),
     read_only: Collection[NodeId] = (),
     has_room: Callable[[ChainId, NodeId], bool] = lambda chain_id, node: True,
+    free_places: Mapping[NodeId, int] | None = None,
 ) -> list[Shift]:
     """For the chains of one table: at most one shift per chain. `elsewhere` is what disks carry of other tables.
 
@@ -57,7 +58,8 @@ def plan_shifts(
     without, only what is on draining disks moves. Disks that are `full` get nothing, and with `level` they lose what is
     more than their share. All other disks keep what they have. Of the `full` ones those that are `read_only` carry no
     target more than others: not those that have no room for a further one, or what moves would move back. `has_room`
-    says whether a disk can take a target of that chain: chains are not all equally large.
+    says whether a disk can take a target of that chain: chains are not all equally large. `free_places`: how many more
+    targets a disk may carry at all, if that is bounded.
     """
     open_disks = set(takers) - set(draining) - set(full)
     if not open_disks:
@@ -69,7 +71,8 @@ def plan_shifts(
     surplus = {node: held[node] - goal.get(node, 0) for node in sources if held[node] > goal.get(node, 0)}
     room = {node: goal[node] - held[node] for node in sorted(open_disks) if goal[node] > held[node]}
     most = {node: max(goal[node], held[node]) for node in sorted(open_disks)}
-    search = _Search(chains, domain_of, room, has_room)
+    places = {node: len(chains) if free_places is None else free_places.get(node, 0) for node in most}
+    search = _Search(chains, domain_of, room, places, has_room)
     for source in sorted(surplus, key=lambda node: (node in goal, node)):  # those that drain first
         for _ in range(surplus[source]):
             if search.extend(source, apart=True) or search.extend(source, apart=False):
@@ -88,9 +91,11 @@ class _Search:
         chains: Mapping[ChainId, Sequence[NodeId]],
         domain_of: Mapping[NodeId, str],
         room: Mapping[NodeId, int],
+        places: Mapping[NodeId, int],
         has_room: Callable[[ChainId, NodeId], bool],
     ) -> None:
         self._chains = chains
+        self._places = dict(places)
         self._has_room = has_room
         self._domain_of = domain_of
         self._room = dict(room)
@@ -177,6 +182,7 @@ class _Search:
     def _choose(self, shift: Shift) -> None:
         self._chosen[shift.chain_id] = shift
         self._room[shift.destination] -= 1
+        self._places[shift.destination] -= 1
         for mate in self._chains[shift.chain_id]:
             if mate != shift.source:
                 self._shared[shift.destination, mate] += 1
@@ -185,6 +191,7 @@ class _Search:
     def _withdraw(self, shift: Shift) -> None:
         del self._chosen[shift.chain_id]
         self._room[shift.destination] += 1
+        self._places[shift.destination] += 1
         for mate in self._chains[shift.chain_id]:
             if mate != shift.source:
                 self._shared[shift.destination, mate] -= 1
@@ -192,7 +199,7 @@ class _Search:
 
     def _fits(self, chain_id: ChainId, source: NodeId, node: NodeId, apart: bool) -> bool:
         members = self._chains[chain_id]
-        if node in members or not self._has_room(chain_id, node):
+        if node in members or self._places[node] <= 0 or not self._has_room(chain_id, node):
             return False
         domain = self._domain_of[node]
         return not apart or all(self._domain_of[mate] != domain for mate in members if mate != source)
