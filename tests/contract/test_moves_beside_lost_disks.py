@@ -43,6 +43,22 @@ def test_a_disk_is_drained_although_a_chain_of_another_one_is_lost() -> None:
     run_moving(body)
 
 
+def test_a_disk_is_drained_although_a_chain_was_lost_while_it_moved() -> None:
+    async def body(nodes: MovingNodes) -> None:
+        await add_two_nodes(nodes)
+        nodes.slow |= {4, 5}
+        await drain(nodes, 1)
+        await nodes.until(lambda: nodes.held()[4] + nodes.held()[5] == 2)
+        nodes.living -= {1, 2}
+        await pass_leases(nodes, 3)
+        nodes.slow.clear()
+        await nodes.until(lambda: nodes.held()[1] == 1)
+        await drain(nodes, 2)
+        await nodes.until(lambda: nodes.held()[2] == 1)
+
+    run_moving(body)
+
+
 def test_two_disks_are_drained_of_which_the_one_dies_while_the_chain_needs_the_other() -> None:
     """The living target cannot leave before the dead one is replaced, and that one waits for the move to end."""
 

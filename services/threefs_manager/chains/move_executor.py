@@ -238,8 +238,10 @@ class MoveExecutor:
         ]
 
     def _is_settled(self, chain_id: ChainId, routing: Routing) -> bool:
-        """Whether nothing changes its members now. One may be leaving without a move, whose record was damaged."""
-        return chain_id not in self.moves and routing.chains[chain_id].leaving is None
+        """Whether a chain that serves can change its members, and nothing does now. One may be leaving without a move,
+        whose record was damaged."""
+        chain = routing.chains[chain_id]
+        return chain_id not in self.moves and chain.leaving is None and bool(chain.serving)
 
     def _can_take(self, node: Node, routing: Routing) -> bool:
         return self._is_there(node, routing) and not self._failure_detector.reports_failure(node.node_id)
