@@ -93,6 +93,26 @@ def test_the_last_copy_of_a_chain_is_copied_although_it_was_about_to_leave() -> 
     run_moving(body)
 
 
+def test_a_target_that_was_to_leave_stays_if_more_copies_are_wanted_in_that_moment() -> None:
+    """The move that takes it away would never end, and so neither would a drain of its disk."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await add_two_nodes(nodes)
+        nodes.stay_on = True
+        await nodes.manager.set_replicas(pb.SetReplicasRequest(table_id=1, replicas=1))
+        await nodes.until(lambda: bool(leaving(nodes)))
+        await nodes.manager.set_replicas(pb.SetReplicasRequest(table_id=1, replicas=2))
+        await nodes.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+        needed = leaving(nodes)[0].leaving
+        assert needed is not None
+        drained = nodes.routing.targets[needed].node_id
+        nodes.stay_on = False
+        await drain(nodes, drained)
+        await nodes.until(lambda: not nodes.held()[drained])
+
+    run_moving(body)
+
+
 def test_a_new_target_that_dies_as_the_old_one_leaves_keeps_its_copy() -> None:
     """It has served, and the chain would lose a copy if its move were taken back now."""
 

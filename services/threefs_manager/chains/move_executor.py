@@ -365,8 +365,8 @@ class MoveExecutor:
         return not (fits and self._can_take(node, routing))
 
     async def _end_stuck(self) -> None:
-        """End the moves whose target cannot leave, because others that have died since do not come back. The next plan
-        takes one of those away in its place, as the chain has a copy too many."""
+        """End the moves whose target cannot leave: others have died since, or more copies are wanted by now. The next
+        plan begins with what there is, and takes away what does not serve first."""
         routing, now = self._publisher.routing, self._clock.monotonic()
         stuck = _stuck_chains(self.moves, routing)
         self._stuck = {chain_id: self._stuck.get(chain_id, now) for chain_id in stuck}
@@ -383,7 +383,7 @@ class MoveExecutor:
         (left, balancing), routing = await self._store.change(write)
         self._publisher.publish(routing)
         self.take_over(left, routing, balancing=balancing)
-        _LOG.warning("moves end before a target could leave: other members of its chain are dead", chains=due)
+        _LOG.warning("moves end before a target could leave, because its chain needs it", chains=due)
 
     async def _plan_next(self) -> None:
         """Plan what the plans before have left: disks that still drain, and disks that are still uneven."""
@@ -463,11 +463,11 @@ def _is_possible(move: Move, routing: Routing) -> bool:
 
 
 def _stuck_chains(chain_ids: Iterable[ChainId], routing: Routing) -> list[ChainId]:
-    """Those with a member that is to leave, and serves because others do not."""
+    """Those with a member that is to leave, and serves because too few others do."""
     chains = [routing.chains[chain_id] for chain_id in chain_ids]
-    needed = [chain for chain in chains if chain.leaving in chain.serving and len(chain.serving) < len(chain.members)]
-    minimums = routing.minimums() if needed else {}
-    return [chain.chain_id for chain in needed if not must_give_way(chain, minimums.get(chain.chain_id, 1))]
+    leaving = [chain for chain in chains if chain.leaving in chain.serving]
+    minimums = routing.minimums() if leaving else {}
+    return [chain.chain_id for chain in leaving if not must_give_way(chain, minimums.get(chain.chain_id, 1))]
 
 
 def _has_other_replicas(routing: Routing) -> bool:
