@@ -168,3 +168,21 @@ def test_a_new_target_that_makes_no_progress_leaves_its_move_to_others() -> None
         assert not nodes.held()[NEW_NODE]
 
     run_moving(body)
+
+
+def test_disks_are_level_without_one_whose_new_target_does_not_come_up() -> None:
+    """Else it would be filled again and again, for as long as the cluster runs. A disk that drains tries it again."""
+
+    async def body(nodes: MovingNodes) -> None:
+        nodes.slow.add(NEW_NODE)
+        await add_new_node(nodes)
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: is_filling(nodes))
+        controller = nodes.manager._controller
+        assert controller is not None
+        await nodes.until(lambda: controller.move_executor.is_settled)
+        nodes.slow.clear()
+        await nodes.manager.rebalance(pb.RebalanceRequest())
+        await nodes.until(lambda: bool(nodes.held()[NEW_NODE]) and controller.move_executor.is_settled)
+
+    run_moving(body)

@@ -303,9 +303,10 @@ class MoveExecutor:
         self._plan_at = 0.0
         self._gave_up_at.clear()
 
-    def _avoided(self, routing: Routing) -> set[NodeId]:
-        """The nodes whose new targets did not come up, for whatever reason: they would be chosen at once again."""
-        since = self._clock.monotonic() - _AVOIDED_LEASES * routing.lease_s
+    def _avoided(self, routing: Routing, leases: int) -> set[NodeId]:
+        """The nodes whose new targets did not come up in the last so many T, for whatever reason: they would be chosen
+        at once again."""
+        since = self._clock.monotonic() - leases * routing.lease_s
         return {node for node, gave_up_at in self._gave_up_at.items() if gave_up_at > since}
 
     async def withdraw(self, writer: Writer, is_unwanted: Callable[[Move], bool]) -> dict[ChainId, Move]:
@@ -394,10 +395,10 @@ class MoveExecutor:
         if self.balancing and any(self._is_awaited(node, routing) for node in routing.nodes.values()):
             return  # without it, disks would be levelled that are not all, and then no more
         self._plan_at = self._clock.monotonic() + routing.lease_s
-        avoided = self._avoided(routing)
+        avoided = self._avoided(routing, _AVOIDED_LEASES)
         planned = self.plan(routing, draining, balance=self.balancing, avoided=avoided)
-        if avoided and not planned:  # no other has room, or all others have their share
-            planned = self.plan(routing, draining, balance=self.balancing)
+        if avoided and not planned:  # no other has room; disks are level without them
+            planned = self.plan(routing, draining, balance=False, avoided=self._avoided(routing, _GIVE_UP_LEASES))
         if not planned and (self.moves or not self.balancing):
             return
         is_level, seen_version = self.balancing and not planned and not self.moves, routing.version
