@@ -186,3 +186,19 @@ def test_disks_are_level_without_one_whose_new_target_does_not_come_up() -> None
         await nodes.until(lambda: bool(nodes.held()[NEW_NODE]) and controller.move_executor.is_settled)
 
     run_moving(body)
+
+
+def test_a_new_target_that_makes_no_progress_leaves_a_chain_below_its_minimum_too() -> None:
+    """Nothing needs it there, and the chain takes no writes before another one is in its place."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await nodes.manager.set_min_replicas(pb.SetMinReplicasRequest(table_id=1, min_replicas=2))
+        nodes.slow.add(NEW_NODE)
+        await add_new_node(nodes)
+        nodes.living.discard(1)
+        await nodes.manager.set_draining(pb.SetDrainingRequest(node_id=1, draining=True))
+        await nodes.until(lambda: is_filling(nodes))
+        await nodes.until(lambda: not nodes.held()[1])
+        assert not nodes.held()[NEW_NODE]
+
+    run_moving(body)

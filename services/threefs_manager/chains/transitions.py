@@ -23,7 +23,8 @@
     waiting    is leaving                           offline
 
 A leaving target gives its lease up as soon as enough others serve (`must_give_way`), and is then put offline as one
-that is dead. So a target that serves never leaves the chain while it holds a lease, nor while it is the only one.
+that is dead; one that syncs gets no lease any more. So a target that serves never leaves the chain while it holds a
+lease, nor while it is the only one.
 
 A state that is not in the table stays, and so does the state of a target of which nothing is known yet.
 
@@ -113,8 +114,10 @@ def keep_leaving(chain: Chain) -> Chain:
 
 
 def must_give_way(chain: Chain, min_replicas: int) -> bool:
-    """Whether the leaving member goes now: the chain takes writes of clients without it."""
-    return chain.leaving is not None and len(chain.staying) >= min_replicas
+    """Whether the leaving member goes now: it does not serve yet, or the chain takes writes of clients without it."""
+    if chain.leaving is None:
+        return False
+    return chain.state(chain.leaving) is SYNCING or len(chain.staying) >= min_replicas
 
 
 def accept_loss(chain: Chain, chosen: TargetId, observed: Observed, alive: AbstractSet[TargetId]) -> Chain:
