@@ -1,6 +1,6 @@
 """The operations of the file system for fsspec. What they do with the connection is in the modules beside this one."""
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from glob import has_magic
 from typing import Any
@@ -406,10 +406,14 @@ async def _remove_files(core: AsyncFileSystem, names: Sequence[str]) -> None:
 
 
 async def _remove_trees(core: AsyncFileSystem, names: Sequence[str]) -> None:
-    """In the order of names, so a directory comes before what lies below it, and is gone by then."""
-    removed: list[str] = []
-    for name in names:
-        if removed and name.startswith(removed[-1] + "/"):
-            continue
-        await core.remove(name, recursive=True)
-        removed.append(name)
+    """Directories before what lies below them, which is gone by then."""
+    removed: set[str] = set()
+    for name in sorted(names):
+        if removed.isdisjoint(_above(name)):
+            await core.remove(name, recursive=True)
+            removed.add(name)
+
+
+def _above(path: str) -> Iterator[str]:
+    while path := path.rpartition("/")[0]:
+        yield path

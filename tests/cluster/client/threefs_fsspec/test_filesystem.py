@@ -190,6 +190,12 @@ def test_a_pattern_may_name_a_directory_and_what_lies_below_it(threefs: ThreefsF
     assert threefs.find(tree) == []
 
 
+def test_a_name_may_sort_between_a_directory_and_what_lies_below_it(threefs: ThreefsFileSystem, tree: str) -> None:
+    threefs.pipe_file(f"{tree}/d-1", b"")  # "-" comes before "/"
+    threefs.rm([f"{tree}/d/b1", f"{tree}/d-1", f"{tree}/d", f"{tree}/a1"], recursive=True)
+    assert threefs.find(tree) == [f"{tree}/a2"]
+
+
 def test_empty_directories(threefs: ThreefsFileSystem, tree: str) -> None:
     with pytest.raises(OSError, match="empty"):
         threefs.rmdir(f"{tree}/d")
