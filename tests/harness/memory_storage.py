@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from google.protobuf.message import Message
@@ -11,6 +12,7 @@ from threefs.errors import (
     ChainChanged,
     ChunkChanged,
     ChunkNotFound,
+    DeadlineExceeded,
     NotServing,
     StaleFence,
     ThreefsError,
@@ -43,6 +45,14 @@ def make_routing(version: int = 1, chains: int = 2, replicas: int = 3, chain_ver
     return Routing(version, "c" * 32, nodes, targets, tables, {TableId(1): tuple(tables)})
 
 
+def without_head(routing: Routing, number: ChainId) -> tuple[TargetId, Routing]:
+    """The head of a chain, and the routing after it was put out."""
+    chain = routing.chains[number]
+    left = replace(chain, version=chain.version + 1, members=chain.members[1:])
+    assert chain.head is not None
+    return chain.head, replace(routing, version=routing.version + 1, chains={**routing.chains, number: left})
+
+
 class MemoryCluster:
     """A routing source whose routing the test changes."""
 
@@ -50,12 +60,21 @@ class MemoryCluster:
         self.routing = routing or make_routing()
         self.upcoming: list[Routing] = []  # what a refresh finds
         self.refreshes = 0
+        self._callbacks: list[Callable[[Routing], None]] = []
 
     async def refresh(self, newer_than: int, timeout_s: float) -> Routing:
         self.refreshes += 1
         if self.upcoming and newer_than >= self.routing.version:
-            self.routing = self.upcoming.pop(0)
+            self.learn(self.upcoming.pop(0))
         return self.routing
+
+    def on_change(self, callback: Callable[[Routing], None]) -> None:
+        self._callbacks.append(callback)
+
+    def learn(self, routing: Routing) -> None:
+        self.routing = routing
+        for callback in self._callbacks:
+            callback(routing)
 
 
 _REMOVED = 3  # as the health of a tombstone
@@ -77,6 +96,7 @@ class MemoryStorage:
         self.before: list[Fault] = []  # each is used up by one call: an error instead of serving
         self.after: list[Fault] = []  # ... or an error after serving
         self.down: set[str] = set()
+        self.silent: set[str] = set()  # addresses that never answer
         self.short: set[ChainId] = set()  # chains with fewer replicas than a write needs
         self.lacking: set[tuple[int, ChunkId]] = set()  # targets that say they have no such chunk
         self.health: dict[tuple[int, ChunkId], int] = {}  # of copies that are damaged (1) or lost (2)
@@ -104,6 +124,9 @@ class MemoryStorage:
             await asyncio.sleep(self.pause_s())
         if address in self.down:
             raise Unavailable(f"{address} is down")
+        if address in self.silent:
+            await asyncio.sleep(timeout_s)
+            raise DeadlineExceeded(f"{address} is silent")
         if self.before and (error := self.before.pop(0)(address, method, request)):
             raise error
         reply, out = self._serve(method, request, data)

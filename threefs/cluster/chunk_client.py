@@ -19,6 +19,7 @@ from threefs.backoff import Backoff
 from threefs.bounded_dict import BoundedDict
 from threefs.byte_budget import ByteBudget
 from threefs.cluster import chunk_update, routing_watcher
+from threefs.cluster.attempts_at_heads import Attempt, AttemptsAtHeads
 from threefs.cluster.chunk_update import Buffer, ChunkUpdate
 from threefs.cluster.routing_watcher import RoutingSource, await_table
 from threefs.cluster.write_coalescer import WriteCoalescer
@@ -122,9 +123,8 @@ class _Row:
 
     def give_up(self, routing: Routing | None = None) -> None:
         self.to_send = False
-        if self.outcome_unknown and not isinstance(
-            self.error, ChunkChanged | StaleFence
-        ):  # these say as much by themselves
+        says_as_much = isinstance(self.error, ChunkChanged | StaleFence)
+        if self.outcome_unknown and not says_as_much:
             chunk, why = self.update.chunk, ""
             if routing is not None and isinstance(self.error, DeadlineExceeded):  # silence says nothing by itself
                 why = self.shortage or routing.shortage(self.update.chain)
@@ -154,6 +154,7 @@ class ChunkClient:
         self._budget = ByteBudget(self._limits.in_flight_bytes)
         self._backoff = Backoff(self._limits.first_pause_s, self._limits.longest_pause_s)
         self._wait_log = chunk_waits(LibraryLogger(__name__), "changed")
+        self._attempts = AttemptsAtHeads(cluster)
         self._coalescer = WriteCoalescer(self._call, self._limits.request_bytes, self._limits.request_rows, clock=clock)
         self._seq = 0
         self._newest_versions = BoundedDict[ChunkId, int](_MAX_VERSIONS)  # the newest versions that were seen here
@@ -413,8 +414,7 @@ class ChunkClient:
             except Unavailable as error:
                 row.failed(error)
         for address, group in by_address.items():
-            part: list[_Row] = []
-            size = 0
+            part, size = list[_Row](), 0
             for row in group:
                 grown = size + row.update.payload_bytes
                 if part and (grown > self._limits.request_bytes or len(part) == self._limits.request_rows):
@@ -429,7 +429,8 @@ class ChunkClient:
         request, timeout_s = self._request(routing, rows), self._attempt_s(deadline)
         alone = any(row.outcome_unknown for row in rows)  # the service may still be at it
         try:
-            results = await self._coalescer.write(address, request, payload, timeout_s, alone=alone)
+            async with Attempt(self._attempts, {row.update.chain for row in rows}, routing):
+                results = await self._coalescer.write(address, request, payload, timeout_s, alone=alone)
         except ThreefsError as error:
             for row in rows:
                 row.failed(error)

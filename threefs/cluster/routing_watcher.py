@@ -52,6 +52,8 @@ class RoutingSource(Protocol):
 
     async def refresh(self, newer_than: int, timeout_s: float) -> Routing: ...
 
+    def on_change(self, callback: Callable[[Routing], None]) -> None: ...
+
 
 async def pause(source: RoutingSource, version: int, pause_s: float, clock: Clock) -> None:
     """Wait `pause_s` before the next attempt, or until routing newer than `version` comes in: most errors mean that a

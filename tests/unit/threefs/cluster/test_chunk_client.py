@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tests.harness.memory_storage import MemoryCluster, MemoryStorage, make_routing
+from tests.harness.memory_storage import MemoryCluster, MemoryStorage, make_routing, without_head
 from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.checksums import crc32c
 from threefs.cluster.chunk_client import ChunkClient, ChunkLimits
@@ -403,3 +403,22 @@ def test_a_table_that_is_newer_than_the_routing_is_waited_for() -> None:
     s.cluster.upcoming = [newer]
     assert go(s.chunks.last_chunk(layout, INODE, timeout_s=5)) is None
     assert s.cluster.routing is newer
+
+
+def test_an_attempt_at_a_silent_head_ends_when_its_chain_goes_on_without_it() -> None:
+    s = Setting()
+    chain = s.chunks.chain_of(LAYOUT, 0)
+    head, after = without_head(s.cluster.routing, chain)
+    s.storage.silent.add(s.cluster.routing.address_of(head))
+
+    async def work() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        loop.call_later(2, s.cluster.learn, after)
+        await s.chunks.write(LAYOUT, INODE, 0, 0, b"once", timeout_s=30)
+        return loop.time() - began
+
+    assert 2 <= go(work()) < 3
+    first, second = (request.writes[0] for request in s.writes())
+    assert first.identity == second.identity and second.again, "the silent head may have passed it on"
+    assert first.target == head != second.target
