@@ -53,6 +53,8 @@ class AppendCut(Exception):
 
 
 class Handle:
+    _registered = False  # with the lease, as open for reading
+
     def __init__(
         self, context: ClientContext, inode: pb.Inode, session: bytes, lease: int = 0, caller: pb.Caller | None = None
     ) -> None:
@@ -68,7 +70,6 @@ class Handle:
         self._fence = inode.fence + 1
         self._session = session  # empty: open for reading only
         self._lease = lease
-        self._registered = False  # with the lease, as open for reading
         if not session:
             self._register()
         self.over_quota = False  # the quota is used up: the file may not become longer
@@ -126,6 +127,10 @@ class Handle:
         """Keep the file while it is open for reading, even if it is removed. A write session keeps it, too."""
         self._registered = True
         self.context.lease.opened_for_read(self.inode)
+
+    def __del__(self) -> None:
+        if self._registered:  # a program has forgotten to close it
+            self.context.lease.forgotten_for_read(self.inode)
 
     # ---- reading ----
 

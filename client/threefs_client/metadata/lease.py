@@ -7,6 +7,7 @@ for the length of a lease in any case.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from itertools import islice
 
@@ -44,6 +45,7 @@ class Lease:
         self._is_unsure = False  # a renewal or a return was not answered: the service may have a lease of some age
         self._holders = 0  # sessions and locks
         self._read_opens: dict[int, list[float | int]] = {}  # inode -> [time of the first open, number of opens]
+        self._forgotten: deque[int] = deque()  # inodes of opens, whose objects were freed in any thread
         self._reported: set[int] = set()  # inodes that the meta service keeps as open for reading
         self._renewal_lock = asyncio.Lock()
         self._background = BackgroundTasks()
@@ -109,6 +111,14 @@ class Lease:
         if not found[1]:
             del self._read_opens[inode]
 
+    def forgotten_for_read(self, inode: int) -> None:
+        """The same, in any thread: nobody has closed the file, and nobody can read it any more."""
+        self._forgotten.append(inode)
+
+    def _close_forgotten(self) -> None:
+        while self._forgotten:
+            self.closed_for_read(self._forgotten.popleft())
+
     @property
     def is_valid(self) -> bool:
         """Whether the lease has surely not expired. If it may have, `revalidate` finds out."""
@@ -148,6 +158,7 @@ class Lease:
     async def _renew_until_idle(self) -> None:
         while True:
             await self._clock.sleep(self.duration_s / RENEWALS_PER_LEASE)
+            self._close_forgotten()
             try:
                 async with self._renewal_lock:
                     if self._is_idle and self.number:

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -329,6 +330,23 @@ def test_a_file_is_noted_as_long_as_it_is_open_for_reading() -> None:
         async with await fs.open("/a") as one, await fs.open("/a"):
             assert list(files.context.lease._read_opens) == [one.handle.inode]
         assert not files.context.lease._read_opens
+
+    play(scene)
+
+
+def test_a_file_that_a_program_has_forgotten_is_not_kept() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        lease = files.context.lease
+        await fs.write_file("/a", b"x")
+        for _ in range(3):
+            file = await fs.open("/a")
+            assert await file.read() == b"x"
+        await asyncio.sleep(2 * lease.duration_s)
+        assert lease._reported == {file.handle.inode}, "the last one is in use"
+        del file
+        gc.collect()
+        await asyncio.sleep(lease.duration_s)
+        assert not lease._read_opens and not lease._reported and not lease.number
 
     play(scene)
 
