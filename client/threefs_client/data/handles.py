@@ -123,6 +123,12 @@ class Handle:
         version, end = self._reported
         return end if version == self.file.truncate_version else 0
 
+    @property
+    def _appended_end(self) -> int:
+        """The meta service has given places up to here at least."""
+        version, end = self._last_append
+        return end if version == self.file.truncate_version else 0
+
     def _register(self) -> None:
         """Keep the file while it is open for reading, even if it is removed. A write session keeps it, too."""
         self._registered = True
@@ -323,6 +329,8 @@ class Handle:
         same mutation identity, or it reserves another range."""
         await self.recheck_quota()
         self.check_write(self.file.length, length)
+        if self._unsynced_end > max(self._reported_end, self._appended_end):  # the place must be behind that
+            await self.sync()
         request = pb.ReserveRequest(mutation=mutation, inode=self.inode, session=self._session, length=length)
         fence = self._fence
         reply = await self.call(methods.RESERVE, request)

@@ -323,6 +323,30 @@ def test_nothing_is_written_under_a_lease_that_has_run_out() -> None:
     play(scene)
 
 
+def test_an_append_comes_behind_what_the_file_object_has_written_by_other_means() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/source", b"copied")
+        async with await fs.open("/a", "ab") as file, await fs.open("/source") as source:
+            await fs.write_batch([(file, 0, b"batch")])
+            await file.write(b" one ")
+            await file.flush()
+            await fs.copy_range(source, 0, file, file.length, 6)
+            await file.write(b" two")
+        assert await fs.read_file("/a") == b"batch one copied two"
+
+    play(scene)
+
+
+def test_appends_alone_report_nothing_before_the_flush() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async with await fs.open("/a", "ab") as file:
+            for _ in range(3):
+                await file.write(bytes(2 << 20))
+            assert not [name for _, name, _ in files.peers.meta_calls if name == "Sync"]
+
+    play(scene)
+
+
 def test_a_file_is_noted_as_long_as_it_is_open_for_reading() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         await fs.write_file("/a", b"x")
