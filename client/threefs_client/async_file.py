@@ -83,8 +83,9 @@ class AsyncFile:
 
     @property
     def length(self) -> int:
-        """Bytes in the file as far as this object knows, with its buffered writes."""
-        return max(self.handle.length, self._write_buffer.end, self._write_behind.end)
+        """Bytes in the file as far as this object knows, with its buffered writes. In any thread: in the order in which
+        the loop moves bytes on."""
+        return max(self._write_buffer.end, self._write_behind.end, self.handle.length)
 
     @property
     def inode(self) -> int:

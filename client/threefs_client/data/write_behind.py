@@ -93,8 +93,9 @@ class WriteBehind:
 
     @property
     def end(self) -> int:
-        """The file offset behind the last of these bytes; 0 if there are none."""
-        return max(self._extents.end, self._in_flight_end)
+        """The file offset behind the last of these bytes; 0 if there are none. In any thread: bytes that the loop moves
+        to and fro meanwhile are seen at one of the two places."""
+        return max(self._in_flight_end, self._extents.end, self._in_flight_end)
 
     @property
     def is_idle(self) -> bool:
@@ -272,8 +273,10 @@ class WriteBehind:
     async def send_extents(self, *, everything: bool = True) -> Exception | None:
         """Send the extents, and wait until they are durable. Returns the error, which `errors` has recorded. The caller
         holds the lock."""
+        self._in_flight_end = self._extents.end  # before they are drained, as other threads ask for the end
         extents = self._extents.drain() if everything else self._extents.drain_ready()
         if not extents:
+            self._in_flight_end = 0
             return None
         self._in_flight, self._in_flight_bytes = extents, sum(len(data) for _, data in extents)
         self._in_flight_end = max(offset + len(data) for offset, data in extents)

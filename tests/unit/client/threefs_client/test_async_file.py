@@ -1,5 +1,6 @@
 import asyncio
 import io
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -365,3 +366,38 @@ def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
             assert piece in whole
 
     run_virtual(run())
+
+
+@pytest.mark.parametrize("failures", [0, 3])
+def test_another_thread_finds_the_end_of_all_written_bytes_at_any_moment(failures: int) -> None:
+    """A blocking program seeks and asks for the end in its own thread, while the loop sends in the background."""
+    written, seen = 0, [0]
+    files = MemoryFiles()
+    files.storage.before = [lambda *_: NoSpace("full")] * failures
+
+    async def run() -> None:
+        nonlocal written
+        async with await AsyncFileSystem(files.context).open("/a", "wb") as file:
+
+            def look(frame: Any, event: str, _: object) -> Any:
+                """Is called before each line of the client: there another thread may take over."""
+                if event == "line":
+                    sys.settrace(None)
+                    seen.append(min(0, file.length - written))
+                    sys.settrace(look)
+                return look if "threefs_client/data/" in frame.f_code.co_filename else None
+
+            sys.settrace(look)
+            try:
+                while written < 12 << 20:
+                    try:
+                        await file.write(bytes(1 << 20))
+                        written += 1 << 20
+                    except NoSpace:
+                        pass  # of the background
+                    await asyncio.sleep(0.1)
+            finally:
+                sys.settrace(None)
+
+    run_virtual(run())
+    assert len(seen) > 1000 and not any(seen)
