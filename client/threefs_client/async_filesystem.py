@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from itertools import accumulate
 from types import TracebackType
 from typing import Any
@@ -10,14 +11,7 @@ from typing import Any
 import numpy as np
 
 from threefs import layout as layouts
-from threefs.errors import (
-    AlreadyExists,
-    InvalidArgument,
-    IsADirectory,
-    Retry,
-    StaleFence,
-    ThreefsError,
-)
+from threefs.errors import AlreadyExists, InvalidArgument, IsADirectory, Retry, StaleFence, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import meta_pb2 as pb
 from threefs_client import addresses, modes, options, paths
@@ -119,13 +113,13 @@ class AsyncFileSystem(NamespaceApi):
         session = self.context.random.token(16) if mode.writable else b""
         if not session:
             return self._file((await self._open(path, mode, session)).inode, mode, path)
-        lease = self.context.lease
+        lease, find = self.context.lease, partial(self._inode_number, path)
         await lease.acquire()
         try:
             if mode.create:
-                reply: pb.CreateReply | pb.OpenReply = await self._create(
-                    path, mode, permissions, parents, layout, session, unnamed
-                )
+                request = self._create_request(path, mode, permissions, parents, layout, session, unnamed)
+                find = partial(self._created_inode, request) if unnamed else find
+                reply: pb.CreateReply | pb.OpenReply = await self._call(methods.CREATE, request)
             else:
                 reply = await self._open(path, mode, session)
             lease.granted(reply.lease)
@@ -133,14 +127,18 @@ class AsyncFileSystem(NamespaceApi):
             file.handle.over_quota = reply.over_quota
             return file
         except BaseException as error:
-            if not unnamed and (not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN):
-                self.context.session_closer.close_if_opened(lambda: self._inode_number(path), session, self.caller)
+            if not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN:
+                self.context.session_closer.close_if_opened(find, session, self.caller)
             lease.release()
             raise
 
     async def _inode_number(self, path: Path) -> int:
         reply = await self._call(methods.STAT, pb.StatRequest(place=paths.place(path), follow=True))
         return reply.inode.inode
+
+    async def _created_inode(self, request: pb.CreateRequest) -> int:
+        """A repeat makes no second file."""
+        return (await self._call(methods.CREATE, request)).inode.inode
 
     async def create_unnamed(
         self, directory: Path, *, permissions: int = 0o600, chunk_bytes: int = 0, stripe: int = 0
@@ -188,7 +186,7 @@ class AsyncFileSystem(NamespaceApi):
             request.mutation.CopyFrom(self.context.meta.mutation())
         return await self._call(methods.OPEN, request)
 
-    async def _create(
+    def _create_request(
         self,
         path: Path,
         mode: Mode,
@@ -197,8 +195,8 @@ class AsyncFileSystem(NamespaceApi):
         layout: pb.Layout | None,
         session: bytes,
         unnamed: bool,
-    ) -> pb.CreateReply:
-        request = pb.CreateRequest(
+    ) -> pb.CreateRequest:
+        return pb.CreateRequest(
             mutation=self.context.meta.mutation(),
             place=paths.place(path),
             mode=permissions,
@@ -212,7 +210,6 @@ class AsyncFileSystem(NamespaceApi):
             access=mode.access,
             unnamed=unnamed,
         )
-        return await self._call(methods.CREATE, request)
 
     # ---- batches ----
 

@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -101,5 +102,27 @@ def test_a_copy_whose_rename_is_not_confirmed_says_so() -> None:
         files.meta.__dict__.update(_link=link, _rename=rename, _remove=remove)
         with pytest.raises(OutcomeUnknown):
             await fs.copy("/a", "/b")
+
+    play(scene)
+
+
+@pytest.mark.parametrize("unnamed", [True, False])
+def test_a_file_whose_open_is_cancelled_is_closed(unnamed: bool) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        answer = files.meta.answer
+
+        async def slow(name: str, request: pb.CreateRequest) -> object:
+            reply = await answer(name, request)
+            await asyncio.sleep(0.1)
+            return reply
+
+        files.meta.answer = slow  # type: ignore[method-assign]
+        opening = asyncio.ensure_future(fs.create_unnamed("/") if unnamed else fs.open("/a", "wb"))
+        await asyncio.sleep(0.05)
+        assert files.meta.nameless if unnamed else files.meta.sessions
+        opening.cancel()
+        await asyncio.sleep(60)
+        assert not files.meta.nameless and not files.meta.sessions - {b""}
+        assert files.meta.precreated == unnamed and not fs.context.lease._holders
 
     play(scene)
