@@ -4,6 +4,7 @@ The event loop never waits for the local disk: aiofiles uses it in threads.
 """
 
 import asyncio
+import errno
 import os
 import stat
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
@@ -16,6 +17,8 @@ from typing import Any, BinaryIO, TypeVar
 import aiofiles
 from aiofiles.os import wrap
 from threefs_client import AsyncFile, AsyncFileSystem
+from threefs_client.data.hole_retry import HoleRetry
+from threefs_client.data.sparse import data_ranges
 
 from threefs.env import standard_streams
 from threefs.env.disk import run_to_completion
@@ -182,13 +185,13 @@ async def _put_large(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgres
         _replace_atomically(fs, file.destination) as temporary,
     ):
         opened = os.fstat(local.fileno())  # perhaps another file by now: it may have been replaced
+        pieces = await wrap(_local_data)(local.fileno(), opened.st_size)
         async with await fs.open(temporary, "xb", permissions=permissions(opened)) as remote:
-            jobs = (
-                _put_piece(fs, remote, local.fileno(), offset, size, progress)
-                for offset, size in _pieces(opened.st_size)
-            )
+            jobs = (_put_piece(fs, remote, local.fileno(), offset, size, progress) for offset, size in pieces)
             await gather_bounded(jobs, PIECES_AT_ONCE)
-    progress(1, 0)
+            if _end(pieces) < opened.st_size:
+                await remote.truncate(opened.st_size)
+    progress(1, opened.st_size - sum(size for _, size in pieces))
 
 
 def _open_local(file: LocalFile) -> Any:
@@ -281,10 +284,14 @@ async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, 
         _open_remote(fs, file) as (remote, file),
         _in_thread(writer.new_file(file.destination, file.mode)) as local,
     ):
-        jobs = (_get_piece(fs, remote, local, offset, size, progress) for offset, size in _pieces(file.length_bytes))
-        width = PIECES_AT_ONCE if stat.S_ISREG(os.fstat(local).st_mode) else 1
-        await gather_bounded(jobs, width)
-    progress(1, 0)
+        regular = stat.S_ISREG(os.fstat(local).st_mode)
+        length_bytes = file.length_bytes
+        pieces = await _remote_data(remote, length_bytes) if regular else list(_pieces(length_bytes))
+        jobs = (_get_piece(fs, remote, local, offset, size, progress) for offset, size in pieces)
+        await gather_bounded(jobs, PIECES_AT_ONCE if regular else 1)
+        if _end(pieces) < length_bytes:
+            await _to_its_end(os.ftruncate, local, length_bytes)
+    progress(1, length_bytes - sum(size for _, size in pieces))
 
 
 async def _get_piece(
@@ -313,6 +320,36 @@ def _umask() -> int:
 def _pieces(length_bytes: int) -> Iterator[tuple[int, int]]:
     for offset in range(0, length_bytes, PIECE_BYTES):
         yield offset, min(PIECE_BYTES, length_bytes - offset)
+
+
+def _local_data(file: int, length_bytes: int) -> list[tuple[int, int]]:
+    """The pieces of a local file without those that are holes."""
+    found = []
+    for offset, size in _pieces(length_bytes):
+        try:
+            if os.lseek(file, offset, os.SEEK_DATA) < offset + size:
+                found.append((offset, size))
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break  # there is only a hole up to the end
+            found.append((offset, size))  # its file system knows no holes
+    return found
+
+
+async def _remote_data(remote: AsyncFile, length_bytes: int) -> list[tuple[int, int]]:
+    """The same of a file of the cluster."""
+    handle = remote.handle
+    retry = HoleRetry(handle.context, handle.file)
+    while not await retry.holes_are_final(0, length_bytes, handle.file.change):
+        pass  # another client is just truncating it
+    data: set[int] = set()
+    async for begin, end in data_ranges(handle, 0, length_bytes):
+        data.update(range(begin // PIECE_BYTES, -(-end // PIECE_BYTES)))
+    return [(offset, size) for offset, size in _pieces(length_bytes) if offset // PIECE_BYTES in data]
+
+
+def _end(pieces: Sequence[tuple[int, int]]) -> int:
+    return sum(pieces[-1]) if pieces else 0
 
 
 def destinations(sources: tuple[str, ...], destination: str, *, into: bool) -> list[tuple[str, str]]:

@@ -62,6 +62,30 @@ def test_there_and_back_again(fs: FileSystem, tmp_path: Path) -> None:
     assert sorted(os.listdir(back / "deep")) == sorted(os.listdir(source / "deep"))
 
 
+@pytest.mark.parametrize("ends_in_hole", [False, True])
+def test_holes_stay_holes(fs: FileSystem, tmp_path: Path, ends_in_hole: bool) -> None:
+    piece, name = tree_copy.PIECE_BYTES, f"sparse-{ends_in_hole}"
+    source, back = tmp_path / "source", tmp_path / "back"
+    with open(source, "wb") as file:
+        os.pwrite(file.fileno(), b"first", 2 * piece + 5)
+        os.pwrite(file.fileno(), b"last", 5 * piece)
+        if ends_in_hole:
+            file.truncate(9 * piece + 77)
+    remote = AsyncFileSystem(fs._context())
+    moved: list[int] = []
+    tree = LocalTree()
+    tree.add(str(source), f"/{name}", recursive=False)
+    fs._run(tree_copy.put(remote, tree, lambda files, size: moved.append(size)))
+    with fs.open(f"/{name}") as copy:
+        assert copy.seek_data(0) >= 2 * piece and copy.seek_data(4 * piece) == 5 * piece
+        assert copy.read() == source.read_bytes()
+    found = RemoteTree()
+    fs._run(found.add(remote, f"/{name}", str(back), recursive=False))
+    fs._run(tree_copy.get(remote, found, lambda files, size: moved.append(size)))
+    assert back.read_bytes() == source.read_bytes() and back.stat().st_blocks * 512 <= 2 * piece
+    assert sum(moved) == 2 * source.stat().st_size
+
+
 @pytest.mark.parametrize("length", [10, SMALL_BYTES + 1])
 def test_files_that_are_replaced_during_a_copy_are_whole_and_keep_their_permissions(
     fs: FileSystem, tmp_path: Path, length: int
