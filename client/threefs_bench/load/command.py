@@ -1,6 +1,7 @@
 """`threefs bench`, also installed as `threefs-bench`: from the command line to the report."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -72,7 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InvalidArgument, FileNotFoundError, IsADirectoryError) as error:
         return _complain(error, MISUSED)
     except (ThreefsError, OSError) as error:
-        return _complain(error, FAILED)
+        return _end_quietly() if error.errno == errno.EPIPE else _complain(error, FAILED)
+
+
+def _end_quietly() -> int:
+    """The reader of our output has closed the pipe, as `head` does: nothing more is written to it."""
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    return FAILED
 
 
 def _complain(error: OSError, code: int) -> int:
@@ -84,7 +91,7 @@ def _complain(error: OSError, code: int) -> int:
 def _main(command: job_file.CommandLine) -> int:
     run = command.run
     if "help" in run:
-        print(help_text())
+        print(help_text(), flush=True)
         return 0
     if "version" in run:
         print(f"threefs-bench {__version__}")
@@ -111,7 +118,7 @@ def _main(command: job_file.CommandLine) -> int:
 def _opened(path: str | None) -> Iterator[Callable[[str], None]]:
     """The writer of the report. A file is opened before the run, not only when there is something to lose."""
     if path is None:
-        yield lambda rendered: print(rendered)
+        yield lambda rendered: print(rendered, flush=True)
         return
     with open(path, "w", encoding="utf-8") as file:
         yield lambda rendered: print(rendered, file=file)

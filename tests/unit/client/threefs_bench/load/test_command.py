@@ -35,6 +35,16 @@ def test_the_report_for_people(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "a: (groupid=0, jobs=1): err= 0" in found and "  WRITE: bw=" in found
 
 
+def test_a_reader_that_has_closed_the_pipe_ends_it_without_a_word(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    ended = subprocess.run(
+        [*COMMAND, *posix(tmp_path, "--rw=write")], stdout=writer, stderr=subprocess.PIPE, env=environment(), timeout=60
+    )
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (1, b"")
+
+
 @pytest.mark.parametrize("form", ["json", "json+"])
 def test_the_report_in_json_goes_to_a_file(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "x.json"
