@@ -67,10 +67,7 @@ async def put(fs: AsyncFileSystem, tree: LocalTree, progress: CopyProgress) -> N
 async def put_stream(fs: AsyncFileSystem, source: BinaryIO, destination: str) -> int:
     """Copy a stream to its end into a file, which then replaces an existing one; the number of bytes."""
     length, mode = 0, ~_umask() & 0o666
-    async with (
-        _replace_atomically(fs, destination) as temporary,
-        await fs.open(temporary, "xb", permissions=mode) as remote,
-    ):
+    async with _new_file(fs, destination, mode) as remote:
         async for piece in standard_streams.pieces(source):
             await remote.write(piece)
             length += len(piece)
@@ -142,6 +139,26 @@ async def _replace_atomically(fs: AsyncFileSystem, path: str) -> AsyncIterator[s
         raise
 
 
+@asynccontextmanager
+async def _new_file(fs: AsyncFileSystem, path: str, mode: int) -> AsyncIterator[AsyncFile]:
+    """A file that takes the name `path` at the end of the block, in one step.
+
+    It has no name before, so a block that fails leaves nothing, in no trash either.
+    """
+    async with _replace_atomically(fs, path) as temporary, await _create_unnamed(fs, path, mode) as file:
+        file.name = file.handle.name = path
+        yield file
+        await fs.link_file(file, temporary)
+
+
+async def _create_unnamed(fs: AsyncFileSystem, path: str, mode: int) -> AsyncFile:
+    """A file in the directory of `path`."""
+    try:
+        return await fs.create_unnamed(path.rpartition("/")[0] or "/", permissions=mode)
+    except NotFound:
+        raise NotFound(f"{path}: no such file or directory{_missing_parent_hint(path)}") from None
+
+
 def _missing_parent_hint(path: str) -> str:
     parent = path.rpartition("/")[0]
     return f"; `threefs mkdir -p {parent}` makes its directory" if parent else ""
@@ -180,13 +197,10 @@ def _read_files(files: Sequence[LocalFile]) -> list[tuple[LocalFile, bytes | Non
 
 
 async def _put_large(fs: AsyncFileSystem, file: LocalFile, progress: CopyProgress) -> None:
-    async with (
-        _open_local(file) as local,
-        _replace_atomically(fs, file.destination) as temporary,
-    ):
+    async with _open_local(file) as local:
         opened = os.fstat(local.fileno())  # perhaps another file by now: it may have been replaced
         pieces = await wrap(_local_data)(local.fileno(), opened.st_size)
-        async with await fs.open(temporary, "xb", permissions=permissions(opened)) as remote:
+        async with _new_file(fs, file.destination, permissions(opened)) as remote:
             jobs = (_put_piece(fs, remote, local.fileno(), offset, size, progress) for offset, size in pieces)
             await gather_bounded(jobs, PIECES_AT_ONCE)
             if _end(pieces) < opened.st_size:

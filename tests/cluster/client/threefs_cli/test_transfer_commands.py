@@ -2,6 +2,7 @@ import base64
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from threefs_client import FileSystem
@@ -116,6 +117,21 @@ def test_an_error_names_what_the_user_named(threefs: CommandLine, fs: FileSystem
     said = threefs.error("put", str(tmp_path / "a"), "/no-such-directory/a")
     assert "/no-such-directory/a" in said and ".put-" not in said
     assert "`threefs mkdir -p /no-such-directory` makes its directory" in said
+
+
+def test_a_put_that_fails_leaves_nothing_in_the_trash_either(
+    threefs: CommandLine, fs: FileSystem, tmp_path: Path
+) -> None:
+    fs.mkdir("/refused")
+    fs.trash.set("/refused", 3600)
+    fs.quotas.set("/refused", limit_bytes=1 << 20)
+    fs.write_file("/refused/old", b"x" * (1 << 20))
+    (tmp_path / "large").write_bytes(bytes(32 << 20))
+    while (quota := fs.quotas.show("/refused")) is None or quota.counting or not quota.used_bytes:
+        time.sleep(0.1)
+    assert "/refused/new cannot become longer" in threefs.error("put", str(tmp_path / "large"), "/refused/new")
+    assert [entry.name for entry in fs.list("/refused")] == ["old"]
+    assert not [item for item in fs.trash.list() if item.original.startswith("/refused")]
 
 
 def test_directories_keep_their_permissions(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
