@@ -1,16 +1,27 @@
 """The primary manager's knowledge of a cluster, as commands about chains, moves and disks need it."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
+import click
 from threefs_client import AsyncFileSystem
 
+from threefs.cluster.manager_client import NO_ANSWER
+from threefs.env.clock import CLOCK
 from threefs.errors import InvalidArgument, NotFound
 from threefs.rpc.methods import GET_ROUTING, GET_STATUS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli.cluster_selector import managers
 
 CALL_TIMEOUT_S = 30.0
+#: How long commands that follow a cluster wait for a manager that starts again, or for the next primary.
+ABSENCE_S = 60.0
+_POLL_S = 0.5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,21 @@ async def read_state(fs: AsyncFileSystem, url: str) -> ClusterState:
     status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
     reply = await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=CALL_TIMEOUT_S)
     return ClusterState(status, reply.routing)
+
+
+async def until_answered(ask: Callable[[], Awaitable[T]]) -> T:
+    """The result of `ask`, which is called again while no manager answers, for a minute at most. It says so, once."""
+    silent_since: float | None = None
+    while True:
+        try:
+            return await ask()
+        except NO_ANSWER as error:
+            if silent_since is None:
+                silent_since = CLOCK.monotonic()
+                click.echo(f"no manager answers, and this command waits for one: {error}", err=True)
+            elif CLOCK.monotonic() - silent_since >= ABSENCE_S:
+                raise
+        await asyncio.sleep(_POLL_S)
 
 
 async def check_table(fs: AsyncFileSystem, url: str, table_id: int) -> None:

@@ -11,7 +11,7 @@ from threefs.errors import NotFound
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import disk_replacement, output, target_commands
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
-from threefs_cli.cluster_state import ClusterState, read_state
+from threefs_cli.cluster_state import ClusterState, read_state, until_answered
 from threefs_cli.disk_replacement import Disk, Phase, Progress
 
 
@@ -81,12 +81,10 @@ async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float
     elif found.phase.is_beginning:
         await target_commands.hold_until_out(fs, url, found.targets, pb.HOLD_OFFLINE)
     progress: Progress | None = None
-    said = ""
+    node_id, said = found.node_id, ""
     while True:
-        found = disk_replacement.look(await read_state(fs, url), found.node_id)
-        if found.phase is Phase.ARRIVED:
-            await target_commands.hold(fs, url, found.targets, pb.HOLD_NONE, dry_run=False)
-        elif found.phase is Phase.FILLING and progress is None:
+        found = await until_answered(lambda: _advance(fs, url, node_id))
+        if found.phase is Phase.FILLING and progress is None:
             progress = Progress(CLOCK.monotonic(), found.copied_bytes)
         left = progress.remaining_s(found, CLOCK.monotonic()) if progress is not None else None
         line = _told(found, left)
@@ -98,6 +96,14 @@ async def _replace(fs: AsyncFileSystem, url: str, found: Disk, interval_s: float
         if found.phase is Phase.IN_SERVICE or no_wait:
             return
         await asyncio.sleep(interval_s)
+
+
+async def _advance(fs: AsyncFileSystem, url: str, node_id: int) -> Disk:
+    """Has a disk filled that has arrived. Returns what was found before."""
+    found = disk_replacement.look(await read_state(fs, url), node_id)
+    if found.phase is Phase.ARRIVED:
+        await target_commands.hold(fs, url, found.targets, pb.HOLD_NONE, dry_run=False)
+    return found
 
 
 def _say_under_way(node_id: int) -> None:

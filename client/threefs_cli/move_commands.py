@@ -8,7 +8,7 @@ from threefs_client import AsyncFileSystem
 
 from threefs_cli import move_rows, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
-from threefs_cli.cluster_state import read_state
+from threefs_cli.cluster_state import read_state, until_answered
 
 
 @click.command(
@@ -51,7 +51,7 @@ async def _read(fs: AsyncFileSystem, url: str) -> dict[str, Any]:
 
 async def _watch(fs: AsyncFileSystem, url: str, interval_s: float, as_json: bool) -> None:
     while True:
-        found = await _read(fs, url)
+        found = await until_answered(lambda: _read(fs, url))
         if as_json:
             output.print_json_line(found)
         else:

@@ -18,8 +18,8 @@ from threefs.errors import (
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import Method, Rep, Req
 
-#: After these another manager is asked.
-_NEXT = (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Overloaded, Stopping)
+#: After these another manager is asked, and of the last one they say that none answers now.
+NO_ANSWER = (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Overloaded, Stopping)
 #: The programs that take the addresses of managers, and that a user can take for one of those.
 _OTHERS = {"threefs-meta": "meta", "threefs-storage": "storage"}
 
@@ -84,7 +84,7 @@ class ManagerClient:
             number = (self._last + turn) % len(self._callers)
             try:
                 reply = await self._callers[number].call(method, request, timeout_s=timeout_s)
-            except _NEXT as error:
+            except NO_ANSWER as error:
                 failure = error
                 continue
             except NotAuthorised as error:  # another process may have taken the port of a dead manager

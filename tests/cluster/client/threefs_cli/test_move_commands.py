@@ -1,12 +1,17 @@
 """A node is drained, and the moves are watched to their end."""
 
 import json
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import threefs_client
 
+from tests.cluster.test_restored_manager import keep_ports
 from tests.harness.cluster import LocalCluster
 from tests.harness.command_line import CommandLine
+from tests.harness.processes import environment
 
 MIB = 1 << 20
 
@@ -28,3 +33,35 @@ def test_moves_are_watched_until_nothing_moves(tmp_path: Path) -> None:
             assert all(move["copied_bytes"] <= move["total_bytes"] for move in found["moves"])
         assert seen[-1]["moves"] == [] and not seen[-1]["more_follow"]
         assert next(row for row in threefs.json("node", "ls")["nodes"] if row["node_id"] == 1)["state"] == "drained"
+
+
+def test_commands_that_follow_a_cluster_outlast_a_restart_of_its_manager(tmp_path: Path) -> None:
+    with LocalCluster(tmp_path, storage=3, replicas=2, targets_per_disk=4, lease_s=2.0) as cluster:
+        threefs = CommandLine(cluster.address)
+        keep_ports(cluster)
+        cluster.storage[3].stop()
+        threefs.ok("node", "drain", "1")
+        threefs.ok("disk", "replace", "3", "--yes", "--no-wait")
+        with (
+            follow(cluster.address, "moves", "--watch") as moves,
+            follow(cluster.address, "disk", "replace", "3") as disk,
+        ):
+            for one in (moves, disk):
+                assert one.stdout is not None and one.stdout.readline()
+            cluster.manager.kill()
+            for one in (moves, disk):
+                assert one.stderr is not None
+                while "this command waits" not in (said := one.stderr.readline()):
+                    assert said.startswith("a replacement"), said
+            cluster.manager.start()
+            shutil.rmtree(tmp_path / "storage-3" / "data")
+            cluster.storage[3].start()
+            for one in (moves, disk):
+                one.communicate(timeout=100)
+            assert (moves.returncode, disk.returncode) == (0, 0)
+        assert threefs.json("chain", "ls", "--degraded")["chains"] == []
+
+
+def follow(address: str, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "threefs_cli", *words, "--interval", "0.1", "--address", address]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
