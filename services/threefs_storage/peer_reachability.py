@@ -2,7 +2,8 @@
 
 A peer is suspected when a call to it fails on the way, or has no answer for a while. A suspected peer is probed until
 it answers: with a connection of its own, because the calls of a busy one wait for each other. A slow or overloaded peer
-still takes connections, so it counts as reached; so does one that waits for a process behind it.
+still takes connections, so it counts as reached; so does one that waits for a process behind it. Answers to calls
+acquit nobody: a link may pass small packets and lose large ones, which a probe has.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ _LOG = structlog.get_logger()
 class _Peer:
     calls: int = 0  # without an answer
     waiting_since: float = 0.0  # when the first of these was made, or the last answer came
-    suspected: bool = False  # a call has failed on its way
+    suspected: bool = False  # a call has failed on its way, and no probe was answered since
     unreachable_since: float | None = None
     incarnation: int = 0  # of the process that was probed last
 
@@ -75,7 +76,7 @@ class PeerReachability:
             raise
         finally:
             peer.calls -= 1
-        self._note_answer(node_id, peer)
+        peer.waiting_since = self._clock.monotonic()
         return result
 
     def unreachable(self) -> list[pb.UnreachablePeer]:
@@ -129,9 +130,9 @@ class PeerReachability:
             return
         except ThreefsError:
             pass  # it refuses this process, for load or while it stops: it was reached
-        self._note_answer(node_id, peer)
+        self._note_reached(node_id, peer)
 
-    def _note_answer(self, node_id: NodeId, peer: _Peer) -> None:
+    def _note_reached(self, node_id: NodeId, peer: _Peer) -> None:
         was_unreachable = peer.unreachable_since is not None
         node = self._routing().nodes.get(node_id)
         peer.waiting_since = self._clock.monotonic()

@@ -6,7 +6,7 @@ AT stop HOST FOR            SIGTERM, and a start after FOR seconds
 AT pause HOST FOR           SIGSTOP, SIGCONT
 AT part HOST HOST FOR       nothing gets from the first to the second
 AT split HOST HOST FOR      nothing gets either way
-AT link HOST HOST FOR       as `split`, but between storage processes, and longer; `half`: only one way
+AT link HOST HOST FOR       `split` between storage processes, and longer; `half`: one way; `narrow`: what is large
 AT isolate HOST FOR         nothing gets from or to the host
 AT rift HOST HOST FOR       the network falls into two: the primary manager with these, all others with its store
 AT lone HOST HOST FOR       nothing gets between the two and the managers; the first is back after two thirds
@@ -172,6 +172,7 @@ class Faults:
         self._dice = SeededRandom(world.seed, "rot")
         self.stores = StoreFaults(world)
         self._doze = Dozes(world).begin
+        self._narrow = world.fabric.narrow
         self.intruders = Intruders(world)
         self.visitors = Visitors(world)
         self.scarce_memory = ScarceMemory(world)

@@ -1,7 +1,8 @@
 """The network of a simulation: byte streams between processes, with all that can happen to them.
 
 Bytes of one connection keep their order. A blocked direction holds them back, as TCP does when its packets are lost;
-after a while the sender gives the connection up. When the way is free again they travel with the next retransmission,
+after a while the sender gives the connection up. A narrow way holds back what is large, and all behind it, as where two
+machines disagree about the largest packet. When the way is free again they travel with the next retransmission,
 which comes about as late as the way was blocked for. Then the sender begins slowly: one message, a round trip later
 two, then four. Who loses its process closes its sockets; who loses its power says nothing more.
 """
@@ -19,6 +20,7 @@ from threefs.env.packet_marks import PacketMark
 from threefs.errors import ConnectionRefused, Unavailable
 
 _WINDOW_BYTES = 1 << 20
+_NARROW_BYTES = 4096  # of a message that a narrow way lets pass
 _GIVE_UP_S = 15.0
 _RETRY_S = 0.2
 _FIRST_RETRANSMISSION_S = 0.2
@@ -36,6 +38,7 @@ class Fabric:
         self.slow: dict[tuple[str, str], tuple[float, float]] = {}
         self.lossy: dict[tuple[str, str], float] = {}  # the chance that a message breaks its connection
         self.blocked: set[tuple[str, str]] = set()
+        self.narrow_ways: set[tuple[str, str]] = set()  # nothing large gets from the first to the second
         self.down: set[str] = set()  # hosts without power
         self.listeners: dict[str, SimListener] = {}
         self.streams: dict[SimStream, None] = {}
@@ -59,9 +62,24 @@ class Fabric:
     def unblock(self, source: str, destination: str, *, deliver: bool = False) -> None:
         """With `deliver`, packets were held up on their way, not lost: they arrive now, without a retransmission."""
         self.blocked.discard((source, destination))
+        self._go_on(source, destination, deliver=deliver)
+
+    def _go_on(self, source: str, destination: str, *, deliver: bool = False) -> None:
         for stream in self.streams:
             if (stream.host, stream.other_host) == (source, destination):
                 stream.go_on(deliver=deliver)
+
+    def narrow(self, one: str, other: str) -> Callable[[], None]:
+        """Nothing large gets from one host to the other, nor back; returns how to end that."""
+        ways = (one, other), (other, one)
+        self.narrow_ways.update(ways)
+
+        def widen() -> None:
+            self.narrow_ways.difference_update(ways)
+            for way in ways:
+                self._go_on(*way)
+
+        return widen
 
     def cut(self, one: str, other: str) -> None:
         """Break all connections between two hosts: what is on its way is lost."""
@@ -262,8 +280,8 @@ class SimStream:
     def go_on(self, *, deliver: bool = False) -> None:
         """Let travel what waits, unless the way is blocked. After a block it travels with the next retransmission, or
         at once with `deliver`."""
-        fabric, loop = self._fabric, self._fabric.loop
-        if not fabric.reaches(self.host, self.other_host):
+        loop = self._fabric.loop
+        if self._is_held_back():
             if self._gives_up is None:
                 self._held_back_since = loop.time()
                 self._gives_up = loop.call_later(_GIVE_UP_S, self._give_up, context=KERNEL)
@@ -275,9 +293,15 @@ class SimStream:
             return
         self._let_travel(held_back=False)
 
+    def _is_held_back(self) -> bool:
+        fabric, way = self._fabric, (self.host, self.other_host)
+        if way in fabric.narrow_ways and self._on_the_way and len(self._on_the_way[0] or b"") > _NARROW_BYTES:
+            return True
+        return not fabric.reaches(*way)
+
     def _retransmit(self) -> None:
         self._retransmission = None
-        if self._gives_up is None or not self._fabric.reaches(self.host, self.other_host):
+        if self._gives_up is None or self._is_held_back():
             return  # the connection is broken, or the way is blocked again
         self._gives_up.cancel()
         self._gives_up = None
@@ -300,7 +324,7 @@ class SimStream:
         if not self._travelling:
             return  # the connection broke meanwhile
         self._travelling -= 1
-        if not self._fabric.reaches(self.host, self.other_host):
+        if self._is_held_back():
             self.go_on()  # it was lost, and is sent again when the way is free
             return
         if self._fabric.random.chance(self._fabric.lossy.get((self.host, self.other_host), 0.0)):

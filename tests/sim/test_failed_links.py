@@ -16,14 +16,14 @@ _DOWN_S = 8 * LEASE_S
 _BOUND_S = 4 * LEASE_S
 
 
-@pytest.mark.parametrize("kind", ["link", "half"])
+@pytest.mark.parametrize("kind", ["link", "half", "narrow"])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_writes_go_on_within_four_lease_times(seed: int, kind: str) -> None:
     """In the chain of three hosts two of the three pairs are neighbours."""
     waited_s = []
     for pair in itertools.combinations(("s1", "s2", "s3"), 2):
         size = Size(storage=3, targets_per_disk=1, clients=3)
-        load = Load(faults_s=_DOWN_S + 2.0, chunks=4, apart=1.0)
+        load = Load(faults_s=_DOWN_S + 2.0, chunks=4, apart=1.0, large=float(kind == "narrow"))
         until_then = Step(
             1.0 + _DOWN_S, "cut", ("c1", "c2")
         )  # all faults end after the last one, which does not matter
@@ -38,7 +38,7 @@ def test_some_seeds_have_links_that_fail() -> None:
     hosts = ("s1", "s2", "s3")
     drawn = [failed_links.draw(SeededRandom(seed, "links"), hosts, 12.0) for seed in range(200)]
     steps = [step for steps in drawn for step in steps]
-    assert {what for _, what, _, _ in steps} == {"link", "half"}
+    assert {what for _, what, _, _ in steps} == {"link", "half", "narrow"}
     assert 20 < sum(map(bool, drawn)) < 80
     assert all(one != other and {one, other} <= {*hosts} for _, _, (one, other), _ in steps)
     assert any(len(steps) > 1 for steps in drawn)

@@ -119,6 +119,24 @@ async def test_a_block_holds_bytes_back_one_way_until_it_ends(hosts: Hosts) -> N
 
 
 @simulated
+async def test_a_narrow_way_holds_back_what_is_large_and_all_behind_it(hosts: Hosts) -> None:
+    near, far, _ = await hosts.connected()
+    widen = hosts.fabric.narrow("a", "b")
+    await send(near, b"small")
+    assert await receive(far, 5) == b"small"
+    await send(near, b"l" * 5000)
+    await send(near, b"small")
+    await asyncio.sleep(1.0)
+    with pytest.raises(BlockingIOError):
+        far.recv_into([memoryview(bytearray(1))])
+    other, far_other, _ = await hosts.connected()
+    await send(other, b"small")
+    assert await receive(far_other, 5) == b"small", "the other connections go on"
+    widen()
+    assert await receive(far, 5005) == b"l" * 5000 + b"small"
+
+
+@simulated
 async def test_what_was_held_back_comes_slowly_at_first(hosts: Hosts) -> None:
     one, other, _ = await hosts.connected()
     hosts.fabric.delay_s = (0.1, 0.1)

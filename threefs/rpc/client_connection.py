@@ -277,16 +277,16 @@ class ClientConnection:
             if not turn.future.done():  # else it has ended in this step, too: without effect, as its caller was told
                 send()
 
-    async def ping(self, timeout_s: float) -> None:
-        """Check that the service works. If nothing comes from it for so long, because it hangs or its machine is gone,
-        the connection ends for all its calls. Raises ConnectionLost.
+    async def ping(self, timeout_s: float, body: bytes = b"") -> None:
+        """Check that the service works; `body` goes there and back. If nothing comes from it for so long, because it
+        hangs or its machine is gone, the connection ends for all its calls. Raises ConnectionLost.
 
         The answer may come behind a large one, which takes its time on a busy link."""
         if self._stream.closed:
             raise ConnectionLost(f"the connection to {self.address} is closed")
         if self._pong is None:
             self._pong = self._loop.create_future()
-            self._stream.send(frames.encode(frames.PING))
+            self._stream.send(frames.encode(frames.PING, body=body))
         pong = self._pong
         while True:
             received = self._stream.received_bytes

@@ -23,6 +23,7 @@ from threefs.errors import (
     WrongCluster,
     WrongVersion,
 )
+from threefs.rpc import frames
 from threefs.rpc.call_durations import CallDurations
 from threefs.rpc.client_connection import ClientConnection, Sink
 from threefs.rpc.handshake import Identity
@@ -32,6 +33,7 @@ from threefs.rpc.receive_buffers import BodyBudget
 from threefs.rpc.traffic_class import DEFAULT_DSCP, Dscp, TrafficClass
 
 _DEFAULT_LIMITS = Limits()
+_PROBE_S = 60.0  # callers have deadlines of their own, which are shorter
 
 
 class ConnectionPool:
@@ -151,9 +153,13 @@ class ConnectionPool:
     async def probe(self, address: str) -> None:
         """Make a new connection to `address`, and close it again: it shows whether the service can be reached, however
         busy the connections are that calls use. Its packets are marked as those of data, which a network may treat in
-        a way of its own. Raises as `connect` does."""
+        a way of its own; and large ones go there and back, which a network may lose where it passes small ones. Raises
+        as `connect` does, and ConnectionLost. Give it a deadline."""
         connection = await self._open(address, TrafficClass.DATA)
-        connection.close()
+        try:
+            await connection.ping(_PROBE_S, bytes(frames.PROBE_BYTES))
+        finally:
+            connection.close()
 
     async def check(self, address: str, timeout_s: float) -> None:
         """End the connections to `address` that are dead: those on which no ping is answered.

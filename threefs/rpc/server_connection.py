@@ -335,7 +335,7 @@ class ServerConnection:
         if header.kind == frames.PING:
             # While frames are being sent, they show that this side works; and a peer that never reads gets no more.
             if not self.stream.sending:
-                self.stream.send(frames.encode(frames.PONG))
+                self.stream.send(frames.encode(frames.PONG, body=body[: frames.PROBE_BYTES]))
             return ()
         raise ProtocolError("a frame that only a server sends")
 

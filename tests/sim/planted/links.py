@@ -10,6 +10,7 @@ from threefs_storage.peer_reachability import PeerReachability
 
 from tests.sim.planted.registry import plant, plant_for, put
 from threefs.cluster.routing_watcher import RoutingWatcher
+from threefs.rpc import frames
 from threefs.rpc.connection_pool import ConnectionPool
 
 _CONTROLLER = "unit/services/threefs_manager/chains/test_controller.py"
@@ -63,6 +64,12 @@ def failed_link_leaves_too_few() -> None:
 def whoever_reports_is_believed() -> None:
     """A node that is ill, or lies, puts all others out of its chains."""
     put(LinkFailures, "_reported_by", lambda self, reporter: set())
+
+
+@plant_for("sim/test_failed_links.py::test_writes_go_on_within_four_lease_times[1-narrow]")
+def link_that_loses_large_packets_works() -> None:
+    """Probes are small, and pass where writes do not."""
+    put(frames, "PROBE_BYTES", 0)
 
 
 @plant_for("unit/services/threefs_storage/test_peer_reachability.py::test_a_slow_or_busy_peer_is_reached")

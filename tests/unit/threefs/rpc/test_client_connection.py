@@ -22,7 +22,7 @@ from threefs.errors import (
     UnknownMethod,
 )
 from threefs.rpc import send_stall
-from threefs.rpc.frames import SEGMENT_BYTES
+from threefs.rpc.frames import HEADER_BYTES, PROBE_BYTES, SEGMENT_BYTES
 from threefs.rpc.limits import Limits
 from threefs.rpc.methods import READ, SPACE_INFO, WRITE
 from threefs.rpc.server import Server
@@ -352,6 +352,16 @@ async def test_a_server_answers_a_ping_beside_calls_that_wait() -> None:
         connection.close()
         with pytest.raises(ConnectionLost):
             await connection.ping(30)
+
+
+async def test_what_a_ping_carries_comes_back_within_a_bound() -> None:
+    """A network may pass small packets and lose large ones, in one of the two directions."""
+    async with Served() as (_, peers, address):
+        connection = await peers.connect(address, 5)
+        for sent, echoed in ((0, 0), (100, 100), (PROBE_BYTES, PROBE_BYTES), (1 << 20, PROBE_BYTES)):
+            before = connection._stream.received_bytes
+            await connection.ping(5, bytes(sent))
+            assert connection._stream.received_bytes - before == HEADER_BYTES + echoed
 
 
 @pytest.mark.parametrize("net", NETS)
