@@ -45,8 +45,8 @@ class SessionCloser:
         return len(self._unfinished)
 
     def close_later(self, request: pb.CloseRequest, caller: pb.Caller | None, lease: int, error: BaseException) -> None:
-        """Closing failed with `error`, so the session may still be open. It was opened under the lease of that number,
-        which is released when the session has ended."""
+        """Closing failed with `error`, so the session may still be open. It was opened under the lease of that number
+        (0: not known), which is released when the session has ended."""
         if isinstance(error, SessionLost | NotFound):
             self._lease.release()
             return
@@ -82,7 +82,8 @@ class SessionCloser:
         except ThreefsError:
             return  # the session ends with the lease
         request = pb.CloseRequest(inode=inode, session=session)
-        self.close_later(request, caller, self._lease.number, OutcomeUnknown("the session may have been opened"))
+        # The service may have begun a lease with that call, of which nobody has heard here.
+        self.close_later(request, caller, 0, OutcomeUnknown("the session may have been opened"))
 
     async def _retry(self) -> None:
         failures = 0  # rounds in which no session was closed
@@ -95,7 +96,7 @@ class SessionCloser:
     async def _try_all(self, timeout_s: float) -> None:
         """Close one after the other. The first one that is not answered ends the round."""
         for key, (request, caller, lease) in list(self._unfinished.items()):
-            if lease >= self._lease.number:  # else the session has ended with its lease
+            if not lease or lease >= self._lease.number:  # else the session has ended with its lease
                 try:
                     await self._send(request, caller, timeout_s)
                 except (SessionLost, NotFound):

@@ -83,6 +83,33 @@ def test_they_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_session_under_a_lease_that_its_client_has_not_heard_of_is_ended(first: bool) -> None:
+    """The next open was the first to name the lease, so the session counted as one of the lease before."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        held = [] if first else [await fs.open("/held", "wb")]
+        files.meta.lease += 1
+        answer = files.meta.answer
+
+        async def slow(name: str, request: Any) -> Any:
+            reply = await answer(name, request)
+            await asyncio.sleep(0.1)
+            return reply
+
+        files.meta.answer = slow  # type: ignore[method-assign]
+        opening = asyncio.ensure_future(fs.create_unnamed("/"))
+        await asyncio.sleep(0.05)
+        opening.cancel()
+        await asyncio.sleep(0.2)
+        assert len(files.context.session_closer) == 1
+        held.append(await fs.open("/next", "wb"))
+        await asyncio.sleep(5)
+        assert not files.meta.nameless and files.context.lease._holders == len(held)
+
+    play(scene)
+
+
 @pytest.mark.parametrize("how", ["cancelled", "unknown", "nothing came of it"])
 @pytest.mark.parametrize("mode", ["wb", "r+b"])
 def test_the_write_session_of_an_open_that_was_given_up_is_ended(mode: str, how: str) -> None:
