@@ -75,12 +75,12 @@ class Lease:
             if self._renewal_lock.locked():  # the old lease may be on its way back
                 async with self._renewal_lock:
                     pass
-            if self.number or self._is_unsure:
+            if self.number or self._is_unsure or self._holders > 1:
                 await self.revalidate()  # under a lease that is about to end, what is requested would end with it
         except BaseException:  # the caller will request nothing
             self._holders -= 1
             raise
-        if not self.number:
+        if not self.number and not self.is_valid:  # else it may have begun with an earlier one, not answered yet
             self._valid_until = self._end_of_reliance(self._clock.monotonic())  # the lease begins with this request
 
     def granted(self, number: int) -> None:

@@ -253,3 +253,25 @@ async def test_who_slept_through_the_end_of_its_lease_asks_before_it_opens(meta:
     meta.lease.release()
     await meta.clock.pass_by(30)
     assert meta.requests[-1].end == 8, "the call that failed holds nothing"
+
+
+@with_lease
+async def test_a_request_does_not_prolong_the_lease_that_one_before_may_have_begun(meta: Meta) -> None:
+    """It was believed for as long as new files were opened, although no service had answered."""
+    await meta.lease.acquire()
+    meta.away = True
+    await meta.clock.pass_by(20)
+    await meta.lease.acquire()
+    meta.lease.granted(meta.number)  # the answer to the first
+    await meta.clock.pass_by(6)
+    assert not meta.lease.is_valid
+
+
+@with_lease
+async def test_nor_does_one_after_a_sleep(meta: Meta) -> None:
+    await meta.lease.acquire()
+    meta.clock.advance(40)
+    meta.number = 8
+    await meta.lease.acquire()
+    meta.lease.granted(7)  # the answer to the first
+    assert meta.lease.number == 8, "what the first has opened is lost"
