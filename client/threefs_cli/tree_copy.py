@@ -37,6 +37,7 @@ BATCHES_AT_ONCE = 4
 SMALL_BYTES = 1 << 20  # files up to this go in one piece, and are fetched many in one batch
 BATCH_FILES = 256
 _OPEN_ATTEMPTS = 100  # of a file that is replaced while it is opened
+_LIST_ATTEMPTS = 5  # of the holes of a file that is being changed
 _NEW_DIRECTORY = 0o755  # of one that is a copy of none
 
 #: called with (files finished, bytes moved) since the last call
@@ -351,15 +352,17 @@ def _local_data(file: int, length_bytes: int) -> list[tuple[int, int]]:
 
 
 async def _remote_data(remote: AsyncFile, length_bytes: int) -> list[tuple[int, int]]:
-    """The same of a file of the cluster."""
-    handle = remote.handle
+    """The same of a file of the cluster. Of one that other clients keep changing it is all pieces: the read of each
+    finds out what is a hole."""
+    pieces, handle = list(_pieces(length_bytes)), remote.handle
     retry = HoleRetry(handle.context, handle.file)
-    while not await retry.holes_are_final(0, length_bytes, handle.file.change):
-        pass  # another client is just truncating it
-    data: set[int] = set()
-    async for begin, end in data_ranges(handle, 0, length_bytes):
-        data.update(range(begin // PIECE_BYTES, -(-end // PIECE_BYTES)))
-    return [(offset, size) for offset, size in _pieces(length_bytes) if offset // PIECE_BYTES in data]
+    for _ in range(_LIST_ATTEMPTS):
+        change, data = handle.file.change, set[int]()
+        async for begin, end in data_ranges(handle, 0, length_bytes):
+            data.update(range(begin // PIECE_BYTES, -(-end // PIECE_BYTES)))
+        if len(data) == len(pieces) or await retry.holes_are_final(0, length_bytes, change):
+            return [(offset, size) for offset, size in pieces if offset // PIECE_BYTES in data]
+    return pieces
 
 
 def _end(pieces: Sequence[tuple[int, int]]) -> int:

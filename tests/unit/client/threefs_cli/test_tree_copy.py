@@ -3,7 +3,12 @@ from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import pytest
+from threefs_cli import tree_copy
 from threefs_cli.tree_copy import gather_bounded
+from threefs_client.async_filesystem import AsyncFileSystem
+
+from tests.harness.memory_cluster import MemoryFiles
+from tests.harness.virtual_time import run_virtual
 
 
 def test_the_limit_of_concurrent_jobs_holds() -> None:
@@ -37,3 +42,66 @@ def test_the_first_error_cancels_the_rest_and_is_raised_as_itself() -> None:
     with pytest.raises(FileNotFoundError, match="two"):
         asyncio.run(gather_bounded(jobs(), 2))
     assert len(started) < 10
+
+
+_PIECE = 64 << 10
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tree_copy, "PIECE_BYTES", _PIECE)
+
+
+@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_file_that_changes_all_the_time_is_copied_in_full(sparse: bool) -> None:
+    """A log that others append to all the time was asked for without end, and without a pause."""
+
+    async def run() -> None:
+        files = MemoryFiles()
+        fs = AsyncFileSystem(files.context)
+        async with await fs.open("/log", "wb") as log:
+            await fs.write_batch([(log, place * _PIECE, b"x" * _PIECE) for place in ((0, 3) if sparse else range(4))])
+        answer = files.meta.answer
+
+        async def busy(name: str, request: Any) -> Any:
+            reply = await answer(name, request)
+            files.meta.files[b"log"].change += 1
+            assert len(files.peers.meta_calls) < 100
+            return reply
+
+        files.meta.answer = busy  # type: ignore[method-assign]
+        async with await fs.open("/log") as log:
+            pieces = await tree_copy._remote_data(log, 4 * _PIECE)
+        assert [offset for offset, _ in pieces] == [0, _PIECE, 2 * _PIECE, 3 * _PIECE]
+
+    run_virtual(run())
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_what_a_truncate_has_just_removed_is_no_hole() -> None:
+    """It is written anew a moment later, and was never zeros."""
+
+    async def run() -> None:
+        files = MemoryFiles()
+        fs = AsyncFileSystem(files.context)
+        await fs.write_file("/a", b"x" * 4 * _PIECE)
+        call, written = files.storage.call, False
+
+        async def meanwhile(address: str, method: Any, request: Any, **more: Any) -> Any:
+            nonlocal written
+            begun = method.name == "ListChunks" and not written
+            if begun:
+                written = True
+                await fs.truncate("/a", 0)
+            reply = await call(address, method, request, **more)
+            if begun:
+                await fs.write_file("/a", b"y" * 4 * _PIECE)
+            return reply
+
+        async with await fs.open("/a") as file:
+            files.storage.call = meanwhile  # type: ignore[method-assign]
+            pieces = await tree_copy._remote_data(file, 4 * _PIECE)
+        assert written and len(pieces) == 4
+
+    run_virtual(run())
