@@ -1,6 +1,7 @@
 """Copies bytes from one open file into another, through the memory of this process. Holes stay holes."""
 
 import asyncio
+from collections.abc import AsyncIterator
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from threefs_client.data.sparse import data_ranges
 
 #: A piece is read while the previous one is written, so two pieces are in memory.
 PIECE_BYTES = 8 << 20
+_LIST_ATTEMPTS = 5  # of the holes of a file that is being changed
 
 
 async def copy_range(source: Handle, offset: int, destination: Handle, at: int, length: int) -> int:
@@ -24,9 +26,7 @@ async def copy_range(source: Handle, offset: int, destination: Handle, at: int, 
     if offset < 0 or length < 0:
         raise InvalidArgument(f"offset and length of a range cannot be negative: {length} bytes at {offset}")
     await source.sync()
-    retry = HoleRetry(source.context, source.file, source.session)
-    while not await retry.holes_are_final(offset, offset + length, source.file.change):
-        pass  # other clients are appending or truncating there
+    await HoleRetry(source.context, source.file, source.session).wait_until_still(offset, offset + length)
     length = max(0, min(length, source.length - offset))
     await destination.recheck_quota()
     destination.check_write(at, length)
@@ -38,12 +38,39 @@ async def copy_range(source: Handle, offset: int, destination: Handle, at: int, 
         return 0
     source.context.atime_reporter.record_read(source.file)
     shift, done = at - offset, offset
-    async for begin, stop in data_ranges(source, offset, offset + length):
+    async for begin, stop in _data(source, offset, offset + length):
         await _punch_hole(destination, done + shift, begin + shift)
         await _copy(source, begin, stop, destination, shift)
         done = stop
     await _punch_hole(destination, done + shift, at + length)
     return length
+
+
+async def _data(
+    source: Handle, offset: int, end: int, attempts: int = _LIST_ATTEMPTS
+) -> AsyncIterator[tuple[int, int]]:
+    """(begin, end) of the ranges of data, in order. What lies between them is a hole, and not what other clients are
+    just appending or truncating. Of a file that they keep changing, it may be data: its read finds that out."""
+    change, at = source.file.change, offset
+    async for begin, stop in _closed_by(end, data_ranges(source, offset, end)):
+        # A new one each time: to it, two equal answers mean that the list between them is right.
+        retry = HoleRetry(source.context, source.file, source.session)
+        if at < begin and not await retry.holes_are_final(at, begin, change):
+            if attempts:
+                async for found in _data(source, at, begin, attempts - 1):
+                    yield found
+            else:
+                yield at, begin
+        if begin < stop:
+            yield begin, stop
+        at = stop
+
+
+async def _closed_by(end: int, ranges: AsyncIterator[tuple[int, int]]) -> AsyncIterator[tuple[int, int]]:
+    """The ranges, and an empty one at the end."""
+    async for found in ranges:
+        yield found
+    yield end, end
 
 
 async def _punch_hole(destination: Handle, begin: int, end: int) -> None:

@@ -45,9 +45,14 @@ class HoleRetry:
                 break
         return max(0, wanted)
 
-    async def holes_are_final(self, offset: int, end: int, change: int) -> bool:
+    async def wait_until_still(self, offset: int, end: int) -> None:
+        """Wait until nobody truncates the file or appends within this range. Raises DeadlineExceeded."""
+        while not await self.holes_are_final(offset, end, None):
+            pass
+
+    async def holes_are_final(self, offset: int, end: int, change: int | None) -> bool:
         """Whether holes in this range are final. If not, it pauses as needed, and the read must be repeated. `change`
-        is the change counter that was known before the read."""
+        is the change counter that was known before the read; None if there was none."""
         request = pb.StatRequest(place=paths.inode_place(self._file.inode))
         reply = await self._context.meta.call(methods.STAT, request, timeout_s=self._context.options.timeout_s)
         inode = reply.inode
@@ -58,7 +63,7 @@ class HoleRetry:
         before, self._answered = self._answered, inode.change
         if not is_in_flight(inode, offset, end, self._session):
             # Two equal answers will do: a restore takes the counter back, and the file keeps what it knew for a while.
-            return inode.change in (change, before)
+            return change is None or inode.change in (change, before)
         clock = self._context.clock
         if clock.monotonic() + _BACKOFF.limit_s(self._attempts) > self._deadline:
             raise DeadlineExceeded(

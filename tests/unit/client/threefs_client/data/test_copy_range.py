@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,5 +125,55 @@ def test_an_append_that_is_still_to_come_is_copied_too() -> None:
             del inode.appends[:]
             assert await copy == 2 * CHUNK
         assert await fs.read_file("/b") == b"o" * CHUNK + b"a" * CHUNK
+
+    play(scene)
+
+
+@pytest.mark.parametrize("changes", [15, 1000])
+def test_a_file_that_others_keep_changing_is_copied(changes: int) -> None:
+    """It was asked for without a pause, until it stays as it is for a moment. Its holes are found again and again."""
+    data = (1, 3) if changes < 100 else range(4)
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async with await fs.open("/log", "wb") as log:
+            await fs.write_batch([(log, n * CHUNK, b"x" * CHUNK) for n in data])
+        answer, first = files.meta.answer, len(files.peers.meta_calls)
+
+        async def busy(name: str, request: Any) -> Any:
+            reply, calls = await answer(name, request), len(files.peers.meta_calls) - first
+            files.meta.files[b"log"].change += calls < changes
+            assert calls < 100
+            return reply
+
+        files.meta.answer = busy  # type: ignore[method-assign]
+        async with await fs.open("/log") as source, await fs.open("/copy", "wb") as destination:
+            assert await fs.copy_range(source, 0, destination, 0, 4 * CHUNK) == 4 * CHUNK
+        assert await fs.read_file("/copy") == b"".join((b"x" if n in data else b"\0") * CHUNK for n in range(4))
+
+    play(scene)
+
+
+def test_what_a_truncate_has_just_removed_is_no_hole() -> None:
+    """It is written anew a moment later, and was never zeros."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"x" * 4 * CHUNK)
+        call, written = files.storage.call, False
+
+        async def meanwhile(address: str, method: Any, request: Any, **more: Any) -> Any:
+            nonlocal written
+            begun = method.name == "ListChunks" and not written
+            if begun:
+                written = True
+                await fs.truncate("/a", 0)
+            reply = await call(address, method, request, **more)
+            if begun:
+                await fs.write_file("/a", b"y" * 4 * CHUNK)
+            return reply
+
+        async with await fs.open("/a") as source, await fs.open("/b", "wb") as destination:
+            files.storage.call = meanwhile  # type: ignore[method-assign]
+            assert await fs.copy_range(source, 0, destination, 0, 4 * CHUNK) == 4 * CHUNK
+        assert await fs.read_file("/b") == b"y" * 4 * CHUNK
 
     play(scene)
