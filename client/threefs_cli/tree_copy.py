@@ -302,10 +302,11 @@ async def _get_large(fs: AsyncFileSystem, writer: SafeWriter, file: RemoteFile, 
         regular = stat.S_ISREG(os.fstat(local).st_mode)
         length_bytes = file.length_bytes
         pieces = await _remote_data(remote, length_bytes) if regular else list(_pieces(length_bytes))
+        length_then = remote.length  # it may have become shorter since it was listed
         jobs = (_get_piece(fs, remote, local, offset, size, progress) for offset, size in pieces)
         await gather_bounded(jobs, PIECES_AT_ONCE if regular else 1)
-        if _end(pieces) < length_bytes:
-            await _to_its_end(os.ftruncate, local, length_bytes)
+        if _end(pieces) < (length := min(length_bytes, length_then)):
+            await _to_its_end(os.ftruncate, local, length)
     progress(1, length_bytes - sum(size for _, size in pieces))
 
 

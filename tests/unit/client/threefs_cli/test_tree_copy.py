@@ -1,9 +1,12 @@
 import asyncio
 from collections.abc import Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from threefs_cli import tree_copy
+from threefs_cli.remote_tree import RemoteFile
+from threefs_cli.safe_write import SafeWriter
 from threefs_cli.tree_copy import gather_bounded
 from threefs_client.async_filesystem import AsyncFileSystem
 
@@ -105,3 +108,17 @@ def test_what_a_truncate_has_just_removed_is_no_hole() -> None:
         assert written and len(pieces) == 4
 
     run_virtual(run())
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_a_file_that_was_cut_since_it_was_listed_does_not_end_in_zeros(tmp_path: Path) -> None:
+    async def run() -> None:
+        files = MemoryFiles()
+        fs = AsyncFileSystem(files.context)
+        await fs.write_file("/a", b"x" * 4 * _PIECE)
+        found = RemoteFile("/a", str(tmp_path / "a"), (await fs.stat("/a")).inode, 4 * _PIECE, 0o644)
+        await fs.truncate("/a", 5)
+        await tree_copy._get_large(fs, SafeWriter(str(tmp_path)), found, lambda files, size: None)
+        assert (tmp_path / "a").read_bytes() == b"x" * 5
+
+    asyncio.run(run())
