@@ -164,10 +164,14 @@ class Table:
         self.durable_change = max(self.durable_change, sequence)
 
     async def room_to_open(self) -> int:
-        """The bytes that must be free for the table to be opened again, with the log that it has."""
+        """The bytes that must be free for the table to be opened again, with the log that it has. Raises
+        Unavailable."""
         if self._measured_at != self.written:
             self._measured_at = self.written
-            self._needed_bytes = await self._worker.run(needed_bytes, self._directory)
+            try:
+                self._needed_bytes = await self._worker.run(needed_bytes, self._directory)
+            except OSError as error:  # a write will find out what is wrong with the disk
+                raise Unavailable(f"the log of {_NAME} cannot be looked at: {error.strerror}") from error
         return self._needed_bytes
 
     async def shorten_log(self, long_bytes: int = LONG_LOG_BYTES) -> None:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import random
 import shutil
 import threading
@@ -451,3 +452,18 @@ async def test_its_generation_rises_with_what_is_durable_and_tells_an_old_copy(t
     copy = await Table.open(tmp_path / "copy")
     assert seen[3] <= copy.durable_change < seen[5]
     await copy.close()
+
+
+async def test_a_log_that_cannot_be_looked_at_is_an_error_like_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the process: a disk that has failed gives such errors, also before a write has met one."""
+
+    def fail(directory: Path) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    table = await Table.open(tmp_path)
+    monkeypatch.setattr("threefs.kv.table.needed_bytes", fail)
+    with pytest.raises(Unavailable, match="cannot be looked at"):
+        await table.room_to_open()
+    await table.close()
