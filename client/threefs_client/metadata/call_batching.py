@@ -69,9 +69,12 @@ def caller_key(caller: pb.Caller | None) -> bytes:
 
 
 def _goes_alone(method: Method[Any, Any], request: Any) -> bool:
-    """Whether the call moves directories, or has to wait for chunks."""
+    """Whether the call moves directories, has to wait for chunks, or may be repeated by its caller: in a BATCH it would
+    have another identity."""
     if method is methods.RENAME:
         return bool(request.exchange or request.whiteout)
+    if method is methods.CREATE:
+        return bool(request.unnamed)  # nothing else finds a file without a name, if its number was not received
     return (method is methods.CLOSE or method is methods.SYNC) and request.exact
 
 

@@ -126,3 +126,32 @@ def test_a_file_whose_open_is_cancelled_is_closed(unnamed: bool) -> None:
         assert files.meta.precreated == unnamed and not fs.context.lease._holders
 
     play(scene)
+
+
+@pytest.mark.parametrize("beside", ["first", "repeat"])
+def test_a_file_without_a_name_is_found_again_beside_other_changes(beside: str) -> None:
+    """In a batch its creation had another identity, so the repeat made a second file."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        answer = files.meta.answer
+
+        async def slow(name: str, request: pb.CreateRequest) -> object:
+            reply = await answer(name, request)
+            await asyncio.sleep(0.1)
+            return reply
+
+        async def create(path: str) -> None:
+            async with await fs.open(path, "wb"):
+                pass
+
+        files.meta.answer = slow  # type: ignore[method-assign]
+        others = [asyncio.ensure_future(create(f"/{n}")) for n in range(3 * (beside == "first"))]
+        opening = asyncio.ensure_future(fs.create_unnamed("/"))
+        await asyncio.sleep(0.05)
+        opening.cancel()
+        others += [asyncio.ensure_future(create(f"/{n}")) for n in range(3 * (beside == "repeat"))]
+        await asyncio.gather(*others)
+        await asyncio.sleep(60)
+        assert not files.meta.nameless and not files.meta.sessions - {b""} and not fs.context.lease._holders
+
+    play(scene)
