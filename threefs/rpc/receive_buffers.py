@@ -4,6 +4,8 @@ before they are complete."""
 from collections import deque
 from collections.abc import Callable
 
+from threefs.rpc.frames import PROBE_BYTES
+
 
 def advance(wanted: deque[memoryview], count: int) -> int:
     """Drop the first `count` bytes of the views, which were received. Returns the bytes that exceeded the views."""
@@ -20,7 +22,8 @@ def advance(wanted: deque[memoryview], count: int) -> int:
 
 class BodyBudget:
     """Bounds the bytes of bodies that all connections of a process are receiving. A body that exceeds it waits in its
-    sender.
+    sender. A small one never waits, or a busy process would not answer a probe (`ConnectionPool.probe`), and count as
+    one that cannot be reached: a connection has as many bytes in any case, to receive into.
 
     `free_memory` is called to evict a peer that holds much of the budget and makes no progress.
     """
@@ -34,7 +37,7 @@ class BodyBudget:
 
     def take(self, size: int) -> bool:
         """False: the budget has no room for `size` bytes now. A body larger than the whole budget is received alone."""
-        if self.bytes and self.bytes + size > self._most_bytes:
+        if self.bytes and self.bytes + size > self._most_bytes and size > PROBE_BYTES:
             self._free_memory()
             if self.bytes and self.bytes + size > self._most_bytes:
                 return False

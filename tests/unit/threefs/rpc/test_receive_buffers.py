@@ -1,6 +1,9 @@
 from collections import deque
 
+from threefs.rpc.frames import PROBE_BYTES
 from threefs.rpc.receive_buffers import BodyBudget, advance
+
+KIB = 1 << 10
 
 
 def test_views_are_filled_from_the_front_and_what_is_left_went_behind_them() -> None:
@@ -12,16 +15,22 @@ def test_views_are_filled_from_the_front_and_what_is_left_went_behind_them() -> 
 
 def test_a_body_without_room_waits_and_one_that_is_too_large_goes_alone() -> None:
     asked: list[int] = []
-    room = BodyBudget(100, lambda: asked.append(room.bytes))
-    assert room.take(60) and not room.take(41) and asked == [60]
-    assert room.take(40)
-    room.give(60)
-    room.give(40)
-    assert room.take(1000) and not room.take(1)
-    room.give(1000)
-    assert not room.bytes and asked == [60, 1000]
+    room = BodyBudget(100 * KIB, lambda: asked.append(room.bytes))
+    assert room.take(60 * KIB) and not room.take(41 * KIB) and asked == [60 * KIB]
+    assert room.take(40 * KIB)
+    room.give(60 * KIB)
+    room.give(40 * KIB)
+    assert room.take(1000 * KIB) and not room.take(PROBE_BYTES + 1)
+    room.give(1000 * KIB)
+    assert not room.bytes and asked == [60 * KIB, 1000 * KIB]
+
+
+def test_a_small_body_always_has_room() -> None:
+    room = BodyBudget(100 * KIB)
+    assert room.take(100 * KIB) and room.take(PROBE_BYTES) and room.bytes == 100 * KIB + PROBE_BYTES
+    assert not room.take(PROBE_BYTES + 1)
 
 
 def test_room_that_another_process_gives_up_is_taken_at_once() -> None:
-    room = BodyBudget(100, lambda: room.give(70))
-    assert room.take(70) and room.take(50) and room.bytes == 50
+    room = BodyBudget(100 * KIB, lambda: room.give(70 * KIB))
+    assert room.take(70 * KIB) and room.take(50 * KIB) and room.bytes == 50 * KIB
