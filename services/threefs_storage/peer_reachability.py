@@ -123,7 +123,7 @@ class PeerReachability:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._probe_address(node.address)
-        except (Unavailable, TimeoutError) as error:
+        except (Unavailable, ConnectionLost, TimeoutError) as error:
             if peer.unreachable_since is None:
                 peer.unreachable_since = began
                 _LOG.warning("a peer cannot be reached", node=node_id, address=node.address, error=str(error))

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import failed_links
+from tests.sim import failed_links, net
 from tests.sim.faults import Step
 from tests.sim.run import run
 from tests.sim.workload import Load
@@ -32,6 +32,17 @@ def test_writes_go_on_within_four_lease_times(seed: int, kind: str) -> None:
         waited_s.append(outcome.longest["write"])
     assert max(waited_s) < _BOUND_S, waited_s
     assert sum(waited > LEASE_S for waited in waited_s) == 2, waited_s
+
+
+def test_writes_go_on_although_what_is_large_breaks_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instead of being lost without a word, so that a probe ends before its time."""
+    monkeypatch.setattr(net, "_GIVE_UP_S", LEASE_S / 20)
+    size = Size(storage=3, targets_per_disk=1, clients=3)
+    load = Load(faults_s=_DOWN_S + 2.0, chunks=4, apart=1.0, large=1.0)
+    scenario = [Step(1.0, "narrow", ("s2", "s3"), _DOWN_S), Step(1.0 + _DOWN_S, "cut", ("c1", "c2"))]
+    outcome = run(1, size=size, load=load, scenario=scenario)
+    assert not outcome.violations, "\n".join([*outcome.trace, *outcome.violations])
+    assert LEASE_S < outcome.longest["write"] < _BOUND_S
 
 
 def test_some_seeds_have_links_that_fail() -> None:

@@ -114,6 +114,21 @@ async def check_restarted_peer(bench: Bench) -> None:
     assert found is not None and found < 4000 * PROBE_S
 
 
+async def check_broken_probes(bench: Bench) -> None:
+    bench.answer = ConnectionLost()
+    await bench.fail(DeadlineExceeded())
+    await asyncio.sleep(10.1 * PROBE_S)
+    assert bench.unreachable_ms() == pytest.approx(9100 * PROBE_S)
+    bench.answer = None
+    await asyncio.sleep(PROBE_S)
+    assert bench.unreachable_ms() is None
+
+
+def test_a_probe_whose_connection_breaks_reaches_nobody() -> None:
+    """What is between two hosts may end a connection that carries much, instead of losing it without a word."""
+    run(check_broken_probes)
+
+
 def test_the_time_begins_anew_with_the_process_of_the_peer() -> None:
     run(check_restarted_peer)
 
