@@ -41,7 +41,8 @@ IN_FLIGHT_BYTES = 32 << 20
 _CALL_S = 5.0
 _SEND_S = 20.0
 _BACKOFF = Backoff(0.05, 1.0)
-#: A pass that leaves a difference is followed by another one. Later passes than these do not count as progress.
+#: A pass that leaves a difference is followed by another one. Later passes than these count as progress only if the one
+#: before has sent what the successor lacked.
 _PASSES = 3
 _LITTLE_ROOM_BYTES = 64 << 20
 
@@ -56,6 +57,16 @@ class InventoryRow:
     version: int
     checksum: int
     digest: int
+
+
+@dataclass(slots=True)
+class _Pass:
+    is_progress: bool
+    sent: int = 0  # chunks that the successor lacked
+
+    def on_sent(self, task: asyncio.Task[bool]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self.sent += task.result()
 
 
 class Resync:
@@ -89,11 +100,12 @@ class Resync:
 
     async def _run(self, target: Target, successor: TargetId, chain_version: int) -> None:
         assert successor != target.target_id, "a target is brought up to date by another one"
-        passes = 0
+        passes, current = 0, _Pass(is_progress=True)
         while target.chain.version == chain_version:
             passes += 1
+            current = _Pass(passes <= _PASSES or current.sent > 0)
             try:
-                if await self._run_pass(target, successor, chain_version, passes <= _PASSES):
+                if await self._run_pass(target, successor, chain_version, current):
                     request = pb.SyncDoneRequest(
                         target=successor, chain_version=chain_version, stamp=target.logical_time.now
                     )
@@ -106,17 +118,17 @@ class Resync:
                 _LOG.exception("resync failed", target=target.target_id, successor=successor)
             await self._clock.sleep(_BACKOFF.limit_s(passes - 1))
 
-    async def _run_pass(self, target: Target, successor: TargetId, chain_version: int, progress: bool) -> bool:
+    async def _run_pass(self, target: Target, successor: TargetId, chain_version: int, current: _Pass) -> bool:
         """Compare all chunks and send those that differ. True if the successor has everything at the end."""
         has_room = await room_bytes_of(self._peers, successor, TrafficClass.BACKGROUND) >= _LITTLE_ROOM_BYTES
         if not has_room and not await self._send_different(
-            target, successor, chain_version, progress, removed_only=True
+            target, successor, chain_version, current, removed_only=True
         ):
             return False
-        return await self._send_different(target, successor, chain_version, progress)
+        return await self._send_different(target, successor, chain_version, current)
 
     async def _send_different(
-        self, target: Target, successor: TargetId, chain_version: int, progress: bool, *, removed_only: bool = False
+        self, target: Target, successor: TargetId, chain_version: int, current: _Pass, *, removed_only: bool = False
     ) -> bool:
         """Compare all chunks, or those that are removed here, and send those that differ. False if one was not sent."""
         sending: dict[asyncio.Task[bool], None] = {}
@@ -126,18 +138,20 @@ class Resync:
             async for theirs in self._pages(target, successor, chain_version):
                 for chunk, row in theirs:
                     compared += 1
-                    target.sync_progress += progress
+                    target.sync_progress += current.is_progress
                     target.resync_counts = (compared, max(compared, target.engine.space().chunks))
-                    if (row is not None and row == _own_row(target, chunk)) or (
-                        removed_only and _is_live(target, chunk)
-                    ):
+                    own = _own_row(target, chunk)
+                    if (row is not None and row == own) or (removed_only and _is_live(target, chunk)):
                         continue
                     while len(sending) >= _IN_FLIGHT_CHUNKS:
                         done, _ = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
                         for task in [task for task in sending if task in done]:
                             del sending[task]
                             complete &= task.result()
-                    sending[asyncio.create_task(self._send(target, chunk, chain_version))] = None
+                    task = asyncio.create_task(self._send(target, chunk, chain_version))
+                    sending[task] = None
+                    if own is not None:  # else it is being changed, and goes there in any case
+                        task.add_done_callback(current.on_sent)
             results = await asyncio.gather(*sending)
             return complete and all(results)
         finally:

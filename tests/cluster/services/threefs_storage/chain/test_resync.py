@@ -277,3 +277,25 @@ async def test_passes_that_leave_something_missing_are_soon_no_progress_any_more
         assert report.sync_progress == 3
         chain[1].peers.before = None
         await complete(chain, 2)
+
+
+async def test_a_pass_after_one_that_has_sent_chunks_is_progress(tmp_path: Path) -> None:
+    """To compare all chunks of a large target once more may take longer than others wait for a resync without
+    progress. A move to it was taken back again and again, although each pass left less to do."""
+    async with chain_of(tmp_path, 2) as chain:
+        chain.change((1, SERVING), (2, OFFLINE))
+        for chunk in CHUNKS:
+            await chain.write(b"new", chunk=chunk)
+        target = chain[1].target
+        progress: list[int] = []
+
+        async def one_of_each_pass(method: Any, request: Any) -> None:
+            if method is INVENTORY:
+                progress.append(target.sync_progress)
+            if method is WRITE and request.writes[0].chunk.index >= len(progress):
+                raise VersionGap("not yet")
+
+        chain[1].peers.before = one_of_each_pass
+        chain.change((1, SERVING), (2, SYNCING))
+        await complete(chain, 2)
+        assert progress == [len(CHUNKS) * passes for passes in range(len(CHUNKS))]
