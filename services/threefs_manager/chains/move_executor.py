@@ -107,6 +107,9 @@ class MoveExecutor:
                 chain = writer.routing.chains[move.chain_id]
                 match self._next_step(move, chain):
                     case MoveStep.ADD if carried[move.added_node] >= MAX_TARGETS_PER_DISK:
+                        # What was to leave that disk is there still, and may stay after all: the next plan sees.
+                        writer.drop_move(move.chain_id)
+                        replaced[move.chain_id] = None
                         continue
                     case MoveStep.ADD:
                         carried[move.added_node] += 1
