@@ -29,8 +29,9 @@ SEGMENT_BYTES = 256 << 10
 #: An answer with so little payload needs no grant: it fits into the first window of a TCP connection.
 UNGRANTED_BYTES = 16 << 10
 
-#: In the body of a PING and its PONG that try the way: more than any packet of a network holds.
-PROBE_BYTES = 16 << 10
+#: In the body of a PING and its PONG that try the way: more than a packet of a network holds (jumbo frames, too), less
+#: than the first window of a TCP connection.
+PROBE_BYTES = 12 << 10
 
 _START = struct.Struct("<HBI")  # magic, version, and the CRC32C of all that follows up to the end of the body
 _REST = struct.Struct("<BHHIIIIQ")
