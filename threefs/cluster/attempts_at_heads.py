@@ -32,7 +32,8 @@ class AttemptsAtHeads:
 
 class Attempt:
     """`async with Attempt(attempts, chains, routing)`: an attempt at the heads that the chains have in that routing.
-    Raises DeadlineExceeded soon after one of them is no head any more."""
+    Raises DeadlineExceeded soon after it is the head of none of them any more: a silent process leaves all its chains,
+    one that works leaves a chain now and then, with a move."""
 
     __slots__ = ("_all", "_chains", "_limit", "_routing")
 
@@ -59,7 +60,7 @@ class Attempt:
             raise DeadlineExceeded("the process did not answer, and its chain goes on without it") from None
 
     def end_if_outdated(self, newest: Routing) -> None:
-        if self._limit.when() is None and any(self._has_other_head(newest, chain) for chain in self._chains):
+        if self._limit.when() is None and all(self._has_other_head(newest, chain) for chain in self._chains):
             self._limit.reschedule(asyncio.get_running_loop().time() + _ANSWER_S)
 
     def _has_other_head(self, newest: Routing, chain: ChainId) -> bool:
