@@ -122,16 +122,16 @@ def test_an_error_names_what_the_user_named(threefs: CommandLine, fs: FileSystem
 def test_a_put_that_fails_leaves_nothing_in_the_trash_either(
     threefs: CommandLine, fs: FileSystem, tmp_path: Path
 ) -> None:
-    fs.mkdir("/refused")
-    fs.trash.set("/refused", 3600)
-    fs.quotas.set("/refused", limit_bytes=1 << 20)
-    fs.write_file("/refused/old", b"x" * (1 << 20))
+    fs.mkdir("/put-past-its-quota")
+    fs.trash.set("/put-past-its-quota", 3600)
+    fs.quotas.set("/put-past-its-quota", limit_bytes=1 << 20)
+    fs.write_file("/put-past-its-quota/old", b"x" * (1 << 20))
     (tmp_path / "large").write_bytes(bytes(32 << 20))
-    while (quota := fs.quotas.show("/refused")) is None or quota.counting or not quota.used_bytes:
+    while (quota := fs.quotas.show("/put-past-its-quota")) is None or quota.counting or not quota.used_bytes:
         time.sleep(0.1)
-    assert "/refused/new cannot become longer" in threefs.error("put", str(tmp_path / "large"), "/refused/new")
-    assert [entry.name for entry in fs.list("/refused")] == ["old"]
-    assert not [item for item in fs.trash.list() if item.original.startswith("/refused")]
+    assert "/put-past-its-quota/new cannot become longer" in threefs.error("put", str(tmp_path / "large"), "/put-past-its-quota/new")
+    assert [entry.name for entry in fs.list("/put-past-its-quota")] == ["old"]
+    assert not [item for item in fs.trash.list() if item.original.startswith("/put-past-its-quota")]
 
 
 def test_directories_keep_their_permissions(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
