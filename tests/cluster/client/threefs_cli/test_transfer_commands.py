@@ -129,7 +129,9 @@ def test_a_put_that_fails_leaves_nothing_in_the_trash_either(
     (tmp_path / "large").write_bytes(bytes(32 << 20))
     while (quota := fs.quotas.show("/put-past-its-quota")) is None or quota.counting or not quota.used_bytes:
         time.sleep(0.1)
-    assert "/put-past-its-quota/new cannot become longer" in threefs.error("put", str(tmp_path / "large"), "/put-past-its-quota/new")
+    assert "/put-past-its-quota/new cannot become longer" in threefs.error(
+        "put", str(tmp_path / "large"), "/put-past-its-quota/new"
+    )
     assert [entry.name for entry in fs.list("/put-past-its-quota")] == ["old"]
     assert not [item for item in fs.trash.list() if item.original.startswith("/put-past-its-quota")]
 
