@@ -2,7 +2,7 @@
 
 from threefs.cluster.applied_configuration import AppliedConfiguration
 from threefs.telemetry import logs
-from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.scheduling.background_scheduler import Work
 from threefs_storage.service import Storage, pace_of

@@ -19,7 +19,8 @@ from threefs.routing import Chain, Routing
 from threefs.routing import Target as RoutedTarget
 from threefs.wire import manager_pb2
 from threefs_storage.chain import kept_version
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.record_store import RecordTable
 from threefs_storage.engine.working_memory import WorkingMemory
 from threefs_storage.health import unknown_stores
@@ -59,6 +60,7 @@ class Targets:
         self._random = random
         self._open_table = open_table
         self._memory = WorkingMemory()
+        self._making_room = asyncio.Lock()
 
     def adopt(self, settings: EngineSettings) -> None:
         """Go on with these settings. The ballast of stores that are open stays as it is."""
@@ -237,7 +239,16 @@ class Targets:
             open_table=self._open_table,
         )
         engine.adopt(self._settings)  # others may have come meanwhile
+        engine.on_no_room = partial(self._make_room, engine)
         return engine
+
+    async def _make_room(self, asking: ChunkEngine) -> None:
+        """Have the other targets give their free blocks back to the disk at once, and not only after a while."""
+        async with self._making_room:  # others that ask meanwhile wait for the same room
+            for target in list(self):
+                if target.engine.room_bytes > asking.room_bytes:  # both count what the disk has, and own free blocks
+                    with contextlib.suppress(ThreefsError):  # the asking one finds out whether there is room
+                        await target.engine.release_free()
 
     async def keep_chains(self, routing: Routing) -> None:
         """Store the chain versions of that routing durably, before the targets act in them. A target that is leaving

@@ -16,7 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 
 from tests.harness import chunk_writer

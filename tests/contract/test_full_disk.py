@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.health.target_recovery import TargetRecovery
 from threefs_storage.targets import Targets
 

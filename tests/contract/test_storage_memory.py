@@ -13,7 +13,8 @@ import pytest
 from threefs_storage.chain import resync, successor, writes
 from threefs_storage.engine import working_memory
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.targets import Targets
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from threefs_storage.engine.chunk_record import Block, Record, Version
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 
 from tests.harness.chunk_engine import NO_OVERLAYS, change, opened, put, update
 from threefs.errors import ThreefsError

@@ -14,7 +14,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 from threefs_storage.engine.chunk_record import Record
-from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.scheduling.background_scheduler import foreground_of, no_foreground
 from threefs_storage.service import Storage

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from threefs_storage.engine.chunk_record import Version
 from threefs_storage.engine.content_plan import Kind, Update
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.exactly_once import OnceEntry
 from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import live_version

@@ -9,7 +9,8 @@ from typing import Any
 
 from threefs_storage.engine.chunk_record import Record, Version
 from threefs_storage.engine.content_plan import Kind, Update
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.overlay import BlobKey, OverlayLimits, range_of_blobs
 
 from tests.harness.chunk_engine import NO_OVERLAYS, read_range

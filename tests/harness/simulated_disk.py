@@ -5,7 +5,8 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.disk import DISK_BYTES, SimDisk

@@ -1,6 +1,6 @@
 """Writing the content of a new version: into its overlay, into a new block, or behind the content of its block."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from threefs.checksums import CRC_BYTES, Buffer, block_crcs, checksum_block_bytes, combine, crc32c
@@ -39,15 +39,22 @@ class Written:
 
 class ChunkWriter:
     def __init__(
-        self, files: BlockFiles, store: RecordStore, reader: ChunkReader, memory: WorkingMemory, work: DiskWork
+        self,
+        files: BlockFiles,
+        store: RecordStore,
+        reader: ChunkReader,
+        memory: WorkingMemory,
+        work: DiskWork,
+        make_room: Callable[[], Awaitable[None]],
     ) -> None:
-        """`work` counts what is written to the disk here."""
+        """`work` counts what is written to the disk here. `make_room` is called when it has no room for a block."""
         self._files = files
         self._store = store
         self._reader = reader
         self._buffers = memory.buffers
         self.scratch = memory.changes
         self._work = work
+        self._make_room = make_room
         #: Blocks with bytes of a dropped version after the committed ones. A crash may bring that version back, so its
         #: bytes must not be overwritten.
         self.torn: set[Block] = set()
@@ -229,15 +236,20 @@ class ChunkWriter:
         content[plan.offset : plan.offset + len(payload)] = payload
 
     async def _take_block(self, bits: int, *, reserve: bool) -> Block:
-        try:
-            with self._work:
-                return await self._files.take(bits, self._store.durable, reserve=reserve)
-        except NoSpace:
-            if not self._files.has_freed_blocks():
-                raise
+        for make_room in (self._settle_freed, self._make_room):
+            try:
+                with self._work:
+                    return await self._files.take(bits, self._store.durable, reserve=reserve)
+            except NoSpace:
+                await make_room()
         with self._work:
-            await self._store.flush()
             return await self._files.take(bits, self._store.durable, reserve=reserve)
+
+    async def _settle_freed(self) -> None:
+        """Have what was given up a moment ago count as free."""
+        if self._files.has_freed_blocks():
+            with self._work:
+                await self._store.flush()
 
     async def _write_large(self, file: File, place: int, content: memoryview) -> None:
         """Write past the page cache, padded with zeros to whole units; the padding lies in the block."""

@@ -14,7 +14,6 @@ import asyncio
 import dataclasses
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -31,22 +30,14 @@ from threefs_storage.engine.chunk_reader import ChunkReader
 from threefs_storage.engine.chunk_record import Block, Record, Version, decode
 from threefs_storage.engine.chunk_writer import ChunkWriter, Written, lost_version
 from threefs_storage.engine.content_plan import Check, Kind, Update, check_order, plan, replacement, with_pending
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.fold import ChunkFolder
 from threefs_storage.engine.group_commit import GroupCommit
-from threefs_storage.engine.overlay import OverlayLimits
 from threefs_storage.engine.record_store import LOGICAL_TIME, RecordStore, RecordTable, live_version
 from threefs_storage.engine.working_memory import WorkingMemory
 
 #: A block that cannot be read is damage of its chunk. This many of them mean that the disk has failed.
 MAX_UNREADABLE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    full_ratio: float = 0.98  # of the disk: the rest is a reserve, which clients' writes cannot use
-    cached_records: int = 32_768
-    ballast_bytes: int = 0  # room for records on a full disk
-    overlay: OverlayLimits = field(default_factory=OverlayLimits)
 
 
 class ChunkEngine:
@@ -75,7 +66,8 @@ class ChunkEngine:
         self._unreadable_blocks: set[Block] = set()
         reader = ChunkReader(files, memory, store.blob, self._note_unreadable)
         store.on_failure = self.fail
-        self._writer = ChunkWriter(files, store, reader, memory, self.committer.work)
+        self.on_no_room: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # others may have free blocks
+        self._writer = ChunkWriter(files, store, reader, memory, self.committer.work, lambda: self.on_no_room())
         self._folder = ChunkFolder(self._writer, files, store)
         self._staging: set[ChunkId] = set()
         self._chunks, self._closing, self._closed = 0, False, False
@@ -194,18 +186,26 @@ class ChunkEngine:
                 self._uncertain_blocks.clear()
                 self.failure = None
             if self.failure is None and not await self._ballast.allocate():
-                await self._store.flush()
-                await self._files.release_free_blocks(self._store.durable)
+                await self._release(self._files.release_free_blocks)
                 await self._ballast.allocate()
 
     async def release_unneeded(self) -> None:
         """Give room of free blocks that were not needed since the last call back to the disk. Raises as `recover`."""
         async with self._upkeep:
-            if self._closed or self.failure is not None:
-                return
-            if self._files.has_freed_blocks():
-                await self._store.flush()
-            await self._files.release_unneeded_blocks(self._store.durable)
+            await self._release(self._files.release_unneeded_blocks)
+
+    async def release_free(self) -> None:
+        """The same with all free blocks, unless other upkeep is under way, which may wait for the caller."""
+        if not self._upkeep.locked():
+            async with self._upkeep:
+                await self._release(self._files.release_free_blocks)
+
+    async def _release(self, release: Callable[[int], Awaitable[None]]) -> None:
+        if self._closed or self.failure is not None:
+            return
+        if self._files.has_freed_blocks():
+            await self._store.flush()
+        await release(self._store.durable)
 
     async def limit_log(self, *, is_nearly_full: bool) -> None:  # raises as `recover`
         async with self._upkeep:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.engine_settings import EngineSettings
 
 from tests.harness.chunk_engine import NO_OVERLAYS, put, read_all
 from tests.harness.seeded_random import SeededRandom

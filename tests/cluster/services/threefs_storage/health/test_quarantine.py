@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.health.quarantine import check_disk, has_other_copy, quarantine
 from threefs_storage.targets import Targets
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from threefs_storage.engine.ballast import Ballast
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 
 from tests.harness.chunk_engine import put
 from tests.harness.rpc import run

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 from threefs_storage.engine.chunk_record import Version
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 
 from tests.harness.chunk_engine import NO_OVERLAYS, opened, put
 from tests.harness.simulated.disk import SimDisk

@@ -12,7 +12,8 @@ from threefs_storage.engine.ballast import Ballast
 from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind, Update, replacement
-from threefs_storage.engine.engine import ChunkEngine, EngineSettings
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.exactly_once import OnceEntry
 from threefs_storage.engine.record_store import RecordStore
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import EngineSettings
+from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 
 from tests.harness.chunk_engine import opened, put, read_all, read_range, update
