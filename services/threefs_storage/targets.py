@@ -10,7 +10,7 @@ from pathlib import Path
 import structlog
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.env.disk import Disk
+from threefs.env.disk import LEAVING, Disk
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, NotServing, ThreefsError
 from threefs.ids import ChainId, NodeId, TargetId
@@ -71,6 +71,7 @@ class Targets:
     async def open(self, routing: Routing, *, is_own_disk: bool = False) -> None:
         """Open the targets of this node. Raises StrangeStore if the disk is another node's, Corrupt, Unavailable."""
         check_disk(self._directory, self._node_id, routing, is_own=is_own_disk)
+        await self._finish_removals()
         for target in self._missing(routing):
             await self._open_target(target, routing)
 
@@ -93,6 +94,15 @@ class Targets:
         opened.was_unknown = unknown_stores.is_marked(engine)
         self.unnamed = [store for store in self.unnamed if store.target_id != target.target_id]
         self.by_id[target.target_id] = opened
+
+    async def _finish_removals(self) -> None:
+        """Of stores whose removal a crash has cut short: the manager may have forgotten their targets by now."""
+        present = await self._disk.list_directory(self._directory)
+        for name in [name for name in present if name.endswith(LEAVING)]:
+            whole = name.removesuffix(LEAVING)
+            if whole not in present:  # else that is another store, whose removal takes this one with it
+                with contextlib.suppress(ThreefsError):  # the next start tries again
+                    await self._disk.remove_directory(self._directory / whole)
 
     async def read_unnamed(self, own: Sequence[TargetId], routing: Routing) -> None:
         """Read the stores of those of these targets that are on the disk and not in the routing: it may be that of a

@@ -95,9 +95,13 @@ class FullSyncing:
                 chunk = ChunkId(InodeId(_INODE + chain), 0)
                 content = f"{number}".encode() * 1000
                 update = ChunkUpdate(chain, chunk, pb.WRITE, CHUNK_BYTES, 0, len(content), content)
+                fabric = self._world.fabric
+                is_calm = not (fabric.blocked or fabric.narrow_ways)  # a link that has failed may outlast the calm
                 try:
                     await link.chunks.apply([update], timeout_s=_MOST_WRITE_S)
                 except ThreefsError as error:
+                    if not is_calm or fabric.blocked or fabric.narrow_ways:
+                        continue
                     self.violations.append(
                         f"writes to chain {chain} do not go on while the disk of {host} is full, before all is copied "
                         f"to it: {error}"

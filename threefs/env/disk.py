@@ -39,6 +39,8 @@ _IO_THREADS = 16
 _MAX_PARTS = 1024  # of one pwritev
 #: The maximum that is written and synced on the event loop, even if the disk is fast.
 MAX_NOW_BYTES = 64 << 10
+#: What the name of a directory ends with while it is removed.
+LEAVING = ".removed"
 _CLOSED = -1  # no descriptor
 _STAT_BLOCK_BYTES = 512
 _PUNCH_HOLE_KEEP_SIZE = 0x01 | 0x02
@@ -330,7 +332,7 @@ def _make_directory(path: Path) -> None:
 
 def _remove_directory(path: Path) -> None:
     # Its files go one by one, so it gets another name first: after a crash nobody takes a part of it for the whole.
-    leaving = path.with_name(f"{path.name}.removed")
+    leaving = path.with_name(f"{path.name}{LEAVING}")
     with _mapped(path):
         if leaving.exists():
             shutil.rmtree(leaving)

@@ -20,14 +20,12 @@ from tests.harness.simulated.loop import KERNEL, PROCESS, Process, SimLoop
 from tests.harness.simulated.record_rows import Rows
 from tests.harness.simulated.version_bytes import assemble, shown_ranges
 from threefs.checksums import Buffer, crc32c
-from threefs.env.disk import DIRECT_BYTES, DiskSpace, Write, is_aligned, run_to_completion
+from threefs.env.disk import DIRECT_BYTES, LEAVING, DiskSpace, Write, is_aligned, run_to_completion
 from threefs.errors import Corrupt, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 from threefs.layout import FENCE_CHUNK
 
 CHUNK_KEY_BYTES = 12
-#: What the name of a directory ends with while it is removed.
-LEAVING = ".removed"
 DISK_BYTES = 1 << 30
 
 

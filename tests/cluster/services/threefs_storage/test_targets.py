@@ -192,10 +192,12 @@ async def test_a_target_that_was_taken_out_of_its_chain_is_deleted(tmp_path: Pat
     await disk.close()
 
 
+@pytest.mark.parametrize("forgotten", [False, True])
 async def test_a_deletion_that_a_crash_cuts_short_is_done_at_the_next_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgotten: bool
 ) -> None:
-    """A part of the store could not be opened, and the process did not start any more."""
+    """A part of the store could not be opened, and the process did not start any more. And if the manager had
+    forgotten the target by then, that part kept its room for ever."""
     disk = RealDisk(threads=1)
     routing = TestChain(tmp_path, 3).routing()
     targets = Targets(NodeId(2), tmp_path, disk, EngineSettings())
@@ -213,8 +215,13 @@ async def test_a_deletion_that_a_crash_cuts_short_is_done_at_the_next_start(
             await targets.delete(targets.get(201))
     assert list(tmp_path.rglob("*.*"))
     again = Targets(NodeId(2), tmp_path, disk, EngineSettings())
+    if forgotten:
+        routing = dataclasses.replace(
+            routing, targets={t: target for t, target in routing.targets.items() if target.node_id != 2}
+        )
     await again.open(routing)  # names it until the node does not report it any more
-    await again.delete(again.get(201))
+    if not forgotten:
+        await again.delete(again.get(201))
     assert not list(tmp_path.iterdir())
     await disk.close()
 
