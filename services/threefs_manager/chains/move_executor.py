@@ -95,9 +95,8 @@ class MoveExecutor:
             done.clear()
             changed.clear()
             replaced.clear()
-            carried = Counter(
-                target.node_id for target in writer.routing.targets.values()
-            )  # also those that are being deleted
+            # Also the targets that are being deleted: the node reports them.
+            carried = Counter(target.node_id for target in writer.routing.targets.values())
             for move in due:
                 record = await writer.move(move.chain_id)
                 stored = None if record is None else moves.from_wire(record)

@@ -93,15 +93,9 @@ def can_revert(move: Move, chain: Chain) -> bool:
     """Whether the chain keeps all its copies without this move: what it adds does not serve yet."""
     if not is_under_way(move, chain):
         return True
-    is_over = (
-        bool(move.removed) and chain.state(move.removed) is None
-    )  # the added one has served, and may have died since
-    return (
-        bool(move.added)
-        and not is_over
-        and chain.leaving is None
-        and chain.state(move.added) is not PublicState.SERVING
-    )
+    if move.removed and chain.state(move.removed) is None:
+        return False  # the added one has served, and may have died since
+    return bool(move.added) and chain.leaving is None and chain.state(move.added) is not PublicState.SERVING
 
 
 def is_under_way(move: Move, chain: Chain) -> bool:
