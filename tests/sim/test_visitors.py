@@ -19,17 +19,17 @@ _STEPS = """
 3.5 visitors s1 1.5
 4.0 kill c1 0.5
 """
-_SIZE = Size(storage=3, clients=3, connections=48, process_bytes=1 << 20, calls_bytes=12 << 10)
+_SIZE = Size(storage=3, clients=3, connections=48, process_bytes=1 << 20, calls_bytes=8 << 10)
 
 
 def test_bounds_are_reached_and_nothing_is_lost() -> None:
-    load = Load(chunks=3, pause_s=0.05, files_pause_s=0.3, large=0.8, rows=0.6, watchers=8, watch_pause_s=0.1)
+    load = Load(chunks=3, pause_s=0.05, files_pause_s=0.05, large=0.8, rows=0.6, watchers=16, watch_pause_s=0.1)
     outcome = run(3, size=_SIZE, load=load, scenario=parse(_STEPS))
     assert not outcome.violations, outcome.violations
     assert all(outcome.reached.get(bound, 0) > 5 for bound in ("connections", "make_room", "check_calls")), (
         outcome.reached
     )
-    assert outcome.reached["meta check_calls"]
+    assert outcome.reached.get("meta check_calls", 0) > 1, outcome.reached
 
 
 def test_some_seeds_reach_the_bounds() -> None:
