@@ -9,7 +9,7 @@ from threefs_client import AsyncFileSystem
 from threefs.env.clock import CLOCK
 from threefs.errors import NotFound
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import disk_replacement, output, target_commands
+from threefs_cli import consent, disk_replacement, output, target_commands
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
 from threefs_cli.cluster_state import ClusterState, read_state, until_answered
 from threefs_cli.disk_replacement import Disk, Phase, Progress
@@ -59,7 +59,7 @@ def replace(
     if not found.phase.is_beginning:
         _say_under_way(node_id)
     if found.phase.is_beginning and not yes:
-        click.confirm("Go on?", abort=True, err=True)
+        consent.ask("Go on?")
     selector.run(lambda fs: _replace(fs, url, found, interval_s, no_wait, selector.as_json))
 
 

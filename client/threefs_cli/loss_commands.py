@@ -13,7 +13,7 @@ from threefs.errors import InvalidArgument, NotFound, ThreefsError
 from threefs.ids import ChainId, TableId, TargetId
 from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import output
+from threefs_cli import consent, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 from threefs_cli.cluster_state import ClusterState, read_state
 
@@ -52,11 +52,9 @@ def accept_unheard(selector: ClusterSelector, nodes: tuple[int, ...], yes: bool,
             err=not dry_run,
         )
     if not (yes or dry_run):
-        click.confirm(
+        consent.ask(
             f"The chains go on without the report of node {named}. Bytes that were written since "
-            "the backup, and that only the disks of these nodes have, are lost for good. Go on?",
-            abort=True,
-            err=True,
+            "the backup, and that only the disks of these nodes have, are lost for good. Go on?"
         )
 
     async def work(fs: AsyncFileSystem) -> list[int]:
@@ -143,11 +141,9 @@ def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None,
         for line in lost_lines(lost, unknown, chosen):
             click.echo(line, err=not dry_run)
     if not (yes or dry_run):
-        click.confirm(
+        consent.ask(
             f"Chain {chain_id} goes on with the {chosen.chunks} chunks of target {chosen.target_id}. Bytes that only "
-            "the missing disks have are lost for good: files have older bytes, or zeros, in places. Go on?",
-            abort=True,
-            err=True,
+            "the missing disks have are lost for good: files have older bytes, or zeros, in places. Go on?"
         )
 
     async def work(fs: AsyncFileSystem) -> pb.AcceptLossReply:

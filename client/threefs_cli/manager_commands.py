@@ -14,7 +14,7 @@ from threefs.errors import AlreadyExists, InvalidArgument, NotFound
 from threefs.kv import dump, engine_url
 from threefs.kv.engine_url import EngineUrl
 from threefs.kv.restore_mark import in_part
-from threefs_cli import cluster_file, manager_rebuild, output
+from threefs_cli import cluster_file, consent, manager_rebuild, output
 from threefs_cli.cluster_file import STORAGE
 from threefs_cli.manager_rebuild import Copy, RebuildPlan
 from threefs_cli.option_types import json_option
@@ -70,7 +70,7 @@ def rebuild(
             click.echo(line, err=True)
     if not dry_run:
         if not yes:
-            click.confirm(f"Make the store of the manager in {url}?", abort=True, err=True)
+            consent.ask(f"Make the store of the manager in {url}?")
         uvloop.run(_make(found, data, url))
     if as_json:
         output.print_json(as_table(found, made=not dry_run))

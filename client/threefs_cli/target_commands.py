@@ -11,7 +11,7 @@ from threefs.env.clock import CLOCK
 from threefs.errors import InvalidArgument, NotFound
 from threefs.rpc.methods import HOLD_TARGETS
 from threefs.wire import manager_pb2 as pb
-from threefs_cli import output
+from threefs_cli import consent, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
 from threefs_cli.cluster_state import CALL_TIMEOUT_S, ClusterState, read_state
 
@@ -62,12 +62,10 @@ def offline(
             click.echo(effect(chain), err=not dry_run)
     stopped = [chain for chain in chains if chain.serving < chain.needed]
     if stopped and not (yes or dry_run):
-        click.confirm(
+        consent.ask(
             f"Reads or writes of {output.count_of(len(stopped), 'chain', 'chains')} wait until targets are back. No "
             "byte is lost by that. But should the other copies be lost before they return, what is on the targets that "
-            "are out is all that is left. Go on?",
-            abort=True,
-            err=True,
+            "are out is all that is left. Go on?"
         )
     if not dry_run:
         selector.run(lambda fs: hold_until_out(fs, url, chosen, wanted))
