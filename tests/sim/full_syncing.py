@@ -12,13 +12,13 @@ from typing import Any
 from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.loop import Process
 from tests.sim.emptied_disks import EmptiedDisks
-from tests.sim.host_chains import host_chains, host_chains_to_spare
+from tests.sim.host_chains import chain_hosts, host_chains, host_chains_to_spare
 from tests.sim.tight_disks import TightDisks
 from tests.sim.workload import CHUNK_BYTES, FIRST_INODE
 from tests.sim.world import LEASE_S, World
 from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import ThreefsError
-from threefs.ids import ChunkId, InodeId
+from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.routing import PublicState
 from threefs.wire import storage_pb2 as pb
 
@@ -95,12 +95,11 @@ class FullSyncing:
                 chunk = ChunkId(InodeId(_INODE + chain), 0)
                 content = f"{number}".encode() * 1000
                 update = ChunkUpdate(chain, chunk, pb.WRITE, CHUNK_BYTES, 0, len(content), content)
-                fabric = self._world.fabric
-                is_calm = not (fabric.blocked or fabric.narrow_ways)  # a link that has failed may outlast the calm
+                was_cut = self._is_cut(chain)
                 try:
                     await link.chunks.apply([update], timeout_s=_MOST_WRITE_S)
                 except ThreefsError as error:
-                    if not is_calm or fabric.blocked or fabric.narrow_ways:
+                    if was_cut or self._is_cut(chain):
                         continue
                     self.violations.append(
                         f"writes to chain {chain} do not go on while the disk of {host} is full, before all is copied "
@@ -108,3 +107,8 @@ class FullSyncing:
                     )
                     return
             await asyncio.sleep(_PAUSE_S)
+
+    def _is_cut(self, chain: ChainId) -> bool:
+        """Whether a link has failed that writes to the chain need: it may outlast the calm."""
+        needed = {_FROM, *self._world.manager_hosts, *chain_hosts(self._world.routing(), chain)}
+        return any(needed.issuperset(way) for way in self._world.fabric.blocked | self._world.fabric.narrow_ways)
