@@ -61,6 +61,12 @@ def engine_on(disk: Path) -> AbstractAsyncContextManager[ChunkEngine]:
     return opened(disk / "target", SETTINGS)
 
 
+async def put_small(engine: ChunkEngine, chunks: int) -> None:
+    """Most of what they take is their records, and the log of these."""
+    for number in range(chunks):
+        await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+
+
 async def until_records_fail(engine: ChunkEngine) -> None:
     """Removals need room for nothing but records."""
     with pytest.raises(NoSpace):
@@ -239,8 +245,7 @@ async def test_a_long_log_is_shortened_before_there_is_no_room_for_its_content(t
     with mounted_disk(tmp_path / "disk", "128m") as disk:
         other = Other(disk)
         async with opened(disk / "target", settings) as engine:
-            for number in range(1500):
-                await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+            await put_small(engine, 1500)
             (disk / "others").write_bytes(bytes(32 * MIB))
             await engine.limit_log(is_nearly_full=True)
             other.fill()
@@ -284,11 +289,11 @@ async def fill_by_predecessor(engine: ChunkEngine) -> None:
             engine.commit(chunk, 1, 1)
 
 
-async def until_it_takes_removals(engine: ChunkEngine) -> None:
+async def until_it_takes_removals(engine: ChunkEngine, chunk: ChunkId) -> None:
     async with asyncio.timeout(10):
         while engine.failure is not None:
             await asyncio.sleep(0.1)
-    await change(engine, ChunkId(2, 0), Kind.REMOVE)
+    await change(engine, chunk, Kind.REMOVE)
 
 
 async def test_a_target_whose_disk_its_predecessor_has_filled_takes_removals_again(tmp_path: Path) -> None:
@@ -296,12 +301,11 @@ async def test_a_target_whose_disk_its_predecessor_has_filled_takes_removals_aga
     with mounted_disk(tmp_path / "disk", "256m") as place:
         disk = RealDisk(threads=2)
         async with lone_target(place, disk) as engine:
-            for number in range(1400):
-                await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+            await put_small(engine, 1400)
             await asyncio.sleep(2)
             await fill_by_predecessor(engine)
             await until_records_fail(engine)
-            await until_it_takes_removals(engine)
+            await until_it_takes_removals(engine, ChunkId(2, 0))
         await disk.close()
 
 
@@ -313,14 +317,13 @@ async def test_a_target_whose_quota_is_used_up_takes_removals_and_can_be_started
     with mounted_disk(tmp_path / "disk", "256m") as place:
         disk = QuotaDisk(threads=2)
         async with lone_target(place, disk) as engine:
-            for number in range(1000):
-                await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+            await put_small(engine, 1000)
             async with asyncio.timeout(10):
                 while (place / f"target-{TARGET}" / "ballast").stat().st_size <= 16 * MIB:
                     await asyncio.sleep(0.1)
             await fill_by_predecessor(engine)
             await until_records_fail(engine)
-            await until_it_takes_removals(engine)
+            await until_it_takes_removals(engine, ChunkId(2, 0))
         async with lone_target(place, disk) as engine:
             assert await read_all(engine, ChunkId(2, 0)) is None
             assert await read_all(engine, ChunkId(2, 1)) == DATA
@@ -335,14 +338,10 @@ async def test_a_log_is_kept_short_where_a_quota_does_not_give_the_room_for_a_lo
         disk = QuotaDisk(threads=2)
         async with lone_target(place, disk) as engine:
             (place / "others").write_bytes(bytes(10 * MIB))
-            for number in range(320):
-                await put(engine, ChunkId(1, number), DATA[: 16 << 10])
+            await put_small(engine, 320)
             async with asyncio.timeout(10):
                 while not list((place / f"target-{TARGET}" / "records").glob("*.sst")):
                     await asyncio.sleep(0.1)
             await until_records_fail(engine)
-            async with asyncio.timeout(10):
-                while engine.failure is not None:
-                    await asyncio.sleep(0.1)
-            await change(engine, ChunkId(1, 0), Kind.REMOVE)
+            await until_it_takes_removals(engine, ChunkId(1, 0))
         await disk.close()

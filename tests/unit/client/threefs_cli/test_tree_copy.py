@@ -10,6 +10,7 @@ from threefs_cli.safe_write import SafeWriter
 from threefs_cli.tree_copy import gather_bounded
 from threefs_client.async_filesystem import AsyncFileSystem
 
+from tests.harness.changing_files import keep_changing, rewrite_while_listed
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 
@@ -65,15 +66,7 @@ def test_a_file_that_changes_all_the_time_is_copied_in_full(sparse: bool) -> Non
         fs = AsyncFileSystem(files.context)
         async with await fs.open("/log", "wb") as log:
             await fs.write_batch([(log, place * _PIECE, b"x" * _PIECE) for place in ((0, 3) if sparse else range(4))])
-        answer = files.meta.answer
-
-        async def busy(name: str, request: Any) -> Any:
-            reply = await answer(name, request)
-            files.meta.files[b"log"].change += 1
-            assert len(files.peers.meta_calls) < 100
-            return reply
-
-        files.meta.answer = busy  # type: ignore[method-assign]
+        keep_changing(files, b"log")
         async with await fs.open("/log") as log:
             pieces = await tree_copy._remote_data(log, 4 * _PIECE)
         assert [offset for offset, _ in pieces] == [0, _PIECE, 2 * _PIECE, 3 * _PIECE]
@@ -89,23 +82,10 @@ def test_what_a_truncate_has_just_removed_is_no_hole() -> None:
         files = MemoryFiles()
         fs = AsyncFileSystem(files.context)
         await fs.write_file("/a", b"x" * 4 * _PIECE)
-        call, written = files.storage.call, False
-
-        async def meanwhile(address: str, method: Any, request: Any, **more: Any) -> Any:
-            nonlocal written
-            begun = method.name == "ListChunks" and not written
-            if begun:
-                written = True
-                await fs.truncate("/a", 0)
-            reply = await call(address, method, request, **more)
-            if begun:
-                await fs.write_file("/a", b"y" * 4 * _PIECE)
-            return reply
-
         async with await fs.open("/a") as file:
-            files.storage.call = meanwhile  # type: ignore[method-assign]
+            rewritten = rewrite_while_listed(files, fs, "/a", b"y" * 4 * _PIECE)
             pieces = await tree_copy._remote_data(file, 4 * _PIECE)
-        assert written and len(pieces) == 4
+        assert rewritten() and len(pieces) == 4
 
     run_virtual(run())
 

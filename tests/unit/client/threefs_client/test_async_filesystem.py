@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 
+from tests.harness.changing_files import answer_late
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.errors import ConnectionLost, InvalidArgument, IsADirectory, NoSpace, NotFound, OutcomeUnknown
@@ -109,14 +110,7 @@ def test_a_copy_whose_rename_is_not_confirmed_says_so() -> None:
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_a_file_whose_open_is_cancelled_is_closed(unnamed: bool) -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
-        answer = files.meta.answer
-
-        async def slow(name: str, request: pb.CreateRequest) -> object:
-            reply = await answer(name, request)
-            await asyncio.sleep(0.1)
-            return reply
-
-        files.meta.answer = slow  # type: ignore[method-assign]
+        answer_late(files, 0.1)
         opening = asyncio.ensure_future(fs.create_unnamed("/") if unnamed else fs.open("/a", "wb"))
         await asyncio.sleep(0.05)
         assert files.meta.nameless if unnamed else files.meta.sessions
@@ -133,18 +127,11 @@ def test_a_file_without_a_name_is_found_again_beside_other_changes(beside: str) 
     """In a batch its creation had another identity, so the repeat made a second file."""
 
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
-        answer = files.meta.answer
-
-        async def slow(name: str, request: pb.CreateRequest) -> object:
-            reply = await answer(name, request)
-            await asyncio.sleep(0.1)
-            return reply
-
         async def create(path: str) -> None:
             async with await fs.open(path, "wb"):
                 pass
 
-        files.meta.answer = slow  # type: ignore[method-assign]
+        answer_late(files, 0.1)
         others = [asyncio.ensure_future(create(f"/{n}")) for n in range(3 * (beside == "first"))]
         opening = asyncio.ensure_future(fs.create_unnamed("/"))
         await asyncio.sleep(0.05)

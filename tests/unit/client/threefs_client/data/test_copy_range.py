@@ -1,12 +1,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.data import copy_range
 
+from tests.harness.changing_files import keep_changing, rewrite_while_listed
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.errors import InvalidArgument, NoSpace, QuotaExceeded
@@ -137,15 +137,7 @@ def test_a_file_that_others_keep_changing_is_copied(changes: int) -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         async with await fs.open("/log", "wb") as log:
             await fs.write_batch([(log, n * CHUNK, b"x" * CHUNK) for n in data])
-        answer, first = files.meta.answer, len(files.peers.meta_calls)
-
-        async def busy(name: str, request: Any) -> Any:
-            reply, calls = await answer(name, request), len(files.peers.meta_calls) - first
-            files.meta.files[b"log"].change += calls < changes
-            assert calls < 100
-            return reply
-
-        files.meta.answer = busy  # type: ignore[method-assign]
+        keep_changing(files, b"log", changes)
         async with await fs.open("/log") as source, await fs.open("/copy", "wb") as destination:
             assert await fs.copy_range(source, 0, destination, 0, 4 * CHUNK) == 4 * CHUNK
         assert await fs.read_file("/copy") == b"".join((b"x" if n in data else b"\0") * CHUNK for n in range(4))
@@ -158,22 +150,9 @@ def test_what_a_truncate_has_just_removed_is_no_hole() -> None:
 
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         await fs.write_file("/a", b"x" * 4 * CHUNK)
-        call, written = files.storage.call, False
-
-        async def meanwhile(address: str, method: Any, request: Any, **more: Any) -> Any:
-            nonlocal written
-            begun = method.name == "ListChunks" and not written
-            if begun:
-                written = True
-                await fs.truncate("/a", 0)
-            reply = await call(address, method, request, **more)
-            if begun:
-                await fs.write_file("/a", b"y" * 4 * CHUNK)
-            return reply
-
         async with await fs.open("/a") as source, await fs.open("/b", "wb") as destination:
-            files.storage.call = meanwhile  # type: ignore[method-assign]
+            rewritten = rewrite_while_listed(files, fs, "/a", b"y" * 4 * CHUNK)
             assert await fs.copy_range(source, 0, destination, 0, 4 * CHUNK) == 4 * CHUNK
-        assert await fs.read_file("/b") == b"y" * 4 * CHUNK
+        assert rewritten() and await fs.read_file("/b") == b"y" * 4 * CHUNK
 
     play(scene)

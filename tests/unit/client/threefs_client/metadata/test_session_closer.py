@@ -8,6 +8,7 @@ import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
 from threefs_client.metadata import session_closer
 
+from tests.harness.changing_files import answer_late
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.virtual_time import run_virtual
 from threefs.errors import ConnectionLost, Internal, OutcomeUnknown, SessionLost, ThreefsError, Unavailable
@@ -90,14 +91,7 @@ def test_a_session_under_a_lease_that_its_client_has_not_heard_of_is_ended(first
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         held = [] if first else [await fs.open("/held", "wb")]
         files.meta.lease += 1
-        answer = files.meta.answer
-
-        async def slow(name: str, request: Any) -> Any:
-            reply = await answer(name, request)
-            await asyncio.sleep(0.1)
-            return reply
-
-        files.meta.answer = slow  # type: ignore[method-assign]
+        answer_late(files, 0.1)
         opening = asyncio.ensure_future(fs.create_unnamed("/"))
         await asyncio.sleep(0.05)
         opening.cancel()
