@@ -111,7 +111,7 @@ class Manager:
         self._clients = ClientReports(clock)
         self._configuration = ConfigurationKeeper(lambda: self._require_primary()[0], self._publisher, own or {}, clock)
         self._probes = BackgroundTasks()  # of processes whose connection has ended
-        self._stale_store = StaleStoreDetector(0)
+        self._stale_store = StaleStoreDetector(routing_module.EMPTY, clock)
         self._store: Store | None = None
         self._controller: ChainController | None = None
         self._inquiry: Inquiry | None = None  # until all nodes have reported what a restored store lacks
@@ -154,7 +154,7 @@ class Manager:
         generations = StoreGenerations(seen, lost_survivors(unreadable, routing))
         self._failure_detector = FailureDetector(self._clock, generations)  # every node has the time T from now on
         self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
-        self._stale_store = StaleStoreDetector(routing.version)
+        self._stale_store = StaleStoreDetector(routing, self._clock)
         self._controller = controller = ChainController(
             store, self._publisher, self._failure_detector, self._stale_store, clock=self._clock
         )
@@ -268,7 +268,7 @@ class Manager:
         if ours:  # what processes of other clusters have seen proves nothing
             self._stale_store.check(request, keeps_chains=request.kind == pb.STORAGE)
         elif request.kind == pb.STORAGE and not request.cluster_id:
-            self._stale_store.confirmed = True  # a new disk: if all disks are new, nobody knows of a newer store
+            self._stale_store.on_new_disk(request.node_id)
         if request.cluster_id in ("", routing.cluster_id):
             self._inquire_node(request)
         if ours:
@@ -286,10 +286,10 @@ class Manager:
 
         node_id, routing = await store.change(write)
         self._publisher.publish(routing)
-        self._stale_store.on_published(routing.version)
+        version = self._stale_store.on_published(routing.version)
         failure_detector.on_register(node_id, request.incarnation, request.release)
         self._presence_calls.end_others(node_id, request.incarnation)
-        known_now = pb.Routing(version=routing.version, cluster_id=routing.cluster_id, lease_ms=routing.lease_ms)
+        known_now = pb.Routing(version=version, cluster_id=routing.cluster_id, lease_ms=routing.lease_ms)
         return pb.RegisterReply(node_id=node_id, cluster_id=routing.cluster_id, routing=known_now)
 
     def _inquire_node(self, request: pb.RegisterRequest) -> None:
@@ -320,8 +320,8 @@ class Manager:
             leased = []
             self._failure_detector.mark_dead(request.node_id, request.incarnation)
         controller.enqueue(changed)
-        self._stale_store.on_published(routing.version)
-        return pb.HeartbeatReply(routing_version=routing.version, leased=leased)
+        version = self._stale_store.on_published(routing.version)
+        return pb.HeartbeatReply(routing_version=version, leased=leased)
 
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """A meta service asks whether it may serve from its metadata store. Raises StrangeStore, NodeInUse."""

@@ -18,7 +18,7 @@ from threefs.errors import Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.transaction import BufferedTransaction
-from threefs.routing import Chain, ChainMember, PublicState, Target
+from threefs.routing import EMPTY, Chain, ChainMember, PublicState, Target
 from threefs.wire import manager_pb2 as pb
 
 SERVING = PublicState.SERVING
@@ -59,8 +59,8 @@ class Desk:
         self.store, self.publisher = Store(engine, epoch), RoutingPublisher()
         self.failure_detector = FailureDetector(self.clock)
         self.changes: list[tuple[Chain, Chain]] = []
-        detector = StaleStoreDetector(0)
-        detector.confirmed = True
+        detector = StaleStoreDetector(EMPTY, self.clock)
+        detector.on_new_disk(1)
         self.controller = ChainController(
             self.store,
             self.publisher,

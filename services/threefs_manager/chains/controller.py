@@ -151,7 +151,7 @@ class ChainController:
         self._stale_store.check_fresh()
         if not self._stale_store.confirmed:
             self._wake.clear()
-            return  # the first node to report may know a newer store; until then nothing is changed
+            return  # a node that has not reported yet may know a newer store; until then nothing is changed
         if self._store.may_be_ahead:
             await self._catch_up()
         if sweeps:

@@ -3,12 +3,15 @@
 Nodes report the newest version of the routing that they have seen. The right store has every version that was published
 before this term. So a node that has seen a newer one, which this term has not published either, has it from a newer
 store. Versions that the term makes itself prove nothing: an older copy would count up to the same numbers, with other
-content. So nothing is changed before a node has reported that would know of a newer store, and after the first
-contradiction nothing is served.
+content. So nothing is changed before the nodes have reported that would know of a newer store: those with the targets
+that serve. One that was away while a newer store was in use knows nothing of it, so all are waited for, until T has
+passed. Until then no node is told a version that the term has made, because the right store would take it for a newer
+one. After the first contradiction nothing is served.
 """
 
+from threefs.env.clock import Clock
 from threefs.errors import StrangeStore
-from threefs.ids import ChainId
+from threefs.ids import ChainId, NodeId
 from threefs.routing import Routing
 from threefs.wire import manager_pb2 as pb
 
@@ -16,16 +19,34 @@ from threefs.wire import manager_pb2 as pb
 class StaleStoreDetector:
     """Of one term as primary."""
 
-    def __init__(self, version: int) -> None:
-        """`version` is that of the routing in the store when the term began."""
-        self.confirmed = False  # a node that would know of a newer store has reported none
+    def __init__(self, routing: Routing, clock: Clock) -> None:
+        """`routing` is that in the store when the term began."""
+        self._clock = clock
+        self._awaited_until = clock.monotonic() + routing.lease_s
+        self._awaited = {
+            routing.targets[target].node_id for chain in routing.chains.values() for target in chain.serving
+        }
+        self._is_known = False  # a node that may know of a newer store has reported none
         self._failure: StrangeStore | None = None
-        self._version_at_start = version
-        self._newest_published = version  # the newest that a node can have from this store
+        self._version_at_start = routing.version
+        self._newest_published = routing.version  # the newest that a node can have from this store
 
-    def on_published(self, version: int) -> None:
-        """A node is sent this version now."""
+    @property
+    def confirmed(self) -> bool:
+        """The nodes that would know of a newer store have reported none."""
+        return self._is_known and (not self._awaited or self._clock.monotonic() >= self._awaited_until)
+
+    def on_published(self, version: int) -> int:
+        """A node may be sent this version now. Returns what it is told of it: 0 as long as the store may be a copy."""
+        if not self.confirmed:
+            return 0
         self._newest_published = max(self._newest_published, version)
+        return version
+
+    def on_new_disk(self, node_id: int) -> None:
+        """It knows of no store; and if all disks are new, nobody knows of a newer one."""
+        self._is_known = True
+        self._awaited.discard(NodeId(node_id))
 
     def check(self, request: pb.RegisterRequest | pb.HeartbeatRequest, *, keeps_chains: bool) -> None:
         """Raises StrangeStore if the node has seen a newer version, or if the store was found to be older before.
@@ -40,8 +61,10 @@ class StaleStoreDetector:
                 "one in its place, or restore a backup: `threefs restore BACKUP` (docs/backup.md)"
             )
         self.check_fresh()
+        if keeps_chains:
+            self._awaited.discard(NodeId(request.node_id))
         if keeps_chains or 0 < request.routing_version <= self._version_at_start:
-            self.confirmed = True
+            self._is_known = True
 
     def check_chains(self, routing: Routing, request: pb.RegisterRequest) -> None:
         """Raises StrangeStore if a target's store keeps a newer version of its chain than the manager's store has."""

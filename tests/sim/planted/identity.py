@@ -24,11 +24,8 @@ _DOZES = "sim/test_lock_holders_asleep.py"
 @plant_for(f"{_STORES}::test_an_older_store_of_the_managers_is_refused_however_far_it_counts_by_itself")
 def older_copy_of_the_managers_store_is_served() -> None:
     """I15: nodes that know better are not believed."""
-
-    def confirmed(self: StaleStoreDetector, request: Any, **kind: Any) -> None:
-        self.confirmed = True
-
-    put(StaleStoreDetector, "check", confirmed)
+    put(StaleStoreDetector, "check", lambda self, request, **kind: None)
+    put(StaleStoreDetector, "confirmed", True)
 
 
 @plant_for(f"{_IDENTITIES}::test_a_copy_from_before_the_last_inode_number_is_refused_however_young_it_is")
@@ -59,6 +56,14 @@ def leases_go_on_where_a_copy_stopped() -> None:
 def older_copy_of_the_managers_store_changes_chains() -> None:
     """I15: it refuses nodes, and counts up to what they have seen."""
     put(StaleStoreDetector, "check_fresh", lambda self: None)
+
+
+@plant_for(
+    "unit/services/threefs_manager/stale_stores/test_manager_store.py::test_one_that_was_away_says_nothing_of_the_age_of_the_store"
+)
+def one_storage_process_confirms_the_managers_store() -> None:
+    """I15: it was away while a newer store was in use. Chains are changed for it before another has said so."""
+    put(StaleStoreDetector, "confirmed", property(lambda self: self._is_known))
 
 
 @plant_for(

@@ -1,22 +1,37 @@
 """An older copy of the manager's store is known by what nodes have seen, and cannot count up to it."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 
+from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
 from tests.unit.services.threefs_manager.test_service import PLAN, meta, storage
 from threefs.errors import NotFound, StrangeStore
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.routing import EMPTY, Chain, ChainMember, PublicState, Target
 from threefs.wire import manager_pb2 as pb
 
 
-def beat(version: int) -> pb.HeartbeatRequest:
-    return pb.HeartbeatRequest(node_id=1, incarnation=7, routing_version=version)
+def detector_of(*serving: int) -> tuple[StaleStoreDetector, SteppedClock]:
+    """Of a store at version 7, in which targets of these nodes serve a chain."""
+    members = tuple(ChainMember(TargetId(100 * node + 1), PublicState.SERVING) for node in serving)
+    targets = {m.target_id: Target(m.target_id, NodeId(m.target_id // 100), ChainId(1)) for m in members}
+    routing = replace(
+        EMPTY, version=7, lease_ms=10_000, targets=targets, chains={ChainId(1): Chain(ChainId(1), 1, members)}
+    )
+    clock = SteppedClock()
+    return StaleStoreDetector(routing, clock), clock
+
+
+def beat(version: int, node_id: int = 1) -> pb.HeartbeatRequest:
+    return pb.HeartbeatRequest(node_id=node_id, incarnation=7, routing_version=version)
 
 
 def test_what_a_term_has_given_out_itself_is_no_news() -> None:
-    detector = StaleStoreDetector(7)
+    detector, _ = detector_of()
     assert not detector.confirmed
     detector.check(beat(7), keeps_chains=True)
     assert detector.confirmed
@@ -28,14 +43,14 @@ def test_what_a_term_has_given_out_itself_is_no_news() -> None:
 
 
 def test_what_an_older_copy_counts_by_itself_makes_it_no_newer() -> None:
-    detector = StaleStoreDetector(7)  # it has changed chains since, and is at 12, but nobody was told
+    detector, _ = detector_of()  # it has changed chains since, and is at 12, but nobody was told
     with pytest.raises(StrangeStore):
         detector.check(beat(9), keeps_chains=True)
     assert not detector.confirmed
 
 
 def test_after_one_node_knew_a_newer_version_no_client_is_served_and_nothing_changes() -> None:
-    detector = StaleStoreDetector(7)
+    detector, _ = detector_of()
     detector.check(beat(0), keeps_chains=True)
     detector.check_fresh()
     with pytest.raises(StrangeStore):
@@ -44,6 +59,37 @@ def test_after_one_node_knew_a_newer_version_no_client_is_served_and_nothing_cha
         detector.check(beat(0), keeps_chains=True)
     with pytest.raises(StrangeStore, match="threefs restore"):
         detector.check_fresh()
+
+
+def test_one_that_was_away_says_nothing_of_the_age_of_the_store() -> None:
+    """Chains were changed for it, up to the versions that the others had from the newer store. Then nothing told the
+    two stores apart any more, and the newer one was refused when it was put back."""
+    detector, _ = detector_of(1, 2)
+    detector.check(beat(3), keeps_chains=True)
+    assert not detector.confirmed
+    assert detector.on_published(8) == 0, "what the copy makes of it must not look newer than the right store"
+    with pytest.raises(StrangeStore, match="node 2 has seen version 8 of the routing, and the store had 7"):
+        detector.check(beat(8, node_id=2), keeps_chains=True)
+
+
+def test_all_that_serve_are_waited_for_until_t_has_passed() -> None:
+    detector, clock = detector_of(1, 2)
+    detector.check(beat(7), keeps_chains=True)
+    clock.advance(9.9)
+    assert not detector.confirmed
+    clock.advance(0.2)
+    assert detector.confirmed and detector.on_published(8) == 8
+    detector, _ = detector_of(1, 2)
+    detector.check(beat(7), keeps_chains=True)
+    detector.check(beat(7, node_id=2), keeps_chains=True)
+    assert detector.confirmed
+    detector, _ = detector_of(1, 2)
+    detector.check(beat(7), keeps_chains=True)
+    detector.on_new_disk(2)
+    assert detector.confirmed
+    detector, clock = detector_of(1, 2)
+    clock.advance(60)
+    assert not detector.confirmed, "nobody has said anything"
 
 
 async def test_a_manager_with_an_older_copy_of_its_store_grants_nothing() -> None:
@@ -127,8 +173,10 @@ async def test_one_that_has_seen_this_store_before_the_term_confirms_it() -> Non
     bench = Bench()
     first = await bench.start()
     await first.init(PLAN)
+    await first.register(storage(1, "h:1"))
     joined = await first.register(meta("h:9", 3))
     manager = await bench.start()
+    bench.clock.advance(10.1)
     assert not manager._stale_store.confirmed
     version = joined.routing.version
     await manager.heartbeat(pb.HeartbeatRequest(node_id=joined.node_id, incarnation=3, routing_version=version))
