@@ -47,7 +47,7 @@ def test_an_accepted_loss_brings_chains_back(tmp_path: Path) -> None:
         wait_for(threefs, {"lastsrv"})  # none of them has what it should have
         assert "threefs chain accept-loss 1" in threefs.run("status").stdout
         refused = threefs.run("chain", "accept-loss", "1")
-        assert refused.exit_code == 1 and "has 0 chunks, in a new store" in refused.stderr
+        assert refused.exit_code == 2 and "has 0 chunks, in a new store" in refused.stderr
         wait_for(threefs, {"lastsrv"})
         dry = threefs.ok("chain", "accept-loss", "1", "--dry-run")
         assert "has 0 chunks, in a new store" in dry and "would be served by target" in dry

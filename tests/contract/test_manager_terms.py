@@ -106,12 +106,14 @@ async def check_takeover(pair: Pair, first: Manager) -> None:
     second = await pair.primary(other_than=first)
     versions.append(await version_of(second))
     assert (await second.get_status(pb.GetStatusRequest())).manager_epoch == 2
+    assert not (await second.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7))).routing_version
+    await second.heartbeat(pb.HeartbeatRequest(node_id=2, incarnation=7))
     versions.append((await second.register(storage(3))).routing.version)
     assert versions == [2, 3, 3, 4], "nothing is lost and no version is used twice"
     with pytest.raises(NotPrimary):
         await first.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7))
     reply = await second.heartbeat(pb.HeartbeatRequest(node_id=1, incarnation=7))
-    assert reply.routing_version == 4, "the nodes need not register again"
+    assert reply.routing_version == 4, "the nodes need not register again, and know by now that all are heard"
 
 
 def test_another_manager_goes_on_where_the_dead_one_ended() -> None:

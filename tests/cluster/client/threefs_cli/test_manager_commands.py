@@ -54,7 +54,8 @@ def test_a_cluster_without_its_managers_store_has_all_its_bytes_again(tmp_path: 
         assert (table["made"], table["tables"], table["read_nodes"]) == (False, 2, [1, 2, 3, 4])
         assert not (home / "manager" / "data").exists()
         refused = run("manager", "rebuild", "--dir", home)  # nobody says yes
-        assert refused.exit_code == 1 and "lost: the values that `threefs config` has set" in refused.stderr
+        assert refused.exit_code == 2 and "lost: the values that `threefs config` has set" in refused.stderr
+        assert "give --yes" in refused.stderr
         done = run("manager", "rebuild", "--dir", home, "--yes", "--json")
         assert done.exit_code == 0 and json.loads(done.stdout)["made"], done.output
         again = asyncio.run(local.up())

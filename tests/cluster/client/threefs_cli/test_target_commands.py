@@ -62,7 +62,7 @@ def test_a_whole_chain_is_out_only_by_force(tmp_path: Path) -> None:
         fs.write_file("/a", b"kept" * 1000)
         assert "its reads and writes would wait" in threefs.run("target", "offline", "101").output
         asked = threefs.run("target", "offline", "101", "--force")
-        assert asked.exit_code == 1 and "READS AND WRITES WAIT" in asked.output, "nobody has said yes"
+        assert asked.exit_code == 2 and "READS AND WRITES WAIT" in asked.output, "nobody has said yes"
         (chain,) = threefs.json("target", "offline", "101", "--force", "--yes")["chains"]
         assert (chain["serving"], chain["takes_reads"]) == (0, False)
         status = cluster.ask(methods.GET_STATUS, pb.GetStatusRequest())
