@@ -37,10 +37,13 @@ _END = b"CNFG}"
 _LOG = structlog.get_logger()
 
 
+Handler = Callable[[Any], Awaitable[Any]]
+
+
 class Serves(Protocol):
     """A server over frames or gRPC."""
 
-    def serve(self, method: Method[Any, Any], handler: Callable[[Any], Awaitable[Any]]) -> None: ...
+    def serve(self, method: Method[Any, Any], handler: Handler) -> None: ...
 
 
 def _nothing() -> None:
@@ -115,9 +118,10 @@ class ConfigurationKeeper:
         assert not isinstance(value, str)
         return value
 
-    def bind(self, server: Serves) -> None:
+    def bind(self, server: Serves, change: Callable[[Handler], Handler]) -> None:
+        """`change` makes a handler of one that changes the store."""
         server.serve(GET_CONFIGURATION, self.get)
-        server.serve(SET_CONFIGURATION, self.set)
+        server.serve(SET_CONFIGURATION, change(self.set))
 
     async def start_term(self, store: Store) -> None:
         """A term as primary begins."""

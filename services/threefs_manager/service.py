@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import structlog
 
@@ -25,28 +26,7 @@ from threefs.errors import (
 from threefs.ids import ChainId, NodeId
 from threefs.kv.engine_api import Engine
 from threefs.routing import Node, NodeKind
-from threefs.rpc.methods import (
-    ACCEPT_LOSS,
-    ACCEPT_UNHEARD,
-    ADD_NODES,
-    ADMIT_STORE,
-    CHAIN_EVENTS,
-    CREATE_TABLE,
-    GET_ROUTING,
-    GET_STATUS,
-    HEARTBEAT,
-    HOLD_TARGETS,
-    INIT,
-    PRESENCE,
-    REBALANCE,
-    REGISTER,
-    REMOVE_NODE,
-    REPORT_BACKUP,
-    SET_DEFAULT_TABLE,
-    SET_DRAINING,
-    SET_MIN_REPLICAS,
-    SET_REPLICAS,
-)
+from threefs.rpc import methods
 from threefs.rpc.preencoded import PreencodedReply
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import Call
@@ -54,7 +34,7 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager import chain_tables, new_cluster
 from threefs_manager.chains import holds, moves
 from threefs_manager.chains.controller import ChainController
-from threefs_manager.configuration_versions import ConfigurationKeeper, Serves
+from threefs_manager.configuration_versions import ConfigurationKeeper, Handler, Serves
 from threefs_manager.election import Election, Epoch
 from threefs_manager.nodes import membership, registry
 from threefs_manager.nodes.client_reports import ClientReports
@@ -212,30 +192,40 @@ class Manager:
                 _LOG.info("the lease could not be given up", error=str(error))
 
     def bind(self, server: Serves) -> None:
-        server.serve(INIT, shielded(self.init))
-        server.serve(REGISTER, shielded(self.register))
-        server.serve(HEARTBEAT, self.heartbeat)
-        server.serve(GET_ROUTING, self.answer_routing)
-        server.serve(GET_STATUS, self.get_status)
-        server.serve(ACCEPT_LOSS, shielded(self.accept_loss))
-        server.serve(ACCEPT_UNHEARD, self.accept_unheard)
-        server.serve(ADD_NODES, shielded(self.add_nodes))
-        server.serve(SET_DRAINING, shielded(self.set_draining))
-        server.serve(REMOVE_NODE, shielded(self.remove_node))
-        server.serve(REBALANCE, shielded(self.rebalance))
-        server.serve(SET_MIN_REPLICAS, shielded(self.set_min_replicas))
-        server.serve(CREATE_TABLE, shielded(self.create_table))
-        server.serve(SET_REPLICAS, shielded(self.set_replicas))
-        server.serve(SET_DEFAULT_TABLE, shielded(self.set_default_table))
-        server.serve(CHAIN_EVENTS, self.chain_events)
-        server.serve(HOLD_TARGETS, shielded(self.hold_targets))
-        server.serve(ADMIT_STORE, self.admit_store)
-        server.serve(REPORT_BACKUP, self.report_backup)
-        self._configuration.bind(server)
+        server.serve(methods.INIT, shielded(self.init))
+        server.serve(methods.REGISTER, shielded(self.register))
+        server.serve(methods.HEARTBEAT, self.heartbeat)
+        server.serve(methods.GET_ROUTING, self.answer_routing)
+        server.serve(methods.GET_STATUS, self.get_status)
+        server.serve(methods.ACCEPT_LOSS, self._after_reports(self.accept_loss))
+        server.serve(methods.ACCEPT_UNHEARD, self.accept_unheard)
+        server.serve(methods.ADD_NODES, shielded(self.add_nodes))
+        server.serve(methods.SET_DRAINING, self._after_reports(self.set_draining))
+        server.serve(methods.REMOVE_NODE, self._after_reports(self.remove_node))
+        server.serve(methods.REBALANCE, self._after_reports(self.rebalance))
+        server.serve(methods.SET_MIN_REPLICAS, self._after_reports(self.set_min_replicas))
+        server.serve(methods.CREATE_TABLE, self._after_reports(self.create_table))
+        server.serve(methods.SET_REPLICAS, self._after_reports(self.set_replicas))
+        server.serve(methods.SET_DEFAULT_TABLE, self._after_reports(self.set_default_table))
+        server.serve(methods.CHAIN_EVENTS, self.chain_events)
+        server.serve(methods.HOLD_TARGETS, self._after_reports(self.hold_targets))
+        server.serve(methods.ADMIT_STORE, self.admit_store)
+        server.serve(methods.REPORT_BACKUP, self.report_backup)
+        self._configuration.bind(server, self._after_reports)
+
+    def _after_reports(self, change: Handler) -> Handler:
+        """What an administrator changes waits for the nodes that would know of a newer store, which would lack it."""
+
+        async def answer(request: Any) -> Any:
+            self._require_primary()
+            await self._stale_store.wait_heard()
+            return await change(request)
+
+        return shielded(answer)
 
     def bind_presence(self, server: Server) -> None:
         """Serve presence calls. Over frames only: there the end of a connection shows the end of its process."""
-        server.add(PRESENCE, self.presence)
+        server.add(methods.PRESENCE, self.presence)
 
     def _require_primary(self) -> tuple[Store, ChainController]:
         """Raises NotPrimary."""
@@ -479,7 +469,8 @@ class Manager:
     async def add_nodes(self, request: pb.AddNodesRequest) -> pb.AddNodesReply:
         """Storage nodes join the plan. Raises InvalidArgument, AlreadyExists, Unavailable."""
         store, _ = self._require_primary()
-        return pb.AddNodesReply(new_nodes=await membership.add_nodes(store, self._publisher, request))
+        ready = self._stale_store.wait_heard
+        return pb.AddNodesReply(new_nodes=await membership.add_nodes(store, self._publisher, request, ready))
 
     async def set_draining(self, request: pb.SetDrainingRequest) -> pb.SetDrainingReply:
         """The targets of a node move to others, or no longer do. Raises NotFound, InvalidArgument."""

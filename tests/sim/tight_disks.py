@@ -83,6 +83,6 @@ class TightDisks:
         return routing is not None and any(self._has_no_room(routing, chain) for chain in routing.chains.values())
 
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:
-        present = [m.target_id for m in chain.members if m.state not in (PublicState.OFFLINE, PublicState.LASTSRV)]
+        present = [member.target_id for member in chain.members if member.state is not PublicState.OFFLINE]
         hosts = {f"s{routing.targets[target].node_id}" for target in present}
         return bool(present) and hosts <= self._hosts | self._refusing | self._full

@@ -9,6 +9,9 @@ passed. Until then no node is told a version that the term has made, because the
 one. After the first contradiction nothing is served.
 """
 
+import asyncio
+import contextlib
+
 from threefs.env.clock import Clock
 from threefs.errors import StrangeStore
 from threefs.ids import ChainId, NodeId
@@ -26,10 +29,20 @@ class StaleStoreDetector:
         self._awaited = {
             routing.targets[target].node_id for chain in routing.chains.values() for target in chain.serving
         }
+        self._all_heard = asyncio.Event()
         self._is_known = False  # a node that may know of a newer store has reported none
         self._failure: StrangeStore | None = None
         self._version_at_start = routing.version
         self._newest_published = routing.version  # the newest that a node can have from this store
+
+    async def wait_heard(self) -> None:
+        """Wait until all nodes with targets that serve have been heard, or T has passed. Raises StrangeStore."""
+        left_s = self._awaited_until - self._clock.monotonic()
+        if self._awaited and left_s > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._all_heard.wait()
+        self.check_fresh()
 
     @property
     def confirmed(self) -> bool:
@@ -46,7 +59,12 @@ class StaleStoreDetector:
     def on_new_disk(self, node_id: int) -> None:
         """It knows of no store; and if all disks are new, nobody knows of a newer one."""
         self._is_known = True
+        self._on_heard(node_id)
+
+    def _on_heard(self, node_id: int) -> None:
         self._awaited.discard(NodeId(node_id))
+        if not self._awaited:
+            self._all_heard.set()
 
     def check(self, request: pb.RegisterRequest | pb.HeartbeatRequest, *, keeps_chains: bool) -> None:
         """Raises StrangeStore if the node has seen a newer version, or if the store was found to be older before.
@@ -62,7 +80,7 @@ class StaleStoreDetector:
             )
         self.check_fresh()
         if keeps_chains:
-            self._awaited.discard(NodeId(request.node_id))
+            self._on_heard(request.node_id)
         if keeps_chains or 0 < request.routing_version <= self._version_at_start:
             self._is_known = True
 

@@ -67,6 +67,19 @@ def one_storage_process_confirms_the_managers_store() -> None:
 
 
 @plant_for(
+    "unit/services/threefs_manager/stale_stores/test_manager_store.py"
+    "::test_what_an_administrator_changes_waits_until_all_that_serve_were_heard"
+)
+def a_copy_of_the_managers_store_takes_changes() -> None:
+    """I15: what an administrator changes in it is lost with it."""
+
+    async def at_once(self: StaleStoreDetector) -> None:
+        pass
+
+    put(StaleStoreDetector, "wait_heard", at_once)
+
+
+@plant_for(
     "unit/threefs/rpc/test_connection_pool.py"
     "::test_what_a_stranger_says_at_the_port_of_a_dead_service_is_no_answer[key-not-found]"
 )
