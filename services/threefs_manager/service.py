@@ -199,7 +199,7 @@ class Manager:
         server.serve(methods.GET_STATUS, self.get_status)
         server.serve(methods.ACCEPT_LOSS, self._after_reports(self.accept_loss))
         server.serve(methods.ACCEPT_UNHEARD, self.accept_unheard)
-        server.serve(methods.ADD_NODES, shielded(self.add_nodes))
+        server.serve(methods.ADD_NODES, self._after_reports(self.add_nodes, self._changes_nothing))
         server.serve(methods.SET_DRAINING, self._after_reports(self.set_draining))
         server.serve(methods.REMOVE_NODE, self._after_reports(self.remove_node))
         server.serve(methods.REBALANCE, self._after_reports(self.rebalance))
@@ -213,15 +213,21 @@ class Manager:
         server.serve(methods.REPORT_BACKUP, self.report_backup)
         self._configuration.bind(server, self._after_reports)
 
-    def _after_reports(self, change: Handler) -> Handler:
-        """What an administrator changes waits for the nodes that would know of a newer store, which would lack it."""
+    def _after_reports(self, change: Handler, at_once: Callable[[Any], bool] = lambda request: False) -> Handler:
+        """What an administrator changes waits for the nodes that would know of a newer store, which would lack it. If
+        the call ends meanwhile, nothing is changed."""
 
         async def answer(request: Any) -> Any:
             self._require_primary()
-            await self._stale_store.wait_heard()
-            return await change(request)
+            if not at_once(request):
+                await self._stale_store.wait_heard()
+            return await shielded(change)(request)
 
-        return shielded(answer)
+        return answer
+
+    def _changes_nothing(self, request: pb.AddNodesRequest) -> bool:
+        """`threefs up` names all nodes at each start, before it starts them."""
+        return membership.are_known(self._publisher.routing, request)
 
     def bind_presence(self, server: Server) -> None:
         """Serve presence calls. Over frames only: there the end of a connection shows the end of its process."""
@@ -469,8 +475,7 @@ class Manager:
     async def add_nodes(self, request: pb.AddNodesRequest) -> pb.AddNodesReply:
         """Storage nodes join the plan. Raises InvalidArgument, AlreadyExists, Unavailable."""
         store, _ = self._require_primary()
-        ready = self._stale_store.wait_heard
-        return pb.AddNodesReply(new_nodes=await membership.add_nodes(store, self._publisher, request, ready))
+        return pb.AddNodesReply(new_nodes=await membership.add_nodes(store, self._publisher, request))
 
     async def set_draining(self, request: pb.SetDrainingRequest) -> pb.SetDrainingReply:
         """The targets of a node move to others, or no longer do. Raises NotFound, InvalidArgument."""

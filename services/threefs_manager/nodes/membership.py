@@ -1,7 +1,7 @@
 """Storage nodes that join, drain and leave a cluster while it runs."""
 
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from threefs.cluster.manager_records import FIRST_META_NODE
 from threefs.errors import AlreadyExists, InvalidArgument, NotFound, Unavailable
@@ -17,11 +17,13 @@ from threefs_manager.store.cluster_store import Store, Writer
 MAX_ADDED_NODES = 4096  # in one call
 
 
-async def add_nodes(
-    store: Store, publisher: RoutingPublisher, request: pb.AddNodesRequest, ready: Callable[[], Awaitable[None]]
-) -> list[int]:
-    """Store the nodes; those that the cluster has already, in the same domain, are left as they are. `ready` waits
-    until the store may be changed: `threefs up` names all nodes at each start, and must not wait if it has them.
+def are_known(routing: Routing, request: pb.AddNodesRequest) -> bool:
+    """Whether the cluster has all these nodes."""
+    return all(NodeId(node.node_id) in routing.nodes for node in request.storage)
+
+
+async def add_nodes(store: Store, publisher: RoutingPublisher, request: pb.AddNodesRequest) -> list[int]:
+    """Store the nodes; those that the cluster has already, in the same domain, are left as they are.
 
     Returns the new ones. Raises InvalidArgument, AlreadyExists, Unavailable.
     """
@@ -29,8 +31,6 @@ async def add_nodes(
     if request.dry_run:
         _require_plan(publisher.routing.cluster_id)
         return [node.node_id for node in _new_nodes(publisher.routing, request.storage)]
-    if _new_nodes(publisher.routing, request.storage):
-        await ready()
 
     async def write(writer: Writer) -> list[int]:
         _require_plan(writer.cluster.cluster_id)

@@ -117,11 +117,15 @@ async def test_what_an_administrator_changes_waits_until_all_that_serve_were_hea
         asyncio.ensure_future(handlers["SetMinReplicas"](pb.SetMinReplicasRequest(min_replicas=1, table_id=1))),
         asyncio.ensure_future(handlers["AddNodes"](pb.AddNodesRequest(storage=new))),
     ]
+    given_up = asyncio.ensure_future(handlers["AddNodes"](pb.AddNodesRequest(storage=[pb.PlannedNode(node_id=5)])))
+    await asyncio.sleep(0.02)
+    given_up.cancel()
     for node_id, _ in _NODES:
         await asyncio.sleep(0.02)
         assert not any(call.done() for call in asked)
         await manager.register(storage(node_id, f"h:{node_id}"))
     await asyncio.gather(*asked)
+    assert sorted(manager._publisher.routing.nodes) == [1, 2, 3, 4]
     await bench.stop()
 
 
