@@ -111,6 +111,8 @@ class StoreFaults:
             next_inode = records.decode(found[keys.NEXT_INODE], Counter, keys.NEXT_INODE).value
             numbers_again = record.epoch == known.epoch and next_inode < known.next_inode
             return numbers_again or (record.epoch, generation) < (known.epoch, known.generation)
+        if RESTORE_KEY in found:
+            return False  # copied before its chains were settled: to load it again is one more restore
         nodes = [node for host, node in self._world.storages.items() if self._world.processes[host].running]
         version = records.decode(found[CLUSTER_KEY], pb.ClusterRecord, CLUSTER_KEY).routing_version
         return bool(nodes) and all(node._registration._newest_routing > version for node in nodes)
