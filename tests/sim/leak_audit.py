@@ -21,7 +21,7 @@ from threefs.rpc.methods import GET_ROUTING, PRESENCE
 from threefs.rpc.server import Server
 from threefs.rpc.server_connection import _CALL_BYTES
 
-_LOOKS = 40  # what is given back lazily is given back by then
+_LOOKS = 60  # what is given back lazily is given back by then, and who lost an answer of the store asks again
 _PAUSE_S = 0.04
 #: Calls of a cluster at rest: the answer comes with the next event.
 _WAIT_FOR_NEWS = (GET_ROUTING, PRESENCE)
