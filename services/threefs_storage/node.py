@@ -138,9 +138,10 @@ class StorageNode:
         await self._cluster.start(_MANAGER_S)
         self._configuration.begin(self._cluster.configuration)
         self._cluster.on_configuration = self._configuration.adopt
-        self._kept_routing.check(self._cluster.routing)
-        await self.targets.open(self._cluster.routing, is_own_disk=self._kept_routing.is_own())
-        await self.targets.read_unnamed(self._kept_routing.own_targets(), self._cluster.routing)
+        routing = self._cluster.routing  # for both: the next one may lack a target whose store is open by then
+        self._kept_routing.check(routing)
+        await self.targets.open(routing, is_own_disk=self._kept_routing.is_own())
+        await self.targets.read_unnamed(self._kept_routing.own_targets(), routing)
         self._cluster.keep = self._set_aside_unknown
         await self._set_aside_unknown(self._cluster.routing)
         await self._registration.start(self.address)

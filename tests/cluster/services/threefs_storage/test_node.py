@@ -1,7 +1,10 @@
 """A storage process put together, with a manager beside it, over real sockets and a real disk."""
 
 import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_manager.election import Election
@@ -18,8 +21,9 @@ from threefs.cluster.manager_client import FramedManagerClient
 from threefs.env.disk import RealDisk
 from threefs.env.net import RealNet
 from threefs.errors import DiskFailed
+from threefs.ids import TargetId
 from threefs.kv.memory import MemoryEngine
-from threefs.routing import PublicState
+from threefs.routing import PublicState, Routing
 from threefs.rpc.server import Server
 from threefs.wire import manager_pb2 as pb
 
@@ -56,16 +60,19 @@ class Bench:
         await self._disk.close()
 
     async def node(self, number: int) -> StorageNode:
+        node = self.unstarted(number)
+        await node.start()
+        return node
+
+    def unstarted(self, number: int) -> StorageNode:
         directory = self._directory / f"node-{number}"
         directory.mkdir(exist_ok=True)
-        node = StorageNode(
+        return StorageNode(
             Settings(node_id=number, data_dir=directory, manager=self.address, control=""),
             net=RealNet(),
             disk=self._disk,
             managers=lambda peers: FramedManagerClient(peers, self.address),
         )
-        await node.start()
-        return node
 
     def states(self) -> dict[int, PublicState]:
         (chain,) = self.manager._publisher.routing.chains.values()
@@ -168,6 +175,29 @@ async def test_a_target_that_could_not_be_opened_is_tried_again_without_a_new_ro
         await until(lambda: bench.states() == {1: PublicState.SERVING, 2: PublicState.SERVING})
         await one.stop()
         await two.stop()
+
+
+async def test_a_target_that_leaves_the_routing_while_its_store_is_opened_is_opened_once(tmp_path: Path) -> None:
+    """The process ended, because its own store was locked (seed 7493)."""
+    async with Bench(tmp_path) as bench:
+        await (await bench.node(1)).stop()
+        node = bench.unstarted(1)
+        open_targets, read_unnamed = node.targets.open, node.targets.read_unnamed
+        seen: list[Routing] = []
+
+        async def open_by(routing: Routing, **more: Any) -> None:
+            seen.append(routing)
+            await open_targets(routing, **more)
+            node._cluster.routing = replace(routing)  # the next one, which may lack a target
+
+        async def read_by(own: Sequence[TargetId], routing: Routing) -> None:
+            seen.append(routing)
+            await read_unnamed(own, routing)
+
+        node.targets.open, node.targets.read_unnamed = open_by, read_by  # type: ignore[method-assign]
+        await node.start()
+        assert len(seen) == 2 and seen[0] is seen[1]
+        await node.stop()
 
 
 async def test_a_store_that_was_set_aside_does_not_keep_a_node_with_a_new_target_from_starting(tmp_path: Path) -> None:
