@@ -5,8 +5,8 @@ before this term. So a node that has seen a newer one, which this term has not p
 store. Versions that the term makes itself prove nothing: an older copy would count up to the same numbers, with other
 content. So nothing is changed before the nodes have reported that would know of a newer store: those with the targets
 that serve. One that was away while a newer store was in use knows nothing of it, so all are waited for, until T has
-passed. Until then no node is told a version that the term has made, because the right store would take it for a newer
-one. After the first contradiction nothing is served.
+passed. Until then no node is told to keep a version that the term has made, because the right store would take it for a
+newer one. After the first contradiction nothing is served.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class StaleStoreDetector:
         return self._is_known and (not self._awaited or self._clock.monotonic() >= self._awaited_until)
 
     def on_published(self, version: int) -> int:
-        """A node may be sent this version now. Returns what it is told of it: 0 as long as the store may be a copy."""
+        """A node may be sent this version now. Returns what it is to keep: 0 as long as the store may be a copy."""
         if not self.confirmed:
             return 0
         self._newest_published = max(self._newest_published, version)
