@@ -218,9 +218,11 @@ class Manager:
         the call ends meanwhile, nothing is changed."""
 
         async def answer(request: Any) -> Any:
-            self._require_primary()
+            store, _ = self._require_primary()
             if not at_once(request):
                 await self._stale_store.wait_heard()
+            if self._require_primary()[0] is not store:
+                raise NotPrimary("this manager has become primary anew; ask again")  # its store may be another one now
             return await shielded(change)(request)
 
         return answer

@@ -1,6 +1,7 @@
 """An older copy of the manager's store is known by what nodes have seen, and cannot count up to it."""
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
 from tests.unit.services.threefs_manager.test_service import PLAN, meta, storage
-from threefs.errors import NotFound, StrangeStore
+from threefs.errors import NotFound, NotPrimary, StrangeStore
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import EMPTY, Chain, ChainMember, PublicState, Target
 from threefs.rpc.methods import Method
@@ -126,6 +127,22 @@ async def test_what_an_administrator_changes_waits_until_all_that_serve_were_hea
         await manager.register(storage(node_id, f"h:{node_id}"))
     await asyncio.gather(*asked)
     assert sorted(manager._publisher.routing.nodes) == [1, 2, 3, 4]
+    await bench.stop()
+
+
+async def test_a_change_whose_term_ended_while_it_waited_is_not_made_in_the_next() -> None:
+    """There nobody may have been heard yet."""
+    bench = Bench()
+    manager = await bench.start()
+    await manager.init(PLAN)
+    manager.bind(handlers := Handlers())
+
+    async def next_term() -> None:
+        manager._store = copy.copy(manager._store)
+
+    manager._stale_store.wait_heard = next_term  # type: ignore[method-assign]
+    with pytest.raises(NotPrimary):
+        await handlers["SetMinReplicas"](pb.SetMinReplicasRequest(min_replicas=1, table_id=1))
     await bench.stop()
 
 
