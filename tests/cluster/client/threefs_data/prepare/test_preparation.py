@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from threefs_client import FileSystem
 from threefs_data import Dataset
 from threefs_data.prepare import Output, prepare
 from threefs_data.prepare.preparation import SUFFIX
+from threefs_data.prepare.tasks import SPILLS
 
 from tests.harness.cluster import LocalCluster
 from tests.harness.processes import environment
+from threefs.errors import NotFound
 
 KILLS = int(os.environ.get("THREEFS_PREPARE_KILLS", "6"))
 SPLIT_BYTES, SHARD_BYTES = 20_000, 15_000
@@ -57,6 +60,15 @@ def content(fs: FileSystem, path: str) -> dict[str, bytes]:
     return {entry.name: bytes(fs.read_file(f"{path}/{entry.name}")) for entry in fs.list(path)}
 
 
+def wait_for_a_split(fs: FileSystem, process: "subprocess.Popen[str]", path: str) -> None:
+    """Until the job has something that a later one can use, or has ended."""
+    while process.poll() is None:
+        with suppress(NotFound):
+            if any(fs.list(f"{path}{SUFFIX}/{SPILLS}")):
+                return
+        time.sleep(0.01)
+
+
 def group_is_gone(group: int) -> bool:
     try:
         os.killpg(group, 0)
@@ -88,8 +100,10 @@ def test_killed_at_any_point_it_goes_on_and_makes_the_same_bytes(
             process = start(cluster, source, path)
             if killed >= KILLS:
                 break
+            if not killed:  # the others come at any point, on a busy machine all of them before there is any work
+                wait_for_a_split(fs, process, path)
             try:
-                process.wait(timeout=dice.uniform(0.4, 1.0) * seconds)
+                process.wait(timeout=dice.uniform(0.4, 1.0) * seconds if killed else 0.01)
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
                 process.communicate()
