@@ -15,8 +15,8 @@ class TightDisks:
         self._world = world
         self._hosts: set[str] = set()
         self._refusing: set[str] = set()  # disks that say that they have room
-        self._full: set[str] = set()  # small disks, until there is room again
         self._sizes: dict[str, int] = {}  # of small disks
+        self._filled: set[str] = set()  # those whose user has files
         self._looking = False
         self._routing: Routing | None = None  # the newest: storage goes on with it while no manager leads
         world.is_full = self._is_full
@@ -37,14 +37,19 @@ class TightDisks:
         return end
 
     def shrink(self, host: str, left_bytes: int) -> Callable[[], None]:
-        """So much is left, and the disk stays as small. Returns how to tell that there is room again."""
+        """So much is left, and the disk stays as small. Returns how to tell that the files which fill it are gone."""
         disk = self._world.disks[host]
         used = disk.capacity_bytes - disk.free_bytes()
         self._sizes[host] = used + left_bytes
         disk.capacity_bytes = min(disk.capacity_bytes, self._sizes[host])
-        self._full.add(host)
+        self._filled.add(host)
         self._begin_to_look()
-        return lambda: self._full.discard(host)
+        return lambda: self._filled.discard(host)
+
+    def _small(self) -> set[str]:
+        """Those that may be full. Files that fill one are at other members of its chains, too, so all of these may be
+        full until all such files are gone."""
+        return set(self._sizes) if self._filled else set()
 
     def _size(self, host: str) -> int:
         return self._sizes.get(host, DISK_BYTES)
@@ -71,7 +76,7 @@ class TightDisks:
     def _look(self) -> None:
         """A head without room gives way to a member that has some. Writes may be refused only if all members that are
         not out of their chain have such disks."""
-        self._looking = bool(self._hosts or self._refusing or self._full)
+        self._looking = bool(self._hosts or self._refusing or self._filled)
         if not self._looking:
             return
         if self._is_full():
@@ -85,4 +90,4 @@ class TightDisks:
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:
         present = [member.target_id for member in chain.members if member.state is not PublicState.OFFLINE]
         hosts = {f"s{routing.targets[target].node_id}" for target in present}
-        return bool(present) and hosts <= self._hosts | self._refusing | self._full
+        return bool(present) and hosts <= self._hosts | self._refusing | self._small()
