@@ -35,7 +35,7 @@ def states(cluster: LocalCluster) -> set[int]:
     return {member.state for chain in reply.routing.chains for member in chain.members}
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_forged_registrations_stop_no_node(cluster: LocalCluster) -> None:
     with cluster.connect() as fs:
         fs.write_file("/a", b"a")
@@ -54,7 +54,7 @@ def test_forged_registrations_stop_no_node(cluster: LocalCluster) -> None:
         within(30, lambda: states(cluster) == {pb.SERVING})
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_fenced_process_comes_back_by_itself(cluster: LocalCluster) -> None:
     """A stranger registered as node 1 while it was stopped for longer than T."""
     victim = cluster.storage[1]
@@ -80,7 +80,7 @@ def registered(cluster: LocalCluster, request: pb.RegisterRequest) -> bool:
     return True
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_double_of_a_node_that_lives_is_refused_and_ends(cluster: LocalCluster, tmp_path: Path) -> None:
     settings = {**cluster.storage[1].settings, "data_dir": tmp_path / "double" / "data", "port": 0}
     double = Program("threefs_storage", tmp_path / "double", **settings)
