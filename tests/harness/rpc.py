@@ -23,7 +23,7 @@ LOOPS = ("asyncio", "uvloop")
 
 def run(test: Callable[[], Awaitable[None]], loop: str = "uvloop") -> None:
     async def main() -> None:
-        async with asyncio.timeout(200):  # a hang is told by its traceback; a busy machine may need a minute for the longest
+        async with asyncio.timeout(200):  # for a hang; a busy machine may need more than a minute
             await test()
 
     if loop == "uvloop":
