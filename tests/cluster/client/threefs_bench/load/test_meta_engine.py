@@ -64,7 +64,7 @@ async def test_a_mix_for_some_time(cluster: LocalCluster) -> None:
         await load
 
     mix = "create/25:stat/40:list/5:rename/10:remove/20"
-    options = {"metaop": mix, "iodepth": 8, "time_based": 1, "ramp_time": "100ms"}
+    options: dict[str, Any] = {"metaop": mix, "iodepth": 8, "time_based": 1, "ramp_time": "100ms"}
     found = await run(cluster, until_all_were_done, runtime=600, **options)
     assert set(found.kinds) == kinds
     found = await run(cluster, runtime=1, **options)  # of which nobody can say how much there is time for
