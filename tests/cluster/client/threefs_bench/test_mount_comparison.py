@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import pytest
 from threefs_bench import mount_comparison
 from threefs_bench.mount import Row
 from threefs_bench.mount_comparison import Comparison
@@ -40,6 +41,7 @@ def test_a_peer_that_cannot_be_installed_leaves_the_others_to_go_on(tmp_path: Pa
     assert "No such file" in found.failures["one"]
 
 
+@pytest.mark.timeout(300)  # with 64 processes at once, and pauses
 def test_threefs_is_measured_through_a_mount(tmp_path: Path) -> None:
     need_mounts()
     found = mount_comparison.measure((), None, tmp_path, print, rounds=1, files=20)

@@ -24,7 +24,7 @@ WAIT_S = 60.0
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    made = LocalCluster(tmp_path_factory.mktemp("config"), storage=2, replicas=2, targets_per_disk=2, lease_s=3.0)
+    made = LocalCluster(tmp_path_factory.mktemp("config"), storage=2, replicas=2, targets_per_disk=2)
     try:
         yield made.start()
         made.stop()

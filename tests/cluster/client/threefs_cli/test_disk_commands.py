@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def test_an_empty_disk_takes_the_place_of_another_one(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, lease_s=2.0) as cluster, cluster.connect() as fs:
+    with LocalCluster(tmp_path) as cluster, cluster.connect() as fs:
         threefs = CommandLine(cluster.address)
         fs.write_file("/a", b"a" * 8 * MIB)
         planned = threefs.ok("disk", "replace", "2", "--dry-run")
@@ -63,7 +63,7 @@ def test_an_empty_disk_takes_the_place_of_another_one(tmp_path: Path) -> None:
 
 
 def test_a_dead_disk_is_replaced_in_the_same_way(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, lease_s=2.0) as cluster, cluster.connect() as fs:
+    with LocalCluster(tmp_path) as cluster, cluster.connect() as fs:
         threefs = CommandLine(cluster.address)
         fs.write_file("/a", b"a" * 2 * MIB)
         cluster.storage[2].kill()

@@ -1,5 +1,5 @@
 import pytest
-from threefs_cli import fsck_command
+from threefs_cli import cluster_selector, fsck_command
 from threefs_fsck import Finding, Report
 
 from tests.harness.command_line import CommandLine
@@ -39,8 +39,11 @@ def test_what_is_shown() -> None:
         (("--address", "threefs://127.0.0.1:1", "--dir", "/nowhere"), 16),
     ],
 )
-def test_exit_codes_when_nothing_was_checked(arguments: tuple[str, ...], code: int) -> None:
+def test_exit_codes_when_nothing_was_checked(
+    monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], code: int
+) -> None:
     from click.testing import CliRunner
     from threefs_cli.main import main
 
+    monkeypatch.setattr(cluster_selector, "CONNECT_S", 1.0)  # nobody is there
     assert CliRunner().invoke(main, ["fsck", *arguments]).exit_code == code

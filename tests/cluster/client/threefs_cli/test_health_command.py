@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from threefs_cli import cluster_file, health_command
+from threefs_cli import cluster_file, cluster_selector, health_command
 from threefs_cli.cluster_file import Plan
 from threefs_cli.main import main
 
@@ -68,7 +68,7 @@ def kill(directory: str, name: str) -> None:
     os.kill(process.pid, signal.SIGKILL)
 
 
-def test_the_exit_code_is_the_severity(directory: str) -> None:
+def test_the_exit_code_is_the_severity(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     code, found = wait(directory, lambda seen: not seen)
     assert (code, found["health"]) in ((0, "OK"), (1, "WARN")) and found["cluster_id"]
     assert codes(found) <= NEARLY_FULL and code == bool(codes(found))
@@ -84,6 +84,7 @@ def test_the_exit_code_is_the_severity(directory: str) -> None:
     assert shown.exit_code == 2 and shown.stdout.startswith("ERR  cluster ")
     assert "do: start it" in shown.stdout and "storage node 2 (127.0.0.1:" in shown.stdout
     kill(directory, "manager")
+    monkeypatch.setattr(cluster_selector, "CONNECT_S", 3.0)  # nobody will answer
     code, found = health(directory)
     assert code == 2 and codes(found) == {"no_manager_answers", "process_stopped"}
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,13 +18,22 @@ MIB = 1 << 20
 
 
 def test_moves_are_watched_until_nothing_moves(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, storage=3, replicas=2, targets_per_disk=4, lease_s=2.0) as cluster:
+    """The disks that are filled stand still until all moves were shown: else a move may end between two looks."""
+    with LocalCluster(tmp_path, storage=3, replicas=2, targets_per_disk=4) as cluster:
         threefs = CommandLine(cluster.address)
         assert threefs.ok("moves") == "nothing moves\n"
         with threefs_client.connect(cluster.address) as fs:
             fs.write_file("/a", b"x" * 64 * MIB)
+        send(cluster, signal.SIGSTOP)
         planned = threefs.json("node", "drain", "1")["moves"]
-        seen = [json.loads(line) for line in threefs.ok("moves", "--watch", "--json", "--interval", "0.1").splitlines()]
+        seen = []
+        with follow(cluster.address, "moves", "--watch", "--json") as watch:
+            assert watch.stdout is not None
+            for line in watch.stdout:
+                seen.append(json.loads(line))
+                if len(seen[-1]["moves"]) == sum(row["targets"] for row in planned):
+                    send(cluster, signal.SIGCONT)
+        assert watch.returncode == 0
         moves = {(move["chain_id"], move["added_target"]): move for found in seen for move in found["moves"]}
         assert len(moves) >= sum(row["targets"] for row in planned) > 0
         assert {move["removed_node"] for move in moves.values()} == {1}
@@ -36,7 +46,7 @@ def test_moves_are_watched_until_nothing_moves(tmp_path: Path) -> None:
 
 
 def test_commands_that_follow_a_cluster_outlast_a_restart_of_its_manager(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path, storage=3, replicas=2, targets_per_disk=4, lease_s=2.0) as cluster:
+    with LocalCluster(tmp_path, storage=3, replicas=2, targets_per_disk=4) as cluster:
         threefs = CommandLine(cluster.address)
         keep_ports(cluster)
         cluster.storage[3].stop()
@@ -60,6 +70,12 @@ def test_commands_that_follow_a_cluster_outlast_a_restart_of_its_manager(tmp_pat
                 one.communicate(timeout=100)
             assert (moves.returncode, disk.returncode) == (0, 0)
         assert threefs.json("chain", "ls", "--degraded")["chains"] == []
+
+
+def send(cluster: LocalCluster, number: signal.Signals) -> None:
+    """To the storage processes that get the targets of node 1."""
+    for node in (2, 3):
+        cluster.storage[node].process.send_signal(number)
 
 
 def follow(address: str, *words: str) -> subprocess.Popen[str]:

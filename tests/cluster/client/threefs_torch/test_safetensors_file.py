@@ -119,6 +119,7 @@ def _load_once(url: str) -> tuple[int, int, bool]:
     return report.bytes_read, report.bytes_received, same(found, tensors())
 
 
+@pytest.mark.timeout(300)  # a cluster of its own, torch in a process of its own, and thirteen ranks
 def test_ranks_read_each_byte_once(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, metrics=True) as cluster:
         url = f"{cluster.address}/a"

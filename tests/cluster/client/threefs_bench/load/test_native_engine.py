@@ -104,15 +104,15 @@ async def test_processes_of_the_runner_and_the_cpu_of_the_services(cluster: Loca
     batch=64
     unix_sockets=0
     ramp_time=0.2
-    runtime=1
+    runtime=4
     time_based
-    """
+    """  # a machine that stalls for a second or two still reads in that time
     jobs = job_file.parse_text(text, "x")
     found: Run = await Runner(jobs, lambda snapshot: None).run()
     writes, (reads,) = found.results
     assert [result.error for result in (*writes, reads)] == ["", "", ""]
     assert sum(result.bytes for result in writes) == 8 << 20
-    assert reads.runtime_ms > 800 and reads.operations > 0 and reads.user_s > 0
+    assert reads.runtime_ms > 3200 and reads.operations > 0 and reads.user_s > 0
     assert reads.grants["at_once"] + reads.grants["granted"] > 0
     assert set(found.services[1]) == {"manager", "meta", "storage"} and found.services[1]["storage"] > 0
 

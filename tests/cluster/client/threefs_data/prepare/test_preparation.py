@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,16 +38,31 @@ def source(fs: FileSystem) -> str:
     return "threefs:///prepare-job/rows.jsonl"
 
 
-def start(cluster: LocalCluster, source: str, path: str) -> subprocess.Popen[str]:
-    """The command, in a process group of its own."""
+#: A tokenizer that goes on when a file appears.
+GATED = """
+import os, time
+def lengths(text):
+    while not os.path.exists(os.environ["GATE"]):
+        time.sleep(0.01)
+    return [len(word) for word in text.split()]
+"""
+
+
+def start(cluster: LocalCluster, source: str, path: str, gate: Path | None = None) -> subprocess.Popen[str]:
+    """The command, in a process group of its own. With a gate it comes to no end before that file is there."""
     command = [sys.executable, "-m", "threefs_cli", "data", "prepare", source, path, *OPTIONS, "--json"]
+    more = {}
+    if gate is not None:
+        (gate.parent / "gated.py").write_text(GATED)
+        command += ["--tokenizer", "gated:lengths"]
+        more = {"GATE": str(gate), "PYTHONPATH": f"{gate.parent}{os.pathsep}{environment()['PYTHONPATH']}"}
     return subprocess.Popen(
         [*command, "--address", cluster.address],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env=environment(),
+        env=environment() | more,
     )
 
 
@@ -66,6 +82,13 @@ def wait_for_a_split(fs: FileSystem, process: "subprocess.Popen[str]", path: str
         with suppress(NotFound):
             if any(fs.list(f"{path}{SUFFIX}/{SPILLS}")):
                 return
+        time.sleep(0.01)
+
+
+def wait_for_the_beginning(fs: FileSystem, process: "subprocess.Popen[str]", path: str) -> None:
+    """Of a job that does not end before its gate is open, so nobody who looks late misses it."""
+    while not fs.exists(f"{path}{SUFFIX}"):
+        assert process.poll() is None
         time.sleep(0.01)
 
 
@@ -123,23 +146,25 @@ def test_killed_at_any_point_it_goes_on_and_makes_the_same_bytes(
     assert reused, "no command has found anything of an earlier one"
 
 
-def test_an_interrupted_command_ends_at_once_and_goes_on(cluster: LocalCluster, fs: FileSystem, source: str) -> None:
-    process = start(cluster, source, "/prepare-job/interrupted")
-    while not fs.exists(f"/prepare-job/interrupted{SUFFIX}"):
-        assert process.poll() is None
-        time.sleep(0.01)
+def test_an_interrupted_command_ends_at_once_and_goes_on(
+    cluster: LocalCluster, fs: FileSystem, source: str, tmp_path: Path
+) -> None:
+    process = start(cluster, source, "/prepare-job/interrupted", tmp_path / "gate")
+    wait_for_the_beginning(fs, process, "/prepare-job/interrupted")
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and not err.strip(), err
     assert not fs.exists("/prepare-job/interrupted")
-    assert finish(start(cluster, source, "/prepare-job/interrupted"))["documents"] == ROWS
+    (tmp_path / "gate").touch()
+    done = finish(start(cluster, source, "/prepare-job/interrupted", tmp_path / "gate"))
+    assert done["documents"] == ROWS
 
 
-def test_the_workers_of_a_killed_command_end(cluster: LocalCluster, fs: FileSystem, source: str) -> None:
-    process = start(cluster, source, "/prepare-job/orphans")
-    while not fs.exists(f"/prepare-job/orphans{SUFFIX}"):
-        assert process.poll() is None
-        time.sleep(0.01)
+def test_the_workers_of_a_killed_command_end(
+    cluster: LocalCluster, fs: FileSystem, source: str, tmp_path: Path
+) -> None:
+    process = start(cluster, source, "/prepare-job/orphans", tmp_path / "gate")
+    wait_for_the_beginning(fs, process, "/prepare-job/orphans")
     process.send_signal(signal.SIGKILL)
     process.communicate()
     for _ in range(600):
