@@ -125,7 +125,7 @@ class _Bench:
 
         async def work() -> None:
             nonlocal started, done
-            while started < limit and CLOCK.monotonic() < end:
+            while started < limit and (not started or CLOCK.monotonic() < end):
                 started += 1
                 operations = await step()  # `done +=` must not span the await: other workers change it
                 done += operations
