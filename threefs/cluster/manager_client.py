@@ -20,6 +20,8 @@ from threefs.rpc.methods import Method, Rep, Req
 
 #: After these another manager is asked, and of the last one they say that none answers now.
 NO_ANSWER = (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Overloaded, Stopping)
+#: A manager says them to those that have proven the key.
+_NOT_NOW = (NotPrimary, Fenced)
 #: The programs that take the addresses of managers, and that a user can take for one of those.
 _OTHERS = {"threefs-meta": "meta", "threefs-storage": "storage"}
 
@@ -86,6 +88,7 @@ class ManagerClient:
                 reply = await self._callers[number].call(method, request, timeout_s=timeout_s)
             except NO_ANSWER as error:
                 failure = error
+                self._answered |= isinstance(error, _NOT_NOW)
                 continue
             except NotAuthorised as error:  # another process may have taken the port of a dead manager
                 refusal = error

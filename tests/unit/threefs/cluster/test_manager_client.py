@@ -6,7 +6,16 @@ from typing import Any
 import pytest
 
 from threefs.cluster.manager_client import ManagerClient
-from threefs.errors import InvalidArgument, NotAuthorised, NotPrimary, Overloaded, Stopping, ThreefsError, Unavailable
+from threefs.errors import (
+    Fenced,
+    InvalidArgument,
+    NotAuthorised,
+    NotPrimary,
+    Overloaded,
+    Stopping,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
 
@@ -77,3 +86,11 @@ def test_a_process_on_the_port_of_a_dead_manager_keeps_no_client_from_the_others
     primary.failure = NotAuthorised("another key")
     with pytest.raises(Unavailable, match="no manager of this cluster answers: another key"):
         ask(alone)
+
+
+@pytest.mark.parametrize("answer", [NotPrimary(), Fenced("another holds the next epoch")])
+def test_an_answer_of_a_manager_that_is_not_the_primary_shows_that_the_key_is_right(answer: ThreefsError) -> None:
+    """A process that started while a program without the key had the port of a dead manager ended instead of waiting."""
+    managers = ManagerClient([Manager(NotAuthorised("no key")), Manager(answer)])
+    with pytest.raises(type(answer)):
+        ask(managers)
