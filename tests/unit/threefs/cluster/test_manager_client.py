@@ -90,7 +90,7 @@ def test_a_process_on_the_port_of_a_dead_manager_keeps_no_client_from_the_others
 
 @pytest.mark.parametrize("answer", [NotPrimary(), Fenced("another holds the next epoch")])
 def test_an_answer_of_a_manager_that_is_not_the_primary_shows_that_the_key_is_right(answer: ThreefsError) -> None:
-    """A process that started while a program without the key had the port of a dead manager ended instead of waiting."""
+    """A process that started while a program without the key had the port of a dead manager ended, and did not wait."""
     managers = ManagerClient([Manager(NotAuthorised("no key")), Manager(answer)])
     with pytest.raises(type(answer)):
         ask(managers)
