@@ -426,7 +426,7 @@ async def test_a_storage_service_under_a_flood_stays_small_and_serves_others(tmp
         other = ConnectionPool(RealNet(), identity("c" * 32))
         got = bytearray(MIB)
         small = pb.ReadRequest(target=one[:1], chain_version=[1], inode=[7], index=[1], offset=[0], length=[MIB])
-        await other.call(chain[1].address, READ, small, timeout_s=5, sink=lambda _, n: [memoryview(got)])
+        await other.call(chain[1].address, READ, small, timeout_s=30, sink=lambda _, n: [memoryview(got)])
         assert got == content
         await other.close()
         connection.close()
