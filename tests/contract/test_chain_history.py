@@ -86,11 +86,11 @@ async def write(chain: TestChain, story: Story, client: int) -> None:
             return
 
 
-async def read(chain: TestChain, story: Story, node: int) -> None:
+async def read(chain: TestChain, story: Story, node: int, *, timeout_s: float = 1.0) -> None:
     """Once: what fails has seen nothing."""
     begin = story.tick()
     try:
-        version, content = await chain.read(node, length=LENGTH, timeout_s=1.0)
+        version, content = await chain.read(node, length=LENGTH, timeout_s=timeout_s)
     except ChunkNotFound:
         version, content = 0, b""
     except ThreefsError:
@@ -147,7 +147,7 @@ async def play(chain: TestChain, steps: list[tuple[str, int]]) -> None:
     await asyncio.gather(*tasks)
     serving = [node for node, state in chain.members if state is SERVING]
     for node in serving:
-        await read(chain, story, node)
+        await read(chain, story, node, timeout_s=20.0)  # the last one has to see the newest version
     story.check()
     newest = max((one.version for one in story.seen), default=0)
     assert story.seen[-1].version == newest

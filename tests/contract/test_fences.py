@@ -19,9 +19,7 @@ OTHER = ChunkId(CHUNK.inode + 1, 0)
 
 
 async def raise_fence(chain: TestChain, number: int) -> None:
-    await chain.send(
-        chain.row(chunk=FENCE, kind=pb.EXTEND, length=number, client=META, chunk_bytes=64 << 20), timeout_s=5.0
-    )
+    await chain.send(chain.row(chunk=FENCE, kind=pb.EXTEND, length=number, client=META, chunk_bytes=64 << 20))
 
 
 async def test_older_writes_are_refused_and_newer_ones_are_not(tmp_path: Path) -> None:
@@ -145,7 +143,7 @@ async def test_a_write_that_a_target_in_the_middle_has_lost_is_gone_when_the_fen
     """The head has died, and the next one never had what it sent on."""
     async with chain_of(tmp_path) as chain:
         await refused_by_the_disk_of_the_head(chain)
-        async with chain[2].target.locks.hold(CHUNK, 5):
+        async with chain[2].target.locks.hold(CHUNK, 20):
             chain[2].target.drop_early(CHUNK)
         chain.change((2, SERVING), (3, SERVING), (1, OFFLINE))
         await raise_fence(chain, 1)
@@ -158,7 +156,7 @@ async def test_a_fence_waits_for_a_successor_that_is_staging_an_older_write(tmp_
     async with chain_of(tmp_path) as chain:
         await refused_by_the_disk_of_the_head(chain)
         target = chain[3].target
-        async with target.locks.hold(CHUNK, 5):
+        async with target.locks.hold(CHUNK, 20):
             raising = asyncio.create_task(raise_fence(chain, 1))
             await until(lambda: target.engine.fences.get(CHUNK.inode) == 1)
             await asyncio.sleep(0.1)
@@ -172,7 +170,7 @@ async def test_a_repeat_is_refused_only_when_its_first_attempt_is_gone_everywher
     async with chain_of(tmp_path) as chain:
         row = await refused_by_the_disk_of_the_head(chain)
         row.again = True
-        async with chain[2].target.locks.hold(FENCE, 5):
+        async with chain[2].target.locks.hold(FENCE, 20):
             raising = asyncio.create_task(raise_fence(chain, 1))
             await until(lambda: chain[1].target.engine.fences.get(CHUNK.inode) == 1)
             with pytest.raises(Unavailable):
@@ -226,14 +224,14 @@ async def test_it_is_not_taken_for_a_chunk_of_the_file(tmp_path: Path) -> None:
         where: dict[str, Any] = {"target": chain[3].target_id, "chain_version": chain.version}
         address = chain[3].address
         last = await chain.peers.call(
-            address, LAST_CHUNK, pb.LastChunkRequest(inode=CHUNK.inode, **where), timeout_s=5.0
+            address, LAST_CHUNK, pb.LastChunkRequest(inode=CHUNK.inode, **where), timeout_s=20.0
         )
         assert (last.index, last.length) == (0, 7)
         listed = await chain.peers.call(
-            address, LIST_CHUNKS, pb.ListChunksRequest(inode=CHUNK.inode, **where), timeout_s=5.0
+            address, LIST_CHUNKS, pb.ListChunksRequest(inode=CHUNK.inode, **where), timeout_s=20.0
         )
         assert list(listed.index) == [0] and not listed.more
-        scanned = await chain.peers.call(address, SCAN_CHUNKS, pb.ScanChunksRequest(**where), timeout_s=5.0)
+        scanned = await chain.peers.call(address, SCAN_CHUNKS, pb.ScanChunksRequest(**where), timeout_s=20.0)
         assert list(scanned.index) == [0]
         await chain.send(chain.row(chunk=FENCE, kind=pb.REMOVE, chunk_bytes=0, client=META))
         assert not any(chain[node].target.engine.fences for node in (1, 2, 3))

@@ -4,7 +4,7 @@ as there is room, without a restart."""
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -265,15 +265,22 @@ class QuotaDisk(RealDisk):
         return replace(super().space(path), capacity_bytes=1 << 40, free_bytes=1 << 39)
 
 
+async def nothing(engine: ChunkEngine) -> None:
+    pass
+
+
 @asynccontextmanager
-async def lone_target(place: Path, disk: RealDisk) -> AsyncIterator[ChunkEngine]:
-    """The only replica of a chain, whose process looks after its disk."""
+async def lone_target(
+    place: Path, disk: RealDisk, first: Callable[[ChunkEngine], Awaitable[None]] = nothing
+) -> AsyncIterator[ChunkEngine]:
+    """The only replica of a chain, whose process looks after its disk, and begins with that when `first` is done."""
     chain = Chain(ChainId(1), 1, (ChainMember(TARGET, PublicState.SERVING),))
     node = NodeId(1)
     routing = replace(EMPTY, targets={TARGET: RoutingTarget(TARGET, node, ChainId(1))}, chains={ChainId(1): chain})
     targets = Targets(node, place, disk, EngineSettings(ballast_bytes=16 * MIB))
     await targets.open(routing)
     recovery = TargetRecovery(targets, clock=CLOCK, report=lambda: None, on_return=lambda target: None)
+    await first(targets.get(TARGET).engine)
     recovery.start()
     yield targets.get(TARGET).engine
     await recovery.stop()
@@ -290,7 +297,7 @@ async def fill_by_predecessor(engine: ChunkEngine) -> None:
 
 
 async def until_it_takes_removals(engine: ChunkEngine, chunk: ChunkId) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while engine.failure is not None:
             await asyncio.sleep(0.1)
     await change(engine, chunk, Kind.REMOVE)
@@ -302,7 +309,9 @@ async def test_a_target_whose_disk_its_predecessor_has_filled_takes_removals_aga
         disk = RealDisk(threads=2)
         async with lone_target(place, disk) as engine:
             await put_small(engine, 1400)
-            await asyncio.sleep(2)
+            async with asyncio.timeout(30):
+                while await engine._store._table.room_to_open() > 16 * MIB:
+                    await asyncio.sleep(0.1)
             await fill_by_predecessor(engine)
             await until_records_fail(engine)
             await until_it_takes_removals(engine, ChunkId(2, 0))
@@ -318,7 +327,7 @@ async def test_a_target_whose_quota_is_used_up_takes_removals_and_can_be_started
         disk = QuotaDisk(threads=2)
         async with lone_target(place, disk) as engine:
             await put_small(engine, 1000)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 while (place / f"target-{TARGET}" / "ballast").stat().st_size <= 16 * MIB:
                     await asyncio.sleep(0.1)
             await fill_by_predecessor(engine)
@@ -336,10 +345,14 @@ async def test_a_log_is_kept_short_where_a_quota_does_not_give_the_room_for_a_lo
     monkeypatch.setattr(rocksdb_store, "_free_bytes", lambda directory: 1 << 39)
     with mounted_disk(tmp_path / "disk", "40m") as place:
         disk = QuotaDisk(threads=2)
-        async with lone_target(place, disk) as engine:
+
+        async def fill(engine: ChunkEngine) -> None:
             (place / "others").write_bytes(bytes(10 * MIB))
             await put_small(engine, 320)
-            async with asyncio.timeout(10):
+
+        # While room for a longer log is tried, there is none for chunks for a moment: they are there before.
+        async with lone_target(place, disk, fill) as engine:
+            async with asyncio.timeout(30):
                 while not list((place / f"target-{TARGET}" / "records").glob("*.sst")):
                     await asyncio.sleep(0.1)
             await until_records_fail(engine)

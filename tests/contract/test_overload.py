@@ -137,7 +137,7 @@ async def test_changes_of_clients_leave_room_for_those_that_services_forward(
         async def write_all() -> list[int]:
             rows = [chain.row(b"x", chunk=chunk) for chunk in chunks]
             reply = await chain.peers.call(
-                chain[1].address, WRITE, pb.WriteRequest(writes=rows), timeout_s=5, payload=[b"x" * 8]
+                chain[1].address, WRITE, pb.WriteRequest(writes=rows), timeout_s=20, payload=[b"x" * 8]
             )
             return [result.code for result in reply.results]
 

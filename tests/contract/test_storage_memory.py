@@ -230,7 +230,7 @@ async def test_heads_towards_each_other_do_not_wait_for_each_others_memory(
             rows = [chain.row(b"ab", chunk=chunk, target=head, chain_version=1, **ends) for chunk in CHUNKS[:20]]
             request, payload = pb.WriteRequest(writes=rows), [b"ab" * len(rows)]
             calls.append(
-                chain.peers.call(chain.replicas[number].address, WRITE, request, timeout_s=15, payload=payload)
+                chain.peers.call(chain.replicas[number].address, WRITE, request, timeout_s=40, payload=payload)
             )
         replies = await asyncio.gather(*calls)
         assert not any(result.code for reply in replies for result in reply.results)

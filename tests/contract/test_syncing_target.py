@@ -86,7 +86,7 @@ async def stuck_at(chain: TestChain, node: int) -> None:
 async def done(chain: TestChain, node: int) -> None:
     """As the predecessor says it when nothing is missing there any more."""
     request = pb.SyncDoneRequest(target=chain[node].target.target_id, chain_version=chain.version)
-    await chain.peers.call(chain[node].address, SYNC_DONE, request, timeout_s=5)
+    await chain.peers.call(chain[node].address, SYNC_DONE, request, timeout_s=20)
 
 
 async def test_r5_a_syncing_target_drops_what_is_pending_before_it_may_serve(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from threefs_storage.target import Target
 from threefs_storage.targets import Targets
 
 from tests.harness.chunk_engine import NO_OVERLAYS
+from tests.harness.processes import free_port
 from tests.harness.rpc import identity
 from threefs.background import cancel_and_wait
 from threefs.checksums import crc32c
@@ -183,9 +184,9 @@ class Replica:
         self.yields = False  # whether its background work yields to clients
 
     async def bind(self) -> None:
-        """Listen, so that the address is known to all."""
+        """Listen, so that the address is known to all. It is that of before, which nobody else may get meanwhile."""
         self.server = Server(RealNet(), identity("c" * 32))
-        port = int(self.address.rpartition(":")[2] or 0)
+        port = int(self.address.rpartition(":")[2] or free_port())
         self.address = await self.server.start("127.0.0.1", port)
         self.peers = HookedPeers(RealNet(), identity("c" * 32))
 

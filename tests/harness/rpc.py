@@ -89,6 +89,18 @@ class Served:
         await self.server.stop(1.0)
 
 
+def buffers_taken(server: Server) -> list[int]:
+    """The sizes of all that its pool lends from now on: one may have come back before a test looks."""
+    taken, take = list[int](), server.pool.take
+
+    def noted(length_bytes: int) -> memoryview:
+        taken.append(length_bytes)
+        return take(length_bytes)
+
+    server.pool.take = noted  # type: ignore[method-assign]
+    return taken
+
+
 class RawPeer:
     """Speaks bytes, to say what a well-behaved client never says."""
 

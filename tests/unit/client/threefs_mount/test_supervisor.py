@@ -3,12 +3,14 @@
 import asyncio
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from threefs_mount import supervisor
 from threefs_mount.supervisor import supervise
 
+from threefs.background import cancel_and_wait
 from threefs.backoff import Backoff
 
 pytestmark = pytest.mark.processes
@@ -33,15 +35,26 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "_BACKOFF", Backoff(0.01, 30.0))
 
 
-def outcome(tmp_path: Path, ways: str, *, end_after_s: float = 0.0) -> tuple[int, int, int]:
-    """(status, how often it was run, how often it was said to be ready)."""
+def outcome(tmp_path: Path, ways: str, *, end_when: Callable[[], bool] | None = None) -> tuple[int, int, int]:
+    """(status, how often it was run, how often it was said to be ready). A signal comes when `end_when` says so: a
+    program may take long to start."""
     runs, ready = tmp_path / "runs", list[int]()
     command = [sys.executable, "-c", PROGRAM, str(runs), ways]
 
+    async def end() -> None:
+        while end_when is not None and not end_when():
+            await asyncio.sleep(0.02)
+        for _ in range(50):
+            await asyncio.sleep(0)  # a program that runs already may not be known to its parent yet
+        if end_when is not None:
+            signal.raise_signal(signal.SIGTERM)
+
     async def play() -> int:
-        if end_after_s:
-            asyncio.get_running_loop().call_later(end_after_s, signal.raise_signal, signal.SIGTERM)
-        return await supervise(command, str(tmp_path / "nowhere"), lambda: ready.append(1))
+        ending = asyncio.create_task(end())
+        try:
+            return await supervise(command, str(tmp_path / "nowhere"), lambda: ready.append(1))
+        finally:
+            await cancel_and_wait(ending)
 
     status = asyncio.run(play())
     return status, len(runs.read_text()), len(ready)
@@ -60,9 +73,18 @@ def test_what_was_killed_or_has_crashed_is_started_again_until_it_works(tmp_path
 
 
 def test_a_signal_is_passed_on_and_ends_it(tmp_path: Path) -> None:
-    assert outcome(tmp_path, "killed,stays", end_after_s=3.0) == (-signal.SIGTERM, 2, 1)
+    def stays() -> bool:
+        return (tmp_path / "runs").exists() and len((tmp_path / "runs").read_text()) == 2
+
+    assert outcome(tmp_path, "killed,stays", end_when=stays) == (-signal.SIGTERM, 2, 1)
 
 
 def test_a_signal_between_two_runs_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "_BACKOFF", Backoff(20.0, 30.0))
-    assert outcome(tmp_path, "killed,stays", end_after_s=3.0) == (-signal.SIGKILL, 1, 1)
+    class LongPause(Backoff):
+        def limit_s(self, attempt: int) -> float:
+            pauses.append(attempt)
+            return super().limit_s(attempt)
+
+    pauses: list[int] = []
+    monkeypatch.setattr(supervisor, "_BACKOFF", LongPause(3600.0, 3600.0))
+    assert outcome(tmp_path, "killed,stays", end_when=lambda: bool(pauses)) == (-signal.SIGKILL, 1, 1)
