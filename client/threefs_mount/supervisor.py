@@ -54,15 +54,22 @@ async def _stopped_within(seconds: float, stop: asyncio.Event, clock: Clock) -> 
 
 async def _run(command: Sequence[str], ready: Callable[[], None], stop: asyncio.Event) -> tuple[int, bool]:
     """Run the command to its end. Returns its exit status, and whether it has mounted."""
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    process: asyncio.subprocess.Process | None = None
+    early: list[int] = []  # signals that came while the process was being made
 
     def pass_on(number: int) -> None:
         stop.set()
+        if process is None:
+            early.append(number)
+            return
         with contextlib.suppress(ProcessLookupError):  # it has just ended
             process.send_signal(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, pass_on, number)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    for came in early:
+        pass_on(came)
     assert process.stdout is not None
     is_ready = (await process.stdout.readline()).startswith(b"ready ")
     if is_ready:

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from threefs_mount import supervisor
@@ -57,7 +58,7 @@ def outcome(tmp_path: Path, ways: str, *, end_when: Callable[[], bool] | None = 
             await cancel_and_wait(ending)
 
     status = asyncio.run(play())
-    return status, len(runs.read_text()), len(ready)
+    return status, len(runs.read_text()) if runs.exists() else 0, len(ready)
 
 
 def test_an_unmount_ends_it(tmp_path: Path) -> None:
@@ -88,3 +89,16 @@ def test_a_signal_between_two_runs_ends_it(tmp_path: Path, monkeypatch: pytest.M
     pauses: list[int] = []
     monkeypatch.setattr(supervisor, "_BACKOFF", LongPause(3600.0, 3600.0))
     assert outcome(tmp_path, "killed,stays", end_when=lambda: bool(pauses)) == (-signal.SIGKILL, 1, 1)
+
+
+def test_a_signal_while_a_program_is_being_started_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parent waited until the program ended by itself."""
+    start = asyncio.create_subprocess_exec
+
+    async def starts(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(0.01)  # the loop hears of it
+        return await start(*command, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
+    assert outcome(tmp_path, "stays")[0] == -signal.SIGTERM
