@@ -26,8 +26,6 @@ DIRTY_FILES = 16
 def lonely(tmp_path: Path) -> Iterator[LocalCluster]:
     """A cluster of the test's own, which it may kill."""
     with LocalCluster(tmp_path / "cluster", storage=2, replicas=2, targets_per_disk=2, lease_s=2.0) as running:
-        for setting, address in zip(("port", "control_port"), running.manager.addresses, strict=True):
-            running.manager.settings[setting] = int(address.rpartition(":")[2])  # where it is looked for again
         yield running
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import Program
+from tests.harness.processes import Program, free_port
 from threefs.checksums import crc32c
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.routing_watcher import RoutingWatcher
@@ -34,16 +34,12 @@ class Chain:
     """Three storage processes and their manager."""
 
     def __init__(self, directory: Path) -> None:
-        self.manager = Program("threefs_manager", directory / "manager", port=0, control_port=0)
+        self.manager = Program("threefs_manager", directory / "manager", port=free_port(), control_port=free_port())
         self.directory = directory
         self.storage: list[Program] = []
 
     def start(self) -> None:
         self.manager.start()
-        self.manager.settings.update(
-            port=int(self.manager.addresses[0].rsplit(":", 1)[1]),
-            control_port=int(self.manager.addresses[1].rsplit(":", 1)[1]),
-        )
         asyncio.run(self._init())
         for node in (1, 2, 3):
             program = Program(
