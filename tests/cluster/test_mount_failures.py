@@ -21,8 +21,8 @@ need_mounts()
 
 pytestmark = pytest.mark.timeout(300)
 DIRTY_FILES = 16
-#: Of the calls of a mount that nobody answers for a while. On a busy machine an answer may take seconds: it must not fail
-#: for that before the services are killed, nor when they are back.
+#: Of the calls of a mount that nobody answers for a while. On a busy machine an answer may take seconds: no call must
+#: fail for that before the services are killed, nor when they are back.
 TIMEOUT_S = 6
 
 
