@@ -26,7 +26,7 @@ from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.handshake import Identity
 from threefs.wire import manager_pb2 as pb
 
-_PRIMARY_S = 30.0
+_PRIMARY_S = 120.0
 REPLICAS = 3
 FULL_DISK_BYTES = 192 << 20
 KEY = "the key of a cluster in chaos"  # which other machines could reach

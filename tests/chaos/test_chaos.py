@@ -16,6 +16,7 @@ from tests.chaos.namespaces import HOST, Network, Unprivileged
 STRUCK = ("level", "kill", "stop", "oneway", "link", "cutoff", "drain", "restart", "offline", "slow", "everything")
 
 
+@pytest.mark.timeout(400)
 def test_a_few_faults_under_load_break_nothing(tmp_path: Path) -> None:
     with cluster_in(tmp_path) as cluster:
         result = asyncio.run(run(cluster, 8.0, 3, 3))

@@ -37,6 +37,7 @@ def eventually(is_true: Callable[[], bool]) -> None:
     raise AssertionError("it did not happen in a minute and a half")
 
 
+@pytest.mark.timeout(300)
 def test_what_readers_and_writers_hold(cluster: LocalCluster) -> None:
     """In one test, since each part waits for a lease to run out."""
     command = [sys.executable, "-c", WRITER, cluster.address]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.cluster import LocalCluster
-from tests.harness.processes import ROOT, Program
+from tests.harness.processes import ROOT, START_S, Program
 
 SYSCALLS = ROOT / "tests" / "harness" / "syscalls.py"
 UNITS = ROOT / "deploy" / "systemd"
@@ -34,7 +34,7 @@ def told_until(listener: socket.socket, enough: Callable[[list[str]], bool]) -> 
 def test_every_program_tells_its_service_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(tmp_path / "notify"))
-        listener.settimeout(30)
+        listener.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         with LocalCluster(tmp_path, storage=1, replicas=1) as cluster:
             said = told_until(listener, lambda lines: lines.count("READY=1") == 3)
@@ -52,7 +52,7 @@ def test_no_program_shares_its_directory(tmp_path: Path) -> None:
             if program is cluster.manager:
                 second.settings.update(control_port=0)
             second.launch()
-            assert second.process.wait(30) == 1
+            assert second.process.wait(START_S) == 1
             wanted = f"{program.settings['data_dir']} is in use by process {program.process.pid}"
             assert wanted in second.log() and '"event": "serving"' not in second.log()
             second.kill()

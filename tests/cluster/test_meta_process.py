@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path) as running:
+    with LocalCluster(tmp_path, same_ports=True) as running:
         yield running
     asyncio.run(_audited(tmp_path / "meta" / "data" / "kv"))
 
@@ -62,7 +62,6 @@ def test_a_tree_survives_kill_9_and_is_collected(cluster: LocalCluster) -> None:
         kept = fs.read_file("/kept")
         fs.rename("/a/b/c", "/c")
         before = {entry.name for entry in fs.list("/a/b")}
-        cluster.meta.settings["port"] = int(cluster.meta.address.rsplit(":", 1)[1])
         cluster.meta.kill()
         cluster.meta.start()
         assert {entry.name for entry in fs.list("/a/b")} == before
@@ -82,7 +81,7 @@ def test_a_tree_survives_kill_9_and_is_collected(cluster: LocalCluster) -> None:
 def test_prometheus_finds_what_the_service_does(cluster: LocalCluster) -> None:
     """Also before anybody has called it, and beside calls."""
     cluster.meta.stop()
-    cluster.meta.settings |= {"metrics_port": free_port(), "port": int(cluster.meta.address.rsplit(":", 1)[1])}
+    cluster.meta.settings["metrics_port"] = free_port()
     cluster.meta.start()
 
     def scrape() -> dict[str, float]:

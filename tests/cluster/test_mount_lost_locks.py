@@ -21,6 +21,7 @@ from threefs.wire import meta_pb2 as pb
 
 need_mounts()
 
+pytestmark = pytest.mark.timeout(300)
 MOST_S = 90.0  # a client's lease is 15 s at least
 
 

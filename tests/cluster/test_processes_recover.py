@@ -14,7 +14,7 @@ from threefs.errors import NodeInUse, StaleIncarnation, ThreefsError
 from threefs.rpc import methods
 from threefs.wire import manager_pb2 as pb
 
-LEASE_S = 2.0
+LEASE_S = 5.0  # on a busy machine a process may not run for seconds, and its node must live all the same
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_forged_registrations_stop_no_node(cluster: LocalCluster) -> None:
             fs.write_file("/a", b"%d" % second)
             assert fs.read_file("/a") == b"%d" % second
             time.sleep(1)
-        within(30, lambda: states(cluster) == {pb.SERVING})
+        within(60, lambda: states(cluster) == {pb.SERVING})
 
 
 @pytest.mark.timeout(300)
@@ -61,7 +61,7 @@ def test_a_fenced_process_comes_back_by_itself(cluster: LocalCluster) -> None:
     victim.process.send_signal(19)
     time.sleep(1.5 * LEASE_S)
     forged = pb.RegisterRequest(node_id=1, kind=pb.STORAGE, address="127.0.0.1:7660", incarnation=2**62)
-    within(30, lambda: registered(cluster, forged))
+    within(60, lambda: registered(cluster, forged))
     victim.process.send_signal(18)
 
     def back() -> bool:
@@ -90,15 +90,15 @@ def test_a_double_of_a_node_that_lives_is_refused_and_ends(cluster: LocalCluster
         assert double._reap() == 1
         assert f"node 1 is alive at {cluster.storage[1].address}" in double.log()
         assert fs.read_file("/a") == b"a"
-    within(30, lambda: states(cluster) == {pb.SERVING})
+    within(60, lambda: states(cluster) == {pb.SERVING})
 
 
 @pytest.mark.timeout(300)
 def test_a_store_that_ran_out_of_descriptors_works_again(cluster: LocalCluster) -> None:
     pid = cluster.meta.process.pid
-    with cluster.connect(timeout_s=3.0) as fs:
+    with cluster.connect() as patient, cluster.connect(timeout_s=3.0) as fs:
         for number in range(8):
-            fs.write_file(f"/{number}", b"a")
+            patient.write_file(f"/{number}", b"a")
         limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), limits[1]))
         with pytest.raises(ThreefsError):
@@ -113,6 +113,6 @@ def test_a_store_that_ran_out_of_descriptors_works_again(cluster: LocalCluster) 
                 return False
             return True
 
-        within(30, works)
-        assert fs.read_file("/after") == b"1"
+        within(90, works)
+        assert patient.read_file("/after") == b"1"
     assert cluster.meta.process.poll() is None, "without a restart"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import Program
+from tests.harness.processes import Program, free_port
 from threefs.checksums import crc32c
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.routing_watcher import RoutingWatcher
@@ -27,6 +27,7 @@ from threefs.wire import storage_pb2 as pb
 
 MIB = 1 << 20
 INODE = InodeId(77)
+ANSWER_S = 60.0  # of a process that may not run for seconds, on a busy machine
 LAYOUT = FileLayout(chunk_bytes=MIB, table_id=TableId(1), stripe=2, table_offset=0, seed=5)
 
 
@@ -34,16 +35,12 @@ class Chain:
     """Three storage processes and their manager."""
 
     def __init__(self, directory: Path) -> None:
-        self.manager = Program("threefs_manager", directory / "manager", port=0, control_port=0)
+        self.manager = Program("threefs_manager", directory / "manager", port=free_port(), control_port=free_port())
         self.directory = directory
         self.storage: list[Program] = []
 
     def start(self) -> None:
         self.manager.start()
-        self.manager.settings.update(
-            port=int(self.manager.addresses[0].rsplit(":", 1)[1]),
-            control_port=int(self.manager.addresses[1].rsplit(":", 1)[1]),
-        )
         asyncio.run(self._init())
         for node in (1, 2, 3):
             program = Program(
@@ -74,7 +71,7 @@ class Chain:
     async def client(self) -> AsyncIterator["Client"]:
         peers = ConnectionPool(RealNet(), Identity("", os.urandom(16).hex()))
         cluster = RoutingWatcher(peers, [self.manager.address])
-        await cluster.start(5)
+        await cluster.start(ANSWER_S)
         yield Client(peers, cluster)
         await cluster.close()
         await peers.close()
@@ -117,7 +114,7 @@ class Client:
                 length=[length],
             )
             reply = await self.peers.call(
-                routing.address_of(target), READ, request, timeout_s=5, sink=partial(_front, into)
+                routing.address_of(target), READ, request, timeout_s=ANSWER_S, sink=partial(_front, into)
             )
             data = bytes(into[: reply.length[0]])
             assert reply.checksum[0] == crc32c(data)

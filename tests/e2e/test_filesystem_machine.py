@@ -32,11 +32,9 @@ if os.geteuid():
 
 @pytest.fixture(scope="module")
 def fragile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """A cluster that may be killed, and whose manager is found again."""
+    """A cluster that may be killed."""
     directory = tmp_path_factory.mktemp("fragile")
     with LocalCluster(directory, storage=2, replicas=2, targets_per_disk=4, lease_s=4.0) as running:
-        for setting, address in zip(("port", "control_port"), running.manager.addresses, strict=True):
-            running.manager.settings[setting] = int(address.rpartition(":")[2])
         yield running
 
 

@@ -139,9 +139,6 @@ def upgrade(cluster: LocalCluster, role: str) -> None:
 def restart(program: Program) -> None:
     """With the code of this tree, at the same addresses."""
     program.stop()
-    program.settings["port"] = int(program.address.rsplit(":", 1)[1])
-    if program.module == "threefs_manager":
-        program.settings["control_port"] = int(program.addresses[1].rsplit(":", 1)[1])
     program.prefix = []
     program.start()
 
@@ -154,7 +151,7 @@ def test_each_role_may_be_upgraded_first(order: tuple[str, ...], previous: Path,
     """Clients of both releases change and read files all the time, so clients are upgraded first and last, too."""
     old = ["env", f"--chdir={previous}", f"PYTHONPATH={path_of(previous)}"]
     with (
-        LocalCluster(tmp_path, prefix=old, lease_s=3.0) as cluster,
+        LocalCluster(tmp_path, prefix=old, lease_s=3.0, same_ports=True) as cluster,
         clients(cluster, {"old": previous, "new": ROOT}) as load,
     ):
         for role in ("", *order):

@@ -38,10 +38,12 @@ class LocalCluster:
         metrics: bool = False,
         prefix: Sequence[str] = (),
         storage_settings: Mapping[str, Any] | None = None,
+        same_ports: bool = False,
     ) -> None:
         """`prefix`: a command that runs each process. `prefixes`: others for the storage processes of these nodes.
         `metrics`: every process has a port for Prometheus. `storage_settings`: further settings of the storage
-        processes."""
+        processes. `same_ports`: not only the manager serves where it was when it is started again."""
+        self._same_ports = same_ports
         self._storage_settings = storage_settings or {}
         self._prefix = prefix
         self._metrics = metrics
@@ -57,8 +59,8 @@ class LocalCluster:
             directory / "manager",
             prefix,
             host=host,
-            port=0,
-            control_port=0,
+            port=free_port(),  # where the others look for it when it is started again
+            control_port=free_port(),
             token=token,
             lease_s=lease_s,
             **self._metrics_port(),
@@ -103,7 +105,7 @@ class LocalCluster:
     def _where(self) -> dict[str, Any]:
         """The settings that all services but the manager share."""
         managers = {"manager": self.manager.address, "control": self.manager.addresses[1]}
-        return {**managers, "host": self._host, "token": self.token, "port": 0}
+        return {**managers, "host": self._host, "token": self.token, "port": free_port() if self._same_ports else 0}
 
     def _metrics_port(self) -> dict[str, Any]:
         return {"metrics_port": free_port()} if self._metrics else {}

@@ -1,18 +1,21 @@
 """A cluster mounted on this machine, for tests of the real kernel."""
 
 import json
+import math
 import os
 import select
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import TracebackType
 
 import pytest
 
 from tests.harness.processes import environment
+from threefs.leases import DELEGATION_S
 
 
 def lacking() -> str:
@@ -30,6 +33,24 @@ def need_mounts() -> None:
     """Skip a test or a module where the kernel cannot be asked to mount."""
     if reason := lacking():
         pytest.skip(reason, allow_module_level=True)
+
+
+class Creates:
+    """Makes files, and counts how often it was held up for so long that its mount may have given up what it knew of the
+    directory: a busy machine does that, and the mount asks again then."""
+
+    def __init__(self) -> None:
+        self.pauses = 0
+        self._began_s = math.inf
+
+    def make(self, path: Path, content: bytes = b"") -> None:
+        before_s, self._began_s = self._began_s, time.monotonic()
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        if time.monotonic() - before_s > DELEGATION_S:
+            self.pauses += 1
+        if content:
+            os.write(file, content)
+        os.close(file)
 
 
 class Mount:

@@ -1,6 +1,8 @@
 """Real service processes for tests."""
 
+import contextlib
 import os
+import secrets
 import select
 import signal
 import socket
@@ -29,18 +31,33 @@ def toml(settings: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-_PORTS: set[int] = set()  # that this process was given: the kernel may name one again while nobody listens there
+#: Below those that the kernel gives to sockets that name none (ip_local_port_range): one of these that is free now, or
+#: from the end of a process to its next start, may at any time become the port of a server of another test.
+_OWN_PORTS = range(12_000, 32_000)
+_PORTS: set[int] = set()  # that this process was given: nobody may listen there yet
 
 
 def free_port() -> int:
-    """For those who must know a port before anybody serves there. No port is given twice."""
+    """For those who must know a port before anybody serves there, or who serve there again later. No port is given
+    twice, nor to two workers of one run of the tests."""
     while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
+        port = _draw_port()
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
             port = int(probe.getsockname()[1])
-        if port not in _PORTS:
-            _PORTS.add(port)
-            return port
+            if port not in _PORTS:
+                _PORTS.add(port)
+                return port
+
+
+def _draw_port() -> int:
+    """One of the part of this worker; 0, for any, where the kernel gives away those ports too."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    if lowest < _OWN_PORTS.stop:
+        return 0
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    return secrets.choice(_OWN_PORTS[worker % workers :: workers])
 
 
 class Program:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -18,7 +19,7 @@ from threefs.rpc.handshake import Identity
 from threefs.rpc.methods import Method, Rep, Req
 from threefs.wire import manager_pb2 as pb
 
-_TRIES = 300
+_PATIENCE_S = 120.0  # until a manager is primary
 _PAUSE_S = 0.1
 STORAGE = 3
 LEASE_S = 30.0  # managers change after a quarter of it: on a busy machine none must lose its term for being slow
@@ -96,8 +97,9 @@ class SharedCluster:
             peers = ConnectionPool(RealNet(), Identity("", "0" * 32, "", "tests"))
             managers = ManagerClient.over_frames(peers, self._addresses("port"))
             failure: ThreefsError | None = None
+            deadline = time.monotonic() + _PATIENCE_S
             try:
-                for _ in range(_TRIES):
+                while time.monotonic() < deadline:
                     try:
                         return await managers.call(method, request, timeout_s=10.0)
                     except ThreefsError as error:
@@ -125,7 +127,8 @@ class SharedCluster:
             finally:
                 await peers.close()
 
-        for _ in range(_TRIES):
+        deadline = time.monotonic() + _PATIENCE_S
+        while time.monotonic() < deadline:
             for program, address in zip(self.managers, self._addresses("port"), strict=True):
                 if program.process.poll() is None and asyncio.run(answers(address)):
                     return program

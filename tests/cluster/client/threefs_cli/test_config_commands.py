@@ -208,10 +208,6 @@ def test_clients_take_values_while_they_are_connected(cluster: LocalCluster, con
 def test_the_versions_outlive_the_manager(cluster: LocalCluster, config: Config) -> None:
     config.run("set", "deferred_changes=64", "-m", "before the restart")
     start = config.version
-    cluster.manager.settings |= {
-        "port": int(cluster.manager.address.rpartition(":")[2]),
-        "control_port": int(cluster.manager.addresses[1].rpartition(":")[2]),
-    }
     cluster.manager.kill()
     cluster.manager.start()
     assert config.version == start and config.value("deferred_changes") == (64, "cluster")

@@ -139,7 +139,7 @@ def test_a_wrong_command_line_is_no_answer() -> None:
 
 
 def test_an_older_copy_of_the_metadata_is_named_until_the_right_one_is_back(tmp_path: Path) -> None:
-    with LocalCluster(tmp_path) as cluster:
+    with LocalCluster(tmp_path, same_ports=True) as cluster:
 
         def reasons() -> set[str]:
             result = CliRunner().invoke(main, ["health", "--address", cluster.address, "--json"])
@@ -147,7 +147,6 @@ def test_an_older_copy_of_the_metadata_is_named_until_the_right_one_is_back(tmp_
 
         data = tmp_path / "meta" / "data" / "kv"
         older, newest = data.with_name("older"), data.with_name("newest")
-        cluster.meta.settings["port"] = int(cluster.meta.address.rsplit(":", 1)[1])
         cluster.meta.stop()
         shutil.copytree(data, older)
         cluster.meta.start()

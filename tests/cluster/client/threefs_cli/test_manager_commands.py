@@ -13,7 +13,7 @@ from threefs_cli.local_cluster import LocalCluster
 from threefs_cli.main import main
 
 import threefs
-from tests.cluster.test_restored_manager import SINCE, keep_ports, read, restore_manager, wait_for_states
+from tests.cluster.test_restored_manager import SINCE, read, restore_manager, wait_for_states
 from tests.harness.cluster import LocalCluster as HandmadeCluster
 from tests.harness.command_line import CommandLine
 from threefs.errors import StrangeStore
@@ -76,7 +76,6 @@ def test_a_cluster_without_its_managers_store_has_all_its_bytes_again(tmp_path: 
 def test_a_replica_with_old_bytes_does_not_serve_after_a_rebuild(tmp_path: Path) -> None:
     """The copies of the routing know nothing of the last changes of chains; the targets do."""
     with HandmadeCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1) as cluster:
-        keep_ports(cluster)
         command = CommandLine(cluster.address)
         with cluster.connect() as fs:
             fs.write_file("/file", b"old" * 30_000)
@@ -106,7 +105,6 @@ def test_a_replica_with_old_bytes_does_not_serve_after_a_rebuild(tmp_path: Path)
 def test_a_backup_of_before_a_table_was_made_is_refused_and_rebuilt(tmp_path: Path, outlive: bool) -> None:
     """Its manager would make other chains of the same numbers. `outlive`: the storage processes were not stopped."""
     with HandmadeCluster(tmp_path, storage=2, replicas=2, targets_per_disk=1) as cluster:
-        keep_ports(cluster)
         command = CommandLine(cluster.address)
         wait_for_states(command, {101: "serving", 201: "serving"})
         command.ok("backup", "--once", str(tmp_path / "backup"))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import threefs_client
 
-from tests.cluster.test_restored_manager import keep_ports
 from tests.harness.cluster import LocalCluster
 from tests.harness.command_line import CommandLine
 from tests.harness.processes import environment
@@ -48,7 +47,6 @@ def test_moves_are_watched_until_nothing_moves(tmp_path: Path) -> None:
 def test_commands_that_follow_a_cluster_outlast_a_restart_of_its_manager(tmp_path: Path) -> None:
     with LocalCluster(tmp_path, storage=3, replicas=2, targets_per_disk=4) as cluster:
         threefs = CommandLine(cluster.address)
-        keep_ports(cluster)
         cluster.storage[3].stop()
         threefs.ok("node", "drain", "1")
         threefs.ok("disk", "replace", "3", "--yes", "--no-wait")
