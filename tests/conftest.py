@@ -22,6 +22,10 @@ TESTS = os.path.dirname(os.path.abspath(__file__))
 #: I14 is checked in all tests, and in the programs that they start.
 os.environ[POISON_VARIABLE] = "1"
 
+#: A shell lets what it starts in the background ignore this signal, and programs that tests start would do so, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 #: A machine may be slow: no example is judged by its time.
 settings.register_profile("threefs", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 #: For `make fast`.
