@@ -132,7 +132,7 @@ class Manager:
             raise StrangeStore(restored_versions.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
         seen, unreadable = await retry_forever(store.load_generations, self._clock)
         generations = StoreGenerations(seen, lost_survivors(unreadable, routing))
-        self._failure_detector = FailureDetector(self._clock, generations)  # every node has the time T from now on
+        self._failure_detector = FailureDetector(self._clock, generations)
         self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
         self._stale_store = StaleStoreDetector(routing, self._clock)
         self._controller = controller = ChainController(
@@ -142,6 +142,7 @@ class Manager:
         await retry_forever(lambda: self._configuration.start_term(store), self._clock)
         controller.move_executor.follow(self._configuration.move_bounds, self._configuration.kept_bytes)
         controller.on_caught_up = self._on_caught_up
+        controller.begin_to_listen()  # the store may have been away for longer than T
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
