@@ -162,10 +162,10 @@ class Manager:
             self._on_cluster(cluster_id)
 
     async def _inquire(self, store: Store, inquiry: Inquiry) -> None:
-        """Serve nothing from a restored store before it is known what it lacks. Raises Fenced."""
+        """Serve nothing from a restored store before it is known what it lacks. Raises Fenced, StrangeStore."""
         if not inquiry.done.is_set():
             _LOG.warning("nothing is served yet", reason=inquiry.reason())
-        await inquiry.done.wait()
+        await inquiry.wait_done(self._stale_store.check_fresh)
         adopted = restored_versions.adopted_chains(
             self._publisher.routing, inquiry.newest_chains, self._clock.wall_ns()
         )
