@@ -50,7 +50,6 @@ from threefs_manager.store.cluster_store import Store, Writer, retry_forever
 from threefs_manager.store.restore_inquiry import Inquiry
 
 _SETTLE_S = 1.0
-
 _LOG = structlog.get_logger()
 
 
@@ -179,6 +178,7 @@ class Manager:
         self.leading.clear()
         self._store = self._controller = self._inquiry = None
         self._publisher.end_term()
+        self._stale_store.end_term()
         self._presence_calls.end_all()
         self._clients.clear()
 
@@ -309,6 +309,7 @@ class Manager:
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and report what is known of chains")
         registry.check_reports(request, routing)
+        self._stale_store.check_chains(routing, request)
         leased, changed = self._failure_detector.on_heartbeat(
             node.node_id, node.incarnation, list(request.targets), routing, request.routing_version, request.release
         )

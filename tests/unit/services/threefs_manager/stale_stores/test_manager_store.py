@@ -190,6 +190,22 @@ async def test_a_change_whose_term_ended_while_it_waited_is_not_made_in_the_next
     await bench.stop()
 
 
+async def test_a_change_that_waits_hears_at_once_that_the_term_has_ended() -> None:
+    """It waited on for up to T, though another manager was primary."""
+    bench = Bench()
+    await (await bench.start()).init(PLAN)
+    await bench.stop()
+    manager = await bench.start()
+    manager.bind(handlers := Handlers())
+    request = pb.SetMinReplicasRequest(min_replicas=1, table_id=1)
+    waiting = asyncio.ensure_future(handlers["SetMinReplicas"](request))
+    await asyncio.sleep(0.02)
+    await bench.stop()
+    with pytest.raises(NotPrimary):
+        async with asyncio.timeout(5):
+            await waiting
+
+
 async def test_time_in_which_the_store_did_not_answer_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new primary read it for longer than T. Then it took all for dead of which it had not heard in the first moment,
     and needed nobody but the first node to believe its store."""
@@ -255,6 +271,30 @@ async def test_a_store_that_keeps_a_newer_chain_tells_an_older_copy() -> None:
         await manager.register(request)
     with pytest.raises(StrangeStore):
         await bench._running[0]
+
+
+async def test_a_target_that_acts_in_a_newer_chain_tells_an_older_copy_that_has_counted_up_over_terms() -> None:
+    """Each new primary took what those before it had counted for what the store had. A manager that had ended because
+    of a copy was started anew, and the copy was believed: its version was that of the newer store by then."""
+    bench = Bench()
+    manager = await bench.start()
+    cluster_id = (await manager.init(PLAN)).cluster_id
+    for node_id, _ in _NODES:
+        version = (await manager.register(storage(node_id, f"h:{node_id}", cluster_id=cluster_id))).routing.version
+    await bench.stop()
+    manager = await bench.start()  # on the copy; the newer store has changed a chain in the next version
+    await manager.register(meta("h:9", 3))
+    with pytest.raises(StrangeStore):
+        await manager.heartbeat(beat(version + 1))
+    with pytest.raises(StrangeStore):
+        await bench._running[-1]
+    manager = await bench.start()
+    request = beat(version + 1)
+    request.targets.add(target_id=101, chain_version=2, local_state=pb.LOCAL_UPTODATE)
+    with pytest.raises(StrangeStore, match=r"older copy: target 101 of node 1 has seen version 2 of chain 1.* has 1"):
+        await manager.heartbeat(request)
+    with pytest.raises(StrangeStore):
+        await bench._running[-1]
 
 
 async def test_only_a_node_of_this_cluster_can_have_seen_a_newer_store() -> None:
