@@ -50,7 +50,6 @@ from threefs_manager.store.cluster_store import Store, Writer, retry_forever
 from threefs_manager.store.restore_inquiry import Inquiry
 
 _SETTLE_S = 1.0
-
 _LOG = structlog.get_logger()
 
 
@@ -132,7 +131,7 @@ class Manager:
             raise StrangeStore(restored_versions.wrong_store_message(self._expected_cluster_id, routing.cluster_id))
         seen, unreadable = await retry_forever(store.load_generations, self._clock)
         generations = StoreGenerations(seen, lost_survivors(unreadable, routing))
-        self._failure_detector = FailureDetector(self._clock, generations)  # every node has the time T from now on
+        self._failure_detector = FailureDetector(self._clock, generations)
         self._publisher.start_term(routing, term_number(store.epoch, wall_ns))
         self._stale_store = StaleStoreDetector(routing, self._clock)
         self._controller = controller = ChainController(
@@ -142,6 +141,7 @@ class Manager:
         await retry_forever(lambda: self._configuration.start_term(store), self._clock)
         controller.move_executor.follow(self._configuration.move_bounds, self._configuration.kept_bytes)
         controller.on_caught_up = self._on_caught_up
+        controller.begin_to_listen()  # the store may have been away for longer than T
         self._store = store
         self._inquiry = Inquiry(routing, self._clock) if was_restored else None
         if routing.cluster_id:
@@ -161,10 +161,10 @@ class Manager:
             self._on_cluster(cluster_id)
 
     async def _inquire(self, store: Store, inquiry: Inquiry) -> None:
-        """Serve nothing from a restored store before it is known what it lacks. Raises Fenced."""
+        """Serve nothing from a restored store before it is known what it lacks. Raises Fenced, StrangeStore."""
         if not inquiry.done.is_set():
             _LOG.warning("nothing is served yet", reason=inquiry.reason())
-        await inquiry.done.wait()
+        await inquiry.wait_done(self._stale_store.check_fresh)
         adopted = restored_versions.adopted_chains(
             self._publisher.routing, inquiry.newest_chains, self._clock.wall_ns()
         )
@@ -178,6 +178,7 @@ class Manager:
         self.leading.clear()
         self._store = self._controller = self._inquiry = None
         self._publisher.end_term()
+        self._stale_store.end_term()
         self._presence_calls.end_all()
         self._clients.clear()
 
@@ -308,6 +309,7 @@ class Manager:
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and report what is known of chains")
         registry.check_reports(request, routing)
+        self._stale_store.check_chains(routing, request)
         leased, changed = self._failure_detector.on_heartbeat(
             node.node_id, node.incarnation, list(request.targets), routing, request.routing_version, request.release
         )

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.store.cluster_store import Writer
 
 from tests.harness.chain_desk import Desk, Moody, at_desk
@@ -10,6 +11,7 @@ from tests.harness.terms import take
 from tests.harness.virtual_time import run_virtual
 from threefs.ids import NodeId, TargetId
 from threefs.routing import PublicState
+from threefs.wire import manager_pb2 as pb
 
 SERVING, LASTSRV, OFFLINE = PublicState.SERVING, PublicState.LASTSRV, PublicState.OFFLINE
 
@@ -155,3 +157,16 @@ async def check_suspended(desk: Desk) -> None:
 def test_r9_a_silence_while_the_manager_was_suspended_in_a_transaction_says_nothing() -> None:
     """Only suspensions that met it between two transactions were noticed."""
     at_desk(1, check_suspended)
+
+
+async def check_suspended_at_the_start(desk: Desk) -> None:
+    desk.controller._stale_store = stale_store = StaleStoreDetector(desk.publisher.routing, desk.clock)
+    desk.clock.advance(11_000)  # T is 10,000 s
+    stale_store.check(pb.HeartbeatRequest(node_id=1), keeps_chains=True)
+    desk.controller.enqueue(desk.publisher.routing.chains)
+    await asyncio.sleep(1)
+    assert not stale_store.confirmed, "node 2 had no time to say that it knows a newer store"
+
+
+def test_a_manager_that_was_suspended_at_its_start_hears_all_that_serve_before_it_changes_chains() -> None:
+    at_desk(1, check_suspended_at_the_start)

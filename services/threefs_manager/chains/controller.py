@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import math
 from collections.abc import Awaitable, Callable, Iterable
 
 import structlog
@@ -104,6 +105,15 @@ class ChainController:
         finally:
             await cancel_and_wait(ticking)
 
+    def begin_to_listen(self) -> None:
+        """The silence of the time until now, in which nobody could be heard, says nothing of any node."""
+        self._ticked_at = self._clock.monotonic()
+        self._give_time(math.inf)
+
+    def _give_time(self, unheard_s: float) -> None:
+        self._failure_detector.on_suspension()
+        self._stale_store.on_suspension(unheard_s)
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(self._pause_s)
@@ -118,7 +128,7 @@ class ChainController:
             _LOG.warning(
                 "this manager did not run for a while: every node has the whole time T again", suspended_s=suspended_s
             )
-            self._failure_detector.on_suspension()
+            self._give_time(suspended_s)
 
     @property
     def _pause_s(self) -> float:

@@ -4,18 +4,20 @@ Nodes report the newest version of the routing that they have seen. The right st
 before this term. So a node that has seen a newer one, which this term has not published either, has it from a newer
 store. Versions that the term makes itself prove nothing: an older copy would count up to the same numbers, with other
 content. So nothing is changed before the nodes have reported that would know of a newer store: those with the targets
-that serve. One that was away while a newer store was in use knows nothing of it, so all are waited for, until T has
-passed. Until then no node is told to keep a version that the term has made, because the right store would take it for a
-newer one. After the first contradiction nothing is served.
+that serve, and where none serves those with the targets that served last, because a chain goes on with one of them. One
+that was away while a newer store was in use knows nothing of it, so all are waited for, until T has passed. Until then
+no node is told to keep a version that the term has made, because the right store would take it for a newer one. After
+the first contradiction nothing is served.
 """
 
 import asyncio
 import contextlib
+import math
 
 from threefs.env.clock import Clock
 from threefs.errors import StrangeStore
-from threefs.ids import ChainId, NodeId
-from threefs.routing import Routing
+from threefs.ids import ChainId, NodeId, TargetId
+from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 
 
@@ -25,9 +27,13 @@ class StaleStoreDetector:
     def __init__(self, routing: Routing, clock: Clock) -> None:
         """`routing` is that in the store when the term began."""
         self._clock = clock
+        self._lease_s = routing.lease_s
         self._awaited_until = clock.monotonic() + routing.lease_s
         self._awaited = {
-            routing.targets[target].node_id for chain in routing.chains.values() for target in chain.serving
+            routing.targets[member.target_id].node_id
+            for chain in routing.chains.values()
+            for member in chain.members
+            if member.state in (PublicState.SERVING, PublicState.LASTSRV)
         }
         self._all_heard = asyncio.Event()
         self._is_known = False  # a node that may know of a newer store has reported none
@@ -36,13 +42,25 @@ class StaleStoreDetector:
         self._newest_published = routing.version  # the newest that a node can have from this store
 
     async def wait_heard(self) -> None:
-        """Wait until all nodes with targets that serve have been heard, or T has passed. Raises StrangeStore."""
-        left_s = self._awaited_until - self._clock.monotonic()
-        if self._awaited and left_s > 0:
+        """Wait until all nodes that are waited for have been heard, T has passed, or the term has ended. Raises
+        StrangeStore."""
+        waited_until = -math.inf
+        while self._awaited and waited_until < self._awaited_until:  # a suspension puts it off
+            waited_until = self._awaited_until
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
+                async with asyncio.timeout(waited_until - self._clock.monotonic()):
                     await self._all_heard.wait()
         self.check_fresh()
+
+    def end_term(self) -> None:
+        """Nobody who waits need wait any longer: another manager may answer."""
+        self._all_heard.set()
+
+    def on_suspension(self, suspended_s: float) -> None:
+        """This process did not run until now: a part of T in which it could hear nobody does not count."""
+        now = self._clock.monotonic()
+        if now - suspended_s < self._awaited_until:
+            self._awaited_until = now + self._lease_s
 
     @property
     def confirmed(self) -> bool:
@@ -84,16 +102,21 @@ class StaleStoreDetector:
         if keeps_chains or 0 < request.routing_version <= self._version_at_start:
             self._is_known = True
 
-    def check_chains(self, routing: Routing, request: pb.RegisterRequest) -> None:
-        """Raises StrangeStore if a target's store keeps a newer version of its chain than the manager's store has."""
-        for store in request.stores:
-            chain = routing.chains.get(ChainId(store.kept.chain.chain_id))
-            if chain is not None and store.kept.chain.version > chain.version and self._failure is None:
+    def check_chains(self, routing: Routing, request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:
+        """Raises StrangeStore if a target keeps a newer version of its chain than the manager's store has, or acts in
+        one: an older copy may have counted its routing up to the versions that nodes have seen, in earlier terms."""
+        if isinstance(request, pb.RegisterRequest):
+            known = [(store.target_id, store.kept.chain.chain_id, store.kept.chain.version) for store in request.stores]
+        else:
+            of = routing.targets
+            known = [(t.target_id, of[TargetId(t.target_id)].chain_id, t.chain_version) for t in request.targets]
+        for target, chain_id, version in known:
+            chain = routing.chains.get(ChainId(chain_id))
+            if chain is not None and version > chain.version and self._failure is None:
                 self._failure = StrangeStore(
-                    f"the manager's store is an older copy: target {store.target_id} of node {request.node_id} has "
-                    f"seen version {store.kept.chain.version} of chain {chain.chain_id}, and the store has "
-                    f"{chain.version}. Put the newest one in its place, or restore a backup: `threefs restore BACKUP` "
-                    "(docs/backup.md)"
+                    f"the manager's store is an older copy: target {target} of node {request.node_id} has seen version "
+                    f"{version} of chain {chain_id}, and the store has {chain.version}. Put the newest one in its "
+                    "place, or restore a backup: `threefs restore BACKUP` (docs/backup.md)"
                 )
         self.check_fresh()
 

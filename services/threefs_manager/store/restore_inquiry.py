@@ -17,7 +17,8 @@ a chain, so it is waited for as well: until its node reports again and can read 
 """
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 
 from threefs import routing as routing_module
 from threefs.env.clock import Clock
@@ -28,6 +29,7 @@ from threefs.wire import manager_pb2 as pb
 
 #: Beyond every version that a chain reaches. The version that is made from it must fit into 32 bits.
 _NO_VERSION = 1 << 31
+_CHECK_S = 0.2
 _STATES = frozenset(int(state) for state in PublicState)
 
 
@@ -49,6 +51,16 @@ class Inquiry:
         self._unreadable: dict[TargetId, NodeId] = {}  # stores that the backup does not name, and their nodes
         self._abandoned: set[int] = set()  # nodes that are not waited for any more
         self._check_done()
+
+    async def wait_done(self, check_fresh: Callable[[], None]) -> None:
+        """Wait for all reports. Raises what `check_fresh` raises, soon after a node has said that the store is strange:
+        then the reports never come."""
+        while not self.done.is_set():
+            check_fresh()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CHECK_S):
+                    await self.done.wait()
+        check_fresh()
 
     @property
     def awaited_nodes(self) -> list[NodeId]:

@@ -25,6 +25,7 @@ _DOZES = "sim/test_lock_holders_asleep.py"
 def older_copy_of_the_managers_store_is_served() -> None:
     """I15: nodes that know better are not believed."""
     put(StaleStoreDetector, "check", lambda self, request, **kind: None)
+    put(StaleStoreDetector, "check_chains", lambda self, routing, request: None)
     put(StaleStoreDetector, "confirmed", True)
 
 
@@ -64,6 +65,15 @@ def older_copy_of_the_managers_store_changes_chains() -> None:
 def one_storage_process_confirms_the_managers_store() -> None:
     """I15: it was away while a newer store was in use. Chains are changed for it before another has said so."""
     put(StaleStoreDetector, "confirmed", property(lambda self: self._is_known))
+
+
+@plant_for(
+    "unit/services/threefs_manager/stale_stores/test_manager_store.py"
+    "::test_time_in_which_nobody_could_be_heard_does_not_count"
+)
+def a_suspended_manager_has_waited_for_reports() -> None:
+    """I15: T has passed, and it could hear nobody in it."""
+    put(StaleStoreDetector, "on_suspension", lambda self, suspended_s: None)
 
 
 @plant_for(

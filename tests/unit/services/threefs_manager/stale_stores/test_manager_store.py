@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from threefs_manager.configuration_versions import ConfigurationKeeper
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
+from threefs_manager.store.cluster_store import Store
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
@@ -19,9 +21,9 @@ from threefs.rpc.methods import Method
 from threefs.wire import manager_pb2 as pb
 
 
-def detector_of(*serving: int) -> tuple[StaleStoreDetector, SteppedClock]:
-    """Of a store at version 7, in which targets of these nodes serve a chain."""
-    members = tuple(ChainMember(TargetId(100 * node + 1), PublicState.SERVING) for node in serving)
+def detector_of(*serving: int, state: PublicState = PublicState.SERVING) -> tuple[StaleStoreDetector, SteppedClock]:
+    """Of a store at version 7, in which targets of these nodes serve a chain, or are in another state."""
+    members = tuple(ChainMember(TargetId(100 * node + 1), state) for node in serving)
     targets = {m.target_id: Target(m.target_id, NodeId(m.target_id // 100), ChainId(1)) for m in members}
     routing = replace(
         EMPTY, version=7, lease_ms=10_000, targets=targets, chains={ChainId(1): Chain(ChainId(1), 1, members)}
@@ -96,6 +98,47 @@ def test_all_that_serve_are_waited_for_until_t_has_passed() -> None:
     assert not detector.confirmed, "nobody has said anything"
 
 
+def test_those_that_served_last_are_waited_for_where_none_serves() -> None:
+    """The store was copied while all storage processes were stopped. One of them that has not run since was the first
+    to come back, and served with what it had, though others had served without it in the meantime."""
+    detector, clock = detector_of(1, 2, state=PublicState.LASTSRV)
+    detector.check(beat(7), keeps_chains=True)
+    assert not detector.confirmed
+    with pytest.raises(StrangeStore):
+        detector.check(beat(8, node_id=2), keeps_chains=True)
+    detector, clock = detector_of(1, 2, state=PublicState.LASTSRV)
+    detector.check(beat(7), keeps_chains=True)
+    clock.advance(10.1)
+    assert detector.confirmed, "a disk that is lost for good holds up nothing for longer than T"
+
+
+def test_time_in_which_nobody_could_be_heard_does_not_count() -> None:
+    """A manager that was suspended just after its start had waited for nobody."""
+    detector, clock = detector_of(1, 2)
+    clock.advance(10.1)
+    detector.on_suspension(10.05)
+    detector.check(beat(7), keeps_chains=True)
+    assert not detector.confirmed
+    clock.advance(10.1)
+    assert detector.confirmed
+    detector.on_suspension(0.05)
+    assert detector.confirmed, "T had passed before"
+
+
+async def test_what_an_administrator_changes_waits_on_after_a_suspension() -> None:
+    detector, clock = detector_of(1, 2)
+    clock.advance(9.98)
+    waiting = asyncio.ensure_future(detector.wait_heard())
+    await asyncio.sleep(0)
+    clock.advance(0.02)
+    detector.on_suspension(9.0)
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    detector.check(beat(7), keeps_chains=True)
+    detector.check(beat(7, node_id=2), keeps_chains=True)
+    await waiting
+
+
 _NODES = ((1, "a"), (2, "b"), (3, "c"))  # of the plan, and their failure domains
 
 
@@ -110,6 +153,7 @@ async def test_what_an_administrator_changes_waits_until_all_that_serve_were_hea
     """A node was added to a copy, which ended a moment later. Nobody added it to the right store (seed 4732)."""
     bench = Bench()
     await (await bench.start()).init(PLAN)
+    await bench.stop()  # else it takes the term back on a busy machine
     manager = await bench.start()
     manager.bind(handlers := Handlers())
     known, new = ([pb.PlannedNode(node_id=n, domain=domain) for n, domain in pairs] for pairs in (_NODES, [(4, "d")]))
@@ -143,6 +187,45 @@ async def test_a_change_whose_term_ended_while_it_waited_is_not_made_in_the_next
     manager._stale_store.wait_heard = next_term  # type: ignore[method-assign]
     with pytest.raises(NotPrimary):
         await handlers["SetMinReplicas"](pb.SetMinReplicasRequest(min_replicas=1, table_id=1))
+    await bench.stop()
+
+
+async def test_a_change_that_waits_hears_at_once_that_the_term_has_ended() -> None:
+    """It waited on for up to T, though another manager was primary."""
+    bench = Bench()
+    await (await bench.start()).init(PLAN)
+    await bench.stop()
+    manager = await bench.start()
+    manager.bind(handlers := Handlers())
+    request = pb.SetMinReplicasRequest(min_replicas=1, table_id=1)
+    waiting = asyncio.ensure_future(handlers["SetMinReplicas"](request))
+    await asyncio.sleep(0.02)
+    await bench.stop()
+    with pytest.raises(NotPrimary):
+        async with asyncio.timeout(5):
+            await waiting
+
+
+async def test_time_in_which_the_store_did_not_answer_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new primary read it for longer than T. Then it took all for dead of which it had not heard in the first moment,
+    and needed nobody but the first node to believe its store."""
+    bench = Bench()
+    manager = await bench.start()
+    await manager.init(PLAN)
+    for node_id, _ in _NODES:
+        await manager.register(storage(node_id, f"h:{node_id}"))
+    start_term = ConfigurationKeeper.start_term
+
+    async def after_a_while(self: ConfigurationKeeper, store: Store) -> None:
+        bench.clock.advance(10.1)
+        await start_term(self, store)
+
+    await bench.stop()
+    monkeypatch.setattr(ConfigurationKeeper, "start_term", after_a_while)
+    manager = await bench.start()
+    await manager.heartbeat(beat(0))
+    assert not manager._stale_store.confirmed
+    assert not manager._failure_detector.is_silent(2, 10.0)
     await bench.stop()
 
 
@@ -188,6 +271,30 @@ async def test_a_store_that_keeps_a_newer_chain_tells_an_older_copy() -> None:
         await manager.register(request)
     with pytest.raises(StrangeStore):
         await bench._running[0]
+
+
+async def test_a_target_that_acts_in_a_newer_chain_tells_an_older_copy_that_has_counted_up_over_terms() -> None:
+    """Each new primary took what those before it had counted for what the store had. A manager that had ended because
+    of a copy was started anew, and the copy was believed: its version was that of the newer store by then."""
+    bench = Bench()
+    manager = await bench.start()
+    cluster_id = (await manager.init(PLAN)).cluster_id
+    for node_id, _ in _NODES:
+        version = (await manager.register(storage(node_id, f"h:{node_id}", cluster_id=cluster_id))).routing.version
+    await bench.stop()
+    manager = await bench.start()  # on the copy; the newer store has changed a chain in the next version
+    await manager.register(meta("h:9", 3))
+    with pytest.raises(StrangeStore):
+        await manager.heartbeat(beat(version + 1))
+    with pytest.raises(StrangeStore):
+        await bench._running[-1]
+    manager = await bench.start()
+    request = beat(version + 1)
+    request.targets.add(target_id=101, chain_version=2, local_state=pb.LOCAL_UPTODATE)
+    with pytest.raises(StrangeStore, match=r"older copy: target 101 of node 1 has seen version 2 of chain 1.* has 1"):
+        await manager.heartbeat(request)
+    with pytest.raises(StrangeStore):
+        await bench._running[-1]
 
 
 async def test_only_a_node_of_this_cluster_can_have_seen_a_newer_store() -> None:

@@ -8,7 +8,7 @@ from tests.harness.manager_bench import Bench
 from tests.unit.services.threefs_manager.test_service import PLAN, storage
 from threefs import routing as routing_module
 from threefs.cluster.manager_records import FIRST_ADDED_TARGET
-from threefs.errors import InvalidArgument, NotFound, Unavailable
+from threefs.errors import InvalidArgument, NotFound, StrangeStore, Unavailable
 from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.kv.restore_mark import read_mark, write_mark
 from threefs.routing import Chain, ChainMember, Node, NodeKind, PublicState, Routing, Target
@@ -201,6 +201,25 @@ async def test_a_restored_manager_serves_nothing_before_all_have_reported() -> N
     with pytest.raises(InvalidArgument, match="no node is awaited"):
         await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1]))
     await bench.stop()
+
+
+async def test_a_restored_manager_whose_clock_was_set_back_ends_while_it_waits() -> None:
+    """The storage processes ended one after the other, and it said that it waits for them. An administrator who did not
+    want to wait made its chains from a store that was refused a moment later, and restored it anew."""
+    bench = Bench()
+    cluster_id = await _restored(bench)
+    manager = await bench.start()
+    bench.clock.advance(10.0)
+    request = storage(1, "h:1", cluster_id=cluster_id)
+    request.routing_version = manager._publisher.routing.version + 1
+    with pytest.raises(StrangeStore, match="older copy"):
+        await manager.register(request)
+    await manager.accept_unheard(pb.AcceptUnheardRequest(nodes=[1, 2, 3]))
+    with pytest.raises(StrangeStore, match="older copy"):
+        async with asyncio.timeout(5):
+            await bench._running[-1]
+    mark = await read_mark(bench.engine.begin())
+    assert mark is not None, "it is as it was restored"
 
 
 async def test_members_that_chains_have_got_since_the_backup_are_known_and_their_numbers_are_not_given_again() -> None:
