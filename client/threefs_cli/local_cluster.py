@@ -94,12 +94,16 @@ class LocalCluster:
                 _check_port(state, port)
                 self._check_manager_store(state)
                 state, failures = await self._start_engine(state, progress, new=not initialized)
-                state = await self._start(state, (MANAGER,), port, progress, failures, new=not initialized)
+                state = await self._start(state, state.of(MANAGER), port, progress, failures, new=not initialized)
                 self._record_key(state)
                 if initialized:
                     state = await self._without_removed(state, progress)
+                    # The manager changes nothing before it has heard the storage processes that it knows.
+                    known = [program for program in state.of(META, STORAGE) if program.name not in new]
+                    state = await self._start(state, known, port, progress, failures, new=False)
                 await (self._add_nodes(state) if initialized else self._init(state))
-                state = await self._start(state, (META, STORAGE), port, progress, failures, new=not initialized)
+                rest = [program for program in state.of(META, STORAGE) if not initialized or program.name in new]
+                state = await self._start(state, rest, port, progress, failures, new=not initialized)
                 if not failures:  # else chains may wait for an administrator
                     await self._await_chains(state, progress)
             except BaseException:
@@ -276,19 +280,19 @@ class LocalCluster:
     async def _start(
         self,
         state: ClusterFile,
-        modules: Sequence[str],
+        programs: Iterable[Program],
         port: int,
         progress: Progress,
         failures: list[str],
         *,
         new: bool,
     ) -> ClusterFile:
-        """Start the services of these kinds that do not run. In a cluster with data, `failures` gets the errors of
+        """Start those of these services that do not run. In a cluster with data, `failures` gets the errors of
         those that can be missed. Returns the new state.
 
         Raises Unavailable for a program that is needed.
         """
-        state, started = self._launch_all(state, [program.name for program in state.of(*modules)], port)
+        state, started = self._launch_all(state, [program.name for program in programs], port)
         deadline = self._clock.monotonic() + START_S
         for name in started:
             try:

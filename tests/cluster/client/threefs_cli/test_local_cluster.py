@@ -78,6 +78,25 @@ def test_up_starts_only_what_is_missing(local: LocalCluster) -> None:
         asyncio.run(local.up(SMALL))
 
 
+def test_a_stopped_cluster_that_grows_starts_what_it_knows_first(
+    local: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manager waits for the storage processes it knows before it takes a new one: it waited for T."""
+    add = local._add_nodes
+
+    async def watched(state: cluster_file.ClusterFile) -> None:
+        told.append("nodes are added")
+        await add(state)
+
+    told: list[str] = []
+    asyncio.run(local.up(SMALL))
+    asyncio.run(local.down())
+    monkeypatch.setattr(local, "_add_nodes", watched)
+    asyncio.run(local.up(Plan(storage=2, replicas=1), progress=told.append))
+    serving, joining = (line for line in told if line.startswith("storage-"))
+    assert told.index(serving) < told.index("nodes are added") < told.index(joining)
+
+
 def test_watch_tells_what_has_ended(local: LocalCluster) -> None:
     told: list[str] = []
 
