@@ -254,8 +254,8 @@ class Manager:
     async def register(self, request: pb.RegisterRequest) -> pb.RegisterReply:
         """A process registers as a node at an address.
 
-        Raises Unavailable before `init`, and while targets of an earlier incarnation are still in their chains (R8).
-        Raises NodeInUse while another process lives as this node.
+        Raises Unavailable before `init`, before all that serve were heard, and while targets of an earlier incarnation
+        are still in their chains (R8). Raises NodeInUse while another process lives as this node.
         Raises StaleIncarnation, NotFound, WrongCluster, InvalidArgument, AlreadyExists.
         """
         registry.check_request(request)
@@ -268,14 +268,15 @@ class Manager:
             self._stale_store.check(request, keeps_chains=request.kind == pb.STORAGE)
         elif request.kind == pb.STORAGE and not request.cluster_id:
             self._stale_store.on_new_disk(request.node_id)
-        if request.cluster_id in ("", routing.cluster_id):
-            self._inquire_node(request)
-        if ours:
-            self._stale_store.check_chains(routing, request)
         known = routing.nodes.get(NodeId(request.node_id))
-        if request.cluster_id in ("", routing.cluster_id) and known is not None:
-            registry.check_incarnation(request, known, failure_detector, routing.lease_s)
-            if known.incarnation not in (0, request.incarnation):
+        if request.cluster_id in ("", routing.cluster_id):  # others are refused below
+            self._inquire_node(request)
+            if ours:
+                self._stale_store.check_chains(routing, request)
+            if known is not None:
+                registry.check_incarnation(request, known, failure_detector, routing.lease_s)
+            self._stale_store.check_heard()
+            if known is not None and known.incarnation not in (0, request.incarnation):
                 failure_detector.mark_dead(known.node_id, known.incarnation)
                 controller.on_process_death(known.node_id)
                 await controller.wait_idle(_SETTLE_S)
@@ -304,7 +305,7 @@ class Manager:
             raise NotPrimary("the lease of this manager has not been renewed in time")
         routing = self._publisher.routing
         node = self._require_current(request.node_id, request.incarnation)
-        # A node that this store does not know registers again, which checks as well.
+        # One that this store does not know registers again, which checks as well.
         self._stale_store.check(request, keeps_chains=node.kind is NodeKind.STORAGE)
         if self._inquiry is not None and node.kind is NodeKind.STORAGE:
             raise NotFound("the store of the manager was restored: register again, and report what is known of chains")
@@ -436,12 +437,9 @@ class Manager:
         if request.dry_run:
             return pb.AcceptUnheardReply(awaited_nodes=self._inquiry.awaited_without(request.nodes))
         self._inquiry.stop_awaiting(request.nodes)
-        _LOG.warning(
-            "an administrator goes on without the reports of these storage nodes",
-            nodes=list(request.nodes),
-            awaited=self._inquiry.awaited_nodes,
-        )
-        return pb.AcceptUnheardReply(awaited_nodes=self._inquiry.awaited_nodes)
+        awaited = self._inquiry.awaited_nodes
+        _LOG.warning("an administrator goes on without reports of nodes", nodes=list(request.nodes), awaited=awaited)
+        return pb.AcceptUnheardReply(awaited_nodes=awaited)
 
     async def set_min_replicas(self, request: pb.SetMinReplicasRequest) -> pb.SetMinReplicasReply:
         """Set how many targets of a chain must serve for it to take writes. Raises NotFound, InvalidArgument."""

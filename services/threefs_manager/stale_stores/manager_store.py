@@ -15,7 +15,7 @@ import contextlib
 import math
 
 from threefs.env.clock import Clock
-from threefs.errors import StrangeStore
+from threefs.errors import StrangeStore, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
@@ -62,10 +62,21 @@ class StaleStoreDetector:
         if now - suspended_s < self._awaited_until:
             self._awaited_until = now + self._lease_s
 
+    def _left(self) -> list[NodeId]:
+        """The nodes that have not been heard yet, as long as they are waited for."""
+        return sorted(self._awaited) if self._clock.monotonic() < self._awaited_until else []
+
+    def check_heard(self) -> None:
+        """Raises Unavailable while nodes are waited for: the next term would take what this one adds for what the store
+        had."""
+        if left := self._left():
+            nodes = ", ".join(map(str, left))
+            raise Unavailable(f"this manager has just become primary, and has not heard yet of storage nodes {nodes}")
+
     @property
     def confirmed(self) -> bool:
         """The nodes that would know of a newer store have reported none."""
-        return self._is_known and (not self._awaited or self._clock.monotonic() >= self._awaited_until)
+        return self._is_known and not self._left()
 
     def on_published(self, version: int) -> int:
         """A node may be sent this version now. Returns what it is to keep: 0 as long as the store may be a copy."""

@@ -90,6 +90,15 @@ def a_copy_of_the_managers_store_takes_changes() -> None:
 
 
 @plant_for(
+    "unit/services/threefs_manager/stale_stores/test_manager_store.py"
+    "::test_nobody_registers_before_all_that_serve_were_heard"
+)
+def registrations_count_up_a_copy_of_the_managers_store() -> None:
+    """I15: the next term takes the copy for the newest store."""
+    put(StaleStoreDetector, "check_heard", lambda self: None)
+
+
+@plant_for(
     "unit/threefs/rpc/test_connection_pool.py"
     "::test_what_a_stranger_says_at_the_port_of_a_dead_service_is_no_answer[key-not-found]"
 )
