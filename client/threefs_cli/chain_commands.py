@@ -11,9 +11,8 @@ from threefs.rpc.methods import HOLD_TARGETS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import chain_rows, loss_commands, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.cluster_state import read_state
+from threefs_cli.cluster_state import CALL_TIMEOUT_S, read_state
 
-_CALL_TIMEOUT_S = 10.0
 _ROTATE_S = 60.0  # the head of an older release leaves when its lease has ended
 _POLL_S = 0.1
 
@@ -141,7 +140,7 @@ async def _rotate(fs: AsyncFileSystem, url: str, chain_id: int, dry_run: bool) -
 
     async def ask(hold: "pb.Hold", *, dry_run: bool = False) -> None:
         request = pb.HoldTargetsRequest(targets=[head], hold=hold, dry_run=dry_run)
-        await services.call(HOLD_TARGETS, request, timeout_s=_CALL_TIMEOUT_S)
+        await services.call(HOLD_TARGETS, request, timeout_s=CALL_TIMEOUT_S)
 
     await ask(pb.HOLD_ROTATE, dry_run=dry_run)
     if dry_run:
@@ -191,7 +190,7 @@ def min_replicas(selector: ClusterSelector, count: int, table_id: int, dry_run: 
 
     async def work(fs: AsyncFileSystem) -> None:
         request = pb.SetMinReplicasRequest(table_id=table_id, min_replicas=count)
-        await managers(fs, url).call(SET_MIN_REPLICAS, request, timeout_s=_CALL_TIMEOUT_S)
+        await managers(fs, url).call(SET_MIN_REPLICAS, request, timeout_s=CALL_TIMEOUT_S)
 
     selector.run(work)
     if selector.as_json:

@@ -16,6 +16,7 @@ from threefs.rpc.methods import GET_ROUTING, GET_STATUS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli.cluster_selector import managers
 
+#: A new primary lets changes wait for the reports of storage processes, for T at most.
 CALL_TIMEOUT_S = 30.0
 #: How long commands that follow a cluster wait for a manager that starts again, or for the next primary.
 ABSENCE_S = 60.0

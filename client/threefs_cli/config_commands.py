@@ -18,6 +18,7 @@ from threefs.rpc.methods import GET_CONFIGURATION, GET_STATUS, SET_CONFIGURATION
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.cluster_state import CALL_TIMEOUT_S
 from threefs_cli.configured_processes import (
     client_lines,
     client_outcomes,
@@ -27,7 +28,6 @@ from threefs_cli.configured_processes import (
     processes,
 )
 
-_CALL_TIMEOUT_S = 10.0
 _APPLIED_S = 10.0  # for which a change waits until the processes have applied it
 _POLL_S = 0.1
 _MAX_CLIENTS = 50  # lines of a table
@@ -265,7 +265,7 @@ def _change(
     async def work(fs: AsyncFileSystem) -> tuple[pb.SetConfigurationReply, pb.GetStatusReply]:
         seen = (await _ask(fs, url)).configuration.version if at_version is None else at_version
         request.known_version = seen
-        reply = await managers(fs, url).call(SET_CONFIGURATION, request, timeout_s=_CALL_TIMEOUT_S)
+        reply = await managers(fs, url).call(SET_CONFIGURATION, request, timeout_s=CALL_TIMEOUT_S)
         is_new = reply.configuration.version != reply.before.version and not dry_run
         return reply, await (_applied_status(fs, url) if is_new else _status(fs, url))
 
@@ -325,13 +325,13 @@ async def _applied_status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
 async def _status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
     """With the clients, but for this command."""
     request = pb.GetStatusRequest(clients=True)
-    status = await managers(fs, url).call(GET_STATUS, request, timeout_s=_CALL_TIMEOUT_S)
+    status = await managers(fs, url).call(GET_STATUS, request, timeout_s=CALL_TIMEOUT_S)
     leave_out(status, fs.context.client)
     return status
 
 
 async def _ask(fs: AsyncFileSystem, url: str) -> pb.GetConfigurationReply:
-    return await managers(fs, url).call(GET_CONFIGURATION, pb.GetConfigurationRequest(), timeout_s=_CALL_TIMEOUT_S)
+    return await managers(fs, url).call(GET_CONFIGURATION, pb.GetConfigurationRequest(), timeout_s=CALL_TIMEOUT_S)
 
 
 def _source(key: Key, current: Configuration) -> str:

@@ -15,9 +15,7 @@ from threefs.rpc.methods import ACCEPT_LOSS, ACCEPT_UNHEARD
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import consent, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.cluster_state import ClusterState, read_state
-
-_CALL_TIMEOUT_S = 10.0
+from threefs_cli.cluster_state import CALL_TIMEOUT_S, ClusterState, read_state
 
 
 @click.command(
@@ -59,7 +57,7 @@ def accept_unheard(selector: ClusterSelector, nodes: tuple[int, ...], yes: bool,
 
     async def work(fs: AsyncFileSystem) -> list[int]:
         request = pb.AcceptUnheardRequest(nodes=nodes, dry_run=dry_run)
-        return list((await managers(fs, url).call(ACCEPT_UNHEARD, request, timeout_s=_CALL_TIMEOUT_S)).awaited_nodes)
+        return list((await managers(fs, url).call(ACCEPT_UNHEARD, request, timeout_s=CALL_TIMEOUT_S)).awaited_nodes)
 
     awaited = selector.run(work)
     if selector.as_json:
@@ -150,7 +148,7 @@ def accept_loss(selector: ClusterSelector, chain_id: int, target_id: int | None,
         request = pb.AcceptLossRequest(
             chain_id=chain_id, chain_version=found.version, target_id=chosen.target_id, dry_run=dry_run
         )
-        return await managers(fs, url).call(ACCEPT_LOSS, request, timeout_s=_CALL_TIMEOUT_S)
+        return await managers(fs, url).call(ACCEPT_LOSS, request, timeout_s=CALL_TIMEOUT_S)
 
     version = selector.run(work).chain.version
     if selector.as_json:

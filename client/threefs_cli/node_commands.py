@@ -14,9 +14,8 @@ from threefs.rpc.methods import ADD_NODES, GET_ROUTING, GET_STATUS, REBALANCE, R
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
+from threefs_cli.cluster_state import CALL_TIMEOUT_S
 from threefs_cli.local_cluster import LocalCluster
-
-_CALL_TIMEOUT_S = 30.0
 
 
 @click.group()
@@ -84,8 +83,8 @@ def list_nodes(selector: ClusterSelector) -> None:
 
 async def _state_of(fs: AsyncFileSystem, url: str) -> tuple[pb.GetStatusReply, pb.Routing]:
     services = managers(fs, url)
-    status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
-    reply = await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=_CALL_TIMEOUT_S)
+    status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
+    reply = await services.call(GET_ROUTING, pb.GetRoutingRequest(), timeout_s=CALL_TIMEOUT_S)
     return status, reply.routing
 
 
@@ -163,7 +162,7 @@ def add(selector: ClusterSelector, nodes: tuple[int, ...], domain: str, dry_run:
     async def work(fs: AsyncFileSystem) -> list[int]:
         planned = [pb.PlannedNode(node_id=one, domain=domain) for one in nodes]
         request = pb.AddNodesRequest(storage=planned, dry_run=dry_run)
-        return list((await managers(fs, url).call(ADD_NODES, request, timeout_s=_CALL_TIMEOUT_S)).new_nodes)
+        return list((await managers(fs, url).call(ADD_NODES, request, timeout_s=CALL_TIMEOUT_S)).new_nodes)
 
     new = selector.run(work)
     if selector.as_json:
@@ -208,7 +207,7 @@ def _set_draining(selector: ClusterSelector, node_id: int, draining: bool, dry_r
 
     async def work(fs: AsyncFileSystem) -> tuple[list[pb.Move], pb.GetStatusReply, pb.Routing]:
         request = pb.SetDrainingRequest(node_id=node_id, draining=draining, dry_run=dry_run)
-        moves = list((await managers(fs, url).call(SET_DRAINING, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+        moves = list((await managers(fs, url).call(SET_DRAINING, request, timeout_s=CALL_TIMEOUT_S)).moves)
         return moves, *await _state_of(fs, url)
 
     moves, status, routing = selector.run(work)
@@ -245,7 +244,7 @@ def remove(selector: ClusterSelector, node_id: int, dry_run: bool) -> None:
 
     async def work(fs: AsyncFileSystem) -> None:
         request = pb.RemoveNodeRequest(node_id=node_id, dry_run=dry_run)
-        await managers(fs, url).call(REMOVE_NODE, request, timeout_s=_CALL_TIMEOUT_S)
+        await managers(fs, url).call(REMOVE_NODE, request, timeout_s=CALL_TIMEOUT_S)
 
     selector.run(work)
     directory = selector.local_directory()
@@ -276,7 +275,7 @@ def rebalance(selector: ClusterSelector, dry_run: bool) -> None:
 
     async def work(fs: AsyncFileSystem) -> list[pb.Move]:
         request = pb.RebalanceRequest(dry_run=dry_run)
-        return list((await managers(fs, url).call(REBALANCE, request, timeout_s=_CALL_TIMEOUT_S)).moves)
+        return list((await managers(fs, url).call(REBALANCE, request, timeout_s=CALL_TIMEOUT_S)).moves)
 
     moves = selector.run(work)
     if selector.as_json:

@@ -12,9 +12,8 @@ from threefs.rpc.methods import CREATE_TABLE, GET_STATUS, SET_DEFAULT_TABLE, SET
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.cluster_state import check_table
+from threefs_cli.cluster_state import CALL_TIMEOUT_S, check_table
 
-_CALL_TIMEOUT_S = 10.0
 _PLACING_S = 60.0  # a large table takes a while to place
 _CHAINS_S = 30.0  # until the chains of a new table take writes
 _POLL_S = 0.2
@@ -40,7 +39,7 @@ def list_tables(selector: ClusterSelector) -> None:
     url = selector.url()
 
     async def work(fs: AsyncFileSystem) -> pb.GetStatusReply:
-        return await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+        return await managers(fs, url).call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
 
     status = selector.run(work)
     if selector.as_json:
@@ -127,7 +126,7 @@ def create(
         reply = await services.call(CREATE_TABLE, request, timeout_s=_PLACING_S)
         deadline = CLOCK.monotonic() + _CHAINS_S
         while not dry_run and CLOCK.monotonic() < deadline:
-            status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+            status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
             if _ready(status, reply.table) == len(reply.table.chains):
                 break
             await asyncio.sleep(_POLL_S)
@@ -180,7 +179,7 @@ def set_default(selector: ClusterSelector, table_id: int, path: str | None, dry_
     async def work(fs: AsyncFileSystem) -> int | None:
         if path is None:
             request = pb.SetDefaultTableRequest(table_id=table_id, dry_run=dry_run)
-            return (await managers(fs, url).call(SET_DEFAULT_TABLE, request, timeout_s=_CALL_TIMEOUT_S)).table_before
+            return (await managers(fs, url).call(SET_DEFAULT_TABLE, request, timeout_s=CALL_TIMEOUT_S)).table_before
         if dry_run:
             await _check_directory(fs, url, path, table_id)
         else:
@@ -228,8 +227,8 @@ def set_replicas(selector: ClusterSelector, table_id: int, replicas: int, dry_ru
     async def work(fs: AsyncFileSystem) -> tuple[list[pb.Move], pb.GetStatusReply]:
         request = pb.SetReplicasRequest(table_id=table_id, replicas=replicas, dry_run=dry_run)
         services = managers(fs, url)
-        moves = list((await services.call(SET_REPLICAS, request, timeout_s=_CALL_TIMEOUT_S)).moves)
-        return moves, await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=_CALL_TIMEOUT_S)
+        moves = list((await services.call(SET_REPLICAS, request, timeout_s=CALL_TIMEOUT_S)).moves)
+        return moves, await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
 
     moves, status = selector.run(work)
     added = sum(bool(move.added_target) for move in moves)
