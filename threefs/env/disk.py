@@ -39,8 +39,9 @@ _IO_THREADS = 16
 _MAX_PARTS = 1024  # of one pwritev
 #: The maximum that is written and synced on the event loop, even if the disk is fast.
 MAX_NOW_BYTES = 64 << 10
-#: What the name of a directory ends with while it is removed.
-LEAVING = ".removed"
+#: The end of the name of a directory while it is removed. The next start removes what has such a name, so it is none
+#: that somebody gives a directory who moves it out of the way.
+LEAVING = ".being-removed"
 _CLOSED = -1  # no descriptor
 _STAT_BLOCK_BYTES = 512
 _PUNCH_HOLE_KEEP_SIZE = 0x01 | 0x02

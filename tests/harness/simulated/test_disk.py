@@ -16,6 +16,7 @@ from tests.harness.simulated.disk import SimDisk, SimFile
 from tests.harness.simulated.loop import Process, SimLoop
 from tests.harness.simulated.record_table import open_table
 from tests.harness.simulated_disk import engine_on
+from threefs.env.disk import LEAVING
 from threefs.errors import Corrupt, CorruptChunk, DiskFailed, NoSpace
 from threefs.ids import ChunkId
 
@@ -344,7 +345,7 @@ def test_a_disk_may_not_say_what_it_has() -> None:
 
 
 def test_a_directory_whose_removal_is_cut_short_is_whole_or_has_another_name() -> None:
-    whole, part = Path("/target-1"), Path("/target-1.removed")
+    whole, part = Path("/target-1"), Path(f"/target-1{LEAVING}")
     found = set()
 
     async def body(disk: SimDisk) -> None:
