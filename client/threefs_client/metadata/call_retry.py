@@ -146,7 +146,8 @@ class MetaClient:
     def _addresses_in(self, routing: Routing) -> Sequence[str]:
         if routing is not self._routing:
             self._routing = routing
-            self._addresses = routing.meta_addresses()
+            # A service that only the manager cannot reach is in no routing, and still renews leases.
+            self._addresses = routing.meta_addresses() or self._addresses
         return self._addresses
 
     async def _connect(self, address: str, timeout_s: float) -> Connection:

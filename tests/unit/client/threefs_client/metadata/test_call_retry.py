@@ -155,6 +155,19 @@ def test_no_meta_service_at_all() -> None:
     play(scene)
 
 
+def test_services_that_only_the_manager_cannot_reach_are_asked_on() -> None:
+    """They are in no routing any more. The client lost its lease, though the service had served all the time."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.exists("/a")
+        files.cluster.routing = EMPTY
+        await fs.exists("/a")
+        assert {address for address, _, _ in files.peers.meta_calls} <= set(META_ADDRESSES)
+        assert len(files.peers.meta_calls) == 2
+
+    play(scene)
+
+
 def test_a_wait_for_a_meta_service_is_logged_once_and_soon() -> None:
     """A program that asks a mount of a dead cluster says nothing until it fails."""
 
