@@ -51,7 +51,12 @@ def test_calls_fail_when_no_service_returns(lonely: LocalCluster, tmp_path: Path
     with Mount(lonely.address, tmp_path / "mnt", "--timeout", str(TIMEOUT_S), "--cache", "0") as root:
         (root / "a").write_bytes(b"content")
         file = os.open(root / "a", os.O_RDWR)
-        lonely.meta.kill()
+        for program in (lonely.meta, *lonely.storage.values()):
+            program.kill()
+        os.pwrite(file, b"lost", 0)
+        with pytest.raises(OSError) as caught:
+            os.fsync(file)
+        assert caught.value.errno in (errno.EIO, errno.ETIMEDOUT)
         for call in (
             lambda: os.stat(root / "a"),
             lambda: os.listdir(root),
@@ -61,12 +66,6 @@ def test_calls_fail_when_no_service_returns(lonely: LocalCluster, tmp_path: Path
             with pytest.raises(OSError) as caught:
                 call()
             assert caught.value.errno in (errno.EIO, errno.ETIMEDOUT)
-        for storage in lonely.storage.values():
-            storage.kill()
-        os.pwrite(file, b"lost", 0)
-        with pytest.raises(OSError) as caught:
-            os.fsync(file)
-        assert caught.value.errno in (errno.EIO, errno.ETIMEDOUT)
         for program in (lonely.meta, *lonely.storage.values()):
             program.start()
         os.pwrite(file, b"again", 2)

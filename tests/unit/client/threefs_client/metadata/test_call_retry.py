@@ -1,5 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 import structlog
@@ -8,6 +10,7 @@ from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.harness.memory_cluster import META_ADDRESSES, MemoryFiles
 from tests.harness.virtual_time import run_virtual
+from threefs.env.eager import StartedCoroutine
 from threefs.errors import (
     AlreadyExists,
     Cancelled,
@@ -19,7 +22,7 @@ from threefs.errors import (
     ThreefsError,
     Unavailable,
 )
-from threefs.routing import EMPTY
+from threefs.routing import EMPTY, Routing
 from threefs.rpc.methods import CREATE, OPEN, STAT
 from threefs.wire import meta_pb2 as pb
 
@@ -151,6 +154,33 @@ def test_no_meta_service_at_all() -> None:
         files.cluster.routing = EMPTY
         with pytest.raises(Unavailable, match="threefs up"):
             await fs.exists("/a")
+
+    play(scene)
+
+
+def test_a_call_that_no_task_has_begun_waits_for_a_meta_service() -> None:
+    """A mount starts calls so. They failed at once, with an error that says nothing, instead of after their timeout."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        def begin() -> None:
+            call = fs.context.meta.send(STAT, pb.StatRequest(place=pb.Place(path=b"a")), timeout_s=0.3)
+            begun.set_result(asyncio.ensure_future(StartedCoroutine(call, call.send(None))))
+
+        async def refresh(newer_than: int, timeout_s: float) -> Routing:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await asyncio.Event().wait()
+            return EMPTY
+
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Future[asyncio.Future[Any]] = loop.create_future()
+        files.cluster.routing = EMPTY
+        files.cluster.refresh = refresh  # type: ignore[method-assign]
+        since = loop.time()
+        loop.call_soon(begin)
+        with pytest.raises(Unavailable, match="threefs up"):
+            await (await begun)
+        assert loop.time() - since > 0.2
 
     play(scene)
 
