@@ -151,9 +151,7 @@ class MetaClient:
         return self._addresses
 
     async def _connect(self, address: str, timeout_s: float) -> Connection:
-        await asyncio.sleep(
-            0
-        )  # a coroutine that was started eagerly gets its task here, for connecting and pauses
+        await asyncio.sleep(0)  # a coroutine that was started eagerly gets its task here, for connecting and pauses
         if not address:
             raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
         return await self._failover.connect(address, timeout_s)
