@@ -138,6 +138,7 @@ class RoutingWatcher:
 
     async def refresh(self, newer_than: int, timeout_s: float) -> Routing:
         """Wait until the snapshot is newer than that version, at most `timeout_s`; the newest there is."""
+        await asyncio.sleep(0)  # a coroutine that was started eagerly gets its task here, which the timeout needs
         try:
             async with asyncio.timeout(timeout_s):
                 while self.routing.version <= newer_than:

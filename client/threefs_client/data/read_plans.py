@@ -14,7 +14,16 @@ from numpy.typing import NDArray
 
 from threefs.checksums import combine, crc32c
 from threefs.env.clock import Clock
-from threefs.errors import ChecksumMismatch, ChunkNotFound, NotServing, ProtocolError, ThreefsError, error_of
+from threefs.errors import (
+    ChecksumMismatch,
+    ChunkNotFound,
+    Corrupt,
+    CorruptChunk,
+    NotServing,
+    ProtocolError,
+    ThreefsError,
+    error_of,
+)
 from threefs.wire import storage_pb2 as pb
 from threefs_client.data.grants import Announced
 from threefs_client.data.replica_selector import ReplicaEndpoint, ReplicaSelector, Resolved, choose
@@ -143,7 +152,7 @@ class FileToRead(Protocol):
 class Piece:
     """A read within one chunk, over all its attempts."""
 
-    __slots__ = ("error", "file", "length", "number", "place", "tried", "within")
+    __slots__ = ("damaged", "error", "file", "length", "number", "place", "tried", "within")
 
     def __init__(self, file: FileToRead, number: int, within: int, length: int, place: memoryview) -> None:
         self.file = file
@@ -152,7 +161,14 @@ class Piece:
         self.length = length
         self.place = place
         self.tried: set[int] = set()  # targets
+        self.damaged: set[int] = set()  # targets that have said that they have no good copy
         self.error: ThreefsError | None = None  # of the last attempt
+
+    def note(self, target: int, error: ThreefsError) -> None:
+        """The attempt at that target has failed."""
+        self.error = error
+        if isinstance(error, CorruptChunk | Corrupt):
+            self.damaged.add(target)
 
 
 def plan_pieces(

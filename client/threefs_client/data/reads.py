@@ -15,6 +15,7 @@ from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
 from threefs.errors import Corrupt, CorruptChunk, InvalidArgument, NotServing, Retry, ThreefsError
+from threefs.ids import TargetId
 from threefs.layout import FileLayout, spans
 from threefs.routing import Routing
 from threefs.rpc import methods
@@ -202,7 +203,7 @@ class Reader:
             )
             results: list[Any] = [None] * len(pieces)
             for row, error in await self._send_plans(plans, results, deadline):
-                pieces[row[6]].error = error
+                pieces[row[6]].note(row[0], error)
                 failed.append(pieces[row[6]])
             holes = holes or any(type(result) is Hole for result in results)
             first_error = failed[0].error if failed else None
@@ -291,7 +292,9 @@ class Reader:
             error = piece.error
             assert error is not None, "a failed piece has an error"
             untried = _has_untried_replica(piece, selector)
-            if error.retry is Retry.NEVER and not (isinstance(error, CorruptChunk | Corrupt) and untried):
+            if error.retry is Retry.NEVER and not (
+                isinstance(error, CorruptChunk | Corrupt) and _has_other_member(piece, selector.routing)
+            ):
                 raise error
             if late:
                 raise error
@@ -311,11 +314,19 @@ def _has_untried_replica(piece: Piece, selector: ReplicaSelector) -> bool:
     return any(replica[1] not in piece.tried for replica in places[piece.number % stripe])
 
 
+def _has_other_member(piece: Piece, routing: Routing) -> bool:
+    """Whether the chain has a member that has not said that its copy is damaged: it may be out of reach, or not serve
+    just now, and have the copy from which the others are repaired."""
+    known = [target for each in piece.damaged if (target := routing.targets.get(TargetId(each)))]
+    chains = [routing.chains[target.chain_id] for target in known]
+    return any(member.target_id not in piece.damaged for chain in chains for member in chain.members)
+
+
 def _failed_piece(file: ReadFile, row: Row, place: Any, error: ThreefsError) -> Piece:
     target, _, _, number, within, length, _ = row
     piece = Piece(file, number, within, length, place)
     piece.tried.add(target)
-    piece.error = error
+    piece.note(target, error)
     return piece
 
 

@@ -63,9 +63,10 @@ def until(reached: Callable[[], bool]) -> None:
 def kill(directory: str, name: str) -> None:
     cluster = cluster_file.load(Path(directory))
     assert cluster is not None
-    process = cluster.program(name).process
-    assert process is not None
-    os.kill(process.pid, signal.SIGKILL)
+    program = cluster.program(name)
+    assert program.process is not None
+    os.kill(program.process.pid, signal.SIGKILL)
+    until(lambda: not program.runs)  # it closes its connections first, which others see
 
 
 def test_the_exit_code_is_the_severity(directory: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from threefs import background, configuration, routing_changes
 from threefs import routing as routing_module
 from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.configuration import NOTHING_SET, Configuration
+from threefs.env.eager import StartedCoroutine
 from threefs.env.net import RealNet
 from threefs.errors import NotAuthorised, StrangeStore, ThreefsError, Unavailable, WrongCluster
 from threefs.ids import NodeId
@@ -159,6 +160,25 @@ def test_refresh_ends_without_news_after_its_time() -> None:
         await cluster.start(5)
         assert await cluster.refresh(2, 0.01) == snapshot(3), "already newer"
         assert await cluster.refresh(3, 0.01) == snapshot(3)
+
+    run({"a": snapshot(3)}, body)
+
+
+def test_a_call_that_no_task_has_begun_can_wait_for_news() -> None:
+    """A mount starts calls so. There is no task yet that the time could end."""
+
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        def begin() -> None:
+            call = cluster.refresh(3, 5)
+            begun.set_result(asyncio.ensure_future(StartedCoroutine(call, call.send(None))))
+
+        await cluster.start(5)
+        loop = asyncio.get_running_loop()
+        begun: asyncio.Future[asyncio.Future[Routing]] = loop.create_future()
+        loop.call_soon(begin)
+        call = await begun
+        peers.now(a=snapshot(4))
+        assert await call == snapshot(4)
 
     run({"a": snapshot(3)}, body)
 

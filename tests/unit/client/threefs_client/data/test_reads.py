@@ -14,12 +14,16 @@ from tests.harness.virtual_time import run_virtual
 from threefs.errors import (
     ChecksumMismatch,
     ConnectionLost,
+    Corrupt,
     CorruptChunk,
     DeadlineExceeded,
     NotAuthorised,
+    NotServing,
     ProtocolError,
     ThreefsError,
+    Unavailable,
 )
+from threefs.routing import Chain, PublicState, Routing
 from threefs.wire import meta_pb2, storage_pb2
 
 KIB = 1 << 10
@@ -153,6 +157,41 @@ def test_a_chunk_that_is_corrupt_everywhere_is_an_error_at_once() -> None:
             await fs.read_batch([("/a", 1, 3)])
 
     play(scene)
+
+
+@pytest.mark.parametrize("damage", [CorruptChunk(), Corrupt()])
+def test_damage_at_one_replica_is_not_final_while_the_others_are_out_of_reach(damage: ThreefsError) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.storage.before = failing(Unavailable(), NotServing(), damage)
+        await check(fs, [("/a", 5, 50)])
+
+    play(scene)
+
+
+def test_damage_at_the_only_replica_that_serves_is_not_final_while_others_may_repair_it() -> None:
+    """Each read failed at once, for as long as the members with the good copies were out (seed 14240)."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.cluster.routing = one_serves(files.cluster.routing)
+        files.storage.before = failing(CorruptChunk(), Corrupt(), CorruptChunk())
+        await check(fs, [("/a", 5, 50)])
+        files.storage.before = failing(*[CorruptChunk()] * 99)
+        with pytest.raises(CorruptChunk):
+            await fs.read_batch([("/a", 1, 3)], timeout_s=0.05)
+
+    play(scene)
+
+
+def one_serves(routing: Routing) -> Routing:
+    """The others of each chain are out."""
+
+    def alone(chain: Chain) -> Chain:
+        first, *others = chain.members
+        return dataclasses.replace(
+            chain, members=(first, *(dataclasses.replace(each, state=PublicState.OFFLINE) for each in others))
+        )
+
+    return dataclasses.replace(routing, chains={number: alone(chain) for number, chain in routing.chains.items()})
 
 
 def test_errors_that_stay_are_raised() -> None:
