@@ -31,9 +31,10 @@ def toml(settings: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: Below those that the kernel gives to sockets that name none (ip_local_port_range): one of these that is free now, or
+#: Below those that services find for themselves (`threefs/env/ports.py`) or the kernel gives to sockets that name none:
+#: one of these that is free now, or
 #: from the end of a process to its next start, may at any time become the port of a server of another test.
-_OWN_PORTS = range(12_000, 32_000)
+_OWN_PORTS = range(12_000, 22_000)
 _PORTS: set[int] = set()  # that this process was given: nobody may listen there yet
 
 

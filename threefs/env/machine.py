@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import errno
 import os
 import platform
 import re
@@ -13,6 +14,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from threefs.env import ports
 
 _SYNCS = 64
 _BLOCK = 4096
@@ -90,10 +93,12 @@ def refused_port(host: str, port: int) -> str | None:
 
 def free_port(host: str) -> int:
     """A port at which nothing listens now, for a program that must be told one."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+    for number in ports.candidates():
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind((host, number))
+            port: int = probe.getsockname()[1]
+            return port
+    raise OSError(errno.EADDRINUSE, f"no port of {host} is free")
 
 
 def file_system(directory: Path) -> FileSystemFacts:

@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from threefs.env import local_sockets, packet_marks
+from threefs.env import local_sockets, packet_marks, ports
 from threefs.env.packet_marks import PacketMark
 from threefs.errors import ConnectionRefused, InvalidArgument, Unavailable
 
@@ -27,9 +27,6 @@ MAX_PORT = 65535
 #: The kernel takes at most this many pieces in one call (IOV_MAX).
 MAX_PIECES = 1024
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: the close ends the connection at once
-#: Free ports that are tried, because the name of the UNIX socket beside the port must be free as well.
-_TRIES = 16
-
 
 #: The loss of a machine is noticed after a minute: an idle connection by keepalive, a busy one by the user timeout.
 _KEEPALIVE_OPTIONS = (
@@ -249,24 +246,18 @@ class RealNet:
             family, kind, proto, where = await _resolved(host, port)
         except OSError as error:
             raise _cannot_listen(host, port, error.strerror or error) from None
-        beside = local_sockets.is_of_this_host(where[0])
-        for turn in range(_TRIES):
+        taken: Unavailable | None = None
+        for number in [port] if port else ports.candidates():
             try:
-                tcp = _listening(socket.socket(family, kind | socket.SOCK_CLOEXEC, proto), where)
-            except OSError as error:
-                todo = "; end what listens there, or choose another port" if error.errno == errno.EADDRINUSE else ""
-                raise _cannot_listen(host, port, f"{error.strerror or error}{todo}") from None
-            bound = tcp.getsockname()[1]
-            try:
-                sockets = [tcp, *([_listening_beside(host, bound)] if beside else [])]
-            except OSError as error:
-                tcp.close()
-                if port or error.errno != errno.EADDRINUSE or turn == _TRIES - 1:
-                    raise _cannot_listen(host, bound, _taken(host, bound, error)) from None
+                tcp = socket.socket(family, kind | socket.SOCK_CLOEXEC, proto)
+                sockets = _listening_at(host, tcp, (where[0], number, *where[2:]))
+            except _Taken as error:
+                taken = _cannot_listen(host, number, error)
                 continue
             name = f"[{host}]" if ":" in host else host
-            return SocketListener(f"{name}:{bound}", sockets, accept)
-        raise AssertionError("the last try listens or raises")
+            return SocketListener(f"{name}:{sockets[0].getsockname()[1]}", sockets, accept)
+        assert taken is not None, "there are ports to try"
+        raise taken
 
 
 async def _resolved(host: str, port: int) -> tuple[int, int, int, Any]:
@@ -293,13 +284,35 @@ def _cannot_listen(host: str, port: int, reason: object) -> Unavailable:
     return Unavailable(f"cannot listen on {host}:{port}: {reason}")
 
 
-def _taken(host: str, port: int, error: OSError) -> str:
-    """Why the UNIX socket beside a port cannot be bound, and what to do."""
+class _Taken(Exception):
+    """Another program has the port, or the name of the UNIX socket beside it."""
+
+
+def _holder_of_the_name(host: str, port: int) -> str:
     holder = local_sockets.who_listens(host, port)
     whose = "another process" if holder is None else f"process {holder.pid} of user {holder.uid}"
-    if error.errno != errno.EADDRINUSE:
-        return f"the UNIX socket beside it cannot be made: {error.strerror}"
     return f"{whose} holds the name of the UNIX socket beside it; end that process, or choose another port"
+
+
+def _listening_at(host: str, tcp: socket.socket, where: Any) -> list[socket.socket]:
+    """The TCP socket, and for an address of this host the UNIX socket beside it. Raises _Taken, or Unavailable."""
+    try:
+        _listening(tcp, where)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise _Taken(f"{error.strerror}; end what listens there, or choose another port") from None
+        raise _cannot_listen(host, where[1], error.strerror or error) from None
+    if not local_sockets.is_of_this_host(where[0]):
+        return [tcp]
+    bound = tcp.getsockname()[1]
+    try:
+        return [tcp, _listening_beside(host, bound)]
+    except OSError as error:
+        tcp.close()
+        if error.errno == errno.EADDRINUSE:
+            raise _Taken(_holder_of_the_name(host, bound)) from None
+        reason = f"the UNIX socket beside it cannot be made: {error.strerror or error}"
+        raise _cannot_listen(host, bound, reason) from None
 
 
 def _listening_beside(host: str, port: int) -> socket.socket:

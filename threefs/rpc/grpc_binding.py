@@ -20,6 +20,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from threefs.background import BackgroundTasks
+from threefs.env import ports
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.process_tuning import max_control_connections
 from threefs.errors import (
@@ -67,6 +68,17 @@ def _options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.http2.settings_timeout", int(limits.hello_s * 1000)),
         ("grpc.max_connection_idle_ms", int(min(_IDLE_S, limits.idle_s) * 1000)),
     ]
+
+
+def _bind(server: grpc.aio.Server, address: str) -> int:
+    host, _, port = address.rpartition(":")
+    failure: RuntimeError | None = None
+    for number in ports.candidates() if port == str(ports.ANY) else [port]:
+        try:
+            return server.add_insecure_port(f"{host}:{number}")
+        except RuntimeError as error:
+            failure = error
+    raise Unavailable(f"cannot listen on {address}: {failure}")
 
 
 class _ProofInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]
@@ -178,13 +190,10 @@ class ControlServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         names = [*self._handlers, health.SERVICE_NAME, reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, server)
-        try:
-            port = server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise Unavailable(f"cannot listen on {address}: {error}") from None
+        bound = _bind(server, address)
         await server.start()
         self._server = server
-        return port
+        return bound
 
     def _is_late(self) -> bool:
         return self._clock.monotonic() - self._checked_at >= SUSPENDED_S

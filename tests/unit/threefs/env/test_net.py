@@ -4,6 +4,7 @@ import socket
 import pytest
 
 from tests.harness.rpc import LOOPS, TcpNet
+from threefs.env import ports
 from threefs.env.net import Listener, Net, RealNet, Stream, parse_address
 from threefs.errors import ConnectionRefused, InvalidArgument, Unavailable
 
@@ -116,6 +117,18 @@ async def test_what_cannot_be_reached_or_bound_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port}"):
             await RealNet().listen("127.0.0.1", port, lambda stream: None)
+
+
+async def test_a_port_that_is_taken_is_passed_over_by_those_that_want_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(ports, "candidates", lambda: iter([port, ports.ANY]))
+        listener = await RealNet().listen("127.0.0.1", 0, lambda stream: None)
+        assert listener.address != f"127.0.0.1:{port}"
+        listener.close()
+        monkeypatch.setattr(ports, "candidates", lambda: iter([port]))
+        with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port}: .* in use; end what listens there"):
+            await RealNet().listen("127.0.0.1", 0, lambda stream: None)
 
 
 @pytest.mark.parametrize("port", [-1, 65_536, 70_000])

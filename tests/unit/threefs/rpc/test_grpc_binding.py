@@ -11,6 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from structlog.testing import capture_logs
 
 from tests.harness.clocks import SteppedClock
+from threefs.env import ports
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import parse_address
 from threefs.errors import DeadlineExceeded, Fenced, Internal, NotAuthorised, ThreefsError, Unavailable
@@ -226,11 +227,14 @@ async def test_a_process_that_refuses_all_proofs_does_not_hold_the_caller(monkey
     assert 1 < len(refused) <= 3
 
 
-async def test_an_address_that_is_taken_is_named() -> None:
+async def test_an_address_that_is_taken_is_named_or_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = ControlServer(), ControlServer()
     address = await first.start("127.0.0.1", 0)
+    taken = int(address.rsplit(":", 1)[1])
     with pytest.raises(Unavailable, match="cannot listen"):
-        await second.start("127.0.0.1", int(address.rsplit(":", 1)[1]))
+        await second.start("127.0.0.1", taken)
+    monkeypatch.setattr(ports, "candidates", lambda: iter([taken, ports.ANY]))
+    assert await second.start("127.0.0.1", 0) not in (address, "127.0.0.1:0")
     await first.stop(0.1)
     await second.stop(0.1)
 
