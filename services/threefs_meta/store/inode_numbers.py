@@ -86,6 +86,7 @@ class InodeAllocator:
             # After an unknown outcome this reserves another block: one may be lost, and none is given out twice.
             first = await retry.run(self._engine, reserve, clock=self._clock, random=self._random, replayable=True)
             self._unreported = first, first + BLOCK
+        await asyncio.sleep(0)  # a coroutine that was started eagerly gets its task here, which connecting needs
         await self._report()
         self._next, self._end = self._unreported
         self._unreported = None

@@ -10,6 +10,7 @@ from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator
 from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import reported
 from tests.harness.seeded_random import SeededRandom
+from threefs.env.eager import StartedCoroutine
 from threefs.errors import Unavailable
 from threefs.kv.memory import MemoryEngine
 
@@ -66,3 +67,30 @@ async def test_a_block_that_was_never_used_counts_as_removed() -> None:
         await allocator.allocate()
     await allocator.close()
     assert await read_counter(engine.begin(), keys.REMOVED_INODES) == BLOCK
+
+
+async def test_a_call_that_no_task_has_begun_can_connect_to_the_manager() -> None:
+    """Calls begin so where the store is embedded. While the manager was away, those that needed numbers ended as if by
+    a mistake of the program, and so with an unknown outcome."""
+    reports = iter((False, True))
+
+    async def report() -> None:
+        async with asyncio.timeout(1):  # as connecting does
+            await asyncio.sleep(0)
+        if not next(reports):
+            raise Unavailable("no manager answers")
+
+    def begin() -> None:
+        call = allocator.allocate()
+        try:
+            begun.set_result(asyncio.ensure_future(StartedCoroutine(call, call.send(None))))
+        except RuntimeError as error:  # there is no task for its timeout
+            begun.set_exception(error)
+
+    allocator = InodeAllocator(MemoryEngine(), report=report)
+    with pytest.raises(Unavailable):
+        await allocator.allocate()
+    loop = asyncio.get_running_loop()
+    begun: asyncio.Future[asyncio.Future[int]] = loop.create_future()
+    loop.call_soon(begin)
+    assert await (await begun) == 2
