@@ -15,6 +15,7 @@ from threefs.env.random import RANDOM, Random
 from threefs.errors import (
     Corrupt,
     InvalidArgument,
+    NoSpace,
     NotServing,
     Unavailable,
 )
@@ -318,7 +319,10 @@ class Storage:
         pending = [chunk for chunk in target.engine.pending_chunks if chunk.inode == inode]
         for chunk in [chunk for chunk in pending if target.has_full_pending(chunk)]:
             if not target.is_last or chunk not in target.current_pending:
-                await self._craq.finish_pending(target, chunk, self._clock.monotonic() + remaining_s())
+                try:
+                    await self._craq.finish_pending(target, chunk, self._clock.monotonic() + remaining_s())
+                except NoSpace as error:  # the disk gets room soon, or others go on without it
+                    raise Unavailable(f"a pending version cannot be finished now: {error.message}") from error
                 self._at_tail(target_id, chain_version)
         return target
 

@@ -23,8 +23,10 @@ from threefs.errors import (
     DiskFailed,
     InvalidArgument,
     LimitExceeded,
+    NoSpace,
     NotServing,
     ThreefsError,
+    Unavailable,
 )
 from threefs.ids import ChunkId
 from threefs.rpc.server_connection import Call
@@ -270,4 +272,6 @@ def _failed(target: Target, chunk: ChunkId, error: ThreefsError) -> RowResult:
     chunk, also a single place that the disk cannot read."""
     if isinstance(error, CorruptChunk | Corrupt | DiskFailed) and target.note_damage(chunk):
         _LOG.warning("a chunk is damaged", target=target.target_id, chunk=chunk, error=error.message)
+    if isinstance(error, NoSpace):  # to finish a pending version: the disk gets room soon, or others go on without it
+        return (Unavailable.code, 0, 0, 0)
     return (error.code, 0, 0, 0)

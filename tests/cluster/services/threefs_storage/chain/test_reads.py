@@ -29,11 +29,12 @@ from threefs.errors import (
     DeadlineExceeded,
     InvalidArgument,
     LimitExceeded,
+    NoSpace,
     NotServing,
     Unavailable,
 )
 from threefs.ids import ChunkId
-from threefs.rpc.methods import QUERY_VERSION, READ, WRITE
+from threefs.rpc.methods import LAST_CHUNK, QUERY_VERSION, READ, WRITE
 from threefs.wire import storage_pb2 as pb
 
 OTHER = ChunkId(7, 1)
@@ -144,6 +145,29 @@ async def test_a_pending_version_of_an_older_chain_version_is_not_covered_by_the
         assert await chain.read(1) == (2, b"new")
         assert [replica.committed() for replica in chain.replicas] == [2, 2, 2]
         await cancelled(write)
+
+
+async def test_a_reader_does_not_hear_that_the_disk_has_no_room_to_finish_a_version(tmp_path: Path) -> None:
+    """Others have room, or this one soon has again. Reads and questions for the length ended with "no space"."""
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.give_up(1, chain.row(b"new"), b"new")
+        chain.change((1, SERVING), (2, OFFLINE))
+        table: Any = chain[1].target.engine._store._table
+        table.failure, reopen, table.reopen = NoSpace("full"), table.reopen, no_room
+        with pytest.raises(Unavailable):
+            await chain.read(1)
+        request = pb.LastChunkRequest(target=target_of(1), chain_version=chain.version, inode=CHUNK.inode)
+        with pytest.raises(Unavailable, match="full"):
+            await chain.peers.call(chain[1].address, LAST_CHUNK, request, timeout_s=20)
+        table.reopen = reopen
+        async with asyncio.timeout(20):
+            while chain[1].committed() < 1:
+                await asyncio.sleep(0.05)
+        assert await chain.read(1) == (1, b"new")
+
+
+async def no_room() -> None:
+    raise NoSpace("full")
 
 
 async def test_a_chain_change_while_the_tail_is_asked_is_noticed(tmp_path: Path) -> None:
