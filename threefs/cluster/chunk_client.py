@@ -109,13 +109,13 @@ class _Row:
         self.error: ThreefsError | None = None
         self.shortage = ""  # what the chain has said that lacked replicas
 
-    def failed(self, error: ThreefsError) -> None:
+    def failed(self, error: ThreefsError, routing: Routing) -> None:
         self.error = error
         if isinstance(error, TooFewReplicas):
             self.shortage = error.message
         if error.retry is Retry.UNKNOWN or isinstance(error, ResultDropped):
             self.outcome_unknown = True
-        if error.retry is Retry.NEVER:
+        if chunk_update.is_final(error, routing, self.update.chain):
             self.give_up()
 
     def done(self, applied: Applied) -> None:
@@ -407,12 +407,12 @@ class ChunkClient:
         for row in rows:
             chain = routing.chains.get(row.update.chain)
             if chain is None or chain.head is None:
-                row.failed(NotServing(f"{routing.shown_chain(row.update.chain)} has no serving target"))
+                row.failed(NotServing(f"{routing.shown_chain(row.update.chain)} has no serving target"), routing)
                 continue
             try:
                 by_address.setdefault(_address(routing, chain.head), []).append(row)
             except Unavailable as error:
-                row.failed(error)
+                row.failed(error, routing)
         for address, group in by_address.items():
             part, size = list[_Row](), 0
             for row in group:
@@ -433,11 +433,11 @@ class ChunkClient:
                 results = await self._coalescer.write(address, request, payload, timeout_s, alone=alone)
         except ThreefsError as error:
             for row in rows:
-                row.failed(error)
+                row.failed(error, routing)
             return
         for row, result in zip(rows, results, strict=True):
             if result.code:
-                row.failed(error_of(result.code, result.message))
+                row.failed(error_of(result.code, result.message), routing)
                 if result.code == ResultForgotten.code and not row.outcome_unknown:
                     row.first_seq = row.first_seq or row.seq
                     self._assign_identity(row, result.version)

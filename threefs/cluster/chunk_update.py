@@ -11,6 +11,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from threefs.checksums import crc32c, crc32c_behind
+from threefs.errors import ChunkLost, Retry, ThreefsError
 from threefs.ids import ChainId, ChunkId
 from threefs.routing import PublicState, Routing
 from threefs.rpc.handshake import WRITE_PIECES_FEATURE
@@ -74,6 +75,15 @@ def takes_pieces(routing: Routing, chain: ChainId, has_feature: Callable[[str, i
     members = known.members if known is not None else ()
     addresses = [routing.address_of(each.target_id) for each in members if each.state in _IN_SYNC]
     return bool(addresses) and all(has_feature(each, WRITE_PIECES_FEATURE) for each in addresses)
+
+
+def is_final(error: ThreefsError, routing: Routing, chain: ChainId) -> bool:
+    """Whether no repeat of a change will have another result. Bytes are lost for as long as no member has them: one
+    that does not serve in this routing may have them, and return."""
+    known = routing.chains.get(chain)
+    if isinstance(error, ChunkLost) and known is not None and len(known.serving) < len(known.members):
+        return False
+    return error.retry is Retry.NEVER
 
 
 def join(updates: Iterable[ChunkUpdate], may_join: Callable[[ChainId], bool]) -> list[Joined]:

@@ -13,6 +13,7 @@ from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.errors import (
     ChainChanged,
     ChunkChanged,
+    ChunkLost,
     ConnectionLost,
     DeadlineExceeded,
     NoSpace,
@@ -26,6 +27,7 @@ from threefs.errors import (
 )
 from threefs.ids import ChainId, ChunkId, ClientId, InodeId, TableId
 from threefs.layout import FileLayout
+from threefs.routing import PublicState
 from threefs.wire import storage_pb2 as pb
 
 T = TypeVar("T")
@@ -170,6 +172,26 @@ def test_a_refusal_is_final_unless_an_earlier_attempt_is_open() -> None:
         go(s.chunks.write(LAYOUT, INODE, 0, 0, b"x", timeout_s=5))
     s.storage.before = failing(ConnectionLost(), NoSpace())
     with pytest.raises(OutcomeUnknown):
+        go(s.chunks.write(LAYOUT, INODE, 0, 0, b"x", timeout_s=5))
+
+
+def test_bytes_are_lost_for_good_when_all_members_of_the_chain_say_so() -> None:
+    """A member that is out for a moment may have them. Its chain goes on without it, and without what only it has."""
+    s = Setting()
+    whole = s.cluster.routing
+    chain = whole.chains[s.chunks.chain_of(LAYOUT, 0)]
+    first, *others = chain.members
+    away = tuple(dataclasses.replace(each, state=PublicState.OFFLINE) for each in others)
+    alone = dataclasses.replace(chain, members=(first, *away))
+    s.cluster.routing = dataclasses.replace(whole, chains={**whole.chains, chain.chain_id: alone})
+    s.storage.before = failing(ChunkLost(), ChunkLost())
+    go(s.chunks.write(LAYOUT, INODE, 0, 0, b"x", timeout_s=5))
+    s.storage.before = failing(*[ChunkLost()] * 10_000)
+    with pytest.raises(ChunkLost):
+        go(s.chunks.write(LAYOUT, INODE, 0, 0, b"x", timeout_s=0.05))
+    s.cluster.routing = whole
+    s.storage.before = failing(ChunkLost())
+    with pytest.raises(ChunkLost):
         go(s.chunks.write(LAYOUT, INODE, 0, 0, b"x", timeout_s=5))
 
 
