@@ -15,7 +15,7 @@ from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.cluster.routing_watcher import RoutingSource
 from threefs.env.clock import Clock
-from threefs.errors import ChainChanged, Corrupt, NotFound, NotServing, ThreefsError, Unavailable, error_of
+from threefs.errors import Corrupt, NotFound, Retry, ThreefsError, error_of
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.layout import DEFAULT_CHUNK_BYTES, end_of, from_wire
 from threefs.rpc import methods
@@ -27,7 +27,7 @@ from threefs_fsck.metadata import CALL_S, MetaService, Progress
 from threefs_fsck.replicas import ReplicaStates
 
 _STATS = 1024
-#: A chain that changes is read anew.
+#: A chain that changes, or a process of which ends, is read anew.
 _ATTEMPTS = 5
 _RECHECKS = 3
 _PAUSE_S = 0.3
@@ -76,7 +76,9 @@ class ChunkCheck:
                     self._report.chunks += len(page)
                     await self._check_page(chain, page)
                 return
-            except (ChainChanged, NotServing, Unavailable) as error:
+            except ThreefsError as error:
+                if error.retry is Retry.NEVER:
+                    raise
                 if attempt == _ATTEMPTS:
                     self._add_finding("chain_unavailable", f"chain {chain} cannot be checked: {error}")
                 else:

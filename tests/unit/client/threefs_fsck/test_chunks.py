@@ -3,12 +3,13 @@
 import dataclasses
 from typing import Any
 
+import pytest
 from threefs_fsck.findings import Report
 
 from tests.harness.fsck import LocalMeta, check_chunks
 from tests.harness.memory_storage import make_routing
 from tests.harness.meta_harness import SESSION, MetaBench
-from threefs.errors import ChainChanged
+from threefs.errors import ChainChanged, DeadlineExceeded, DiskFailed, Overloaded, PeerClosed, Stopping, ThreefsError
 from threefs.ids import ChainId, ChunkId, InodeId
 from threefs.layout import from_wire
 from threefs.routing import PublicState
@@ -178,6 +179,16 @@ async def test_a_chain_that_changes_is_read_again(bench: MetaBench) -> None:
     bench.cluster.upcoming = [make_routing(2)]
     found = await check(bench)
     assert found.exit_code == 0
+
+
+@pytest.mark.parametrize("error", [Stopping(), PeerClosed(), DeadlineExceeded(), Overloaded(), DiskFailed()])
+async def test_a_chain_is_read_again_after_a_process_of_it_has_ended(bench: MetaBench, error: ThreefsError) -> None:
+    """The whole check ended where a storage process was stopped or started again meanwhile."""
+    await file(bench, "/a")
+    bench.storage.before = [lambda *_: None, lambda *_: error]
+    assert (await check(bench)).exit_code == 0
+    bench.storage.before = [lambda *_: error] * 99
+    assert set(kinds(await check(bench))) == {"chain_unavailable"}
 
 
 async def test_a_chain_without_a_target(bench: MetaBench) -> None:
