@@ -11,7 +11,7 @@ from threefs.rpc.methods import HOLD_TARGETS, SET_MIN_REPLICAS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import chain_rows, loss_commands, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.cluster_state import CALL_TIMEOUT_S, read_state
+from threefs_cli.cluster_state import CALL_TIMEOUT_S, read_state, until_answered
 
 _ROTATE_S = 60.0  # the head of an older release leaves when its lease has ended
 _POLL_S = 0.1
@@ -147,7 +147,7 @@ async def _rotate(fs: AsyncFileSystem, url: str, chain_id: int, dry_run: bool) -
         return head, serving[1], before.version
     deadline = CLOCK.monotonic() + _ROTATE_S
     while CLOCK.monotonic() < deadline:
-        found = (await read_state(fs, url)).chain(chain_id)
+        found = (await until_answered(lambda: read_state(fs, url))).chain(chain_id)
         first = next((member.target_id for member in found.members if member.state == pb.SERVING), head)
         if first != head:
             return head, first, found.version

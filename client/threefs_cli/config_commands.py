@@ -18,7 +18,7 @@ from threefs.rpc.methods import GET_CONFIGURATION, GET_STATUS, SET_CONFIGURATION
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.cluster_state import CALL_TIMEOUT_S
+from threefs_cli.cluster_state import CALL_TIMEOUT_S, until_answered
 from threefs_cli.configured_processes import (
     client_lines,
     client_outcomes,
@@ -314,7 +314,7 @@ async def _applied_status(fs: AsyncFileSystem, url: str) -> pb.GetStatusReply:
     """The status when all processes that live have said what they do with the newest version, or after a while."""
     deadline = CLOCK.monotonic() + _APPLIED_S
     while True:
-        status = await _status(fs, url)
+        status = await until_answered(lambda: _status(fs, url))
         current = configuration.from_wire(status.configuration)
         awaited = [one for one in (*processes(status), *clients(status)) if one.is_expected(current)]
         if CLOCK.monotonic() > deadline or not awaited:

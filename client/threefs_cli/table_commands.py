@@ -12,7 +12,7 @@ from threefs.rpc.methods import CREATE_TABLE, GET_STATUS, SET_DEFAULT_TABLE, SET
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.cluster_state import CALL_TIMEOUT_S, check_table
+from threefs_cli.cluster_state import CALL_TIMEOUT_S, check_table, until_answered
 
 _PLACING_S = 60.0  # a large table takes a while to place
 _CHAINS_S = 30.0  # until the chains of a new table take writes
@@ -122,14 +122,9 @@ def create(
     )
 
     async def work(fs: AsyncFileSystem) -> pb.CreateTableReply:
-        services = managers(fs, url)
-        reply = await services.call(CREATE_TABLE, request, timeout_s=_PLACING_S)
-        deadline = CLOCK.monotonic() + _CHAINS_S
-        while not dry_run and CLOCK.monotonic() < deadline:
-            status = await services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
-            if _ready(status, reply.table) == len(reply.table.chains):
-                break
-            await asyncio.sleep(_POLL_S)
+        reply = await managers(fs, url).call(CREATE_TABLE, request, timeout_s=_PLACING_S)
+        if not dry_run:
+            await _wait_for_chains(fs, url, reply.table)
         return reply
 
     reply = selector.run(work)
@@ -153,6 +148,19 @@ def create(
     )
     if not dry_run:
         click.echo(f"`threefs table set-default {made.table_id}` lets new files take it")
+
+
+async def _wait_for_chains(fs: AsyncFileSystem, url: str, made: pb.ChainTable) -> None:
+    """Until the chains of a new table take writes, for a while at most. The table is made, also if no manager answers
+    for a moment."""
+    services, deadline = managers(fs, url), CLOCK.monotonic() + _CHAINS_S
+    while CLOCK.monotonic() < deadline:
+        status = await until_answered(
+            lambda: services.call(GET_STATUS, pb.GetStatusRequest(), timeout_s=CALL_TIMEOUT_S)
+        )
+        if _ready(status, made) == len(made.chains):
+            return
+        await asyncio.sleep(_POLL_S)
 
 
 @table.command(

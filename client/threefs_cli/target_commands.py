@@ -13,7 +13,7 @@ from threefs.rpc.methods import HOLD_TARGETS
 from threefs.wire import manager_pb2 as pb
 from threefs_cli import consent, output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options, managers
-from threefs_cli.cluster_state import CALL_TIMEOUT_S, ClusterState, read_state
+from threefs_cli.cluster_state import CALL_TIMEOUT_S, ClusterState, read_state, until_answered
 
 _OUT_S = 60.0  # a target of an older release leaves when its lease has ended
 _POLL_S = 0.1
@@ -164,7 +164,7 @@ async def hold_until_out(fs: AsyncFileSystem, url: str, targets: Sequence[int], 
     """Raises InvalidArgument if they are not out in time: other targets of their chains have died."""
     await hold(fs, url, targets, wanted, dry_run=False)
     deadline = CLOCK.monotonic() + _OUT_S
-    while inside := _inside(await read_state(fs, url), targets):
+    while inside := _inside(await until_answered(lambda: read_state(fs, url)), targets):
         if CLOCK.monotonic() >= deadline:
             raise InvalidArgument(
                 f"target {inside[0]} is still needed: others of its chain have died since. It leaves when they are "
