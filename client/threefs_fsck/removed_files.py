@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from threefs.cluster.chunk_client import ChunkClient
 from threefs.cluster.routing_watcher import RoutingSource
-from threefs.errors import ChainChanged, NotServing, Unavailable
+from threefs.errors import Retry, ThreefsError
 from threefs.ids import ChunkId, InodeId
 from threefs.layout import from_wire
 from threefs.paging import next_place
@@ -65,7 +65,9 @@ class RemovedFileCheck:
                     reply = await replicas.scan(
                         self._calls, address, chain.tail, chain.version, after, PAGE_ROWS, removed=True
                     )
-                except (ChainChanged, NotServing, Unavailable) as error:
+                except ThreefsError as error:
+                    if error.retry is Retry.NEVER:
+                        raise
                     detail = (
                         f"which files were removed since the backup cannot be seen at chain {chain.chain_id}: {error}"
                     )

@@ -1,5 +1,6 @@
 """What was removed after the backup has its names again after the restore, and fsck names it."""
 
+import pytest
 from threefs_fsck.findings import Finding, Report
 from threefs_fsck.metadata import MetadataCheck
 from threefs_meta.store import keys
@@ -7,7 +8,7 @@ from threefs_meta.store.identity import _finish_restore
 
 from tests.harness.fsck import LocalMeta, check_removed_files
 from tests.harness.meta_harness import SESSION, MetaBench
-from threefs.errors import NotServing
+from threefs.errors import NotServing, PeerClosed, Stopping, ThreefsError
 from threefs.kv import dump, records, restore_mark, retry
 from threefs.kv.engine_api import Pair, Transaction
 from threefs.wire import meta_pb2 as pb
@@ -108,11 +109,12 @@ async def test_what_is_emptied_after_the_restore_is_no_removed_file(bench: MetaB
     assert not await found(bench)
 
 
-async def test_a_chain_that_does_not_answer_is_reported(bench: MetaBench) -> None:
+@pytest.mark.parametrize("error", [NotServing(), PeerClosed(), Stopping()])
+async def test_a_chain_that_does_not_answer_is_reported(bench: MetaBench, error: ThreefsError) -> None:
     await file(bench, "/a")
     pairs = await backup(bench)
     await remove(bench, "/a")
     await restore(bench, pairs)
-    bench.storage.before = [lambda *_: NotServing()]
+    bench.storage.before = [lambda *_: error]
     kinds = [finding.kind for finding in await found(bench)]
     assert kinds == ["chain_unavailable", "removed_file"]
