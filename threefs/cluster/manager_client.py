@@ -10,10 +10,12 @@ from threefs.errors import (
     NotAuthorised,
     NotPrimary,
     Overloaded,
+    ProtocolError,
     Stopping,
     ThreefsError,
     Unavailable,
     UnknownMethod,
+    WrongVersion,
 )
 from threefs.rpc.connection_pool import ConnectionPool
 from threefs.rpc.methods import Method, Rep, Req
@@ -22,6 +24,8 @@ from threefs.rpc.methods import Method, Rep, Req
 NO_ANSWER = (NotPrimary, Fenced, Unavailable, ConnectionLost, DeadlineExceeded, Overloaded, Stopping)
 #: A manager says them to those that have proven the key.
 _NOT_NOW = (NotPrimary, Fenced)
+#: Said by a program that is no manager, or by one of another release: another one may be the primary.
+STRANGE = (ProtocolError, WrongVersion)
 #: The programs that take the addresses of managers, and that a user can take for one of those.
 _OTHERS = {"threefs-meta": "meta", "threefs-storage": "storage"}
 
@@ -78,10 +82,10 @@ class ManagerClient:
         """The answer of the primary. `timeout_s` is for each manager.
 
         Raises the error of the primary, or the reason why the last manager did not answer. Raises NotAuthorised only if
-        no manager has ever answered.
+        no manager has ever answered, and errors of strange programs only if these are at all addresses as well.
         """
         failure: ThreefsError | None = None
-        refusal: NotAuthorised | None = None
+        refusal: ThreefsError | None = None
         for turn in range(len(self._callers)):
             number = (self._last + turn) % len(self._callers)
             try:
@@ -90,12 +94,13 @@ class ManagerClient:
                 failure = error
                 self._answered |= isinstance(error, _NOT_NOW)
                 continue
-            except NotAuthorised as error:  # another process may have taken the port of a dead manager
+            except (NotAuthorised, *STRANGE) as error:  # another process may have taken the port of a dead manager
                 refusal = error
                 continue
             self._last = number
             self._answered = True
             return reply
-        if refusal is not None and not self._answered:
+        waits = failure is not None and isinstance(refusal, STRANGE)
+        if refusal is not None and not self._answered and not waits:
             raise refusal
         raise failure or Unavailable(f"no manager of this cluster answers: {refusal}")

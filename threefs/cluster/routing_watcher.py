@@ -10,7 +10,7 @@ from threefs import configuration, routing_changes
 from threefs import routing as routing_module
 from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
-from threefs.cluster.manager_client import call_manager
+from threefs.cluster.manager_client import STRANGE, call_manager
 from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
@@ -187,7 +187,8 @@ class RoutingWatcher:
             try:
                 reply = await call_manager(self._peers, address, GET_ROUTING, request, timeout_s=timeout_s)
             except ThreefsError as error:
-                failure = error
+                if not turn or not isinstance(error, STRANGE):  # it says nothing of the managers that were asked before
+                    failure = error
                 continue
             self._last = number
             if reply.HasField("configuration"):

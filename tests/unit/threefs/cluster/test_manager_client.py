@@ -12,9 +12,11 @@ from threefs.errors import (
     NotAuthorised,
     NotPrimary,
     Overloaded,
+    ProtocolError,
     Stopping,
     ThreefsError,
     Unavailable,
+    WrongVersion,
 )
 from threefs.rpc.methods import GET_STATUS
 from threefs.wire import manager_pb2 as pb
@@ -94,3 +96,16 @@ def test_an_answer_of_a_manager_that_is_not_the_primary_shows_that_the_key_is_ri
     managers = ManagerClient([Manager(NotAuthorised("no key")), Manager(answer)])
     with pytest.raises(type(answer)):
         ask(managers)
+
+
+@pytest.mark.parametrize("strange", [ProtocolError("220 mail.example.org ESMTP"), WrongVersion("protocol 9")])
+def test_a_program_that_is_no_manager_keeps_no_process_from_the_managers(strange: ThreefsError) -> None:
+    """A meta service could not start while such a program had the port of a dead manager, though another one led."""
+    stranger, primary = Manager(strange), Manager()
+    assert ask(ManagerClient([stranger, primary])).manager_epoch == 1
+    with pytest.raises(Unavailable, match="cut off"):
+        ask(ManagerClient([stranger, Manager(Unavailable("cut off"))]))
+    with pytest.raises(Unavailable, match="cut off"):
+        ask(ManagerClient([Manager(Unavailable("cut off")), stranger]))
+    with pytest.raises(type(strange)):
+        ask(ManagerClient([stranger]))

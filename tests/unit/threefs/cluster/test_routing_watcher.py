@@ -14,7 +14,7 @@ from threefs.cluster.routing_watcher import RoutingWatcher
 from threefs.configuration import NOTHING_SET, Configuration
 from threefs.env.eager import StartedCoroutine
 from threefs.env.net import RealNet
-from threefs.errors import NotAuthorised, StrangeStore, ThreefsError, Unavailable, WrongCluster
+from threefs.errors import NotAuthorised, ProtocolError, StrangeStore, ThreefsError, Unavailable, WrongCluster
 from threefs.ids import NodeId
 from threefs.routing import EMPTY, Node, NodeKind, Routing
 from threefs.rpc.connection_pool import ConnectionPool
@@ -215,6 +215,23 @@ def test_what_waiting_cannot_heal_ends_the_start_at_once() -> None:
         assert len(peers.calls) == 1
 
     run({"a": NotAuthorised("the token is missing or wrong")}, body)
+
+
+def test_a_program_that_is_no_manager_does_not_end_the_wait_for_one() -> None:
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        starting = asyncio.create_task(cluster.start(60))
+        await asyncio.sleep(0.01)
+        peers.now(a=snapshot(3))
+        await starting
+        assert cluster.routing == snapshot(3)
+
+    async def alone(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        with pytest.raises(ProtocolError):
+            await cluster.start(60)
+
+    stranger = ProtocolError("220 mail.example.org ESMTP")
+    run({"a": Unavailable("refused"), "b": stranger}, body)
+    run({"b": stranger}, alone)
 
 
 def test_the_next_manager_is_asked_when_one_is_away() -> None:
