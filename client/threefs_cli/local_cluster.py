@@ -23,7 +23,7 @@ from pathlib import Path
 from threefs_client import keyring
 
 from threefs import cluster_key
-from threefs.cluster.manager_client import ManagerClient
+from threefs.cluster.manager_client import NO_ANSWER, ManagerClient
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.net import RealNet, parse_address
 from threefs.env.random import RANDOM
@@ -31,7 +31,6 @@ from threefs.errors import (
     AlreadyExists,
     InvalidArgument,
     NotADirectory,
-    NotPrimary,
     StrangeStore,
     Unavailable,
 )
@@ -440,7 +439,7 @@ class LocalCluster:
             while True:
                 try:
                     return await managers.call(method, request, timeout_s=START_S)
-                except (NotPrimary, Unavailable):
+                except NO_ANSWER:
                     if state.plan.engine == EMBEDDED or self._clock.monotonic() > deadline:
                         raise
                 await self._clock.sleep(_POLL_S)

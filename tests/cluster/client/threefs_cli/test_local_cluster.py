@@ -7,19 +7,33 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import threefs_client
 from threefs_cli import cluster_file, local_cluster, processes
-from threefs_cli.cluster_file import Plan
+from threefs_cli.cluster_file import ETCD, ClusterFile, Plan
 from threefs_cli.local_cluster import LocalCluster
 from threefs_client import keyring
 from threefs_client.keyring import TOKEN_VARIABLE
 
 from tests.harness.rpc import identity
 from tests.harness.trace_collector import TraceCollector
+from threefs.cluster.manager_client import ManagerClient
 from threefs.env.net import RealNet
-from threefs.errors import AlreadyExists, InvalidArgument, InvalidSettings, NotADirectory, NotAuthorised, Unavailable
+from threefs.errors import (
+    AlreadyExists,
+    ConnectionLost,
+    Fenced,
+    InvalidArgument,
+    InvalidSettings,
+    NotADirectory,
+    NotAuthorised,
+    NotPrimary,
+    Stopping,
+    ThreefsError,
+    Unavailable,
+)
 from threefs.kv import engine_url
 from threefs.kv.restore_mark import write_mark
 from threefs.rpc.methods import GET_STATUS
@@ -53,6 +67,24 @@ def test_it_keeps_data_and_addresses_over_a_restart(local: LocalCluster) -> None
     assert [program.addresses for program in second.programs] == [program.addresses for program in first.programs]
     with threefs_client.connect(second.address) as fs:
         assert fs.read_file("/kept") == b"content"
+
+
+@pytest.mark.parametrize("failure", [NotPrimary(), Fenced(), ConnectionLost(), Stopping()])
+def test_of_managers_that_share_a_store_the_next_primary_is_waited_for(
+    failure: ThreefsError, local: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`threefs up` stopped again all that it had started."""
+
+    class Managers:
+        async def call(self, method: Any, request: Any, *, timeout_s: float) -> Any:
+            if failures:
+                raise failures.pop()
+            return pb.GetStatusReply(manager_epoch=7)
+
+    failures = [failure]
+    monkeypatch.setattr(ManagerClient, "over_frames", lambda *_: Managers())
+    state = ClusterFile(Plan(engine=ETCD, storage=1, replicas=1), ())
+    assert asyncio.run(local._call_manager(state, GET_STATUS, pb.GetStatusRequest())).manager_epoch == 7
 
 
 def test_a_file_is_no_place_for_a_cluster(tmp_path: Path) -> None:
