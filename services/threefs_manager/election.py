@@ -22,7 +22,7 @@ from threefs.cluster import data_format
 from threefs.cluster.manager_records import FORMAT_KEY
 from threefs.env.clock import CLOCK, Clock
 from threefs.env.random import RANDOM, Random
-from threefs.errors import Fenced, Retry, ThreefsError
+from threefs.errors import Fenced, NoSpace, Retry, ThreefsError
 from threefs.kv import records, retry
 from threefs.kv.engine_api import Engine, Transaction
 from threefs.wire import manager_pb2 as pb
@@ -176,7 +176,7 @@ class Election:
             except Fenced:
                 _LOG.info("another manager has taken over first")
             except ThreefsError as error:
-                if error.retry is Retry.NEVER:
+                if error.retry is Retry.NEVER and not isinstance(error, NoSpace):  # a full disk gets room again
                     raise
                 _LOG.info("the lease of the primary cannot be read now", error=str(error))
             await self._clock.sleep(self._length_s / _POLLS)

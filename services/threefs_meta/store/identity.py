@@ -26,7 +26,7 @@ from threefs.cluster import data_format
 from threefs.cluster.manager_client import Caller
 from threefs.env.clock import Clock
 from threefs.env.random import Random
-from threefs.errors import Corrupt, NodeInUse, Retry, StrangeStore, ThreefsError
+from threefs.errors import Corrupt, NodeInUse, NoSpace, Retry, StrangeStore, ThreefsError
 from threefs.ids import ROOT
 from threefs.kv import records, restore_mark, retry
 from threefs.kv.dump import KEYS_END
@@ -161,7 +161,8 @@ class StoreIdentity:
                 return await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)
             except ThreefsError as error:
                 in_use = isinstance(error, NodeInUse) and self._clock.monotonic() - began > _IN_USE_S
-                if error.retry is Retry.NEVER or in_use:
+                waits = error.retry is not Retry.NEVER or isinstance(error, NoSpace)  # the manager's disk may be full
+                if not waits or in_use:
                     raise
                 if str(error) != last_error:
                     last_error = str(error)

@@ -12,7 +12,7 @@ from tests.harness.terms import take
 from threefs.background import cancel_and_wait
 from threefs.cluster.data_format import DATA_FORMAT
 from threefs.cluster.manager_records import FORMAT_KEY
-from threefs.errors import Corrupt, Fenced, StrangeStore, Unavailable
+from threefs.errors import Corrupt, Fenced, NoSpace, StrangeStore, Unavailable
 from threefs.kv import dump, records
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, Transaction, TransactionCounts
 from threefs.kv.memory import MemoryEngine
@@ -309,6 +309,20 @@ async def test_r10_a_renewal_counts_from_its_sending() -> None:
     sent_at = clock.monotonic()
     await epoch.renew(LENGTH_S)
     assert epoch.renewed_at == sent_at and not election.may_acknowledge
+
+
+async def test_a_manager_stands_for_a_term_until_the_store_has_room() -> None:
+    """All standbys ended when the quota of the store was used up, and the primary could not renew its lease."""
+
+    class Full(MemoryEngine):
+        async def commit(self, attempt: object) -> None:
+            if len(clock.sleeps) < 3:
+                raise NoSpace("the quota is used up")
+            await super().commit(attempt)  # type: ignore[arg-type]
+
+    clock = SteppedClock()
+    election = Election(Full(), "one", length_s=LENGTH_S, clock=clock, random=SeededRandom(1))
+    assert (await election.campaign()).number == 1
 
 
 async def test_a_single_manager_waits_for_no_lease_and_never_steps_back() -> None:

@@ -19,7 +19,7 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import reported
 from tests.harness.seeded_random import SeededRandom
 from threefs.cluster.data_format import DATA_FORMAT
-from threefs.errors import StrangeStore, ThreefsError, Unavailable
+from threefs.errors import NoSpace, StrangeStore, ThreefsError, Unavailable
 from threefs.ids import ROOT
 from threefs.kv import dump, records, retry
 from threefs.kv.engine_api import Engine, Transaction
@@ -155,7 +155,7 @@ def test_an_empty_store_of_a_cluster_that_has_metadata_is_refused_and_left_empty
 async def check_crash(world: World) -> None:
     """It has made the store, and crashed before the manager heard of it."""
     engine = MemoryEngine()
-    world.managers.failures = [Unavailable("not yet"), Unavailable("not yet")]
+    world.managers.failures = [Unavailable("not yet"), NoSpace("the disk of the manager is full")]
     await world.service(engine).admit()
     half = MemoryEngine()
     lone = World()
