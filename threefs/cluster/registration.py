@@ -20,6 +20,7 @@ from threefs.errors import (
     NotFound,
     Retry,
     StaleIncarnation,
+    StrangeStore,
     ThreefsError,
     WrongCluster,
 )
@@ -38,6 +39,8 @@ _MAX_FAILURES = 3 * HEARTBEATS_PER_T
 #: the manager does not know one of its targets: that is set aside when the routing of the manager has come.
 _MIN_IN_USE_S = 15.0
 _IN_USE_TS = 3
+#: What is wrong with the manager, and not with this process: its disk is full, or its store is an older copy.
+_OF_THE_MANAGER = (NoSpace, StrangeStore)
 CLUSTER_ID_DIGITS = 32
 VERSION_NAME = "routing_version"
 
@@ -149,7 +152,7 @@ class Registration:
                     raise
                 reason = str(error)
             except ThreefsError as error:
-                if error.retry is Retry.NEVER and not isinstance(error, NoSpace):  # the manager's disk may be full
+                if error.retry is Retry.NEVER and not isinstance(error, _OF_THE_MANAGER):
                     raise
                 reason = str(error)
             if reason != said:

@@ -20,6 +20,7 @@ from threefs.errors import (
     NoSpace,
     NotFound,
     StaleIncarnation,
+    StrangeStore,
     ThreefsError,
     Unavailable,
     WrongCluster,
@@ -162,7 +163,12 @@ def test_news_are_reported_at_once(tmp_path: Path) -> None:
 
 
 async def test_it_waits_for_the_manager_and_says_so_once(tmp_path: Path) -> None:
-    errors = DeadlineExceeded("slow"), NoSpace("the manager's disk is full"), Unavailable("no plan yet")
+    errors = (
+        DeadlineExceeded("slow"),
+        NoSpace("the manager's disk is full"),
+        StrangeStore("the manager's store is an older copy"),  # the process ended, and the manager did as well
+        Unavailable("no plan yet"),
+    )
     manager = Manager(*[Unavailable("nobody there")] * 5, *errors)
     place = registration(manager, tmp_path)
     with capture_logs() as logs:
