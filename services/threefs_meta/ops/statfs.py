@@ -1,7 +1,9 @@
 """Space of the whole cluster, as the storage processes have last reported it to the manager, and the number of
 inodes."""
 
+from threefs.errors import Unavailable
 from threefs.ids import ROOT
+from threefs.routing import Routing
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 from threefs_meta.context import Context
@@ -13,6 +15,7 @@ from threefs_meta.transactions import run_readonly
 
 async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:
     status = await context.status()
+    _check_heard(status, context.routing())
     reply = space(status)
 
     async def work(ns: Namespace) -> int:
@@ -22,6 +25,19 @@ async def statfs(context: Context, request: pb.StatFsRequest) -> pb.StatFsReply:
 
     reply.inodes = max(1, await run_readonly(context, work))
     return reply
+
+
+def _check_heard(status: manager_pb2.GetStatusReply, routing: Routing) -> None:
+    """Raises Unavailable while a new primary has not heard of all disks that serve: the sum would be too small, and a
+    program would take the disks for full. A process that says nothing for T serves no more; one that was never started
+    has no address."""
+    reported = {target.target_id for node in status.nodes for target in node.targets}
+    serving = {
+        member.target_id for chain in status.chains for member in chain.members if member.state == manager_pb2.SERVING
+    }
+    started = [t for t in routing.targets if t in serving and routing.address_of(t)]
+    if any(target not in reported for target in started):
+        raise Unavailable("the manager has not heard yet of all disks that serve: try again")
 
 
 def space(status: manager_pb2.GetStatusReply) -> pb.StatFsReply:

@@ -1,11 +1,14 @@
 """Space of the cluster."""
 
+import dataclasses
+
 import pytest
 from threefs_meta.ops.statfs import space, statfs
 from threefs_meta.store import keys
 from threefs_meta.trash.trash_reaper import TrashReaper
 
 from tests.harness.meta_harness import MetaBench
+from threefs.errors import Unavailable
 from threefs.wire import manager_pb2
 from threefs.wire import meta_pb2 as pb
 
@@ -47,6 +50,27 @@ def test_a_member_that_moves_is_no_further_replica() -> None:
     assert space(moving).replicas == 3
     del moving.tables[:]
     assert space(moving).replicas == 4, "a manager that says nothing of it"
+
+
+async def test_a_manager_that_has_not_heard_of_all_disks_does_not_say_that_they_are_full(bench: MetaBench) -> None:
+    """Behind a new primary, `fallocate` of a large file ended with "no space", and `df` showed a cluster of 0 bytes."""
+    routing = bench.context.routing()
+    chain, *_ = routing.chains.values()
+    target = chain.members[0].target_id
+    bench.status = status([])
+    member = manager_pb2.ChainMember(target_id=target, state=manager_pb2.SERVING)
+    bench.status.chains.add(members=[member, manager_pb2.ChainMember(target_id=999, state=manager_pb2.SERVING)])
+    with pytest.raises(Unavailable, match="has not heard"):
+        await statfs(bench.context, pb.StatFsRequest())
+    bench.status.chains[0].members[0].state = manager_pb2.OFFLINE
+    assert not (await statfs(bench.context, pb.StatFsRequest())).free_bytes, "it was silent for T, and serves no more"
+    bench.status.chains[0].members[0].state = manager_pb2.SERVING
+    bench.status.nodes[0].targets.add(target_id=target, capacity_bytes=100, free_bytes=60)
+    assert (await statfs(bench.context, pb.StatFsRequest())).free_bytes == 60
+    nowhere = {number: dataclasses.replace(node, address="") for number, node in routing.nodes.items()}
+    bench.cluster.routing = dataclasses.replace(routing, nodes=nowhere)
+    del bench.status.nodes[0].targets[:]
+    await statfs(bench.context, pb.StatFsRequest())  # no process of the cluster was ever started
 
 
 @pytest.mark.parametrize("way", ["by name", "replaced", "with a tree", "from the trash"])
