@@ -17,7 +17,6 @@ from threefs.env.clock import Clock
 from threefs.errors import (
     ChecksumMismatch,
     ChunkNotFound,
-    Corrupt,
     CorruptChunk,
     NotServing,
     ProtocolError,
@@ -167,7 +166,7 @@ class Piece:
     def note(self, target: int, error: ThreefsError) -> None:
         """The attempt at that target has failed."""
         self.error = error
-        if isinstance(error, CorruptChunk | Corrupt):
+        if isinstance(error, CorruptChunk):
             self.damaged.add(target)
 
 

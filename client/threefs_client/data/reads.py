@@ -292,9 +292,7 @@ class Reader:
             error = piece.error
             assert error is not None, "a failed piece has an error"
             untried = _has_untried_replica(piece, selector)
-            if error.retry is Retry.NEVER and not (
-                isinstance(error, CorruptChunk | Corrupt) and _has_other_member(piece, selector.routing)
-            ):
+            if error.retry is Retry.NEVER and not _may_be_repaired(piece, error, selector.routing):
                 raise error
             if late:
                 raise error
@@ -314,9 +312,12 @@ def _has_untried_replica(piece: Piece, selector: ReplicaSelector) -> bool:
     return any(replica[1] not in piece.tried for replica in places[piece.number % stripe])
 
 
-def _has_other_member(piece: Piece, routing: Routing) -> bool:
-    """Whether the chain has a member that has not said that its copy is damaged: it may be out of reach, or not serve
-    just now, and have the copy from which the others are repaired."""
+def _may_be_repaired(piece: Piece, error: ThreefsError, routing: Routing) -> bool:
+    """Whether the chunk may be good soon. A target makes a damaged record good, also alone, as after the flip of one
+    bit, or says that the chunk is lost. Damaged bytes are final when all members of the chain have said so: another one
+    may be out of reach, or not serve just now, and have the copy from which the others are repaired."""
+    if not isinstance(error, CorruptChunk):
+        return isinstance(error, Corrupt)
     known = [target for each in piece.damaged if (target := routing.targets.get(TargetId(each)))]
     chains = [routing.chains[target.chain_id] for target in known]
     return any(member.target_id not in piece.damaged for chain in chains for member in chain.members)

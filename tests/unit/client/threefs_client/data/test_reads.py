@@ -13,6 +13,7 @@ from tests.harness.memory_storage import make_routing
 from tests.harness.virtual_time import run_virtual
 from threefs.errors import (
     ChecksumMismatch,
+    ChunkLost,
     ConnectionLost,
     Corrupt,
     CorruptChunk,
@@ -154,6 +155,19 @@ def test_a_chunk_that_is_corrupt_everywhere_is_an_error_at_once() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         files.storage.before = failing(*[CorruptChunk()] * 3)
         with pytest.raises(CorruptChunk):
+            await fs.read_batch([("/a", 1, 3)])
+
+    play(scene)
+
+
+def test_a_damaged_record_is_not_final_before_its_target_has_tried_to_make_it_good() -> None:
+    """Where a chain has one copy, each flip of a bit in a record ended a read, a moment before it was corrected."""
+
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        files.storage.before = failing(*[Corrupt()] * 3)
+        await check(fs, [("/a", 5, 50)])
+        files.storage.before = failing(*[Corrupt()] * 3, *[ChunkLost()] * 3)
+        with pytest.raises(ChunkLost):
             await fs.read_batch([("/a", 1, 3)])
 
     play(scene)
