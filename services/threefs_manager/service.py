@@ -265,9 +265,7 @@ class Manager:
             self._expected_cluster_id = self._expected_cluster_id or request.cluster_id
         ours = request.cluster_id == routing.cluster_id != ""
         if ours:  # what processes of other clusters have seen proves nothing
-            self._stale_store.check(request, keeps_chains=request.kind == pb.STORAGE)
-        elif request.kind == pb.STORAGE and not request.cluster_id:
-            self._stale_store.on_new_disk(request.node_id)
+            self._stale_store.check(request, keeps_chains=False)  # another process may be this node
         known = routing.nodes.get(NodeId(request.node_id))
         if request.cluster_id in ("", routing.cluster_id):  # others are refused below
             self._inquire_node(request)
@@ -275,6 +273,8 @@ class Manager:
                 self._stale_store.check_chains(routing, request)
             if known is not None:
                 registry.check_incarnation(request, known, failure_detector, routing.lease_s)
+                if request.kind == pb.STORAGE:
+                    self._stale_store.on_heard(request.node_id)
             self._stale_store.check_heard()
             if known is not None and known.incarnation not in (0, request.incarnation):
                 failure_detector.mark_dead(known.node_id, known.incarnation)
@@ -296,6 +296,7 @@ class Manager:
         """With a restored store no storage node registers before all have reported their chains. Raises Unavailable."""
         if self._inquiry is not None and request.kind == pb.STORAGE:
             self._inquiry.on_register(request)
+            self._stale_store.on_heard(request.node_id)
             raise Unavailable(self._inquiry.reason())
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:

@@ -60,7 +60,7 @@ class Desk:
         self.failure_detector = FailureDetector(self.clock)
         self.changes: list[tuple[Chain, Chain]] = []
         detector = StaleStoreDetector(EMPTY, self.clock)
-        detector.on_new_disk(1)
+        detector.on_heard(1)
         self.controller = ChainController(
             self.store,
             self.publisher,

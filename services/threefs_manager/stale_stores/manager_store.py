@@ -85,12 +85,10 @@ class StaleStoreDetector:
         self._newest_published = max(self._newest_published, version)
         return version
 
-    def on_new_disk(self, node_id: int) -> None:
-        """It knows of no store; and if all disks are new, nobody knows of a newer one."""
+    def on_heard(self, node_id: int) -> None:
+        """This storage node has contradicted nothing. One with a new disk knows of no store; and if all disks are new,
+        nobody knows of a newer one."""
         self._is_known = True
-        self._on_heard(node_id)
-
-    def _on_heard(self, node_id: int) -> None:
         self._awaited.discard(NodeId(node_id))
         if not self._awaited:
             self._all_heard.set()
@@ -109,8 +107,8 @@ class StaleStoreDetector:
             )
         self.check_fresh()
         if keeps_chains:
-            self._on_heard(request.node_id)
-        if keeps_chains or 0 < request.routing_version <= self._version_at_start:
+            self.on_heard(request.node_id)
+        if 0 < request.routing_version <= self._version_at_start:
             self._is_known = True
 
     def check_chains(self, routing: Routing, request: pb.RegisterRequest | pb.HeartbeatRequest) -> None:

@@ -15,7 +15,7 @@ from threefs_manager.store.cluster_store import Store
 from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
 from tests.unit.services.threefs_manager.test_service import PLAN, meta, storage
-from threefs.errors import NotFound, NotPrimary, StrangeStore, Unavailable
+from threefs.errors import NodeInUse, NotFound, NotPrimary, StaleIncarnation, StrangeStore, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import EMPTY, Chain, ChainMember, PublicState, Target
 from threefs.rpc.methods import Method
@@ -92,7 +92,7 @@ def test_all_that_serve_are_waited_for_until_t_has_passed() -> None:
     assert detector.confirmed
     detector, _ = detector_of(1, 2)
     detector.check(beat(7), keeps_chains=True)
-    detector.on_new_disk(2)
+    detector.on_heard(2)
     assert detector.confirmed
     detector, clock = detector_of(1, 2)
     clock.advance(60)
@@ -358,6 +358,26 @@ async def test_nobody_registers_before_all_that_serve_were_heard() -> None:
     assert manager._publisher.routing.version == version
     for new in (storage(3, "h:3"), *news):
         await manager.register(new)
+    await bench.stop()
+
+
+async def test_who_is_refused_as_another_process_of_a_node_is_not_that_node() -> None:
+    """A copy of a disk, or an empty one, was started elsewhere with the number of a node that would have known of a
+    newer store. It was refused, and its node taken for heard: the copy took the registration of a new node."""
+    bench = Bench()
+    manager = await bench.start()
+    cluster_id = (await manager.init(PLAN)).cluster_id
+    for node_id, _ in _NODES:
+        version = (await manager.register(storage(node_id, f"h:{node_id}", 7, cluster_id))).routing.version
+    manager = await bench.start()  # on the copy; the newer store has the next version
+    await manager.heartbeat(beat(0))
+    for node_id, incarnation, belongs_to in ((2, 8, cluster_id), (3, 8, ""), (3, 6, cluster_id)):
+        with pytest.raises((NodeInUse, StaleIncarnation)):
+            await manager.register(storage(node_id, "elsewhere:9", incarnation, belongs_to))
+    with pytest.raises(Unavailable, match="storage nodes 2, 3$"):
+        await manager.register(meta("h:9", 3))
+    with pytest.raises(StrangeStore):
+        await manager.heartbeat(beat(version + 1, node_id=2))
     await bench.stop()
 
 
