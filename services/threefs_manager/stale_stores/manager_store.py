@@ -4,10 +4,11 @@ Nodes report the newest version of the routing that they have seen. The right st
 before this term. So a node that has seen a newer one, which this term has not published either, has it from a newer
 store. Versions that the term makes itself prove nothing: an older copy would count up to the same numbers, with other
 content. So nothing is changed before the nodes have reported that would know of a newer store: those with the targets
-that serve, and where none serves those with the targets that served last, because a chain goes on with one of them. One
-that was away while a newer store was in use knows nothing of it, so all are waited for, until T has passed. Until then
-no node is told to keep a version that the term has made, because the right store would take it for a newer one. After
-the first contradiction nothing is served.
+that serve, and with those that are filled from them, because one that was full may have gone on alone. Where none
+serves it is all nodes of the chain: it may have gone on with one that served last, or, by the word of an administrator,
+with any other. One that was away while a newer store was in use knows nothing of it, so all are waited for, until T has
+passed. Until then no node is told to keep a version that the term has made, because the right store would take it for a
+newer one. After the first contradiction nothing is served.
 """
 
 import asyncio
@@ -19,6 +20,9 @@ from threefs.errors import StrangeStore, Unavailable
 from threefs.ids import ChainId, NodeId, TargetId
 from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
+
+#: The others of a chain that serves come back by one of these, which then knows of it.
+_MAY_KNOW = (PublicState.SERVING, PublicState.SYNCING)
 
 
 class StaleStoreDetector:
@@ -33,7 +37,7 @@ class StaleStoreDetector:
             routing.targets[member.target_id].node_id
             for chain in routing.chains.values()
             for member in chain.members
-            if member.state in (PublicState.SERVING, PublicState.LASTSRV)
+            if member.state in _MAY_KNOW or not chain.serving
         }
         self._all_heard = asyncio.Event()
         self._is_known = False  # a node that may know of a newer store has reported none

@@ -21,10 +21,12 @@ from threefs.routing import EMPTY, Chain, ChainMember, PublicState, Target
 from threefs.rpc.methods import Method
 from threefs.wire import manager_pb2 as pb
 
+SERVING, SYNCING, LASTSRV, OFFLINE = PublicState.SERVING, PublicState.SYNCING, PublicState.LASTSRV, PublicState.OFFLINE
 
-def detector_of(*serving: int, state: PublicState = PublicState.SERVING) -> tuple[StaleStoreDetector, SteppedClock]:
-    """Of a store at version 7, in which targets of these nodes serve a chain, or are in another state."""
-    members = tuple(ChainMember(TargetId(100 * node + 1), state) for node in serving)
+
+def detector_of(*states: PublicState) -> tuple[StaleStoreDetector, SteppedClock]:
+    """Of a store at version 7, in which targets of nodes 1, 2, ... are in these states in a chain."""
+    members = tuple(ChainMember(TargetId(100 * node + 1), state) for node, state in enumerate(states, 1))
     targets = {m.target_id: Target(m.target_id, NodeId(m.target_id // 100), ChainId(1)) for m in members}
     routing = replace(
         EMPTY, version=7, lease_ms=10_000, targets=targets, chains={ChainId(1): Chain(ChainId(1), 1, members)}
@@ -71,7 +73,7 @@ def test_after_one_node_knew_a_newer_version_no_client_is_served_and_nothing_cha
 def test_one_that_was_away_says_nothing_of_the_age_of_the_store() -> None:
     """Chains were changed for it, up to the versions that the others had from the newer store. Then nothing told the
     two stores apart any more, and the newer one was refused when it was put back."""
-    detector, _ = detector_of(1, 2)
+    detector, _ = detector_of(SERVING, SERVING)
     detector.check(beat(3), keeps_chains=True)
     assert not detector.confirmed
     assert detector.on_published(8) == 0, "what the copy makes of it must not look newer than the right store"
@@ -80,21 +82,21 @@ def test_one_that_was_away_says_nothing_of_the_age_of_the_store() -> None:
 
 
 def test_all_that_serve_are_waited_for_until_t_has_passed() -> None:
-    detector, clock = detector_of(1, 2)
+    detector, clock = detector_of(SERVING, SERVING)
     detector.check(beat(7), keeps_chains=True)
     clock.advance(9.9)
     assert not detector.confirmed
     clock.advance(0.2)
     assert detector.confirmed and detector.on_published(8) == 8
-    detector, _ = detector_of(1, 2)
+    detector, _ = detector_of(SERVING, SERVING)
     detector.check(beat(7), keeps_chains=True)
     detector.check(beat(7, node_id=2), keeps_chains=True)
     assert detector.confirmed
-    detector, _ = detector_of(1, 2)
+    detector, _ = detector_of(SERVING, SERVING)
     detector.check(beat(7), keeps_chains=True)
     detector.on_heard(2)
     assert detector.confirmed
-    detector, clock = detector_of(1, 2)
+    detector, clock = detector_of(SERVING, SERVING)
     clock.advance(60)
     assert not detector.confirmed, "nobody has said anything"
 
@@ -102,20 +104,37 @@ def test_all_that_serve_are_waited_for_until_t_has_passed() -> None:
 def test_those_that_served_last_are_waited_for_where_none_serves() -> None:
     """The store was copied while all storage processes were stopped. One of them that has not run since was the first
     to come back, and served with what it had, though others had served without it in the meantime."""
-    detector, clock = detector_of(1, 2, state=PublicState.LASTSRV)
+    detector, clock = detector_of(LASTSRV, LASTSRV)
     detector.check(beat(7), keeps_chains=True)
     assert not detector.confirmed
     with pytest.raises(StrangeStore):
         detector.check(beat(8, node_id=2), keeps_chains=True)
-    detector, clock = detector_of(1, 2, state=PublicState.LASTSRV)
+    detector, clock = detector_of(LASTSRV, LASTSRV)
     detector.check(beat(7), keeps_chains=True)
     clock.advance(10.1)
     assert detector.confirmed, "a disk that is lost for good holds up nothing for longer than T"
 
 
+@pytest.mark.parametrize("states", [(SERVING, SYNCING), (LASTSRV, OFFLINE)])
+def test_those_that_may_have_gone_on_alone_are_waited_for(states: tuple[PublicState, ...]) -> None:
+    """The newer store had let the second one serve without the first, which ended before it heard of that: when it was
+    full, or with `threefs chain accept-loss`. The first one confirmed the copy, and served with what it had."""
+    detector, clock = detector_of(*states)
+    detector.check(beat(7), keeps_chains=True)
+    assert not detector.confirmed
+    clock.advance(10.1)
+    assert detector.confirmed
+
+
+def test_those_that_only_come_back_by_one_that_serves_are_not_waited_for() -> None:
+    detector, _ = detector_of(SERVING, OFFLINE)
+    detector.check(beat(7), keeps_chains=True)
+    assert detector.confirmed
+
+
 def test_time_in_which_nobody_could_be_heard_does_not_count() -> None:
     """A manager that was suspended just after its start had waited for nobody."""
-    detector, clock = detector_of(1, 2)
+    detector, clock = detector_of(SERVING, SERVING)
     clock.advance(10.1)
     detector.on_suspension(10.05)
     detector.check(beat(7), keeps_chains=True)
@@ -127,7 +146,7 @@ def test_time_in_which_nobody_could_be_heard_does_not_count() -> None:
 
 
 async def test_what_an_administrator_changes_waits_on_after_a_suspension() -> None:
-    detector, clock = detector_of(1, 2)
+    detector, clock = detector_of(SERVING, SERVING)
     clock.advance(9.98)
     waiting = asyncio.ensure_future(detector.wait_heard())
     await asyncio.sleep(0)
@@ -232,7 +251,7 @@ async def test_time_in_which_the_store_did_not_answer_is_no_silence(monkeypatch:
 
 
 async def test_no_change_of_an_administrator_waits_for_longer_than_t() -> None:
-    detector, clock = detector_of(1, 2)
+    detector, clock = detector_of(SERVING, SERVING)
     clock.advance(9.98)
     async with asyncio.timeout(5):
         await detector.wait_heard()
