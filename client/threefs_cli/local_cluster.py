@@ -95,13 +95,17 @@ class LocalCluster:
                 state, failures = await self._start_engine(state, progress, new=not initialized)
                 state = await self._start(state, state.of(MANAGER), port, progress, failures, new=not initialized)
                 self._record_key(state)
+                joining = {program.name for program in state.of(META, STORAGE)}
                 if initialized:
-                    state = await self._without_removed(state, progress)
+                    status = await self._call_manager(state, GET_STATUS, pb.GetStatusRequest())
+                    state = self._without_removed(state, status, progress)
                     # The manager changes nothing before it has heard the storage processes that it knows.
-                    known = [program for program in state.of(META, STORAGE) if program.name not in new]
+                    nodes = {row.node.node_id for row in status.nodes}
+                    joining = {p.name for p in state.of(STORAGE) if p.name in new and p.node_id not in nodes}
+                    known = [program for program in state.of(META, STORAGE) if program.name not in joining]
                     state = await self._start(state, known, port, progress, failures, new=False)
                 await (self._add_nodes(state) if initialized else self._init(state))
-                rest = [program for program in state.of(META, STORAGE) if not initialized or program.name in new]
+                rest = [program for program in state.of(META, STORAGE) if program.name in joining]
                 state = await self._start(state, rest, port, progress, failures, new=not initialized)
                 if not failures:  # else chains may wait for an administrator
                     await self._await_chains(state, progress)
@@ -203,10 +207,9 @@ class LocalCluster:
         if state:
             cluster_file.save(self.directory, state)
 
-    async def _without_removed(self, state: ClusterFile, progress: Progress) -> ClusterFile:
+    def _without_removed(self, state: ClusterFile, status: pb.GetStatusReply, progress: Progress) -> ClusterFile:
         """Without the storage processes whose nodes an administrator has removed from the cluster. One that has targets
         still is kept: the manager may be one that was restored, and not know it yet."""
-        status = await self._call_manager(state, GET_STATUS, pb.GetStatusRequest())
         known = {row.node.node_id for row in status.nodes}
         gone = [
             program

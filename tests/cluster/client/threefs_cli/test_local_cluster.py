@@ -129,6 +129,31 @@ def test_a_stopped_cluster_that_grows_starts_what_it_knows_first(
     assert told.index(serving) < told.index("nodes are added") < told.index(joining)
 
 
+def test_a_first_start_that_was_cut_short_after_the_plan_was_made_starts_all_of_the_plan_first(
+    local: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manager waits for storage processes that have never served as well: the meta service waited for T."""
+    init, add = local._init, local._add_nodes
+
+    async def cut_short(state: cluster_file.ClusterFile) -> None:
+        await init(state)
+        raise KeyboardInterrupt
+
+    async def watched(state: cluster_file.ClusterFile) -> None:
+        told.append("nodes are added")
+        await add(state)
+
+    told: list[str] = []
+    monkeypatch.setattr(local, "_init", cut_short)
+    monkeypatch.setattr(local, "_add_nodes", watched)
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(local.up(SMALL))
+    asyncio.run(local.up(Plan(storage=2, replicas=1), progress=told.append))
+    serving, joining = (line for line in told if line.startswith("storage-"))
+    assert serving.startswith("storage-1")
+    assert told.index(serving) < told.index("nodes are added") < told.index(joining)
+
+
 def test_watch_tells_what_has_ended(local: LocalCluster) -> None:
     told: list[str] = []
 
