@@ -128,8 +128,8 @@ class Registration:
         self._request.incarnation = self.incarnation
 
     async def _register(self) -> pb.RegisterReply:
-        began = self._clock.monotonic()
         said = ""
+        refused_at: float | None = None  # the first time in a row
         while True:
             del self._request.stores[:]
             self._request.stores.extend(self._stores())
@@ -148,12 +148,15 @@ class Registration:
             except (AlreadyExists, NodeInUse, NotFound) as error:
                 if isinstance(error, NotFound) and not self._request.stores:
                     raise
-                if self._clock.monotonic() - began > max(_MIN_IN_USE_S, _IN_USE_TS * self._lease_s):
+                now = self._clock.monotonic()
+                refused_at = now if refused_at is None else refused_at
+                if now - refused_at > max(_MIN_IN_USE_S, _IN_USE_TS * self._lease_s):
                     raise
                 reason = str(error)
             except ThreefsError as error:
                 if error.retry is Retry.NEVER and not isinstance(error, _OF_THE_MANAGER):
                     raise
+                refused_at = None  # a manager that was away begins anew to find out who is dead
                 reason = str(error)
             if reason != said:
                 said = reason

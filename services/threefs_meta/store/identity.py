@@ -155,12 +155,15 @@ class StoreIdentity:
 
     async def _ask_manager(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """Waits for the manager as long as it takes."""
-        last_error, began = "", self._clock.monotonic()
+        last_error = ""
+        refused_at: float | None = None  # the first time in a row that another service seemed alive
         while True:
             try:
                 return await self._managers.call(ADMIT_STORE, request, timeout_s=_CALL_S)
             except ThreefsError as error:
-                in_use = isinstance(error, NodeInUse) and self._clock.monotonic() - began > _IN_USE_S
+                now = self._clock.monotonic()
+                refused_at = (now if refused_at is None else refused_at) if isinstance(error, NodeInUse) else None
+                in_use = refused_at is not None and now - refused_at > _IN_USE_S
                 waits = error.retry is not Retry.NEVER or isinstance(error, NoSpace)  # the manager's disk may be full
                 if not waits or in_use:
                     raise

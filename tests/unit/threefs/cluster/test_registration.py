@@ -203,6 +203,19 @@ def test_a_taken_address_may_become_free(tmp_path: Path) -> None:
     run(body)
 
 
+def test_the_wait_for_a_manager_is_no_wait_for_another_process(tmp_path: Path) -> None:
+    """After a loss of all power a node came back at another address, a while before the manager did. The first answer
+    of that one was that the node may still be at its old address, and the process ended at once."""
+
+    async def body() -> None:
+        away, in_use = [Unavailable("no manager answers")] * 200, [NodeInUse("it was at h:2")] * 50
+        place = registration(Manager(*away, *in_use, *away, *in_use), tmp_path)
+        await place.start("h:1")
+        await place.stop()
+
+    run(body)
+
+
 def test_a_target_that_the_manager_does_not_know_may_be_set_aside(tmp_path: Path) -> None:
     """The routing that says so is on its way to a process that a restored manager did not hear of before."""
 

@@ -19,7 +19,7 @@ from tests.harness.clocks import SteppedClock
 from tests.harness.meta_harness import reported
 from tests.harness.seeded_random import SeededRandom
 from threefs.cluster.data_format import DATA_FORMAT
-from threefs.errors import NoSpace, StrangeStore, ThreefsError, Unavailable
+from threefs.errors import NodeInUse, NoSpace, StrangeStore, ThreefsError, Unavailable
 from threefs.ids import ROOT
 from threefs.kv import dump, records, retry
 from threefs.kv.engine_api import Engine, Transaction
@@ -105,6 +105,20 @@ async def check_first_start(world: World) -> None:
 
 def test_the_first_start_makes_the_store_and_later_ones_know_it() -> None:
     run(check_first_start)
+
+
+async def check_patience(world: World) -> None:
+    """A manager that was away for longer knows at first of nobody who is dead."""
+    away, in_use = [Unavailable("no manager answers")] * 200, [NodeInUse("one lives at h:1")] * 50
+    world.managers.failures = [*away, *in_use, *away, *in_use]
+    await world.service(MemoryEngine()).admit()
+    world.managers.failures = in_use * 4
+    with pytest.raises(NodeInUse):
+        await world.service(MemoryEngine()).admit()
+
+
+def test_the_wait_for_a_manager_is_no_wait_for_another_service() -> None:
+    run(check_patience)
 
 
 async def check_newer_version(world: World) -> None:
