@@ -27,6 +27,8 @@ from threefs_client.metadata.call_batching import RETRY_ALONE, SHARED, Key, Sing
 from threefs_client.metadata.service_failover import Connection, Connections, ServiceFailover
 
 _BACKOFF = Backoff(0.02, 1.0)
+#: For connecting with a service that is in no routing: its machine may be gone, and another one registers soon.
+_UNLISTED_CONNECT_S = 0.6
 
 _LOG = LibraryLogger(__name__)
 
@@ -154,6 +156,8 @@ class MetaClient:
         await asyncio.sleep(0)  # a coroutine that was started eagerly gets its task here, for connecting and pauses
         if not address:
             raise Unavailable("no meta service has registered with the manager; start one, or a cluster: `threefs up`")
+        if not self._cluster.routing.meta_addresses():
+            timeout_s = min(timeout_s, _UNLISTED_CONNECT_S)
         return await self._failover.connect(address, timeout_s)
 
     async def close(self) -> None:

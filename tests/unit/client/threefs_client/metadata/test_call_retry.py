@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,8 +9,8 @@ import structlog
 from structlog.testing import capture_logs
 from threefs_client.async_filesystem import AsyncFileSystem
 
-from tests.harness.memory_cluster import META_ADDRESSES, MemoryFiles
-from tests.harness.virtual_time import run_virtual
+from tests.harness.memory_cluster import META_ADDRESSES, MemoryConnection, MemoryFiles
+from tests.harness.virtual_time import LOOP_CLOCK, run_virtual
 from threefs.env.eager import StartedCoroutine
 from threefs.errors import (
     AlreadyExists,
@@ -22,8 +23,9 @@ from threefs.errors import (
     ThreefsError,
     Unavailable,
 )
-from threefs.routing import EMPTY, Routing
+from threefs.routing import EMPTY, NodeKind, Routing
 from threefs.rpc.methods import CREATE, OPEN, STAT
+from threefs.rpc.traffic_class import TrafficClass
 from threefs.wire import meta_pb2 as pb
 
 
@@ -196,6 +198,37 @@ def test_services_that_only_the_manager_cannot_reach_are_asked_on() -> None:
         assert len(files.peers.meta_calls) == 2
 
     play(scene)
+
+
+def test_a_machine_that_is_gone_does_not_keep_a_call_from_the_next_service() -> None:
+    """The call went on connecting with the service that it knew for 10 s, though another one had registered."""
+
+    async def run() -> None:
+        files = MemoryFiles(timeout_s=30.0)
+        fs = AsyncFileSystem(files.context)
+        listed, connect = files.cluster.routing, files.peers.connect
+
+        async def connect_slowly(
+            address: str, timeout_s: float, traffic: TrafficClass = TrafficClass.METADATA
+        ) -> MemoryConnection:
+            if address not in files.storage.down:
+                return await connect(address, timeout_s, traffic)
+            await asyncio.sleep(timeout_s)
+            raise Unavailable(f"cannot connect to {address}")
+
+        await fs.exists("/a")
+        files.peers.connect = connect_slowly  # type: ignore[method-assign]
+        files.storage.down = set(META_ADDRESSES)
+        files.cluster.routing = EMPTY
+        since = LOOP_CLOCK.monotonic()
+        looking = asyncio.ensure_future(fs.exists("/a"))
+        await asyncio.sleep(3)
+        nodes = {n: replace(node, address="meta-3:1") for n, node in listed.nodes.items() if node.kind is NodeKind.META}
+        files.cluster.routing = replace(listed, nodes=nodes)
+        await looking
+        assert LOOP_CLOCK.monotonic() - since < 5
+
+    run_virtual(run())
 
 
 def test_a_wait_for_a_meta_service_is_logged_once_and_soon() -> None:
