@@ -210,7 +210,7 @@ class Manager:
         server.serve(methods.SET_DEFAULT_TABLE, self._after_reports(self.set_default_table))
         server.serve(methods.CHAIN_EVENTS, self.chain_events)
         server.serve(methods.HOLD_TARGETS, self._after_reports(self.hold_targets))
-        server.serve(methods.ADMIT_STORE, self.admit_store)
+        server.serve(methods.ADMIT_STORE, self._after_reports(self.admit_store, lambda request: not request.restored))
         server.serve(methods.REPORT_BACKUP, self.report_backup)
         self._configuration.bind(server, self._after_reports)
 

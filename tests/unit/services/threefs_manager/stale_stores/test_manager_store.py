@@ -195,6 +195,26 @@ async def test_what_an_administrator_changes_waits_until_all_that_serve_were_hea
     await bench.stop()
 
 
+async def test_a_restored_metadata_store_gets_no_epoch_of_a_copy() -> None:
+    """The newer store had given the epoch to another restored one: inode numbers would have been given out twice."""
+    bench = Bench()
+    cluster_id = (await (await bench.start()).init(PLAN)).cluster_id
+    await bench.stop()
+    manager = await bench.start()  # on the copy
+    manager.bind(handlers := Handlers())
+    request = pb.AdmitStoreRequest(cluster_id=cluster_id, store_id="aa", generation=5)
+    assert (await handlers["AdmitStore"](request)).epoch == 0, "who serves already need not wait"
+    request.restored, request.restore_id = True, "r"
+    waiting = asyncio.ensure_future(handlers["AdmitStore"](request))
+    await asyncio.sleep(0.02)
+    assert not waiting.done()
+    for node_id, _ in _NODES:
+        with suppress(Unavailable):  # the last one registers
+            await manager.register(storage(node_id, f"h:{node_id}", cluster_id=cluster_id))
+    assert (await waiting).epoch == 1
+    await bench.stop()
+
+
 async def test_a_change_whose_term_ended_while_it_waited_is_not_made_in_the_next() -> None:
     """There nobody may have been heard yet."""
     bench = Bench()
@@ -393,7 +413,7 @@ async def test_who_is_refused_as_another_process_of_a_node_is_not_that_node() ->
     for node_id, incarnation, belongs_to in ((2, 8, cluster_id), (3, 8, ""), (3, 6, cluster_id)):
         with pytest.raises((NodeInUse, StaleIncarnation)):
             await manager.register(storage(node_id, "elsewhere:9", incarnation, belongs_to))
-    with pytest.raises(Unavailable, match="storage nodes 2, 3$"):
+    with pytest.raises(Unavailable, match=r"storage nodes 2, 3$"):
         await manager.register(meta("h:9", 3))
     with pytest.raises(StrangeStore):
         await manager.heartbeat(beat(version + 1, node_id=2))
