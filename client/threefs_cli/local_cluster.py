@@ -209,13 +209,14 @@ class LocalCluster:
 
     def _without_removed(self, state: ClusterFile, status: pb.GetStatusReply, progress: Progress) -> ClusterFile:
         """Without the storage processes whose nodes an administrator has removed from the cluster. One that has targets
-        still is kept: the manager may be one that was restored, and not know it yet."""
+        still, not only what is left of removed ones, is kept: the manager may be one that was restored, and not know it
+        yet."""
         known = {row.node.node_id for row in status.nodes}
         gone = [
             program
             for program in state.of(STORAGE)
             if program.addresses and program.node_id not in known and not program.runs
-            and not any((self.directory / program.name / "data").glob("target-*"))
+            and not any((self.directory / program.name / "data").glob("target-*[0-9]"))
         ]  # fmt: skip
         if not (status.cluster_id and gone):
             return state

@@ -20,6 +20,7 @@ from threefs_client.keyring import TOKEN_VARIABLE
 from tests.harness.rpc import identity
 from tests.harness.trace_collector import TraceCollector
 from threefs.cluster.manager_client import ManagerClient
+from threefs.env.disk import LEAVING
 from threefs.env.net import RealNet
 from threefs.errors import (
     AlreadyExists,
@@ -152,6 +153,19 @@ def test_a_first_start_that_was_cut_short_after_the_plan_was_made_starts_all_of_
     serving, joining = (line for line in told if line.startswith("storage-"))
     assert serving.startswith("storage-1")
     assert told.index(serving) < told.index("nodes are added") < told.index(joining)
+
+
+def test_what_is_left_of_a_removed_store_makes_no_node_of_the_cluster(tmp_path: Path) -> None:
+    """Each start failed with the storage process that had left, because its disk had failed in the removal."""
+    local, state = LocalCluster(tmp_path), cluster_file.fresh(Plan(storage=2, replicas=1))
+    state = state.replace(dataclasses.replace(state.program("storage-2"), addresses=("h:1",)))
+    status = pb.GetStatusReply(cluster_id="c" * 32)
+    whole = tmp_path / "storage-2" / "data" / "target-201"
+    whole.mkdir(parents=True)
+    assert local._without_removed(state, status, print) == state
+    whole.rename(whole.with_name(f"{whole.name}{LEAVING}"))
+    left = local._without_removed(state, status, print).of(cluster_file.STORAGE)
+    assert [program.name for program in left] == ["storage-1"]
 
 
 def test_watch_tells_what_has_ended(local: LocalCluster) -> None:
