@@ -109,7 +109,8 @@ def test_the_first_start_makes_the_store_and_later_ones_know_it() -> None:
 
 async def check_patience(world: World) -> None:
     """A manager that was away for longer knows at first of nobody who is dead."""
-    away, in_use = [Unavailable("no manager answers")] * 200, [NodeInUse("one lives at h:1")] * 50
+    away: list[ThreefsError] = [Unavailable("no manager answers")] * 200
+    in_use: list[ThreefsError] = [NodeInUse("one lives at h:1")] * 50
     world.managers.failures = [*away, *in_use, *away, *in_use]
     await world.service(MemoryEngine()).admit()
     world.managers.failures = in_use * 4
