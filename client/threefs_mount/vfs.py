@@ -288,6 +288,8 @@ class ThreefsVfs(FuseFileSystem):
         privileges = (setting.mode or 0) & (stat.S_ISUID | stat.S_ISGID)
         if file is not None and (setting.mtime_now or setting.mtime_ns is not None or privileges):
             await file.sync()  # a later sync of the writes would set another time, and take the privileges away
+        if setting.atime_ns is not None:
+            await self._context.atime_reporter.before_setting(inode)
         request = attrs.setattr_request(self._files.place(inode), setting)
         if request is not None:
             request.mutation.CopyFrom(self._context.meta.mutation())

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 from threefs_client import Allocation, FileSystem
+from threefs_client.metadata.atime_reporter import PAUSE_S
+
+from tests.harness.cluster import LocalCluster
+from tests.harness.mounts import Mount, need_mounts
 
 Changed = set[tuple[str, str]]
 WATCHED = ("d", "d/a", "d/b", "d/sub", "e", "e/c")
@@ -235,3 +239,24 @@ def test_the_same_times_change_as_on_a_local_file_system(fs: FileSystem, tmp_pat
                 pytest.skip(f"no extended attributes here: {error}")
         results.append(changed(on, STEPS[step]))
     assert results[1] == results[0]
+
+
+def test_an_access_time_that_is_set_stays_although_the_file_was_read_before(fs: FileSystem) -> None:
+    """As with `tar --atime-preserve`: reads are reported a moment later."""
+    name = f"/{uuid.uuid4()}"
+    fs.write_file(name, b"content")
+    assert fs.read_file(name) == b"content"
+    fs.utime(name, 5, 7)
+    time.sleep(PAUSE_S + 0.5)
+    assert fs.stat(name).atime_ns == 5
+
+
+def test_the_same_on_a_mount(fs: FileSystem, cluster: LocalCluster, tmp_path: Path) -> None:
+    need_mounts()
+    name = str(uuid.uuid4())
+    fs.write_file(f"/{name}", b"content")
+    with Mount(cluster.address, tmp_path / "mnt") as root:
+        assert (root / name).read_bytes() == b"content"
+        os.utime(root / name, ns=(5, 7))
+        time.sleep(PAUSE_S + 0.5)
+        assert (root / name).stat().st_atime_ns == 5

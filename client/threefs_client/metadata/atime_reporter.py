@@ -1,8 +1,8 @@
 """Reports reads to the meta service, if the access time of the file is due (relatime).
 
-Reports are sent in the background. Only a call that asks for the attributes of such a file waits for its report. One
-call reports the files that were read within about a second, each once. A report that fails is dropped; so are those of
-a process that dies.
+Reports are sent in the background. Only a call that asks for the attributes of such a file, or sets its access time,
+waits for its report. One call reports the files that were read within about a second, each once. A report that fails is
+dropped; so are those of a process that dies.
 """
 
 import asyncio
@@ -68,6 +68,12 @@ class AtimeReporter:
     def pending_among(self, inodes: Sequence[int]) -> set[int]:
         """Those of the inodes whose reads may be unreported."""
         return (self._read_at.keys() & inodes) | set(inodes).intersection(self._in_flight)
+
+    async def before_setting(self, inode: int | None = None) -> None:
+        """The access time of this file is about to be set, of any file if none is named. Reads so far come before that:
+        a later report of them would set another time."""
+        if self.is_pending(inode) if inode is not None else self._read_at or self._in_flight:
+            await self.flush()
 
     async def flush(self, timeout_s: float = _TIMEOUT_S) -> None:
         """Report all reads so far. An error drops the reports and is logged."""

@@ -346,6 +346,8 @@ class NamespaceApi:
         wanted = {name: at for name, at in (("atime_ns", atime_ns), ("mtime_ns", mtime_ns)) if at is not None}
         if any(not -(1 << 63) <= at < 1 << 63 for at in wanted.values()):
             raise InvalidArgument(f"times are 64-bit numbers of nanoseconds: {atime_ns}, {mtime_ns}")
+        if atime_ns is not None:
+            await self.context.atime_reporter.before_setting()
         return await self._set_attributes(path, follow, **wanted)
 
     async def _set_attributes(self, path: Path, follow: bool, **values: int) -> Attributes:

@@ -97,6 +97,21 @@ def test_a_call_for_the_access_time_waits_until_it_is_reported() -> None:
     play(scene)
 
 
+def test_reads_are_reported_before_the_access_time_is_set() -> None:
+    async def scene(bench: Bench) -> None:
+        bench.times.record_read(file(1))
+        await bench.times.before_setting(2)
+        assert bench.told == [], "another file waits for nothing"
+        await bench.times.before_setting(1)
+        assert bench.told == [1]
+        bench.times.record_read(file(3))
+        await bench.times.before_setting()
+        await bench.times.before_setting()
+        assert bench.told == [1, 3] and len(bench.requests) == 2
+
+    play(scene)
+
+
 def test_many_files_go_in_pages() -> None:
     async def scene(bench: Bench) -> None:
         for inode in range(600):
