@@ -90,14 +90,14 @@ class OpenFile:
         """The inode with the writes of this mount that the meta service does not know of. If the answer is late, the
         newest one takes its place; but not its count of moves, because the name was found before these."""
         self.apply_inode(inode)
-        if inode is self.inode and not self.dirty:
+        if inode is self.inode and not self._dirty_ns:
             return inode
         shown = pb.Inode()
         shown.CopyFrom(self.inode)
         shown.moves = inode.moves
         if self._handle.caller is not None:
             shown.mode = mode_after_write(shown, self._handle.caller)
-        if self.dirty:
+        if self._dirty_ns:
             shown.length = self.length
             shown.mtime_ns = self._handle.shown_ns = max(shown.mtime_ns, self._dirty_ns)
             shown.ctime_ns = max(shown.ctime_ns, self._dirty_ns)
@@ -123,13 +123,13 @@ class OpenFile:
 
     @property
     def dirty(self) -> bool:
-        """There are writes that other clients cannot see yet, so `sync` has something to do."""
-        return self._dirty_ns != 0
+        """There are writes that other clients cannot see yet, or a change has failed halfway: `sync` tells of it."""
+        return self._dirty_ns != 0 or self._handle.needs_sync
 
     @property
     def is_clean(self) -> bool:
         """Everything is synced and no flush is under way, so the session may as well end later."""
-        return not (self.dirty or self.unsent_bytes or self._handle.needs_sync or self._writes.lock.locked())
+        return not (self.dirty or self.unsent_bytes or self._writes.lock.locked())
 
     def dirty_longer_than(self, seconds: float) -> bool:
         """There is a write of longer ago that other clients cannot see yet."""

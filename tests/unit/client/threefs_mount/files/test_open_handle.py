@@ -1,16 +1,18 @@
-"""What a handle stores and reports, when the lease of its mount has ended in between."""
+"""What a handle stores and reports, when the lease of its mount has ended in between, or a call has failed."""
 
 import asyncio
 import contextlib
 import os
+from typing import Any
 
 import pytest
 from threefs_client.async_filesystem import AsyncFileSystem
+from threefs_client.data.fallocate import Allocation
 from threefs_mount.files.open_file_table import OpenFileTable
 
 from tests.harness.memory_cluster import MemoryFiles
 from tests.harness.open_files import ROOT, closed, play
-from threefs.errors import ConnectionLost, LockLost, SessionLost, ThreefsError
+from threefs.errors import ConnectionLost, LockLost, NoSpace, SessionLost, ThreefsError
 
 
 @pytest.mark.parametrize("how", ["write", "append"])
@@ -85,6 +87,34 @@ def test_bytes_are_stored_although_nobody_renews_the_lease() -> None:
         memory.peers.meta_faults.clear()
         await files.handle(number).sync()
         assert await AsyncFileSystem(memory.context).read_file("/a") == b"Content"
+        await closed(files, number)
+
+    play(scene)
+
+
+def _full_from_the_second_chunk(address: str, method: Any, request: Any) -> ThreefsError | None:
+    return NoSpace("full") if method.name == "Write" and request.writes[0].chunk.index else None
+
+
+@pytest.mark.parametrize("how", ["allocate", "copy"])
+def test_a_change_that_fails_halfway_is_reported_by_fsync(how: str) -> None:
+    """Until its change counter says that the file has changed, other mounts keep their pages of it."""
+
+    async def scene(memory: MemoryFiles, files: OpenFileTable, inode: int) -> None:
+        await AsyncFileSystem(memory.context).write_file("/a", bytes(range(256)) * 1024)
+        number, _ = await files.open(memory.meta.files[b"a"].inode, os.O_RDWR, ROOT)
+        file = files.handle(number).file
+        was = file.inode.change
+        memory.storage.before = [_full_from_the_second_chunk] * 1000
+        with pytest.raises(NoSpace):
+            if how == "allocate":
+                await files.allocate(number, 5, file.length - 10, Allocation.ZERO_RANGE | Allocation.KEEP_LENGTH)
+            else:
+                await files.copy(number, file.length // 2, number, 5, file.length // 2 - 5)
+        memory.storage.before = []
+        assert await file.read(0, 100) != bytes(range(100)), "a part of it has happened"
+        await files.handle(number).sync()
+        assert memory.meta.files[b"a"].change > was
         await closed(files, number)
 
     play(scene)
