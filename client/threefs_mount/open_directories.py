@@ -4,6 +4,7 @@ import stat
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
+from threefs_fuse.dirents import Dirents
 from threefs_fuse.fuse_filesystem import Answer
 from threefs_fuse.replies import PackedEntries, Page
 
@@ -40,6 +41,7 @@ class OpenDirectory:
         self._metadata = metadata
         self._listing: CachedListing | None = None
         self._attributes: ListedAttributes | None = None  # that came with the listing
+        self._last = 0, b""  # the number behind the entry that was read last, and its name
 
     def read(self, start: int, page: Page) -> Answer[Page]:
         """Fill the page from position `start` on. Positions 0 and 1 are "." and ".."; the entries follow."""
@@ -50,6 +52,7 @@ class OpenDirectory:
             packed = self._packed_entries()
             while (found := self._listing.cached_page(number)) is not None and (count := page.fill(*found, packed)):
                 number += count
+                self._note_read(number, found[0], found[1] + count)
             if number > start - FIRST_POSITION:
                 self._listing.read_up_to(number)
                 return page
@@ -66,14 +69,24 @@ class OpenDirectory:
             return page
         packed = None if start < FIRST_POSITION and self._attributes is None else self._packed_entries()
         number = max(start - FIRST_POSITION, 0)
-        while (found := await self._listing.load_page(number)) is not None:
+        while (found := await self._load_page(self._listing, number)) is not None:
             number, dirents, index = found
             count = page.fill(dirents, index, packed)
             number += count
+            self._note_read(number, dirents, index + count)
             self._listing.read_up_to(number)
             if index + count < len(dirents):
                 break
         return page
+
+    async def _load_page(self, listing: CachedListing, number: int) -> tuple[int, Dirents, int] | None:
+        if number and number == self._last[0] and listing.is_pushed_out(number):
+            listing = self._listing = await listing.behind(*self._last)
+        return await listing.load_page(number)
+
+    def _note_read(self, number: int, dirents: Dirents, end: int) -> None:
+        if end:
+            self._last = number, dirents.names(end - 1, 1)[0]
 
     def _packed_entries(self) -> PackedEntries:
         inode, listed, metadata = self.inode, self._attributes, self._metadata

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from struct import unpack
 
 from threefs_fuse.dirents import Dirents
@@ -30,11 +30,19 @@ class CachedListing:
     """Entries counted from 0, in the order in which they were listed. Several programs may read at different places.
 
     Of a huge directory only the pages read last are in memory; of the others the names behind which they begin. A
-    program that seeks far back gets the entries as they are now.
+    program that seeks far back gets the entries as they are now. One that others have left far behind goes on by the
+    name that it has read last, see `behind`.
     """
 
-    def __init__(self, first: DirentPage, fetch: Fetch, on_growth: Callable[["CachedListing", int], None]) -> None:
-        """`first` is the first page; `on_growth` gets the number of bytes by which the listing has grown."""
+    def __init__(
+        self,
+        first: DirentPage,
+        fetch: Fetch,
+        on_growth: Callable[["CachedListing", int], None],
+        starts: Sequence[tuple[int, bytes]] = ((0, b""),),
+    ) -> None:
+        """`first` is the first page; `on_growth` gets the number of bytes by which the listing has grown. With
+        `starts`, as below, pages that are not in memory come before the first one."""
         self.token = first.token  # 0 as soon as two pages have different tokens
         self.only_page = (
             first if not first.more and len(first) <= SMALL_DIRECTORY else None
@@ -42,13 +50,13 @@ class CachedListing:
         self.size = 0
         self._fetch = fetch
         self._on_growth = on_growth
-        self._starts: list[tuple[int, bytes]] = [(0, b"")]  # of each page: its first number, the name before it
+        self._starts = list(starts)  # of each page: its first number, the name before it
         self._pages: dict[int, Dirents] = {}  # by index in `_starts`
         self._count: int | None = None  # number of entries, once the last page was fetched
         self._attributes: ListedAttributes | None = None  # the attributes that came last
         self._lock = asyncio.Lock()
         self._prefetch_task: asyncio.Task[None] | None = None
-        self._append_page(0, first)
+        self._append_page(len(self._starts) - 1, first)
 
     def __len__(self) -> int:
         """The number of entries, as far as they were fetched."""
@@ -70,6 +78,17 @@ class CachedListing:
     def is_end(self, number: int) -> bool:
         """Whether the listing surely ends before that entry."""
         return self._count is not None and number >= self._count
+
+    def is_pushed_out(self, number: int) -> bool:
+        """Whether the page with that entry was in memory, and is not any more."""
+        index = self._page_index(number)
+        return index not in self._pages and (index + 1 < len(self._starts) or self._count is not None)
+
+    async def behind(self, number: int, name: bytes) -> "CachedListing":
+        """A listing for one program, which has read the entries up to that name, and none from `number` on. If it read
+        a page that was pushed out once more, names that have come or gone since would shift the others."""
+        starts = [*self._starts[: self._page_index(number - 1) + 1], (number, name)]
+        return CachedListing(await self._fetch(name), self._fetch, lambda listing, size: None, starts)
 
     def cached_page(self, number: int) -> tuple[Dirents, int] | None:
         """The page with that entry and the entry's index in it, if the page is in memory."""

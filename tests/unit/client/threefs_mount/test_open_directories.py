@@ -4,8 +4,10 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
 from threefs_fuse import replies
 from threefs_fuse.replies import Entry, Page
+from threefs_mount.cache import cached_listing
 from threefs_mount.cache.cached_listing import SMALL_DIRECTORY, CachedListing
 from threefs_mount.cache.dirent_columns import Attributes, DirentPage, ListedAttributes
 from threefs_mount.open_directories import OpenDirectories
@@ -136,17 +138,51 @@ def test_it_goes_on_where_the_room_ended() -> None:
     assert read(4096, plus=False, start=6) == b"" and read(160, plus=True, start=5)[128 + 24 :][:1] == b"d"
 
 
+async def names_from(directory: Any, start: int, count: int, room: int = 32) -> tuple[list[bytes], int]:
+    """Up to so many entries, and the position behind the last one."""
+    seen: list[bytes] = []
+    while len(seen) < count:
+        packed = b"".join(map(bytes, (await settled(directory.read(start, Page(room, plus=False)))).parts))
+        if not packed:
+            break
+        for at in range(0, len(packed), 32):
+            start, length = struct.unpack_from("=QI", packed, at + 8)
+            seen.append(packed[at + 24 : at + 24 + length])
+    return seen, start
+
+
 async def test_positions_lead_through_all_entries() -> None:
     names = [b"%03d" % number for number in range(100)]
     directories = OpenDirectories(begin_with(names, 7), Known())
     directory = directories.get(directories.add(7, 1))
     for room in (32, 64, 100, 4096):
-        seen, start = [], 0
-        while packed := b"".join(map(bytes, (await settled(directory.read(start, Page(room, plus=False)))).parts)):
-            for at in range(0, len(packed), 32):
-                start, length = struct.unpack_from("=QI", packed, at + 8)
-                seen.append(packed[at + 24 : at + 24 + length])
-        assert seen == [b".", b"..", *names]
+        assert (await names_from(directory, 0, 1000, room))[0] == [b".", b"..", *names]
+
+
+@pytest.mark.parametrize("read_first", [1, 5, 7, 20, 21])
+@pytest.mark.parametrize("change", ["new names", "the names that were read go"])
+async def test_a_reader_that_was_left_behind_gets_each_name_that_stays_once(
+    monkeypatch: pytest.MonkeyPatch, read_first: int, change: str
+) -> None:
+    """The pages that it reads next were pushed out by another program, which reads the same listing."""
+    monkeypatch.setattr(cached_listing, "MAX_BYTES", 1)
+    names = [b"%03d" % number for number in range(100)]
+    begun: tuple[CachedListing, None] = await begin_with(names, 7)(7, 1)
+
+    async def begin(inode: int, program: int) -> tuple[CachedListing, ListedAttributes | None]:
+        return begun
+
+    directories = OpenDirectories(begin, Known())
+    slow, fast = (directories.get(directories.add(7, 1)) for _ in range(2))
+    seen, start = await names_from(slow, 0, 2 + read_first)
+    await names_from(fast, 0, 1000)
+    stay = names[read_first:]
+    if change == "new names":
+        names[:] = sorted(names + [b"%03d+" % number for number in range(100)])
+    else:
+        del names[:read_first]
+    rest, _ = await names_from(slow, start, 1000)
+    assert [name for name in rest if name in stay] == stay and seen[2:] == [b"%03d" % n for n in range(read_first)]
 
 
 async def test_a_new_listing_shows_new_names() -> None:
