@@ -424,11 +424,11 @@ class AsyncFileSystem(NamespaceApi):
                     await self.link_file(new, destination)
                     return length
                 temporary = paths.join(above or "/", f".copy-{self.context.random.token(8).hex()}")
-                await self.link_file(new, temporary)
                 try:
+                    await self.link_file(new, temporary)
                     await self.rename(temporary, destination)
                 except BaseException:
-                    with suppress(ThreefsError):  # the rename may have been made, although its answer was lost
+                    with suppress(ThreefsError):  # the call may have been made, although its answer was lost
                         await self.unlink(temporary)
                     raise
         return length

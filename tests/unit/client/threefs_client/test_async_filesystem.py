@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+from threefs_client.async_file import AsyncFile
 from threefs_client.async_filesystem import AsyncFileSystem
 
 from tests.harness.changing_files import answer_late
@@ -140,5 +141,29 @@ def test_a_file_without_a_name_is_found_again_beside_other_changes(beside: str) 
         await asyncio.gather(*others)
         await asyncio.sleep(60)
         assert not files.meta.nameless and not files.meta.sessions - {b""} and not fs.context.lease._holders
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), OutcomeUnknown("no answer")])
+def test_a_copy_that_ends_while_it_gets_its_first_name_leaves_no_such_name(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        names: list[str] = []
+
+        async def linked_and_ended(file: AsyncFile, name: str) -> None:
+            names.append(name)
+            raise error
+
+        async def removed(name: str) -> None:
+            names.remove(name)
+
+        await fs.write_file("/a", b"content")
+        monkeypatch.setattr(fs, "link_file", linked_and_ended)
+        monkeypatch.setattr(fs, "unlink", removed)
+        with pytest.raises(type(error)):
+            await fs.copy("/a", "/b")
+        assert names == []
 
     play(scene)
