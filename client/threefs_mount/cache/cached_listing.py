@@ -153,6 +153,7 @@ class CachedListing:
         end = self._starts[index][0] + count
         if names.more and count:
             self._starts.append((end, names.last))
+            self._count = None  # also of a listing that had ended: the directory has grown since
         else:
             self._count = end
 

@@ -97,6 +97,20 @@ async def test_a_page_that_became_shorter_is_passed_over(monkeypatch: pytest.Mon
     assert await all_from(listing, 18) == directory.names[15:]
 
 
+async def test_a_last_page_that_is_read_again_and_has_grown_is_not_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "MAX_BYTES", 1)
+    directory = Directory(35, 10)
+    listing = await directory.listing()
+    await all_from(listing, 0)
+    await all_from(listing, 0)  # the last page is pushed out
+    await listing.load_page(0), await listing.load_page(10)
+    assert listing.cached_page(30) is None
+    directory.names = sorted(directory.names + [b"00030%d" % number for number in range(9)])
+    assert await all_from(listing, 30) == directory.names[30:]
+
+
 async def test_little_is_kept_of_a_huge_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 1000)
     directory = Directory(1000, 10)
