@@ -109,11 +109,10 @@ def test_the_first_start_makes_the_store_and_later_ones_know_it() -> None:
 
 async def check_patience(world: World) -> None:
     """A manager that was away for longer knows at first of nobody who is dead."""
-    away: list[ThreefsError] = [Unavailable("no manager answers")] * 200
-    in_use: list[ThreefsError] = [NodeInUse("one lives at h:1")] * 50
-    world.managers.failures = [*away, *in_use, *away, *in_use]
+    away, in_use = Unavailable("no manager answers"), NodeInUse("one lives at h:1")
+    world.managers.failures = [*[away] * 200, *[in_use] * 50] * 2
     await world.service(MemoryEngine()).admit()
-    world.managers.failures = in_use * 4
+    world.managers.failures = [in_use] * 200
     with pytest.raises(NodeInUse):
         await world.service(MemoryEngine()).admit()
 
