@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 
 from threefs.env.buffers import BufferPool
-from threefs.errors import Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable, VersionGap
+from threefs.errors import ChainChanged, Corrupt, CorruptChunk, DiskFailed, ThreefsError, Unavailable, VersionGap
 from threefs.ids import ChunkId, TargetId
 from threefs.routing import PublicState
 from threefs.rpc.methods import FETCH_CHUNK
@@ -54,6 +54,11 @@ class Copies:
             try:
                 reply, content = await self._fetch(target, member.target_id, chunk, version)
             except (Corrupt, CorruptChunk, DiskFailed):
+                continue
+            except ChainChanged:
+                raise
+            except ThreefsError:  # its disk may stand still: that counts as no answer
+                answers[member] = None
                 continue
             if reply.found and len(content) == version.length:
                 return content

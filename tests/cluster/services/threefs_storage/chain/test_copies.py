@@ -4,11 +4,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from threefs_storage.chain import copies as copies_module
 from threefs_storage.chain.copies import Copies
 from threefs_storage.engine.chunk_record import Version
 
 from tests.cluster.services.threefs_storage.health.test_chunk_repair import CONTENT, flip_content
-from tests.harness.chain_harness import CHUNK, OFFLINE, SERVING, WAITING, TestChain, chain_of, flip_record, refuse
+from tests.harness.chain_harness import (
+    CHUNK,
+    OFFLINE,
+    SERVING,
+    WAITING,
+    Gate,
+    TestChain,
+    chain_of,
+    flip_record,
+    refuse,
+)
 from threefs.errors import Corrupt, NotServing, Unavailable
 
 
@@ -55,6 +66,28 @@ async def test_a_serving_member_that_does_not_answer_may_have_it(tmp_path: Path)
             await ask.content(target, CHUNK, version)
         chain.change((1, SERVING), (2, OFFLINE))
         assert await ask.content(target, CHUNK, version) is None
+
+
+@pytest.mark.parametrize("state", [SERVING, OFFLINE])
+async def test_a_member_that_has_it_and_cannot_read_it_is_waited_for_only_if_it_serves(
+    state: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is in memory, and its disk stands still. A resync waited for that disk for ever."""
+    monkeypatch.setattr(copies_module, "_FETCH_S", 0.2)
+    async with chain_of(tmp_path, 2) as chain:
+        await chain.write(CONTENT)
+        chain.change((1, SERVING), (2, state))
+        ask, target, version = copies(chain)
+        hold = chain[2].disk.hold_read = Gate()
+        try:
+            if state is SERVING:
+                with pytest.raises(Unavailable, match="may have"):
+                    await ask.content(target, CHUNK, version)
+            else:
+                assert await ask.content(target, CHUNK, version) is None
+            assert hold.reached.is_set()
+        finally:
+            hold.open.set()
 
 
 async def test_a_committed_version_is_answered_only_by_a_serving_member_that_can_read_its_record(
