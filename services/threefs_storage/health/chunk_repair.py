@@ -8,8 +8,8 @@ A lost chunk is whole again when a write replaces it, or when a member with a go
 import asyncio
 import dataclasses
 import enum
+from bisect import bisect_right
 from functools import partial
-from itertools import islice
 
 import structlog
 
@@ -32,7 +32,7 @@ from threefs_storage.target import Target
 
 _TURN_S = 20.0
 _BACKOFF = Backoff(0.2, 30.0)
-#: Lost chunks that are tried again in one round. Each change of the chain starts a round.
+#: Lost chunks that are tried again in one round, in key order. Each change of the chain starts a round.
 _MAX_LOST = 256
 #: Added to the version of a lost chunk whose record is damaged, so that the next version is above all earlier ones.
 _BEYOND = 1 << 32
@@ -71,12 +71,16 @@ class Repair:
         await self._background.stop()
 
     async def _run(self, target: Target) -> None:
-        rounds = 0
+        rounds, last = 0, ChunkId(0, 0)
         while True:
             target.damage_added.clear()
-            for chunk in [*target.damaged, *islice(target.engine.lost_chunks, _MAX_LOST)]:
+            repaired, lost = target.repaired_chunks, _next_lost(target, last)
+            last = lost[-1] if lost else last
+            for chunk in [*target.damaged, *lost]:
                 async with self._scheduler.turn(Work.REPAIR, _length(target, chunk)):
                     await self.repair(target, chunk)
+            if target.repaired_chunks > repaired:
+                rounds = 0  # who had these bytes may have those of others, too
             is_sound = not target.damaged and not target.engine.lost_chunks
             try:
                 async with asyncio.timeout(None if is_sound else _BACKOFF.limit_s(rounds)):
@@ -224,6 +228,14 @@ def _pending(record: Record) -> Version | None:
 
 def _committed(record: Record) -> Version | None:
     return record.committed
+
+
+def _next_lost(target: Target, last: ChunkId) -> list[ChunkId]:
+    """The lost chunks of the next round: those behind the last one of the round before, then from the first one on.
+    Otherwise chunks that no member has any more would keep those from their turn that a member has."""
+    lost = sorted(target.engine.lost_chunks)
+    behind = bisect_right(lost, last)
+    return [*lost[behind:], *lost[:behind]][:_MAX_LOST]
 
 
 def _others(target: Target) -> list[tuple[TargetId, bool]]:
