@@ -273,10 +273,12 @@ class Storage:
         target = self._syncing(request.target, request.chain_version)
         if not target.drop_all_outdated():
             raise Unavailable("a pending version of an older chain version cannot be dropped yet: try again")
-        # The chain may count on this target before it has stored that it serves: what it has forgotten must stay so.
+        # The chain may count on this target before it has stored that it serves: what it has forgotten must stay so,
+        # and the next version of a removed chunk has to be above those that its predecessor has forgotten.
+        target.logical_time.observe(request.stamp)
+        target.save_logical_time()
         await target.engine.flush()
         target = self._syncing(request.target, request.chain_version)
-        target.logical_time.observe(request.stamp)
         target.synced_in_version = request.chain_version
         self._report()
         return pb.SyncDoneReply()

@@ -1,5 +1,6 @@
 """Removals are forgotten when they are of no use any more, and nothing comes back for it."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,18 @@ async def test_versions_do_not_begin_anew_after_a_restart(who: int, tmp_path: Pa
         assert await turn(chain) == 1 and known(chain) == [0, 0]
         await chain[who].restart()
         assert chain[who].target.first_version > 2
+
+
+async def test_versions_do_not_begin_anew_at_a_new_disk_that_has_just_been_filled(tmp_path: Path) -> None:
+    """It learned the time at the end of its resync, and ended before it stored it. All others are lost."""
+    async with chain_of(tmp_path, 2) as chain:
+        await removed(chain)
+        assert await turn(chain) == 1 and known(chain) == [0, 0]
+        await chain[2].stop()
+        shutil.rmtree(chain[2].directory / f"target-{chain[2].target_id}")
+        chain.change((1, SERVING), (2, OFFLINE), learned_by=[1])
+        await chain[2].restart(chain.routing())
+        chain.change((1, SERVING), (2, SYNCING))
+        await until(lambda: chain[2].target.synced_in_version == chain.version)
+        await chain[2].restart()
+        assert chain[2].target.first_version > 2
