@@ -1,7 +1,8 @@
 """Moves go on although others wait for disks that may never come back."""
 
 from tests.harness.moving_nodes import LEASE_S, MovingNodes, run_moving
-from threefs.routing import Chain
+from threefs.ids import ChainId
+from threefs.routing import Chain, PublicState
 from threefs.wire import manager_pb2 as pb
 
 
@@ -131,3 +132,37 @@ def test_a_new_target_that_dies_as_the_old_one_leaves_keeps_its_copy() -> None:
         assert nodes.routing.chains[chain.chain_id].state(added) is not None
 
     run_moving(body)
+
+
+def test_a_new_target_waits_its_turn_behind_the_resync_of_another_one() -> None:
+    """It counted as one that does not come up: it was given up, and so was the next one. Each began the resync anew."""
+
+    async def body(nodes: MovingNodes) -> None:
+        await add_two_nodes(nodes)
+        nodes.slow.add(2)
+        nodes.resyncs_proceed = True
+        nodes.living.discard(2)
+        await pass_leases(nodes, 3)
+        nodes.living.add(2)
+        shared = next(chain_id for chain_id in nodes.routing.chains if nodes_of(nodes, chain_id) == {1, 2})
+        await nodes.until(lambda: is_syncing(nodes.routing.chains[shared]))
+        await drain(nodes, 1)
+        await nodes.until(lambda: len(nodes.routing.chains[shared].members) == 3)
+        before = nodes.routing.chains[shared]
+        await pass_leases(nodes, 45)
+        assert nodes.routing.chains[shared] == before
+        await drain(nodes, 3)
+        await nodes.until(lambda: nodes.held()[3] == 1)  # it holds up no move of another chain
+        nodes.slow.clear()
+        await nodes.until(lambda: not nodes.held()[1])
+        assert nodes.routing.chains[shared].state(before.members[-1].target_id) is PublicState.SERVING
+
+    run_moving(body)
+
+
+def nodes_of(nodes: MovingNodes, chain_id: ChainId) -> set[int]:
+    return {nodes.routing.targets[member.target_id].node_id for member in nodes.routing.chains[chain_id].members}
+
+
+def is_syncing(chain: Chain) -> bool:
+    return any(member.state is PublicState.SYNCING for member in chain.members)

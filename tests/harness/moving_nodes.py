@@ -36,6 +36,7 @@ class MovingNodes:
         self.living: set[int] = set()
         self.store_id = 5  # of what each node keeps
         self.slow: set[int] = set()  # nodes whose targets are not brought up to date
+        self.resyncs_proceed = False  # also those to slow nodes
         self.full: set[int] = set()  # nodes whose targets take no writes of clients
         self.left: set[int] = set()  # nodes whose targets have left their chains
         self.free_bytes: dict[int, int] = {}  # of the disks of nodes with little room
@@ -102,6 +103,7 @@ class MovingNodes:
             used_bytes=self.large.get(chain.chain_id, self.used_bytes), free_bytes=self.free_bytes.get(node, 1 << 40),
             capacity_bytes=self.capacity_bytes, read_only=node in self.full,
             failure="full" if node in self.full else "",
+            sync_progress=round(LOOP_CLOCK.monotonic() * 100) if self.resyncs_proceed else 0,
         )  # fmt: skip
 
     async def step(self) -> None:

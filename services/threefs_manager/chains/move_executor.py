@@ -331,7 +331,7 @@ class MoveExecutor:
         routing, now = self._publisher.routing, self._clock.monotonic()
         offline = {
             move.added for move in self.moves.values()
-            if routing.chains[move.chain_id].state(move.added) is PublicState.OFFLINE
+            if self._is_away(move, routing)
         }  # fmt: skip
         # One that is offline again within T is as full as before: it has only looked what was removed.
         away = {target: times for target, times in self._offline.items() if now - times[1] < routing.lease_s}
@@ -350,6 +350,12 @@ class MoveExecutor:
         for move in futile:
             _LOG.warning("a move is taken back", chain=move.chain_id, added_node=move.added_node, removed=move.removed)
 
+    def _is_away(self, move: Move, routing: Routing) -> bool:
+        """Whether the added target is offline. One that lives and only waits for the resync of another one is not."""
+        chain = routing.chains[move.chain_id]
+        waits = moves.is_resyncing(chain) and self._failure_detector.could_serve(move.added, routing.lease_s)
+        return chain.state(move.added) is PublicState.OFFLINE and not waits
+
     def _is_futile(self, move: Move, routing: Routing) -> bool:
         chain, node = routing.chains[move.chain_id], routing.nodes.get(move.added_node)
         if not moves.can_revert(move, chain):
@@ -358,7 +364,7 @@ class MoveExecutor:
             return True
         if moves.is_under_way(move, chain):
             lost_s = self._progress.stalled_s(move.added)  # writes of clients may wait for it as well
-            if chain.state(move.added) is PublicState.OFFLINE:
+            if self._is_away(move, routing) and move.added in self._offline:
                 lost_s = self._clock.monotonic() - self._offline[move.added][0]
             return lost_s >= _GIVE_UP_LEASES * routing.lease_s
         if node is None:

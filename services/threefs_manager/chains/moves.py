@@ -105,10 +105,17 @@ def is_under_way(move: Move, chain: Chain) -> bool:
     return chain.leaving is not None
 
 
+def is_resyncing(chain: Chain) -> bool:
+    """Whether a target of the chain is being brought up to date. Others that live are offline until that has ended."""
+    return any(member.state is PublicState.SYNCING for member in chain.members)
+
+
 def is_at_work(move: Move, chain: Chain) -> bool:
-    """Whether a move under way goes on as fast as disks allow. Else it waits for a chain that does not serve, or for
-    members that may never come back."""
-    return bool(chain.serving) and (not move.added or chain.state(move.added) is not PublicState.SERVING)
+    """Whether a move under way goes on as fast as disks allow. Else it waits for a chain that does not serve, for the
+    resync of another member, or for members that may never come back."""
+    state = chain.state(move.added)
+    waits = state is not PublicState.SYNCING and is_resyncing(chain)
+    return bool(chain.serving) and (not move.added or (state is not PublicState.SERVING and not waits))
 
 
 def startable(moves: Mapping[ChainId, Move], routing: Routing, limits: MoveBounds) -> list[Move]:
