@@ -2,7 +2,7 @@
 
 A node does not start with empty stores on another node's disk, so disks that were mixed up can be put right. A store
 whose table is damaged goes to quarantine, and its target starts with an empty one, which the chain treats like a new
-disk. The quarantined store stays until the next one takes its place, or the target has moved away.
+disk. The quarantined store stays until the next one takes its place, the disk is full, or the target has moved away.
 """
 
 import shutil

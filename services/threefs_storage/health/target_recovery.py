@@ -17,7 +17,8 @@ and cannot return to hear of any. So the log is kept short from before the disk 
 in seconds. As long as the disk says that it has room, what a longer log needs is held. Where it refuses that, because
 of a quota, the log is kept short as well.
 
-A damaged table cannot be mended. It goes to quarantine when the store is opened again.
+A damaged table cannot be mended. It goes to quarantine when the store is opened again. A full disk gives up what is in
+quarantine: else the new store might never have room for all that the old one had.
 """
 
 import contextlib
@@ -90,6 +91,7 @@ class TargetRecovery:
                 await self._limit_log(target)
             for target in self._full():
                 try:
+                    await self._targets.drop_quarantined()
                     await self._recover_full(target)
                 except ThreefsError as error:
                     _LOG.info("a full target cannot return yet", target=target.target_id, error=str(error))

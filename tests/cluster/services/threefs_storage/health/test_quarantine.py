@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.health.quarantine import check_disk, has_other_copy, quarantine
+from threefs_storage.health.target_recovery import _INTERVAL_S
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import (
@@ -126,6 +127,28 @@ async def test_a_store_that_cannot_be_opened_is_quarantined_and_filled_anew(tmp_
         assert chain[3].target.engine.store_id != before, "it is taken for an exchanged disk"
         assert (records.parent.with_name(f"{records.parent.name}.damaged") / "records").is_dir()
         await come_back(chain, 3)
+
+
+@pytest.mark.parametrize("others", [SERVING, OFFLINE])
+async def test_a_full_disk_gives_up_a_store_in_quarantine_if_others_serve(others: PublicState, tmp_path: Path) -> None:
+    """A store that takes more than half of the disk left no room for the one that took its place, for ever."""
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        records = chain[3].target.engine._directory / "records"
+        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+        await chain[3].stop()
+        damage(records)
+        await chain[3].restart(chain.routing())
+        kept = records.parent.with_name(f"{records.parent.name}.damaged")
+        chain.change((1, others), (2, others), (3, SYNCING if others is SERVING else OFFLINE))
+        await asyncio.sleep(2 * _INTERVAL_S)
+        assert kept.is_dir()
+        chain[3].target.full = True
+        if others is SERVING:
+            await until(lambda: not kept.exists())
+        else:
+            await asyncio.sleep(2 * _INTERVAL_S)
+            assert kept.is_dir(), "nobody may have what is in it"
 
 
 async def test_the_only_one_that_may_have_it_is_left_alone(tmp_path: Path) -> None:
