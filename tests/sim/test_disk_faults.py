@@ -50,6 +50,14 @@ def test_a_write_that_is_refused_though_a_replica_has_room_is_found(monkeypatch:
     )
 
 
+def test_a_write_may_be_refused_by_a_disk_that_fills_up_while_no_manager_leads() -> None:
+    """The other member is out by then, as storage knows from the manager before (seed 15356)."""
+    size = Size(storage=2, replicas=2, managers=1, targets_per_disk=1, clients=2)
+    outcome = run(2, size=size, load=_LARGE, scenario=parse("1.0 kill s2 6.0\n2.0 kill m1 3.0\n2.3 full s1 2.0"))
+    assert not outcome.violations, outcome.violations
+    assert said(outcome, "write failed: the file system is full")
+
+
 def test_writes_go_on_while_a_disk_is_full_that_is_to_be_filled() -> None:
     outcome = played("2.0 brim s3 60.0")
     assert not outcome.violations, outcome.violations
