@@ -273,8 +273,8 @@ class Manager:
                 self._stale_store.check_chains(routing, request)
             if known is not None:
                 registry.check_incarnation(request, known, failure_detector, routing.lease_s)
-                if request.kind == pb.STORAGE:
-                    self._stale_store.on_heard(request.node_id)
+            if request.kind == pb.STORAGE:
+                self._stale_store.on_heard(request.node_id)
             self._stale_store.check_heard()
             if known is not None and known.incarnation not in (0, request.incarnation):
                 failure_detector.mark_dead(known.node_id, known.incarnation)
