@@ -16,8 +16,9 @@ _TRIES = 16
 
 def candidates() -> Iterator[int]:
     """Ports to try in turn, each of which may be taken; the last ones the kernel chooses."""
-    for _ in range(_TRIES):
-        yield secrets.choice(_KEPT) if _lowest_of_the_kernel() >= _KEPT.stop else ANY
+    if _lowest_of_the_kernel() >= _KEPT.stop:
+        for _ in range(_TRIES):
+            yield secrets.choice(_KEPT)
     for _ in range(_TRIES):
         yield ANY
 

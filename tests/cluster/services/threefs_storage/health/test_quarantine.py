@@ -115,17 +115,23 @@ async def come_back(chain: TestChain, node: int) -> None:
     assert await chain.read(node, length=5000) == (5, b"4" * 5000)
 
 
+async def quarantined(chain: TestChain) -> Path:
+    """Where the store of node 3 is, which was damaged while the others served; an empty one has taken its place."""
+    records = chain[3].target.engine._directory / "records"
+    chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
+    await chain[3].stop()
+    damage(records)
+    await chain[3].restart(chain.routing())
+    return records.parent.with_name(f"{records.parent.name}.damaged")
+
+
 async def test_a_store_that_cannot_be_opened_is_quarantined_and_filled_anew(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await fill(chain, 3)
         before = chain[3].target.engine.store_id
-        records = chain[3].target.engine._directory / "records"
-        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-        await chain[3].stop()
-        damage(records)
-        await chain[3].restart(chain.routing())
+        kept = await quarantined(chain)
         assert chain[3].target.engine.store_id != before, "it is taken for an exchanged disk"
-        assert (records.parent.with_name(f"{records.parent.name}.damaged") / "records").is_dir()
+        assert (kept / "records").is_dir()
         await come_back(chain, 3)
 
 
@@ -134,12 +140,7 @@ async def test_a_full_disk_gives_up_a_store_in_quarantine_if_others_serve(others
     """A store that takes more than half of the disk left no room for the one that took its place, for ever."""
     async with chain_of(tmp_path) as chain:
         await fill(chain, 3)
-        records = chain[3].target.engine._directory / "records"
-        chain.change((1, SERVING), (2, SERVING), (3, OFFLINE))
-        await chain[3].stop()
-        damage(records)
-        await chain[3].restart(chain.routing())
-        kept = records.parent.with_name(f"{records.parent.name}.damaged")
+        kept = await quarantined(chain)
         chain.change((1, others), (2, others), (3, SYNCING if others is SERVING else OFFLINE))
         await asyncio.sleep(2 * _INTERVAL_S)
         assert kept.is_dir()
