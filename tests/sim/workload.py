@@ -323,7 +323,7 @@ class Workload:
                 length * grain,
                 expand(payload, grain),
             )
-            self.order.note(update, place)
+            self.order.note(chunks or link.chunks, update, place)
             updates.append(update)
         self._changing[host] = None
         try:
