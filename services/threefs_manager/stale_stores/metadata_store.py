@@ -2,7 +2,8 @@
 
 A store that is empty, or of another cluster, or an older copy of the right one would give out inode numbers whose
 chunks belong to other files, and show names that are outdated. So it is refused, unless it was loaded from a backup:
-then its inode numbers get an epoch that no store of this cluster had before.
+then its inode numbers get an epoch that no store of this cluster had before. That epoch counts from the moment when the
+store tells of it: a request of a restored store that was lost, or emptied, may come late, when another one is in use.
 """
 
 from threefs.cluster.manager_records import METADATA_KEY
@@ -34,7 +35,8 @@ async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest)
     updated = check_store(known, cluster_id, request)
     if updated != known:
         tx.set(METADATA_KEY, records.encode(updated))
-    return pb.AdmitStoreReply(epoch=updated.epoch, first_number=updated.first_number)
+    epoch = _newest_epoch(updated) if request.restored else updated.epoch
+    return pb.AdmitStoreReply(epoch=epoch, first_number=updated.first_number)
 
 
 def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
@@ -67,14 +69,11 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
         if _has_epoch(known, request):
             _check_settled(known, request)
             return known
-        return pb.MetadataStore(
-            store_id=request.store_id,
-            epoch=max(known.epoch + 1, request.epoch + 1, known.next_epoch),
-            generation=request.generation,
-            next_epoch=known.next_epoch,
-            first_number=known.first_number,
-            restore_id=request.restore_id,
-        )
+        given = pb.MetadataStore()
+        given.CopyFrom(known)
+        given.given_epoch = max(_newest_epoch(known) + 1, request.epoch + 1, known.next_epoch)
+        given.restore_id = request.restore_id
+        return given
     if request.epoch == known.epoch and 0 < request.next_inode < known.next_inode:
         raise StrangeStore(
             f"the metadata store is an older copy: its next inode number is {request.next_inode}, but the cluster has "
@@ -101,6 +100,7 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
         next_epoch=known.next_epoch,
         first_number=known.first_number,
         restore_id=known.restore_id,
+        given_epoch=known.given_epoch,
     )
 
 
@@ -108,14 +108,19 @@ def _has_epoch(known: pb.MetadataStore, request: pb.AdmitStoreRequest) -> bool:
     """Whether this restore has its epoch already, because another service of the store has asked, or this one before.
     A further epoch would make the first one, with which the other service may serve by now, one of an older copy."""
     is_same = bool(request.restore_id) and request.restore_id == known.restore_id
-    return is_same and known.epoch >= max(request.epoch, known.next_epoch)
+    return is_same and _newest_epoch(known) >= max(request.epoch, known.next_epoch)
+
+
+def _newest_epoch(known: pb.MetadataStore) -> int:
+    return max(int(known.given_epoch), int(known.epoch))
 
 
 def _check_settled(known: pb.MetadataStore, request: pb.AdmitStoreRequest) -> None:
     """A store that serves with its epoch has the epoch in its record. One that has not is a copy from before, and would
     give out the inode numbers of the epoch once more. A service that has read its record before another one wrote it
     asks again. Raises StrangeStore."""
-    if known.next_inode and request.epoch < known.epoch:
+    is_in_use = known.next_inode and known.epoch == _newest_epoch(known)
+    if is_in_use and request.epoch < known.epoch:
         raise StrangeStore(
             f"the metadata store is an older copy: its restore is not finished, but the cluster has seen the same "
             f"restored store serve in epoch {known.epoch}. {_NEWEST_HINT}"

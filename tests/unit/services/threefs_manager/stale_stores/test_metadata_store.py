@@ -31,7 +31,10 @@ def test_a_rebuilt_manager_takes_the_first_store_that_is_not_empty() -> None:
     with pytest.raises(StrangeStore, match="is empty, but cluster c, whose manager was rebuilt, has one"):
         check_store(forgotten, "c", asked("", 0, 0))
     assert check_store(forgotten, "c", asked("aa", 3, 7)) == pb.MetadataStore(store_id="aa", epoch=3, generation=7)
-    assert not check_store(forgotten, "c", asked("aa", 3, 7, restored=True)).forgotten
+    given = check_store(forgotten, "c", asked("aa", 3, 7, restored=True))
+    assert given.given_epoch == 4
+    serving = check_store(given, "c", asked("aa", 4, 7))
+    assert (serving.store_id, serving.epoch, serving.forgotten) == ("aa", 4, False)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +67,8 @@ def test_a_store_that_would_give_out_inode_numbers_again_is_refused() -> None:
     assert check_store(known, "c", inodes(asked(), 901)).next_inode == 901
     assert check_store(known, "c", asked()) == known, "a service of an older version does not say"
     assert check_store(known, "c", inodes(asked(epoch=3, generation=1), 7)).next_inode == 7, "it was restored"
-    assert check_store(known, "c", inodes(asked(epoch=0, restored=True), 7)).next_inode == 0
+    given = check_store(known, "c", inodes(asked(epoch=0, restored=True), 7))
+    assert check_store(given, "c", inodes(asked(epoch=3, generation=1), 8)).next_inode == 8
 
 
 def inodes(request: pb.AdmitStoreRequest, next_inode: int) -> pb.AdmitStoreRequest:
@@ -82,25 +86,42 @@ def test_what_goes_on_is_remembered() -> None:
 
 def test_each_restored_store_gets_an_epoch_that_none_had_before() -> None:
     first = check_store(KNOWN, "c", asked(epoch=0, generation=7, restored=True))
-    assert first == pb.MetadataStore(store_id="aa", epoch=3, generation=7)
-    assert check_store(first, "c", asked(epoch=0, generation=7, restored=True)).epoch == 4, "the same backup again"
-    assert check_store(first, "c", asked(epoch=9, generation=7, restored=True)).epoch == 10
+    assert first.given_epoch == 3
+    assert check_store(first, "c", asked(epoch=0, generation=7, restored=True)).given_epoch == 4, "the same once more"
+    assert check_store(first, "c", asked(epoch=9, generation=7, restored=True)).given_epoch == 10
+    serving = check_store(first, "c", asked(epoch=3, generation=8))
+    assert (serving.epoch, serving.generation) == (3, 8)
     with pytest.raises(StrangeStore):
-        check_store(first, "c", asked(epoch=2, generation=60))
+        check_store(serving, "c", asked(epoch=2, generation=60))
+
+
+def test_a_request_of_a_restored_store_that_was_lost_comes_late() -> None:
+    """The manager had slept in its transaction. The store that was restored after that one counted as an older copy
+    from then on, and its services ended."""
+    request = asked(epoch=0, generation=7, restored=True)
+    request.restore_id = "second"
+    given = check_store(KNOWN, "c", request)
+    serving = check_store(given, "c", inodes(asked(epoch=given.given_epoch, generation=8), 900))
+    request.restore_id = "first"
+    late = check_store(serving, "c", request)
+    assert late.given_epoch == 4, "nobody will ever use it"
+    assert check_store(late, "c", inodes(asked(epoch=3, generation=9), 901)).generation == 9
+    late = check_store(given, "c", request)
+    assert check_store(late, "c", inodes(asked(epoch=3, generation=9), 901)).epoch == 3, "it was about to serve"
 
 
 def test_all_services_of_one_restored_store_get_one_epoch() -> None:
     request = asked(epoch=0, generation=7, restored=True)
     request.restore_id = "r1"
     first = check_store(KNOWN, "c", request)
-    assert first.epoch == 3 and check_store(first, "c", request) == first
+    assert first.given_epoch == 3 and check_store(first, "c", request) == first
     serving = check_store(first, "c", asked(epoch=3, generation=9))
     assert check_store(serving, "c", request) == serving, "the other one serves already"
     request.restore_id = "r2"
-    assert check_store(serving, "c", request).epoch == 4
+    assert check_store(serving, "c", request).given_epoch == 4
     request.restore_id = "r1"
     serving.next_epoch = 700
-    assert check_store(serving, "c", request).epoch == 700, "a restored manager may not know the newest epoch"
+    assert check_store(serving, "c", request).given_epoch == 700, "a restored manager may not know the newest epoch"
 
 
 def test_a_copy_of_a_restored_store_from_before_its_first_start_is_refused() -> None:
@@ -115,7 +136,7 @@ def test_a_copy_of_a_restored_store_from_before_its_first_start_is_refused() -> 
     request.epoch = 3
     assert check_store(serving, "c", request) == serving, "another service, which has looked for the restore before"
     request.epoch, request.restore_id = 0, "r2"
-    assert check_store(serving, "c", request).epoch == 4, "it was loaded as a backup"
+    assert check_store(serving, "c", request).given_epoch == 4, "it was loaded as a backup"
 
 
 def test_a_restored_manager_may_not_know_the_newest_epoch() -> None:
@@ -123,8 +144,8 @@ def test_a_restored_manager_may_not_know_the_newest_epoch() -> None:
     known = pb.MetadataStore(store_id="aa", epoch=2, generation=50, next_epoch=700)
     assert check_store(known, "c", asked()) == known, "the store that lives has the epoch that it had"
     restored = check_store(known, "c", asked(epoch=0, generation=7, restored=True))
-    assert (restored.epoch, restored.next_epoch) == (700, 700)
-    assert check_store(restored, "c", asked(epoch=0, generation=7, restored=True)).epoch == 701
+    assert (restored.given_epoch, restored.next_epoch) == (700, 700)
+    assert check_store(restored, "c", asked(epoch=0, generation=7, restored=True)).given_epoch == 701
 
 
 async def test_it_is_kept_in_the_store_of_the_manager() -> None:
