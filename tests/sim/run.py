@@ -42,6 +42,7 @@ from tests.sim import (
     strange_disks,
     visitors,
 )
+from tests.sim.accepted_losses import AcceptedLoss
 from tests.sim.administrator import moves_left
 from tests.sim.faults import Faults, Step, draw
 from tests.sim.files import Files, namespace
@@ -183,6 +184,10 @@ async def _run(world: World, outcome: Outcome, load: Load, dice: SeededRandom, s
     outcome.operations += len(workload.history)
     outcome.longest = workload.longest
     _judge(workload, outcome)
+    if load.losses and not outcome.violations:
+        loss = AcceptedLoss(world, workload, faults)
+        await loss.run()
+        outcome.violations += loss.violations
 
 
 def _judge(workload: Workload, outcome: Outcome) -> None:

@@ -52,6 +52,7 @@ _SMALL = 0.05  # of all runs have disks that stay small until the files that fil
 _FULL_SCRUB_S, _FULL_MOVES_S = 10.0, 3.0  # at least: of these runs, whose files are large
 _SWOONS = 0.1  # of all runs have managers that fall asleep in their transactions
 _HUNGRY = 0.1  # of all runs have machines without memory for some buffers
+_LOSSES = 0.15  # of all runs end with a loss that is accepted
 _DOUBTED = 0.1  # of all runs lose many answers of the managers' store, ...
 _MANAGER_DOUBT = (0.03, 0.2)
 _LATE = 0.4  # ... of which so many are about commits that come late
@@ -80,6 +81,7 @@ def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
         strange_disks=SeededRandom(seed, "strange disks").chance(_STRANGE),
         swoons=SeededRandom(seed, "swoons").chance(_SWOONS),
         scarce_memory=SeededRandom(seed, "hungry").chance(_HUNGRY),
+        losses=SeededRandom(seed, "losses").chance(_LOSSES),
     )
     if SeededRandom(seed, "small disks").chance(_SMALL):
         size, load = with_more("small disks", size, load)

@@ -70,6 +70,7 @@ class Load:
     small_disks: bool = False  # disks stay small until the files that fill them are removed
     swoons: bool = False  # managers fall asleep in their transactions
     scarce_memory: bool = False  # machines have no memory for some buffers
+    losses: bool = False  # an administrator accepts that the last copies of chains are lost
     crowd: int = 0  # writers with identities of their own, who write once each to the same chunk
 
     @property
@@ -165,6 +166,30 @@ class Workload:
         for number in list(self._used):
             for _ in range(self._world.size.replicas):
                 await self._read(host, link, [(number, 0, _MOST_LENGTH)])
+
+    # ---- further operations, which are in no history
+
+    @property
+    def numbers(self) -> list[int]:
+        """Of the chunks that were used."""
+        return list(self._used)
+
+    def update(self, number: int, payload: bytes) -> ChunkUpdate:
+        """Writes this from the beginning of a chunk on."""
+        inode, layout = self._chunk(number)
+        content = expand(payload, self._grain(number))
+        chain = next(iter(self.links.values())).chunks.chain_of(layout, 0)
+        return ChunkUpdate(chain, ChunkId(inode, 0), pb.WRITE, layout.chunk_bytes, 0, len(content), content)
+
+    async def content(self, host: str, number: int, length: int) -> bytes:
+        """What a client reads from the beginning of a chunk. Raises ThreefsError."""
+        link, (inode, layout) = self.links[host], self._chunk(number)
+        view = memoryview(bytearray(length * self._grain(number)))
+        file = ReadFile(inode, layout, layout.chunk_bytes, 0)
+        await link.reader.read_into([(file, 0, view)], link.clock.monotonic() + _TIMEOUT_S)
+        return shrink(bytes(view), self._grain(number))
+
+    # ---- what each client does
 
     async def _mix(self, host: str, link: ClientContext, dice: SeededRandom) -> None:
         while not self._stopping:
