@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
-from tests.sim import audit
+from tests.sim import audit, store_faults
 from tests.sim.administrator import administer
 from tests.sim.audit import State
 from tests.sim.faults import Faults, Step
@@ -31,6 +31,8 @@ _CALL_S = 30.0
 _EMPTIED_S = 1.5 * LEASE_S  # within so long all these disks are
 _BACK_S = 2 * LEASE_S
 _CLIENT = "c1"
+_AGED = "aged"
+_OLDER_STORES = 0.4
 _MOST_CHUNKS = 12
 _LENGTH = 100  # of what is written, in grains
 #: What may fail beside it, and among whom: nothing that empties or stops storage processes.
@@ -71,11 +73,14 @@ class AcceptedLoss:
             return
         await self._by_client(self._write(b"lost"))
         faults = world.loop.create_task(self._faults.run(self._draw_faults()))
+        self._faults.stores.copy(_AGED, store_faults.MANAGERS)
         self._lose_disks()
         await asyncio.sleep(_EMPTIED_S)
         await self._comes(faults.done, self._accept)
         await self._comes(world.healthy, self._accept)
         await asyncio.sleep(_FAULT_S[1])  # the last fault ends
+        if world.healthy() and self._dice.chance(_OLDER_STORES):
+            await self._older_store()
         if not await self._comes(world.healthy, self._accept):
             self.violations.append(f"I13: not healthy after the loss of chains {sorted(self._accepted)} was accepted")
         if not self.violations:
@@ -142,6 +147,17 @@ class AcceptedLoss:
     async def _call(self, request: pb.AcceptLossRequest) -> None:
         self._calls += 1
         await administer(self._world, f"admin.loss.{self._calls}", ACCEPT_LOSS, request)
+
+    async def _older_store(self) -> None:
+        """For a while the managers have the store of before, which knows nothing of what was accepted."""
+        stores = self._faults.stores
+        stores.violations.clear()  # which were told already
+        put_right = stores.begin(_AGED, store_faults.MANAGERS)
+        if put_right is not None:
+            self._world.tell("-- an older store of the managers")
+            await asyncio.sleep(self._dice.uniform(*store_faults.LASTS_S))
+            put_right()
+            self.violations += stores.violations
 
     async def _comes(self, reached: Callable[[], bool], before: Callable[[], Awaitable[None]] | None = None) -> bool:
         until = self._world.loop.time() + _LIMIT_S + self._world.hold_off_left_s()

@@ -12,11 +12,12 @@ from tests.sim.world import Size
 from threefs.routing import PublicState
 
 _READ = AcceptedLoss._read
+_OLDER = 1  # a seed
 
 
-def played(storage: int = 3, replicas: int = 3) -> Outcome:
+def played(storage: int = 3, replicas: int = 3, *, seed: int = 4) -> Outcome:
     size = Size(storage=storage, targets_per_disk=1, replicas=replicas, managers=2, clients=2)
-    return run(4, size=size, load=Load(faults_s=1.0, losses=True), scenario=[])
+    return run(seed, size=size, load=Load(faults_s=1.0, losses=True), scenario=[])
 
 
 def said(outcome: Outcome, text: str) -> bool:
@@ -38,6 +39,12 @@ def test_a_target_that_serves_what_it_had_without_being_told_to_is_found(monkeyp
 
     monkeypatch.setattr(transitions, "_return_lastsrv", return_any)
     assert any("R7: only a lastsrv target serves alone" in violation for violation in played().violations)
+
+
+def test_an_older_store_of_the_managers_that_knows_nothing_of_it_is_refused() -> None:
+    outcome = played(seed=_OLDER)
+    assert not outcome.violations, outcome.violations
+    assert said(outcome, "-- an older store of the managers")
 
 
 def test_a_loss_that_nobody_accepts_keeps_the_chain_from_serving(monkeypatch: pytest.MonkeyPatch) -> None:
