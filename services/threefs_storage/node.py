@@ -193,8 +193,8 @@ class StorageNode:
         await self._metrics.stop()
         await self._background.stop()
         await self._server.stop(_GRACE_S)
+        await self._cluster.close()  # no routing opens a target any more, or begins to delete one
         await self.storage.stop()
-        await self._cluster.close()  # no routing opens a target any more
         await self.targets.close()
         await self._peers.close()
 

@@ -274,7 +274,7 @@ class Faults:
             return None
 
         async def stop() -> None:
-            process.start(node.stop())
+            self._world.stop(host)
             await asyncio.sleep(1.0)
             if process.alive:
                 self._world.kill(host)

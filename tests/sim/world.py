@@ -128,6 +128,7 @@ class World:
         self.managers: dict[str, Manager] = {}
         self.manager_servers: dict[str, Server] = {}
         self.storages: dict[str, StorageNode] = {}
+        self._mains: dict[str, asyncio.Task[None]] = {}
         self.metas: dict[str, MetaNode] = {}
         self.restores = 0  # of the metadata, from a backup
         self.trace: list[str] = []
@@ -218,7 +219,7 @@ class World:
             process.start(self._watched(process, self.client_main(process)))
             return
         run = {"m": self._manager, "s": self._storage, "t": self._meta}[host[0]]
-        process.start(self._watched(process, run(process, clock, random)))
+        self._mains[host] = process.start(self._watched(process, run(process, clock, random)))
 
     async def _watched(self, process: Process, main: Coroutine[Any, Any, None]) -> None:
         """A process that ends with an exception is dead, and its host shall be told about in the end."""
@@ -240,6 +241,10 @@ class World:
             self.deaths.append(f"{process.name} died of {error!r}")
             self.tell(self.deaths[-1])
             self.loop.call_soon(process.kill)
+
+    def stop(self, host: str) -> None:
+        """SIGTERM, for a storage process."""
+        self._mains[host].cancel()
 
     def kill(self, host: str) -> None:
         self.tell(f"{host} is killed")
@@ -350,8 +355,12 @@ class World:
         self._count_refusals(node._server)
         self._listen_to(process.host, node)
         self.storages[process.host] = node
-        await node.start()
-        await asyncio.Event().wait()
+        try:
+            await node.start()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:  # as a service does: a start is not waited for
+            await node.stop()
+            raise
 
     def _limits(self, limits: Limits) -> Limits:
         size = self.size

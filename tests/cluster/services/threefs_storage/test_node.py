@@ -126,6 +126,22 @@ async def test_the_store_keeps_its_identity_until_it_is_wiped(tmp_path: Path) ->
         assert seen[0] == seen[1] != 0
 
 
+async def test_no_routing_is_followed_any_more_when_the_work_on_targets_ends(tmp_path: Path) -> None:
+    """One that took a target away began to delete it, beside the stop that closes all stores: the stop failed."""
+    async with Bench(tmp_path) as bench:
+        node = await bench.node(1)
+        following: list[int] = []
+        stop = node.storage.stop
+
+        async def looked_at() -> None:
+            following.append(len(node._cluster._background))
+            await stop()
+
+        node.storage.stop = looked_at  # type: ignore[method-assign]
+        await node.stop()
+        assert following == [0]
+
+
 async def test_two_routings_at_once_open_a_store_once(tmp_path: Path) -> None:
     async with Bench(tmp_path) as bench:
         node = await bench.node(1)
