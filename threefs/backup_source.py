@@ -5,7 +5,7 @@ its last page. A backup receives only what is durable.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -46,7 +46,17 @@ class _Snapshot:
 class BackupSource:
     """The backups of one engine. A store that is not embedded is backed up by its own tools."""
 
-    def __init__(self, engine: object, *, clock: Clock = CLOCK, random: Random = RANDOM) -> None:
+    def __init__(
+        self,
+        engine: object,
+        *,
+        wait_admitted: Callable[[], Awaitable[None]] | None = None,
+        clock: Clock = CLOCK,
+        random: Random = RANDOM,
+    ) -> None:
+        """`wait_admitted` returns when it is known that the store is that of the cluster, and raises if that cannot be
+        said. An empty store, or an older copy, would take the place of what a backup has of the right one."""
+        self._wait_admitted = wait_admitted
         self._engine = engine if isinstance(engine, RocksEngine | RecoveringEngine) else None
         self._clock = clock
         self._random = random
@@ -69,7 +79,7 @@ class BackupSource:
 
     async def read_snapshot(self, request: pb.ReadSnapshotRequest) -> pb.ReadSnapshotReply:
         """The next page of one moment of the store. Raises NotFound, Overloaded, NotSupported."""
-        table = self._embedded()
+        table = await self._admitted()
         number, snapshot = await self._snapshot(table, request.snapshot)
         reply = pb.ReadSnapshotReply(snapshot=number, lineage=self._lineage, sequence=snapshot.sequence, more=True)
         after = request.after + b"\0" if request.begun else b""
@@ -88,7 +98,7 @@ class BackupSource:
 
     async def read_log(self, request: pb.ReadLogRequest) -> pb.ReadLogReply:
         """The changes behind a given one. Raises TooOld: a new snapshot is needed. NotSupported."""
-        table = self._embedded()
+        table = await self._admitted()
         assert self._worker is not None, "an embedded store has one"
         if request.lineage != self._known_lineage(table):
             raise TooOld("this store is not the one that was backed up so far; take a new snapshot")
@@ -139,6 +149,12 @@ class BackupSource:
         if self._forgetting is not None:
             self._forgetting.cancel()
         self._forgetting = asyncio.get_running_loop().call_later(_FORGET_S, self._forget) if self._snapshots else None
+
+    async def _admitted(self) -> Table:
+        self._embedded()
+        if self._wait_admitted is not None:
+            await self._wait_admitted()
+        return self._embedded()  # it may be another one now
 
     def _embedded(self) -> Table:
         if self._engine is None:

@@ -73,7 +73,7 @@ async def _serve(settings: Settings, engine: Engine, stop: daemon.Stop, *, exclu
     manager.bind(server)
     manager.bind(control)
     manager.bind_presence(server)
-    backup = BackupSource(engine)
+    backup = BackupSource(engine, wait_admitted=manager.wait_own_store)
     backup.bind(server)
 
     async def collect_metrics() -> Iterable[Metric]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import structlog
@@ -107,10 +108,8 @@ class Manager:
 
     async def _term(self, epoch: Epoch) -> None:
         """Serve one term, until another manager is primary."""
-        tasks = [
-            asyncio.create_task(self._election.keep_renewing()),
-            asyncio.create_task(self._lead(Store(self._engine, epoch))),
-        ]
+        leading = self._lead(Store(self._engine, epoch))
+        tasks = [asyncio.create_task(work) for work in (self._election.keep_renewing(), leading)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
@@ -120,11 +119,9 @@ class Manager:
 
     async def _lead(self, store: Store) -> None:
         wall_ns = self._clock.wall_ns()
+        raise_version = partial(restored_versions.raise_routing_version, wall_ns=wall_ns)
         try:
-            was_restored, routing = await retry_forever(
-                lambda: store.change(lambda writer: restored_versions.raise_routing_version(writer, wall_ns)),
-                self._clock,
-            )
+            was_restored, routing = await retry_forever(lambda: store.change(raise_version), self._clock)
         except Fenced:
             return  # another manager has taken over already
         if self._expected_cluster_id not in ("", routing.cluster_id):
@@ -165,9 +162,8 @@ class Manager:
         if not inquiry.done.is_set():
             _LOG.warning("nothing is served yet", reason=inquiry.reason())
         await inquiry.wait_done(self._stale_store.check_fresh)
-        adopted = restored_versions.adopted_chains(
-            self._publisher.routing, inquiry.newest_chains, self._clock.wall_ns()
-        )
+        known, wall_ns = self._publisher.routing, self._clock.wall_ns()
+        adopted = restored_versions.adopted_chains(known, inquiry.newest_chains, wall_ns)
         routing = await restored_versions.adopt(store, adopted, self._clock)
         self._publisher.publish(routing)
         self._failure_detector.unfence(routing)
@@ -344,6 +340,11 @@ class Manager:
         self._require_primary()
         self._remarks.on_backup(request)
         return pb.ReportBackupReply()
+
+    async def wait_own_store(self) -> None:
+        """A backup gets the store after this. Raises NotPrimary, StrangeStore; Unavailable while it may be another."""
+        self._require_primary()
+        await self._stale_store.wait_confirmed(self._publisher.routing.cluster_id, self._inquiry)
 
     def _require_current(self, node_id: int, incarnation: int) -> Node:
         """The node with this incarnation. Raises NotFound if another one is registered, or this one was marked dead."""

@@ -14,6 +14,7 @@ newer one. After the first contradiction nothing is served.
 import asyncio
 import contextlib
 import math
+from typing import Protocol
 
 from threefs.env.clock import Clock
 from threefs.errors import StrangeStore, Unavailable
@@ -23,6 +24,10 @@ from threefs.wire import manager_pb2 as pb
 
 #: The others of a chain that serves come back by one of these, which then knows of it.
 _MAY_KNOW = (PublicState.SERVING, PublicState.SYNCING)
+
+
+class Inquires(Protocol):
+    def reason(self) -> str: ...
 
 
 class StaleStoreDetector:
@@ -81,6 +86,18 @@ class StaleStoreDetector:
     def confirmed(self) -> bool:
         """The nodes that would know of a newer store have reported none."""
         return self._is_known and not self._left()
+
+    async def wait_confirmed(self, cluster_id: str, inquiry: Inquires | None) -> None:
+        """Wait until it is known that this is the cluster's own store. `cluster_id` is empty before `init`; an inquiry
+        is under way after a restore. Raises StrangeStore, and Unavailable while nobody can say."""
+        if inquiry is not None:
+            raise Unavailable(inquiry.reason())
+        await self.wait_heard()
+        if not (cluster_id and self.confirmed):
+            raise Unavailable(
+                "no node has confirmed yet that this manager has the newest store of its cluster, so a backup would "
+                "perhaps lose what it has; start the services, or put the right store in its place"
+            )
 
     def on_published(self, version: int) -> int:
         """A node may be sent this version now. Returns what it is to keep: 0 as long as the store may be a copy."""

@@ -6,7 +6,7 @@ import pytest
 from tests.harness.clocks import SteppedClock
 from threefs import backup_source
 from threefs.backup_source import BackupSource
-from threefs.errors import NotFound, NotSupported, Overloaded, TooOld
+from threefs.errors import NotFound, NotSupported, Overloaded, TooOld, Unavailable
 from threefs.kv.memory import MemoryEngine
 from threefs.kv.rocks import RocksEngine
 from threefs.wire import backup_pb2 as pb
@@ -80,6 +80,20 @@ async def test_a_log_of_another_store_is_refused(tmp_path: Path) -> None:
         await source.read_log(pb.ReadLogRequest(lineage="other", after=page.sequence))
     with pytest.raises(TooOld, match="older copy"):
         await source.read_log(pb.ReadLogRequest(lineage=page.lineage, after=page.sequence + 1))
+    await source.close()
+    await engine.close()
+
+
+async def test_a_store_that_may_be_another_one_is_given_to_nobody(tmp_path: Path) -> None:
+    async def refuse() -> None:
+        raise Unavailable("it may be a copy")
+
+    engine = await filled(tmp_path / "kv", 3, 10)
+    source = BackupSource(engine, wait_admitted=refuse)
+    with pytest.raises(Unavailable, match="it may be a copy"):
+        await source.read_snapshot(pb.ReadSnapshotRequest())
+    with pytest.raises(Unavailable, match="it may be a copy"):
+        await source.read_log(pb.ReadLogRequest())
     await source.close()
     await engine.close()
 

@@ -11,6 +11,7 @@ import pytest
 from threefs_manager.configuration_versions import ConfigurationKeeper
 from threefs_manager.stale_stores.manager_store import StaleStoreDetector
 from threefs_manager.store.cluster_store import Store
+from threefs_manager.store.restore_inquiry import Inquiry
 
 from tests.harness.clocks import SteppedClock
 from tests.harness.manager_bench import Bench
@@ -275,6 +276,43 @@ async def test_no_change_of_an_administrator_waits_for_longer_than_t() -> None:
     clock.advance(9.98)
     async with asyncio.timeout(5):
         await detector.wait_heard()
+
+
+async def test_a_backup_gets_no_store_that_nobody_has_confirmed() -> None:
+    """An empty store, or an older copy, would take the place of what the backup has of the right one."""
+    detector, clock = detector_of(SERVING, SERVING)
+    asked = asyncio.create_task(detector.wait_confirmed("c", None))
+    detector.on_heard(1)
+    await asyncio.sleep(0.01)
+    assert not asked.done(), "the other one may know more"
+    detector.on_heard(2)
+    await asked
+    for cluster_id in ("", "c"):  # before `init`, and where no node is there for T
+        nobody, clock = detector_of(SERVING)
+        clock.advance(10.1)
+        if not cluster_id:
+            nobody.on_heard(1)
+        with pytest.raises(Unavailable, match="no node has confirmed"):
+            await nobody.wait_confirmed(cluster_id, None)
+    with pytest.raises(Unavailable, match="awaited: none"):
+        await detector.wait_confirmed("c", Inquiry(EMPTY, clock))
+    with pytest.raises(StrangeStore):
+        detector.check(beat(9), keeps_chains=True)
+    with pytest.raises(StrangeStore):
+        await detector.wait_confirmed("c", None)
+
+
+async def test_a_manager_gives_its_store_to_a_backup_when_a_node_was_heard() -> None:
+    bench = Bench()
+    manager = await bench.start()
+    with pytest.raises(Unavailable):
+        await manager.wait_own_store()
+    cluster_id = (await manager.init(PLAN)).cluster_id
+    await manager.register(storage(1, "h:1", cluster_id=cluster_id))
+    await manager.wait_own_store()
+    await bench.stop()
+    with pytest.raises(NotPrimary):
+        await manager.wait_own_store()
 
 
 async def test_a_manager_with_an_older_copy_of_its_store_grants_nothing() -> None:
