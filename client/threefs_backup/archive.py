@@ -79,7 +79,8 @@ def begin_or_continue(directory: Path, cluster_id: str) -> None:
         if found != cluster_id:
             raise AlreadyExists(f"{directory} is a backup of cluster {found}, not of {cluster_id}; choose another one")
         return
-    unexpected = sorted(entry.name for entry in directory.iterdir() if entry.name != "lock")
+    fresh = _fresh_name(file)  # of an attempt that was killed, or for which the disk had no room
+    unexpected = sorted(entry.name for entry in directory.iterdir() if entry.name not in ("lock", fresh.name))
     if unexpected:
         raise AlreadyExists(
             f"{directory} is not empty and holds no backup (there is {unexpected[0]}); choose another directory"
@@ -167,13 +168,17 @@ class SnapshotWriter:
 
 def write_json(file: Path, content: dict[str, Any]) -> None:
     """Replace `file` in one step; the new content is durable when this returns."""
-    fresh = file.with_name(file.name + ".new")
+    fresh = _fresh_name(file)
     with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
         json.dump(content, out, indent=2)
         out.flush()
         os.fsync(out.fileno())
     fresh.replace(file)
     _sync(file.parent)
+
+
+def _fresh_name(file: Path) -> Path:
+    return file.with_name(file.name + ".new")
 
 
 def _json(file: Path, names: tuple[str, ...]) -> dict[str, Any]:

@@ -1,3 +1,5 @@
+import errno
+import os
 import stat
 from pathlib import Path
 
@@ -62,6 +64,22 @@ def test_a_directory_belongs_to_one_cluster_and_one_process(tmp_path: Path) -> N
     (other / "photo").touch()
     with pytest.raises(AlreadyExists, match="there is photo"):
         archive.begin_or_continue(other, "c")
+
+
+def test_a_backup_that_has_just_begun_when_the_disk_is_full_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with archive.locked(tmp_path):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", no_room)
+            with pytest.raises(OSError, match="No space"):
+                archive.begin_or_continue(tmp_path, "c")
+        assert [path.name for path in tmp_path.iterdir() if path.name != "lock"], "it has left something"
+        archive.begin_or_continue(tmp_path, "c")
+    assert archive.cluster_id_of(tmp_path) == "c"
 
 
 def test_a_damaged_description_is_reported(tmp_path: Path) -> None:
