@@ -72,7 +72,8 @@ def _read_log(point: RestorePoint, until_ns: int | None) -> RestorePoint:
         if frame.changes and until_ns is None:
             point = RestorePoint(snapshot, point.as_of_ns, change, frame.end, point.up_to_damage)
         elif not frame.changes and (until_ns is None or frame.time_ns <= until_ns):
-            point = RestorePoint(snapshot, max(point.as_of_ns, frame.time_ns), change, frame.end, point.up_to_damage)
+            # Not the latest time of all: the clock may have been set back, and what is said must hold by it now.
+            point = RestorePoint(snapshot, frame.time_ns, change, frame.end, point.up_to_damage)
     return point
 
 

@@ -6,6 +6,7 @@ import pytest
 from threefs_backup.restore import RestorePoint, find_restore_point, restore
 
 from tests.harness.backups import Source, restored
+from tests.harness.clocks import SteppedClock
 from threefs.env.clock import CLOCK
 from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv import dump
@@ -39,6 +40,21 @@ async def test_the_state_of_any_moment_since_the_snapshot_can_be_had(tmp_path: P
     assert await restored(find_restore_point(backup, "meta")) == moments[-1][1]
     with pytest.raises(NotFound, match="store of the manager"):
         find_restore_point(backup, "manager")
+
+
+async def test_after_a_clock_was_set_back_no_later_moment_is_said_than_the_copy_has(tmp_path: Path) -> None:
+    clock = SteppedClock()
+    source = await Source(tmp_path / "kv").start()
+    copying = source.follower(tmp_path / "backup", clock=clock)
+    for number, step_s in enumerate((0.0, 7200.0, -3600.0, 60.0)):
+        clock.advance(step_s)
+        await source.write({b"k%d" % number: b"v"})
+        await copying.catch_up()
+    point = find_restore_point(tmp_path / "backup", "meta")
+    assert point.as_of_ns == copying.as_of_ns == clock.wall_ns()
+    assert await restored(point) == source.state
+    await copying.close()
+    await source.stop()
 
 
 async def test_a_restored_store_is_marked_with_its_moment_and_nothing_is_overwritten(tmp_path: Path) -> None:
