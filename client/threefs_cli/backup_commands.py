@@ -246,7 +246,7 @@ def restore_command(
                 "--engine, with the URL in the settings.toml of its service"
             )
         found = partial(find_restore_point, directory, up_to_damage=up_to_damage)
-        done = uvloop.run(_restore_lost(found, cluster_id, home, (role,) if role else (_MANAGER, _META)))
+        done = uvloop.run(_restore_lost(found, cluster_id, home, (role,) if role else ROLES))
     if as_json:
         output.print_json({"restored": [_described(one, point) for one, point in done]})
         return
@@ -288,7 +288,8 @@ async def _restore_lost(
 ) -> list[tuple[str, RestorePoint]]:
     """Restore the stores that are missing, empty, or left by an interrupted restore.
 
-    Raises AlreadyExists if none is.
+    The metadata come first: if this is interrupted between the two and repeated, the manager's tables get all that
+    there is, which is as new or newer. Raises AlreadyExists if none is.
     """
     lost = [role for role in roles if await is_lost(home / role / "data", cluster_id)]
     if not lost:

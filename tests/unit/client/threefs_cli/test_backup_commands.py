@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from threefs_backup import follower
+from threefs_backup import restore as restoring
 from threefs_backup.archive import ROLES
 from threefs_backup.follower import Follower
 from threefs_backup.restore import find_restore_point
@@ -88,7 +90,7 @@ def test_what_a_local_cluster_has_lost_is_restored(backup: Path, tmp_path: Path)
     home.mkdir()
     cluster_file.save(home, cluster_file.fresh(cluster_file.Plan()))
     told = json.loads(run("restore", str(backup), "--dir", str(home), "--json"))
-    assert [one["store"] for one in told["restored"]] == ["manager", "meta"]
+    assert [one["store"] for one in told["restored"]] == ["meta", "manager"]
     assert rows(home / "manager" / "data" / "kv")[b"manager"] == b"kept"
     assert "no store is lost" in run("restore", str(backup), "--dir", str(home), code=1)
     (home / "meta" / "data" / "kv").rename(tmp_path / "moved")
@@ -152,8 +154,42 @@ def test_a_restore_that_was_interrupted_is_done_again(backup: Path, tmp_path: Pa
     cluster_file.save(home, cluster_file.fresh(cluster_file.Plan()))
     interrupt(home / "meta" / "data" / "kv")
     told = json.loads(run("restore", str(backup), "--dir", str(home), "--json"))
-    assert [one["store"] for one in told["restored"]] == ["manager", "meta"]
+    assert [one["store"] for one in told["restored"]] == ["meta", "manager"]
     assert set(rows(home / "meta" / "data" / "kv")) == {b"meta", RESTORE_KEY}
+
+
+def test_a_restore_that_was_killed_between_two_stores_makes_no_newer_metadata_when_it_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metadata might name a chain table that the manager's tables lack."""
+    backup, home = tmp_path / "backup", tmp_path / "cluster"
+    make_backup(backup, tmp_path / "sources")
+
+    async def go_on_with_metadata() -> None:
+        source = await Source(tmp_path / "sources" / "meta").start()
+        await source.write({b"later": b"than the manager"})
+        following = source.follower(backup, "meta")
+        await following.catch_up()
+        await following.close()
+        await source.stop()
+
+    asyncio.run(go_on_with_metadata())
+    home.mkdir()
+    cluster_file.save(home, cluster_file.fresh(cluster_file.Plan()))
+    done: list[Any] = []
+
+    async def killed_before_the_second(*arguments: Any, **options: Any) -> None:
+        if done:
+            raise Unavailable("killed")
+        done.append(arguments)
+        await restoring.restore(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backup_commands, "restore", killed_before_the_second)
+        run("restore", str(backup), "--dir", str(home), code=1)
+    run("restore", str(backup), "--dir", str(home))
+    assert rows(home / "manager" / "data" / "kv")[b"manager"] == b"kept"
+    assert b"later" not in rows(home / "meta" / "data" / "kv")
 
 
 @asynccontextmanager
