@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from threefs.errors import AlreadyExists, Corrupt, NotFound, Unavailable
+from threefs.kv import dump
 from threefs.kv.dump import Content, Writer, file_bytes
 from threefs.kv.engine_api import Pair
 
@@ -108,6 +109,15 @@ def newest(directory: Path, role: str) -> Snapshot | None:
     if length != expected:
         raise Corrupt(f"{snapshot.dump} has {length} bytes, and should have {expected}")
     return snapshot
+
+
+def check_dump(snapshot: Snapshot) -> None:
+    """Raises Corrupt if a byte of the snapshot has changed since it was written."""
+    with snapshot.dump.open("rb") as source:
+        try:
+            dump.check_whole(source)
+        except Corrupt as error:
+            raise Corrupt(f"{snapshot.dump}: {error}") from None
 
 
 class SnapshotWriter:

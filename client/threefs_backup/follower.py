@@ -88,7 +88,7 @@ class Follower:
         progress: Callable[[str], None] = lambda line: None,
         clock: Clock = CLOCK,
     ) -> None:
-        """A damaged backup stays until a new snapshot is complete. This reads the whole log.
+        """A damaged backup stays until a new snapshot is complete. This reads all of it.
 
         While the log goes on, a new snapshot with the state of some moment waits until `may_replace` that moment.
         """
@@ -109,6 +109,8 @@ class Follower:
     def _open_newest(self) -> None:
         try:
             self._snapshot = archive.newest(self._directory, self.role)
+            if self._snapshot is not None:
+                archive.check_dump(self._snapshot)
             self._log = _open_log(self._snapshot) if self._snapshot else None
         except Corrupt as error:
             self._snapshot_reason = f"what was there is damaged: {error}"

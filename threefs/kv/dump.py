@@ -24,6 +24,7 @@ _RECORD, _END = 1, 2
 _HEADER = struct.Struct("<BQII")  # kind, number, bytes of the key, bytes of the value
 _CHECKSUM = struct.Struct("<I")
 _DIGEST_BYTES = 32
+_PIECE_BYTES = 1 << 20
 _MAX_DUMP_S = 24 * 3600.0
 _PAGE = 200
 _BATCH_BYTES = 400_000
@@ -139,6 +140,18 @@ def check(source: BinaryIO) -> Content:
         records += 1
         length += len(key) + len(value)
     return Content(records, length)
+
+
+def check_whole(source: BinaryIO) -> None:
+    """Raises Corrupt if the file is not as it was written. It looks at no record, so it is many times as quick as
+    `check`."""
+    digest, tail = hashlib.sha256(), b""
+    while piece := source.read(_PIECE_BYTES):
+        tail += piece
+        digest.update(tail[:-_DIGEST_BYTES])
+        tail = tail[-_DIGEST_BYTES:]
+    if tail != digest.digest():
+        raise Corrupt("the file as a whole does not match its checksum")
 
 
 async def load(engine: Engine, source: BinaryIO) -> Content:

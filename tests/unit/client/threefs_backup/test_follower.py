@@ -335,7 +335,12 @@ async def test_a_backup_that_was_damaged_is_begun_anew(tmp_path: Path) -> None:
     def empty_info(snapshot: archive.Snapshot) -> None:
         (snapshot.directory / "info.json").write_bytes(b"")
 
-    for damage in (damage_log, cut_dump, remove_dump, empty_info):
+    def turn_bit_of_dump(snapshot: archive.Snapshot) -> None:
+        content = bytearray(snapshot.dump.read_bytes())
+        content[len(content) // 2] ^= 1
+        snapshot.dump.write_bytes(content)
+
+    for damage in (damage_log, turn_bit_of_dump, cut_dump, remove_dump, empty_info):
         snapshot = archive.newest(tmp_path / "backup", "meta")
         assert snapshot is not None
         for _ in range(2):
