@@ -276,11 +276,12 @@ def changed(texts: Mapping[str, str], changes: Mapping[str, str | None]) -> dict
     """The values after these changes; None takes a key back to its default. Raises InvalidArgument."""
     after = dict(texts)
     for name, text in changes.items():
-        key = find(name)
-        if text is None:
-            after.pop(name, None)
+        if text is None and name in after:  # also one that a later release has set
+            del after[name]
+        elif text is None:
+            find(name)
         else:
-            after[name] = text_of(parse(key, text))
+            after[name] = text_of(parse(find(name), text))
     known = {name: text for name, text in after.items() if name in KEYS}  # a later release may have set others
     check_together(values_of(known))
     return dict(sorted(after.items()))

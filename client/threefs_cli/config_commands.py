@@ -177,8 +177,9 @@ def set_values(
     is stored.
     """
     parts = [change.partition("=") for change in changes]
-    for name, equals, _ in parts:
-        configuration.find(name)
+    for name, equals, value in parts:
+        if value != _DEFAULT:  # a later release may have set a key that this one does not know
+            configuration.find(name)
         if not equals:
             raise InvalidArgument(f"a change is written KEY=VALUE, for example {name}=default, not {name!r}")
     request = pb.SetConfigurationRequest(

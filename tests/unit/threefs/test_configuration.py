@@ -111,6 +111,17 @@ def test_a_value_of_a_later_release_is_kept() -> None:
     assert configuration.changed(later, {"log_level": "debug"}) == {"log_level": "debug", "of_a_later_release": "1"}
 
 
+def test_a_value_of_a_later_release_can_be_taken_back() -> None:
+    """Else every process of this release refuses it, and health warns of that, for ever."""
+    assert configuration.changed({"of_a_later_release": "1", "log_level": "debug"}, {"of_a_later_release": None}) == {
+        "log_level": "debug"
+    }
+    with pytest.raises(InvalidArgument, match="no key 'of_a_later_release'"):
+        configuration.changed({"of_a_later_release": "1"}, {"of_a_later_release": "2"})
+    with pytest.raises(InvalidArgument, match="no key 'of_no_release'"):
+        configuration.changed({"of_a_later_release": "1"}, {"of_no_release": None})
+
+
 def test_differences_name_what_was_and_what_is() -> None:
     before, after = {"full_ratio": "0.9", "log_level": "info"}, {"log_level": "debug", "deferred_bytes": "0"}
     assert configuration.differences(before, after) == {
