@@ -106,7 +106,8 @@ class BackupSource:
         durable = table.durable_change
         if self._reader is None:
             self._reader = LogReader(table.directory)
-        writes = await self._worker.run(self._reader.read, request.after, durable, _LOG_BYTES)
+        checksum = request.checksum if request.HasField("checksum") else None
+        writes = await self._worker.run(self._reader.read, request.after, durable, _LOG_BYTES, checksum)
         reply = pb.ReadLogReply()
         last = request.after
         for write in writes:

@@ -232,7 +232,7 @@ class Follower:
         more = True
         while more:
             start_ns = self._clock.wall_ns()
-            request = pb.ReadLogRequest(lineage=lineage, after=log.change)
+            request = pb.ReadLogRequest(lineage=lineage, after=log.change, checksum=log.checksum)
             reply = await self._service.call(READ_LOG, request, timeout_s=_CALL_S)
             more = reply.more
             if more:

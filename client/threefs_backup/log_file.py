@@ -42,6 +42,7 @@ class LogState:
     change: int  # number of the newest change
     as_of_ns: int
     length_bytes: int
+    checksum: int | None = None  # of the write that ends with that change; None: only the snapshot has it
 
 
 def frames(path: Path, after: int, *, up_to_damage: bool = False) -> Iterator[Frame]:
@@ -96,7 +97,8 @@ def log_state(path: Path, after: int, taken_ns: int) -> LogState:
     found = LogState(after, taken_ns, 0)
     for frame in frames(path, after):
         as_of_ns = found.as_of_ns if frame.changes else frame.time_ns
-        found = LogState(found.change + frame.changes, as_of_ns, frame.end)
+        checksum = crc32c(frame.batch) if frame.changes else found.checksum
+        found = LogState(found.change + frame.changes, as_of_ns, frame.end, checksum)
     return found
 
 
@@ -115,6 +117,7 @@ class LogFile:
             os.close(self._descriptor)
             raise
         self.change = found.change
+        self.checksum = found.checksum  # of the newest write; None: the log has none
         self.as_of_ns = found.as_of_ns
         self.length_bytes = found.length_bytes
         self._has_rest = False  # something may follow the last frame, which a failed append has left
@@ -150,6 +153,7 @@ class LogFile:
             raise
         self._has_rest = False
         self.change = change
+        self.checksum = crc32c(writes[-1].batch) if writes else self.checksum
         self.length_bytes += len(content)
         if complete_ns is not None:
             self.as_of_ns = complete_ns

@@ -8,6 +8,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from threefs.checksums import crc32c
 from threefs.errors import TooOld
 from threefs.kv.wal_recovery import BLOCK_BYTES, KEPT, logs, records
 
@@ -29,6 +30,7 @@ class _Place:
     log: str
     offset: int  # of the record of the change after `change`, or of zeros
     change: int
+    checksum: int | None = None  # of the write that ends with this change; None: it was not read
 
 
 class LogReader:
@@ -38,10 +40,11 @@ class LogReader:
         self._directory = directory
         self._places: dict[int, _Place] = {}  # by their change, the newest last
 
-    def read(self, after: int, durable: int, limit_bytes: int) -> list[Write]:
+    def read(self, after: int, durable: int, limit_bytes: int, checksum: int | None = None) -> list[Write]:
         """The durable writes after the change `after`, up to about `limit_bytes`; none if there are none yet.
 
-        Raises TooOld if the logs begin later, or if the store has fewer changes than `after`.
+        `checksum` is what the caller knows of the write that ends with that change. Raises TooOld if it is another one,
+        if the logs begin later, or if the store has fewer changes than `after`.
         """
         if after > durable:
             raise TooOld(
@@ -52,7 +55,7 @@ class LogReader:
         writes: list[Write] = []
         size = 0
         while place.change < durable and size < limit_bytes:
-            found = self._next(place, durable)
+            found = self._next(place, durable, checksum if place.change == after else None)
             if not found:
                 break
             writes += found
@@ -66,18 +69,20 @@ class LogReader:
         return writes
 
     def _find(self, after: int) -> _Place:
-        """A place from which all writes after the change `after` can be read."""
+        """A place from which all writes after the change `after` can be read, and the one that ends with it, if the
+        logs go back so far."""
         for log in reversed(logs(self._directory)):
             found = self._piece(log.name, 0)
-            if found and found[0][0].first <= after + 1:
+            if found and found[0][0].first <= after:
                 return _Place(log.name, 0, after)
         oldest = next(iter(logs(self._directory)), None)
         if oldest is None:
             raise TooOld("the store has no log")
         return _Place(oldest.name, 0, after)
 
-    def _next(self, place: _Place, durable: int) -> list[Write]:
-        """Read some writes from the place on, and advance it. Raises TooOld."""
+    def _next(self, place: _Place, durable: int, checksum: int | None) -> list[Write]:
+        """Read some writes from the place on, and advance it. Raises TooOld, also if the write before the place has
+        another checksum: the numbers of an older copy of the store, which has gone on, say nothing."""
         while True:
             number = int(Path(place.log).stem)
             # Searched for before the log is read: a log that has a following one does not grow any more.
@@ -90,10 +95,13 @@ class LogReader:
                     return writes
                 place.offset = end
                 if last <= place.change:
+                    place.checksum = crc32c(write.batch) if last == place.change else None
                     continue
+                if checksum is not None and not writes and checksum != place.checksum:
+                    raise TooOld(f"change {place.change} of the store is not the one that the backup has")
                 if write.first != place.change + 1:
                     raise TooOld(f"the logs of the store go from change {place.change} to {write.first}")
-                place.change = last
+                place.change, place.checksum = last, crc32c(write.batch)
                 writes.append(write)
             if writes:
                 return writes

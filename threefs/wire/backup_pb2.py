@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from threefs.wire import common_pb2 as threefs_dot_wire_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19threefs/wire/backup.proto\x12\x0cthreefs.wire\x1a\x19threefs/wire/common.proto\"E\n\x13ReadSnapshotRequest\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05\x62\x65gun\x18\x03 \x01(\x08\"(\n\nStoredPair\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x7f\n\x11ReadSnapshotReply\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\x0f\n\x07lineage\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x06\x12\'\n\x05pairs\x18\x04 \x03(\x0b\x32\x18.threefs.wire.StoredPair\x12\x0c\n\x04more\x18\x05 \x01(\x08\"0\n\x0eReadLogRequest\x12\x0f\n\x07lineage\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x06\"9\n\x08LogWrite\x12\r\n\x05\x66irst\x18\x01 \x01(\x06\x12\x0f\n\x07\x63hanges\x18\x02 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x03 \x01(\x0c\"D\n\x0cReadLogReply\x12&\n\x06writes\x18\x01 \x03(\x0b\x32\x16.threefs.wire.LogWrite\x12\x0c\n\x04more\x18\x02 \x01(\x08\x32\xaf\x01\n\x06\x42\x61\x63kup\x12Y\n\x0cReadSnapshot\x12!.threefs.wire.ReadSnapshotRequest\x1a\x1f.threefs.wire.ReadSnapshotReply\"\x05\x88\xb5\x18\x91\x03\x12J\n\x07ReadLog\x12\x1c.threefs.wire.ReadLogRequest\x1a\x1a.threefs.wire.ReadLogReply\"\x05\x88\xb5\x18\x92\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19threefs/wire/backup.proto\x12\x0cthreefs.wire\x1a\x19threefs/wire/common.proto\"E\n\x13ReadSnapshotRequest\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x0c\x12\r\n\x05\x62\x65gun\x18\x03 \x01(\x08\"(\n\nStoredPair\x12\x0b\n\x03key\x18\x01 \x01(\x0c\x12\r\n\x05value\x18\x02 \x01(\x0c\"\x7f\n\x11ReadSnapshotReply\x12\x10\n\x08snapshot\x18\x01 \x01(\x06\x12\x0f\n\x07lineage\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x06\x12\'\n\x05pairs\x18\x04 \x03(\x0b\x32\x18.threefs.wire.StoredPair\x12\x0c\n\x04more\x18\x05 \x01(\x08\"T\n\x0eReadLogRequest\x12\x0f\n\x07lineage\x18\x01 \x01(\t\x12\r\n\x05\x61\x66ter\x18\x02 \x01(\x06\x12\x15\n\x08\x63hecksum\x18\x03 \x01(\x07H\x00\x88\x01\x01\x42\x0b\n\t_checksum\"9\n\x08LogWrite\x12\r\n\x05\x66irst\x18\x01 \x01(\x06\x12\x0f\n\x07\x63hanges\x18\x02 \x01(\r\x12\r\n\x05\x62\x61tch\x18\x03 \x01(\x0c\"D\n\x0cReadLogReply\x12&\n\x06writes\x18\x01 \x03(\x0b\x32\x16.threefs.wire.LogWrite\x12\x0c\n\x04more\x18\x02 \x01(\x08\x32\xaf\x01\n\x06\x42\x61\x63kup\x12Y\n\x0cReadSnapshot\x12!.threefs.wire.ReadSnapshotRequest\x1a\x1f.threefs.wire.ReadSnapshotReply\"\x05\x88\xb5\x18\x91\x03\x12J\n\x07ReadLog\x12\x1c.threefs.wire.ReadLogRequest\x1a\x1a.threefs.wire.ReadLogReply\"\x05\x88\xb5\x18\x92\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,11 +43,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_READSNAPSHOTREPLY']._serialized_start=183
   _globals['_READSNAPSHOTREPLY']._serialized_end=310
   _globals['_READLOGREQUEST']._serialized_start=312
-  _globals['_READLOGREQUEST']._serialized_end=360
-  _globals['_LOGWRITE']._serialized_start=362
-  _globals['_LOGWRITE']._serialized_end=419
-  _globals['_READLOGREPLY']._serialized_start=421
-  _globals['_READLOGREPLY']._serialized_end=489
-  _globals['_BACKUP']._serialized_start=492
-  _globals['_BACKUP']._serialized_end=667
+  _globals['_READLOGREQUEST']._serialized_end=396
+  _globals['_LOGWRITE']._serialized_start=398
+  _globals['_LOGWRITE']._serialized_end=455
+  _globals['_READLOGREPLY']._serialized_start=457
+  _globals['_READLOGREPLY']._serialized_end=525
+  _globals['_BACKUP']._serialized_start=528
+  _globals['_BACKUP']._serialized_end=703
 # @@protoc_insertion_point(module_scope)

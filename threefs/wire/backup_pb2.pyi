@@ -40,12 +40,14 @@ class ReadSnapshotReply(_message.Message):
     def __init__(self, snapshot: _Optional[int] = ..., lineage: _Optional[str] = ..., sequence: _Optional[int] = ..., pairs: _Optional[_Iterable[_Union[StoredPair, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ReadLogRequest(_message.Message):
-    __slots__ = ("lineage", "after")
+    __slots__ = ("lineage", "after", "checksum")
     LINEAGE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
     lineage: str
     after: int
-    def __init__(self, lineage: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
+    checksum: int
+    def __init__(self, lineage: _Optional[str] = ..., after: _Optional[int] = ..., checksum: _Optional[int] = ...) -> None: ...
 
 class LogWrite(_message.Message):
     __slots__ = ("first", "changes", "batch")

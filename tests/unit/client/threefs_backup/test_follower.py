@@ -130,6 +130,37 @@ async def test_another_store_or_an_older_copy_begins_a_new_snapshot(tmp_path: Pa
     await other.stop()
 
 
+async def test_an_older_copy_that_has_gone_on_is_not_taken_for_the_store_of_before(tmp_path: Path) -> None:
+    """It has counted up to the changes that the backup has, with others. The copy was of two histories at once."""
+    source = await Source(tmp_path / "kv").start()
+    await source.write({b"a": b"1"})
+    copying = source.follower(tmp_path / "backup")
+    await copying.catch_up()
+    await source.stop()
+    shutil.copytree(tmp_path / "kv", tmp_path / "copy")
+    await source.start()
+    for number in range(5):
+        await source.write({b"only here %d" % number: b"2"})
+    await copying.catch_up()
+    await source.stop()
+    state = {b"a": b"1"}
+    source.directory, source.state = tmp_path / "copy", state
+    await source.start()
+    for number in range(20):
+        await source.write({b"only there %d" % number: b"3"})
+    for _ in range(2):
+        await copying.catch_up()
+        assert await restored(find_restore_point(tmp_path / "backup", "meta")) == source.state
+        await copying.close()
+        copying = source.follower(tmp_path / "backup")
+        await source.write({b"b": b"4"})
+    assert source.asked.count("ReadSnapshot") == 2
+    await copying.catch_up()
+    assert source.asked.count("ReadSnapshot") == 2, "this one is known by its last write"
+    await copying.close()
+    await source.stop()
+
+
 async def test_a_long_log_gives_way_to_a_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
     source = await Source(tmp_path / "kv").start()

@@ -114,7 +114,7 @@ def test_what_a_failed_append_has_left_is_gone_before_the_next_one(
     log.append([write(16)], 400)
     log.append([write(17)], 500)
     log.close()
-    assert log_state(path, 10, 100) == LogState(17, 500, path.stat().st_size)
+    assert log_state(path, 10, 100) == LogState(17, 500, path.stat().st_size, log.checksum)
 
 
 def test_a_log_that_is_appended_to_while_it_is_read_is_not_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
