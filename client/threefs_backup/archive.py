@@ -59,7 +59,7 @@ def locked(directory: Path) -> Iterator[None]:
     Raises Unavailable, and NotFound if the parent is missing: a mistyped name, or a disk that is not mounted.
     """
     try:
-        directory.mkdir(mode=0o700, exist_ok=True)
+        _make(directory)
     except FileNotFoundError:
         raise NotFound(
             f"{directory.parent} does not exist: mount the disk, correct the name, or make that directory first"
@@ -125,7 +125,7 @@ class SnapshotWriter:
 
     def __init__(self, directory: Path, role: str) -> None:
         self._store = directory / role
-        self._store.mkdir(mode=0o700, exist_ok=True)
+        _make(self._store)
         for old in self._store.glob(f"*{_PARTIAL}"):
             shutil.rmtree(old)
         numbers = [int(path.name) for path in self._store.iterdir() if path.name.isdecimal()]
@@ -199,6 +199,14 @@ def _json(file: Path, names: tuple[str, ...]) -> dict[str, Any]:
     if not isinstance(found, dict) or set(found) != set(names) or found.get("format", _FORMAT) != _FORMAT:
         raise Corrupt(f"{file} is damaged, or of another format than this version reads")
     return found
+
+
+def _make(directory: Path) -> None:
+    """Make it durably, if it is missing: what is in it is of no use to anybody if a power cut takes its name."""
+    is_new = not directory.exists()
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if is_new:
+        _sync(directory.parent)
 
 
 def _sync(directory: Path) -> None:

@@ -82,6 +82,22 @@ def test_a_backup_that_has_just_begun_when_the_disk_is_full_goes_on_later(
     assert archive.cluster_id_of(tmp_path) == "c"
 
 
+def test_a_power_cut_takes_the_name_of_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories have their names on the disk before the backup counts."""
+    synced: set[Path] = set()
+
+    def note(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.update(path.iterdir() if path.is_dir() else ())
+
+    monkeypatch.setattr(os, "fsync", note)
+    backup = tmp_path / "backup"
+    with archive.locked(backup):
+        archive.begin_or_continue(backup, "c")
+        snapshot = make(backup)
+    assert {backup, backup / "backup.json", backup / "meta", snapshot.directory} <= synced
+
+
 def test_a_damaged_description_is_reported(tmp_path: Path) -> None:
     snapshot = make(tmp_path)
     for content in ("", "[]", "{}", '{"lineage": "x"}'):
