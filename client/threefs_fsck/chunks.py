@@ -194,7 +194,13 @@ class ChunkCheck:
         if inode is None:
             return
         layout = from_wire(inode.layout)
-        end = await self._chunks.file_length(layout, InodeId(number), timeout_s=CALL_S)
+        try:
+            end = await replicas.end_of_file(self._chunks, self._cluster.routing, layout, InodeId(number))
+        except ThreefsError as error:
+            if error.retry is Retry.NEVER:
+                raise
+            self._add_finding("chain_unavailable", f"the length of inode {number} cannot be checked: {error}", number)
+            return
         found = await self._recheck_length(number, end) if end else []
         for finding in found:
             repaired = self._repair and await self._sync_length(inode)

@@ -17,7 +17,7 @@ from threefs.paging import next_place
 from threefs.wire import meta_pb2 as pb
 from threefs_fsck import file_names, replicas
 from threefs_fsck.findings import Finding, Report
-from threefs_fsck.metadata import CALL_S, PAGE_ROWS, MetaService, Progress
+from threefs_fsck.metadata import PAGE_ROWS, MetaService, Progress
 
 #: Inodes of which the names are asked for in one scan.
 _PART = 1024
@@ -48,7 +48,7 @@ class RemovedFileCheck:
         found: set[int] = set()
         async for numbers in self._with_tombstones():
             for inode in await file_names.readable_inodes(self._meta, numbers):
-                if _is_unchanged(inode, restored_ns) and not await self._has_bytes(inode):
+                if _is_unchanged(inode, restored_ns) and not await self._may_have_bytes(inode):
                     found.add(inode.inode)
         removed = sorted(found)
         for start in range(0, len(removed), _PART):
@@ -80,9 +80,17 @@ class RemovedFileCheck:
                 removed = zip(reply.inode, reply.health, strict=True)
                 yield sorted({inode for inode, health in removed if health == replicas.REMOVED})
 
-    async def _has_bytes(self, inode: pb.Inode) -> bool:
-        layout = from_wire(inode.layout)
-        return bool(await self._chunks.file_length(layout, InodeId(inode.inode), timeout_s=CALL_S))
+    async def _may_have_bytes(self, inode: pb.Inode) -> bool:
+        """Also if a chain of the file does not answer, which is reported: nobody can say what it has."""
+        layout, number = from_wire(inode.layout), InodeId(inode.inode)
+        try:
+            return bool(await replicas.end_of_file(self._chunks, self._cluster.routing, layout, number))
+        except ThreefsError as error:
+            if error.retry is Retry.NEVER:
+                raise
+            detail = f"whether inode {number} was removed since the backup cannot be seen: {error}"
+            self._report.findings.append(Finding("chain_unavailable", detail, number))
+            return True
 
     async def _report_files(self, numbers: Sequence[int]) -> None:
         async for name in file_names.names(self._meta, numbers):

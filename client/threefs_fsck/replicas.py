@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from threefs.errors import Unavailable
-from threefs.ids import ChunkId, TargetId
+from threefs.cluster.chunk_client import ChunkClient
+from threefs.errors import NotServing, Unavailable
+from threefs.ids import ChunkId, InodeId, TargetId
+from threefs.layout import FileLayout
 from threefs.paging import next_place
 from threefs.routing import Chain, Routing
 from threefs.rpc.methods import SCAN_CHUNKS, Method, Rep, Req
@@ -13,6 +15,7 @@ from threefs.wire import storage_pb2 as pb
 
 PAGE_ROWS = 1024
 CALL_S = 20.0
+FILE_S = 60.0
 #: Health of a copy, as its target knows it. DAMAGED: not repaired yet; REMOVED: a tombstone.
 GOOD, DAMAGED, LOST, REMOVED = range(4)
 
@@ -130,6 +133,15 @@ async def scan(
     if behind is not None:
         request.behind, request.inode, request.index = True, behind.inode, behind.number
     return await calls.call(address, SCAN_CHUNKS, request, timeout_s=CALL_S)
+
+
+async def end_of_file(chunks: ChunkClient, routing: Routing, layout: FileLayout, inode: InodeId) -> int:
+    """Bytes up to the end of the last chunk of a file. A check waits for no chain that has no serving target, file by
+    file. Raises NotServing, and what a chain does not answer with."""
+    for chain in layout.chains(routing.tables.get(layout.table_id, ())):
+        if routing.chains[chain].tail is None:
+            raise NotServing(f"{routing.shown_chain(chain)} has no serving target")
+    return await chunks.file_length(layout, inode, timeout_s=FILE_S)
 
 
 def are_consistent(states: ReplicaStates) -> bool:

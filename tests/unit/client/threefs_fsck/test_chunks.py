@@ -122,6 +122,20 @@ async def test_bytes_behind_the_end_of_a_file(bench: MetaBench) -> None:
     assert (await check(bench)).exit_code == 0
 
 
+async def test_a_length_that_cannot_be_checked_does_not_end_the_check(bench: MetaBench) -> None:
+    """One chain of the file is served by nobody; all that was found on others was lost with the error."""
+    inode = await file(bench, "/a")
+    await bench.write(inode, 7 * CHUNK, b"y" * 10)
+    routing = bench.storage.cluster.routing
+    lost = routing.chains[ChainId(3 - bench.storage.chain_of[ChunkId(inode.inode, 7)])]
+    members = tuple(dataclasses.replace(member, state=PublicState.LASTSRV) for member in lost.members)
+    chains = {**routing.chains, lost.chain_id: dataclasses.replace(lost, members=members)}
+    bench.storage.cluster.learn(dataclasses.replace(routing, version=2, chains=chains))
+    found = await check(bench, repair=True)
+    assert kinds(found) == ["chain_unavailable", "chain_unavailable"] and found.exit_code == 4
+    assert "the length of inode" in found.findings[-1].detail
+
+
 async def test_a_file_that_is_open_may_have_bytes_behind_its_end(bench: MetaBench) -> None:
     inode = (await bench.create("/a", session=SESSION, layout=LAYOUT)).inode
     await bench.write(inode, 3 * CHUNK, b"y" * 10)

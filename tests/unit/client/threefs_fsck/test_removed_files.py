@@ -1,5 +1,7 @@
 """What was removed after the backup has its names again after the restore, and fsck names it."""
 
+from dataclasses import replace
+
 import pytest
 from threefs_fsck.findings import Finding, Report
 from threefs_fsck.metadata import MetadataCheck
@@ -9,8 +11,11 @@ from threefs_meta.store.identity import _finish_restore
 from tests.harness.fsck import LocalMeta, check_removed_files
 from tests.harness.meta_harness import SESSION, MetaBench
 from threefs.errors import NotServing, PeerClosed, Stopping, ThreefsError
+from threefs.ids import TableId
 from threefs.kv import dump, records, restore_mark, retry
 from threefs.kv.engine_api import Pair, Transaction
+from threefs.layout import from_wire
+from threefs.routing import ChainMember, PublicState
 from threefs.wire import meta_pb2 as pb
 from threefs.wire.manager_pb2 import AdmitStoreReply
 from threefs.wire.records_pb2 import StoreRecord
@@ -118,3 +123,29 @@ async def test_a_chain_that_does_not_answer_is_reported(bench: MetaBench, error:
     bench.storage.before = [lambda *_: error]
     kinds = [finding.kind for finding in await found(bench)]
     assert kinds == ["chain_unavailable", "removed_file"]
+
+
+async def test_a_chain_that_nobody_serves_does_not_end_the_check(bench: MetaBench) -> None:
+    """A file may have its bytes there: nobody can say, and what was found elsewhere is told all the same."""
+    seen = await file(bench, "/seen", chunks=2)
+    await file(bench, "/unseen", chunks=2)
+    pairs = await backup(bench)
+    await remove(bench, "/seen")
+    await remove(bench, "/unseen")
+    await restore(bench, pairs)
+    inode = await bench.stat("/seen")
+    inode.layout.stripe = 1
+    await retry.run(bench.engine, lambda tx: put(tx, inode), replayable=True)
+    routing = bench.storage.cluster.routing
+    own = set(from_wire(inode.layout).chains(routing.tables[TableId(1)]))
+    lost = next(chain for number, chain in routing.chains.items() if number not in own)
+    members = tuple(ChainMember(member.target_id, PublicState.LASTSRV) for member in lost.members)
+    chains = {**routing.chains, lost.chain_id: replace(lost, members=members)}
+    bench.storage.cluster.learn(replace(routing, version=2, chains=chains))
+    findings = await found(bench)
+    assert [one.kind for one in findings] == ["chain_unavailable", "removed_file"]
+    assert findings[1].inode == seen.inode and f"chain {lost.chain_id}" in findings[0].detail
+
+
+async def put(tx: Transaction, inode: pb.Inode) -> None:
+    tx.set(keys.inode(inode.inode), records.encode(inode))
