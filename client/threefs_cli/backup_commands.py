@@ -258,6 +258,17 @@ def restore_command(
         )
 
 
+def _left_out(whole: RestorePoint, part: RestorePoint, until_ns: int) -> str:
+    """What somebody should know whose copy of the manager is old, or damaged early."""
+    changes = output.count_of(whole.change - part.change, "change", "changes")
+    return (
+        f"the backup has {changes} more of the metadata, up to "
+        f"{output.timestamp(whole.as_of_ns)}. They are left out, because they may name a chain table that the copy of "
+        f"the manager lacks, which ends at {output.timestamp(until_ns)}. If no table was made in between, move the "
+        "restored store of the meta service away, and restore it alone (--store meta), which takes all"
+    )
+
+
 def _described(role: str, point: RestorePoint) -> dict[str, Any]:
     return {
         "store": role,
@@ -299,7 +310,10 @@ async def _restore_lost(
         )
     points = {role: found(role) for role in lost}
     if len(lost) > 1:  # the metadata must not refer to chains that the manager's tables lack
-        points[_META] = found(_META, points[_MANAGER].as_of_ns)
+        whole, until_ns = points[_META], points[_MANAGER].as_of_ns
+        points[_META] = found(_META, until_ns)
+        if whole.change > points[_META].change and whole.as_of_ns - until_ns > MAX_LAG_S * 1e9:
+            click.echo(_left_out(whole, points[_META], until_ns), err=True)
     done = []
     for role in lost:
         data = home / role / "data"

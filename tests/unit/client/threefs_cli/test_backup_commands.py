@@ -18,6 +18,7 @@ from threefs_cli.main import main
 
 from tests.harness.backups import Source, restored
 from tests.harness.chain_harness import until
+from tests.harness.clocks import SteppedClock
 from threefs.background import cancel_and_wait
 from threefs.env.clock import CLOCK
 from threefs.errors import NotSupported, Unavailable
@@ -168,7 +169,7 @@ def test_a_restore_that_was_killed_between_two_stores_makes_no_newer_metadata_wh
     async def go_on_with_metadata() -> None:
         source = await Source(tmp_path / "sources" / "meta").start()
         await source.write({b"later": b"than the manager"})
-        following = source.follower(backup, "meta")
+        following = source.follower(backup, "meta", clock=SteppedClock(CLOCK.wall_ns() / 1e9 + 60))
         await following.catch_up()
         await following.close()
         await source.stop()
@@ -186,7 +187,8 @@ def test_a_restore_that_was_killed_between_two_stores_makes_no_newer_metadata_wh
 
     with monkeypatch.context() as patched:
         patched.setattr(backup_commands, "restore", killed_before_the_second)
-        run("restore", str(backup), "--dir", str(home), code=1)
+        told = run("restore", str(backup), "--dir", str(home), code=1)
+    assert "1 change more of the metadata, up to 20" in told and "restore it alone (--store meta)" in told
     run("restore", str(backup), "--dir", str(home))
     assert rows(home / "manager" / "data" / "kv")[b"manager"] == b"kept"
     assert b"later" not in rows(home / "meta" / "data" / "kv")
