@@ -11,6 +11,7 @@ import uvloop
 from threefs_backup.follower import MetaServices, in_thread, pairs_of, snapshot_pages
 from threefs_client import AsyncFileSystem
 
+from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv import dump as dumps
 from threefs.kv import engine_url
@@ -61,11 +62,11 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
     The records are those of one moment. Without --engine, a running meta service sends its embedded store. With
     --engine, etcd and PostgreSQL may be in use, but the service of an embedded store must be stopped.
     """
-    if file.exists():
-        raise AlreadyExists(f"{file} exists already; remove it, or choose another name")
+    _check_free(file)
     if engine and (selector.address or selector.directory):
         raise click.UsageError("--engine names a store, --address and --dir a cluster; give one of them")
-    unfinished = file.with_name(f"{file.name}.unfinished")
+    # Of its own name: another dump may be under way to the same file.
+    unfinished = file.with_name(f"{file.name}.{RANDOM.token(4).hex()}.unfinished")
 
     async def dump_store(store: DurableEngine) -> Content:
         with _create_durable(unfinished) as out:
@@ -86,10 +87,26 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
             content = selector.run(dump_running_service)
         if not content.records:
             raise NotFound(f"the store {engine and engine_url.parse(engine)} is empty; nothing was written")
+        _check_free(file)
         unfinished.rename(file)
+        _sync(file.absolute().parent)
     finally:
         unfinished.unlink(missing_ok=True)
     _done("dumped", content, file, selector.as_json)
+
+
+def _check_free(file: Path) -> None:
+    if file.exists():
+        raise AlreadyExists(f"{file} exists already; remove it, or choose another name")
+
+
+def _sync(directory: Path) -> None:
+    """Else a power cut could take the new name of the file."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
