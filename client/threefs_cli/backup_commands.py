@@ -32,6 +32,7 @@ INTERVAL_S = 1.0
 #: A copy that is further behind than this counts as failed.
 MAX_LAG_S = 10.0
 _STATUS_S = 5.0
+_ROUNDS = 5  # of one copy: in the second one new snapshots are complete, in the third one they may replace the old ones
 _MANAGER, _META = "manager", "meta"
 Progress = Callable[[str], None]
 
@@ -89,8 +90,11 @@ def _may_replace(role: str, followers: Sequence[Follower], moment_ns: int) -> bo
 
 
 async def _copy_once(followers: list[Follower], report: "_Report") -> None:
-    """Copy one store after the other, the manager's last, so that it has everything that the metadata refers to."""
-    while True:
+    """Copy one store after the other, the manager's last, so that it has everything that the metadata refers to.
+
+    A new snapshot that may not replace the old one after some rounds, because the clock was set back, is given up: the
+    old one is up to date as well."""
+    for _ in range(_ROUNDS):
         for follower in list(followers):
             await _catch_up(follower, followers, report)
         if not any(follower.is_taking_snapshot for follower in followers):

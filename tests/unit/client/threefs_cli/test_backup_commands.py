@@ -256,3 +256,20 @@ async def test_one_copy_of_both_stores_gives_both_a_new_snapshot_and_they_agree(
         assert points["manager"].as_of_ns > points["meta"].as_of_ns
         bounded = find_restore_point(tmp_path / "backup", "meta", points["manager"].as_of_ns)
         assert await restored(bounded) == sources["meta"].state
+
+
+async def test_one_copy_ends_where_a_clock_that_was_set_back_lets_no_snapshot_replace_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would try until the clock is where it was, as fast as it can."""
+    monkeypatch.setattr(follower, "_LONG_LOG_BYTES", 5000)
+    async with followed(tmp_path) as (sources, followers):
+        meta = followers[0]
+        for _ in range(4):
+            for source in sources.values():
+                await source.write({b"key": bytes(6000)})
+            meta._may_replace = lambda moment_ns: False
+            async with asyncio.timeout(20):
+                await backup_commands._copy_once(followers, reports(followers))
+        assert meta.is_taking_snapshot
+        assert await restored(find_restore_point(tmp_path / "backup", "meta")) == sources["meta"].state
