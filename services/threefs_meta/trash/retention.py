@@ -47,12 +47,10 @@ async def retention_s(ns: Namespace, directory: int) -> int:
     """How long to keep files that are removed from the directory; 0 means not at all, for example in the trash."""
     if not await is_used(ns):
         return 0
-    for inode in await _ancestors(ns, directory):
-        if inode.trash:
-            return 0
-        if inode.HasField("trash_s"):
-            return inode.trash_s
-    return 0
+    above = await _ancestors(ns, directory)
+    if any(inode.trash for inode in above):  # a tree in the trash may have brought a trash time of its own
+        return 0
+    return next((inode.trash_s for inode in above if inode.HasField("trash_s")), 0)
 
 
 async def _ancestors(ns: Namespace, directory: int) -> list[pb.Inode]:

@@ -93,6 +93,19 @@ async def test_removal_from_the_trash_is_real_and_leaves_no_record(bench: MetaBe
     assert [item.path for item in await bench.trash()] == [b"/c"], "it is made again when it is needed"
 
 
+async def test_what_is_removed_from_a_tree_in_the_trash_is_gone_also_if_the_tree_had_a_trash_time(
+    bench: MetaBench,
+) -> None:
+    await bench.mkdir("/d/e", parents=True)
+    await bench.create("/d/e/a")
+    await bench.set_trash("/", DAY_S)
+    await bench.set_trash("/d/e", DAY_S)
+    await bench.remove("/d", recursive=True)
+    (tree,) = await bench.trash()
+    await bench.remove(f"/.trash/0/{tree.name.decode()}/e/a")
+    assert await bench.trash() == [tree], "it does not come into the trash again"
+
+
 async def test_removals_that_skip_the_trash(bench: MetaBench) -> None:
     """An empty directory, and what a rename replaces."""
     await bench.set_trash("/", DAY_S)
