@@ -312,7 +312,7 @@ class Namespace:
         assert inode.nlink == 1, "a new inode has one name"
         if parent in self._quota_marks:
             inode.tree, inode.by_user = self._quota_marks[parent]
-            if self._quotas is not None:
+            if self._quotas is not None and not inode.trash:  # a removal needs a directory of the trash
                 self._quotas.check_create(inode)
                 if inode.type == pb.FILE:
                     self._quotas.check_growth(inode, inode.length)

@@ -127,6 +127,7 @@ async def _find_or_make_directory(
     """The number of the directory. Its removal is a conflict."""
     entry = await ns.entry(parent, name)
     if entry is None:
+        await ns.directory(parent)  # for whose quotas the new one counts
         inode = await new_inode(context, pb.Inode(), InodeSpec(pb.DIRECTORY, TRUSTED, mode), for_removal=True)
         inode.uid, inode.parent, inode.name, inode.trash = uid, parent, name, True
         await ns.add(parent, name, inode)

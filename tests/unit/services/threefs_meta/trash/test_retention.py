@@ -177,6 +177,33 @@ async def test_quotas_go_on_counting_what_is_in_the_trash(bench: MetaBench) -> N
     assert usage is not None and usage.used_bytes == 0
 
 
+async def test_what_is_moved_into_the_trash_by_other_means_still_counts_for_its_owner(bench: MetaBench) -> None:
+    await bench.set_quota(uid=1000, limit_inodes=10)
+    await bench.count_all()
+    await bench.mkdir("/d", mode=0o777)
+    await bench.set_trash("/d", DAY_S)
+    with bench.user(1000, 1000):
+        for name in ("/d/a", "/d/b"):
+            await bench.create(name)
+        await bench.remove("/d/a")
+        await bench.rename("/d/b", "/.trash/1000/b")
+    await bench.count_all()
+    usage = await bench.quota(uid=1000)
+    assert usage is not None and usage.used_inodes == 3, "two files, and the directory of the trash"
+
+
+async def test_a_user_without_a_trash_can_remove_files_in_a_full_quota(bench: MetaBench) -> None:
+    await bench.mkdir("/d", mode=0o777)
+    await bench.set_trash("/d", DAY_S)
+    with bench.user(1000, 1000):
+        await bench.create("/d/a")
+    await bench.set_quota(uid=1000, limit_inodes=1)
+    await bench.count_all()
+    with bench.user(1000, 1000):
+        await bench.remove("/d/a")
+    assert [item.path for item in await bench.trash(1000)] == [b"/d/a"]
+
+
 @pytest.mark.parametrize(
     ("name", "due"),
     [(b"a~1f-00112233", 31), (b"~0-00112233", 0), (b"a~1f-0011223", None), (b"a", None), (b"a~g-00112233", None)],
