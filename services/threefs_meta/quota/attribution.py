@@ -22,9 +22,19 @@ async def attribute_child(ns: Namespace, number: int, directory: pb.Inode) -> No
     """Count an inode that a directory names for the present accounts of the directory."""
     child = await ns.require_inode(number)
     before = child.tree, child.by_user
-    await inherit_quota(ns, child, directory)
+    if directory.trash and await _counts_for_another_tree(ns, child):
+        child.by_user = directory.by_user
+        if before[1] != child.by_user and child.type == pb.DIRECTORY:
+            mark_for_retag(ns.tx, number)
+    else:
+        await inherit_quota(ns, child, directory)
     if before != (child.tree, child.by_user):
         ns.put_inode_unseen(child)
+
+
+async def _counts_for_another_tree(ns: Namespace, kept: pb.Inode) -> bool:
+    """Whether what the trash keeps counts for the quota of the tree where it was."""
+    return not kept.trash and await ns.tx.get(keys.limits(accounting.tree_account(kept.tree))) is not None
 
 
 def mark_for_retag(tx: Transaction, directory: int) -> None:

@@ -177,6 +177,35 @@ async def test_quotas_go_on_counting_what_is_in_the_trash(bench: MetaBench) -> N
     assert usage is not None and usage.used_bytes == 0
 
 
+async def test_what_is_in_the_trash_counts_for_its_tree_also_when_all_is_counted_anew(bench: MetaBench) -> None:
+    """The first quota of a user, and each one of the root directory, come by all directories."""
+    await bench.mkdir("/q/d", parents=True)
+    await bench.set_quota("/q", limit_bytes=100)
+    await bench.count_all()
+    await bench.set_trash("/", DAY_S)
+    for path in ("/q/a", "/q/d/b", "/c"):
+        made = (await bench.create(path, session=SESSION)).inode
+        await bench.close(made, SESSION, length_hint=30, written=True)
+    await bench.set("/q/d/b", uid=1000)
+    for path in ("/q/a", "/q/d", "/c"):
+        await bench.remove(path, recursive=True)
+    await bench.set_quota(uid=1000, limit_bytes=100)
+    await bench.set_quota("/", limit_bytes=1000)
+    await bench.count_all()
+
+    async def used_bytes() -> list[int]:
+        quotas = [await bench.quota("/q"), await bench.quota("/"), await bench.quota(uid=1000)]
+        return [quota.used_bytes for quota in quotas if quota is not None]
+
+    assert await used_bytes() == [60, 90, 30], "the tree of /q counts for the root as well"
+    await bench.set_quota("/q", clear=True)
+    await bench.set_quota("/", clear=True)
+    await bench.count_all()
+    await bench.set_quota("/", limit_bytes=1000)
+    await bench.count_all()
+    assert await used_bytes() == [90, 90, 30], "the quota that /q had keeps nothing; it counts for the root alone"
+
+
 async def test_what_is_moved_into_the_trash_by_other_means_still_counts_for_its_owner(bench: MetaBench) -> None:
     await bench.set_quota(uid=1000, limit_inodes=10)
     await bench.count_all()
