@@ -68,9 +68,8 @@ def publish_transaction(
         inode.change, inode.fence = precreated.change, precreated.fence
         inode.length = request.length
         inode.chains_used = chains_reached(from_wire(inode.layout), request.length)
-        if resolved.entry is not None:
-            await _unlink_old(ns, request, resolved, actor, inode.birth_ns)
-        await ns.add(resolved.parent, resolved.name, inode)
+        replaced = await _unlink_old(ns, request, resolved, actor, inode.birth_ns) if resolved.entry else None
+        await ns.add(resolved.parent, resolved.name, inode, replaced)
         assert not inode.unnamed, "the end of its session frees only a file without a name (I10)"
         await write_sessions.end(ns, inode, request.session, inode.birth_ns)
         return pb.InodeReply(inode=inode, over_quota=context.quotas.is_over(inode))
@@ -100,7 +99,7 @@ def _check_unused(inode: pb.Inode) -> None:
 
 async def _unlink_old(
     ns: Namespace, request: pb.PublishRequest, resolved: Resolution, actor: Credentials, now_ns: int
-) -> None:
+) -> pb.Inode:
     """Take the name from what has it. Raises IsADirectory, AccessDenied, PermissionDenied."""
     assert resolved.entry is not None, "the caller has found an entry"
     old = await ns.require_inode(resolved.entry.inode)
@@ -109,3 +108,4 @@ async def _unlink_old(
         raise IsADirectory(f"{paths.shown_place(request.place)} is a directory")
     ns.unlink(old, now_ns)
     ns.clear_entry(resolved.parent, resolved.name, old, now_ns)
+    return old

@@ -25,6 +25,7 @@ from threefs_meta.quota.accounting import (
     Account,
     Charges,
     Cost,
+    accounts_of,
     add,
     charges_of,
     inherit,
@@ -304,21 +305,28 @@ class Namespace:
             self.remove_subdir_link(parent, entry.inode)
         self.mark_changed(parent, now_ns)
 
-    async def add(self, parent: int, name: bytes, inode: pb.Inode) -> bytes:
+    async def add(self, parent: int, name: bytes, inode: pb.Inode, replaced: pb.Inode | None = None) -> bytes:
         """A new inode under its first name; the message as it is stored. It counts for whom its directory does.
 
-        Raises QuotaExceeded, DelegationHeld.
+        `replaced` has just lost the name. Raises QuotaExceeded, DelegationHeld.
         """
         assert inode.nlink == 1, "a new inode has one name"
         if parent in self._quota_marks:
             inode.tree, inode.by_user = self._quota_marks[parent]
             if self._quotas is not None and not inode.trash:  # a removal needs a directory of the trash
-                self._quotas.check_create(inode)
-                if inode.type == pb.FILE:
-                    self._quotas.check_growth(inode, inode.length)
+                self._check_quotas(self._quotas, inode, replaced)
         body = self.put_inode(inode)
         await self.put_entry(parent, name, inode, inode.birth_ns)
         return body
+
+    def _check_quotas(self, quotas: Quotas, inode: pb.Inode, replaced: pb.Inode | None) -> None:
+        """What goes in the same transaction makes room, if the same accounts have paid for it. Raises QuotaExceeded."""
+        makes_room = replaced is not None and not replaced.nlink and accounts_of(replaced) == accounts_of(inode)
+        if not makes_room:
+            quotas.check_create(inode)
+        if inode.type == pb.FILE:
+            before = replaced.length if makes_room and replaced is not None and replaced.type == pb.FILE else 0
+            quotas.check_growth(inode, inode.length - before)
 
     def mark_changed(self, directory: int, now_ns: int) -> None:
         """An entry of the directory has changed: it gets new times and a new token."""

@@ -206,6 +206,28 @@ async def test_a_quota_counts_it_with_its_length(bench: MetaBench) -> None:
     await bench.publish(second, "/b", length=7)
 
 
+async def test_a_file_that_is_replaced_makes_room_in_a_full_quota(bench: MetaBench) -> None:
+    await bench.mkdir("/limited")
+    await bench.set_quota("/limited", limit_bytes=10, limit_inodes=2)
+    await bench.count_all()
+
+    async def publish(length: int) -> None:
+        await bench.publish(await filled(bench), "/limited/a", length=length, replace=True)
+        await bench.count_all()
+
+    await publish(7)
+    await publish(10)
+    with pytest.raises(QuotaExceeded):
+        await publish(11)
+    await bench.link("/limited/a", "/other")
+    with pytest.raises(QuotaExceeded):  # the old file stays, and still counts
+        await publish(1)
+    await bench.remove("/other")
+    await publish(10)
+    quota = await bench.quota("/limited")
+    assert quota is not None and (quota.used_bytes, quota.used_inodes) == (10, 2)
+
+
 async def test_a_length_that_no_file_can_have_is_refused(bench: MetaBench) -> None:
     with pytest.raises(FileTooLarge):
         await bench.publish(await filled(bench), "/a", length=MAX_FILE_BYTES + 1)
