@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 import grpc
 
 from threefs.env.clock import CLOCK, Clock
-from threefs.errors import Conflict, InvalidSettings, ThreefsError, TooLarge
+from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, NoSpace, ThreefsError, TooLarge
 from threefs.kv.engine_api import MAX_TRANSACTION_SECONDS, TransactionCounts
 from threefs.kv.etcd_members import MAX_OPERATIONS, Members
 from threefs.kv.remote_transaction import RemoteTransaction, Row
@@ -92,12 +92,30 @@ class EtcdEngine:
             compare=self._compares(attempt, attempt.snapshot.revision) if attempt.snapshot.revision else [],
             success=self._writes(attempt),
         )
-        reply = await self._members.change(request)
+        try:
+            reply = await self._members.change(request)
+        except NoSpace as error:
+            raise await self._when_full(attempt, attempt.snapshot.revision, error) from None
         if not reply.succeeded:
             raise Conflict
         self._marked += sum(value is None for value in attempt.writes.values())
         if self._marked >= _MAX_MARKERS:
             await self._remove_markers()
+
+    async def _when_full(self, attempt: RemoteTransaction, revision: int, full: NoSpace) -> ThreefsError:
+        """The error of a commit, which etcd has answered by saying that it is full.
+
+        It also answers so when it has applied a transaction that came through its check, and others have taken the room
+        meanwhile. So the error holds only if one of the keys has not been written since `revision`.
+        """
+        key = next(iter(attempt.writes))
+        traces = (self._data + key, self._markers + key, self._floor)
+        try:
+            _, replies = await self._members.read_all([pb.EtcdRange(key=trace) for trace in traces])
+        except ThreefsError as error:
+            return MaybeCommitted(f"{full.message}; then {error.message}")
+        newest = max((pair.mod_revision for reply in replies for pair in reply.kvs), default=0)
+        return MaybeCommitted(full.message) if newest > revision else full
 
     def _compares(self, attempt: RemoteTransaction, revision: int) -> list[pb.EtcdCompare]:
         """The compares of everything that was read, at `revision`."""

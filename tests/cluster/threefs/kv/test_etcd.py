@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.etcd import EtcdCluster
+from tests.harness.etcd import EtcdCluster, needs_etcd
 from threefs.env.random import RANDOM
-from threefs.errors import Conflict, InvalidSettings, TooLarge, TooOld
+from threefs.errors import Conflict, InvalidSettings, MaybeCommitted, NoSpace, TooLarge, TooOld
 from threefs.kv import etcd as module
 from threefs.kv.etcd import EtcdEngine
 from threefs.kv.etcd_members import Members
@@ -154,6 +154,62 @@ def test_an_etcd_that_takes_too_few_operations_is_refused_at_once(tmp_path: Path
                 await EtcdEngine.open(small.addresses)
 
         asyncio.run(body())
+
+
+@pytest.mark.parametrize("value", [b"other", None])
+def test_a_full_etcd_that_has_made_a_change_does_not_deny_it(
+    etcd: EtcdCluster, monkeypatch: pytest.MonkeyPatch, value: bytes | None
+) -> None:
+    """Of transactions that fill the last room together, it makes some and answers that it is full."""
+
+    async def body(engine: EtcdEngine) -> None:
+        await put(engine, b"a", b"b")
+        change = engine._members.change
+
+        async def made(request: pb.EtcdTxn) -> pb.EtcdTxnReply:
+            await change(request)
+            return await refused(request)
+
+        async def refused(request: pb.EtcdTxn) -> pb.EtcdTxnReply:
+            raise NoSpace("full")
+
+        for answer, error in ((refused, NoSpace), (made, MaybeCommitted), (refused, NoSpace)):
+            tx = engine.begin()
+            found = await tx.get(b"b")
+            if value is None:
+                tx.clear(b"a")
+            else:
+                tx.set(b"a", value)
+            monkeypatch.setattr(engine._members, "change", answer)
+            with pytest.raises(error):
+                await tx.commit()
+            monkeypatch.setattr(engine._members, "change", change)
+            assert found == b"v" and await engine.begin().get(b"a") == (b"v" if error is NoSpace else value)
+            await put(engine, b"a")
+
+    run(etcd, body)
+
+
+def test_transactions_that_fill_etcd_together_have_the_outcome_that_was_said(tmp_path: Path) -> None:
+    needs_etcd()
+
+    async def body(engine: EtcdEngine) -> None:
+        async def fill(key: bytes) -> None:
+            tx = engine.begin()
+            await tx.get(key)
+            tx.set(key, b"v" * 90_000)
+            await tx.commit()
+
+        outcomes: list[BaseException | None] = []
+        while not any(isinstance(outcome, NoSpace) for outcome in outcomes):
+            numbers = range(len(outcomes), len(outcomes) + 64)
+            outcomes += await asyncio.gather(*(fill(b"%d" % number) for number in numbers), return_exceptions=True)
+        for number, outcome in enumerate(outcomes):
+            is_there = await engine.begin().get(b"%d" % number) is not None
+            assert is_there == (outcome is None) or isinstance(outcome, MaybeCommitted), (number, outcome)
+
+    with EtcdCluster(tmp_path, 1, "--quota-backend-bytes", str(8 << 20)) as small:
+        run(small, body)
 
 
 def test_what_is_larger_than_etcd_takes_says_so(etcd: EtcdCluster) -> None:
