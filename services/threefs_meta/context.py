@@ -8,6 +8,7 @@ from threefs.cluster.chunk_client import Applied, ListedChunk
 from threefs.cluster.chunk_update import ChunkUpdate
 from threefs.env.clock import Clock
 from threefs.env.random import Random
+from threefs.errors import Throttled
 from threefs.ids import ChainId, InodeId
 from threefs.kv import retry
 from threefs.kv.engine_api import Engine, Transaction
@@ -21,11 +22,14 @@ from threefs_meta.lease.logical_clock import LogicalClock
 from threefs_meta.listing_cache import ListingCache
 from threefs_meta.quota.quota_limits import Quotas
 from threefs_meta.statistics import Statistics
-from threefs_meta.store.inode_numbers import InodeAllocator
+from threefs_meta.store.inode_numbers import InodeAllocator, OutOfNumbers
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.tick_queue import QueueFronts
 
 T = TypeVar("T")
+
+#: No transaction needs more than a block of inode numbers, unless others take some of it, or it is too large.
+_MAX_REFILLS = 8
 
 #: How long an operation may wait for chunks. The deadline of the caller may end it earlier.
 CHUNKS_TIMEOUT_S = 20.0
@@ -75,6 +79,12 @@ class Context:
         `work` may run several times, also after a commit of unknown outcome: it must find out in its transaction
         whether an earlier run was committed, or do the same again.
         """
-        return await retry.run(
-            self.engine, work, clock=self.clock, random=self.random, timeout_s=timeout_s, replayable=True
-        )
+        for _ in range(_MAX_REFILLS):
+            try:
+                return await retry.run(
+                    self.engine, work, clock=self.clock, random=self.random, timeout_s=timeout_s, replayable=True
+                )
+            except OutOfNumbers:
+                pass
+            await self.allocator.refill()
+        raise Throttled("other calls take all inode numbers")

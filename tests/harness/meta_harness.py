@@ -58,6 +58,13 @@ async def reported() -> None:
     """There is no manager to which inode numbers could be reported."""
 
 
+async def new_number(allocator: InodeAllocator) -> int:
+    """As a transaction gets one."""
+    if not allocator.left:
+        await allocator.refill()
+    return await allocator.allocate()
+
+
 class MetaBench:
     """Operations by short names. `engine`, `storage` and `clock` are there to be tampered with."""
 

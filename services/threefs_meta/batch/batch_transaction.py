@@ -10,6 +10,7 @@ change that was left to a call of its own stays so, because by now that call may
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 
@@ -43,6 +44,7 @@ from threefs_meta.ops.remove import remove_batch, remove_transaction
 from threefs_meta.ops.rename import rename_transaction
 from threefs_meta.ops.sync import sync_transaction
 from threefs_meta.store import keys
+from threefs_meta.store.inode_numbers import OutOfNumbers
 from threefs_meta.store.namespace import Namespace
 from threefs_meta.transactions import MAX_MESSAGE_CHARS, RETRY_ALONE, NeedsChunkIo
 
@@ -113,6 +115,8 @@ class _Batch:
 
     async def _run_transaction(self, start: int, end: int, timeout_s: float) -> None:
         context = self.context
+        with contextlib.suppress(ThreefsError):  # changes that need no numbers go on
+            await context.allocator.refill(self.kinds[start:end].count("create"))
         for _ in range(_MAX_RECALLS):
             try:
                 self._results[start:end] = await context.transact(
@@ -182,7 +186,7 @@ class _BatchTransaction:
         self._tx.savepoint()
         try:
             made = await self._apply_same_kind(start, end)
-        except ThreefsError:  # the change meets the error again when it is made alone
+        except (ThreefsError, OutOfNumbers):  # the change meets the error again when it is made alone
             self._rollback()
             self._singly_until = end
             return 0
@@ -255,6 +259,8 @@ class _BatchTransaction:
             raise
         except ThreefsError as error:
             return error if error.retry is Retry.NEVER else RETRY_ALONE  # it may succeed later
+        except OutOfNumbers:
+            return RETRY_ALONE
 
     def _work(self, number: int) -> Work:
         """Raises InvalidArgument."""

@@ -2,6 +2,9 @@
 
 A number is given out when the manager knows that its block is reserved: an older copy of the store, which would reserve
 the block again, is refused from then on (`identity.py`).
+
+A transaction that finds no number left ends, and begins again when there is another block. If it waited, it would keep
+what it holds of the store meanwhile, and as many transactions as there are connections would wait for one more.
 """
 
 import asyncio
@@ -29,6 +32,10 @@ async def count_removed(tx: Transaction, removed: int, damaged: DamagedRecords) 
         damaged.pass_over(keys.REMOVED_INODES, error, "removed inodes cannot be counted")
 
 
+class OutOfNumbers(Exception):
+    """No number is left. The transaction is to begin again after `InodeAllocator.refill`, which is called outside."""
+
+
 class InodeAllocator:
     def __init__(
         self,
@@ -44,29 +51,38 @@ class InodeAllocator:
         self._clock = clock
         self._random = random
         self._next = self._end = 0
+        self._following: list[tuple[int, int]] = []  # blocks for when this one is used up
         self._unreported: tuple[int, int] | None = None  # a block that is reserved, and not yet known to the manager
         self._refilling = asyncio.Lock()
 
     async def allocate(self) -> int:
-        """A number that no inode has or has ever had. Raises the errors of a manager that does not answer."""
-        while self._next == self._end:
-            async with self._refilling:
-                if self._next == self._end:
-                    await self._refill()
+        """A number that no inode has or has ever had. Raises OutOfNumbers."""
+        if self._next == self._end:
+            if not self._following:
+                raise OutOfNumbers
+            self._next, self._end = self._following.pop(0)
         number = self._next
         self._next += 1
         assert ROOT < number < self._end, "a number is given out once, from the block of this service"
         return number
 
+    async def refill(self, least: int = 1) -> None:
+        """Have so many numbers to give out. Raises the errors of a manager that does not answer."""
+        while self.left < least:
+            async with self._refilling:
+                if self.left < least:
+                    await self._refill()
+
     @property
     def left(self) -> int:
-        """How many numbers of the block have not been given out."""
-        return self._end - self._next
+        """How many numbers can be given out at once."""
+        return self._end - self._next + sum(end - first for first, end in self._following)
 
     async def close(self) -> None:
         """Count the rest of the block as removed, so that the number of inodes is right. After a crash it is too
         high."""
         left, self._next = self.left, self._end
+        self._following.clear()
         if self._unreported is not None:
             left += BLOCK
             self._unreported = None
@@ -88,5 +104,5 @@ class InodeAllocator:
             self._unreported = first, first + BLOCK
         await asyncio.sleep(0)  # a coroutine that was started eagerly gets its task here, which connecting needs
         await self._report()
-        self._next, self._end = self._unreported
+        self._following.append(self._unreported)
         self._unreported = None

@@ -25,6 +25,7 @@ from threefs.errors import (
     QuotaExceeded,
     SessionLost,
     ThreefsError,
+    Unavailable,
 )
 from threefs.wire import meta_pb2 as pb
 
@@ -390,3 +391,20 @@ def test_they_are_pieces_of_the_reply() -> None:
             pb.Changed(file=file, request=11),
         ]
     )
+
+
+async def test_changes_that_need_no_inode_number_go_on_while_none_can_be_got(bench: MetaBench) -> None:
+    for name in ("/a", "/b"):
+        await bench.create(name)
+    allocator = bench.context.allocator
+
+    async def refused() -> None:
+        raise Unavailable("no manager answers")
+
+    allocator._report = refused
+    while allocator.left > 1:
+        await allocator.allocate()
+    changes = [remove_of("/a"), create_of("/c"), create_of("/d"), create_of("/e"), remove_of("/b")]
+    reply = await answered(bench, pb.BatchRequest(mutation=bench.mutation(), changes=changes))
+    assert [result.retry_alone for result in reply.results] == [False, False, True, True, False]
+    assert await bench.names("/") == ["c"]

@@ -16,7 +16,7 @@ from threefs_meta.store.identity import EPOCH_BITS, StoreIdentity, _admission_re
 from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.meta_harness import reported
+from tests.harness.meta_harness import new_number, reported
 from tests.harness.seeded_random import SeededRandom
 from threefs.cluster.data_format import DATA_FORMAT
 from threefs.errors import NodeInUse, NoSpace, StrangeStore, ThreefsError, Unavailable
@@ -225,7 +225,7 @@ async def check_young_copy(world: World) -> None:
     await service.admit()
     copy = await copied(engine)
     lease = await retry.run(engine, lambda tx: ensure(tx, b"l" * 16, 1), replayable=True)
-    number = await InodeAllocator(engine, report=service.report_inode_numbers).allocate()
+    number = await new_number(InodeAllocator(engine, report=service.report_inode_numbers))
     with pytest.raises(StrangeStore, match=f"older copy: .* up to {number + BLOCK - 1}"):
         await world.service(copy).admit()
     await world.service(await copied(engine)).admit()
@@ -253,9 +253,9 @@ def test_a_start_gives_out_no_number_of_a_lease_that_the_copy_may_lack() -> None
 async def check_epochs(world: World) -> None:
     engine = MemoryEngine()
     await world.service(engine).admit()
-    low = await InodeAllocator(engine, report=reported).allocate()
+    low = await new_number(InodeAllocator(engine, report=reported))
     backup = await copied(engine)
-    lost = [await InodeAllocator(engine, report=reported).allocate() for _ in range(3)]  # as the backup does not know
+    lost = [await new_number(InodeAllocator(engine, report=reported)) for _ in range(3)]  # as the backup does not know
     await tick(engine, 9)
     await world.service(engine).admit()
     seen = {low, *lost}
@@ -264,11 +264,11 @@ async def check_epochs(world: World) -> None:
         service = world.service(again)
         await service.admit()
         assert service.record.epoch == number
-        inode = await InodeAllocator(again, report=reported).allocate()
+        inode = await new_number(InodeAllocator(again, report=reported))
         assert inode >> EPOCH_BITS == number and inode not in seen
         seen.add(inode)
         await world.service(again).admit()  # a later start changes nothing
-        assert (await InodeAllocator(again, report=reported).allocate()) >> EPOCH_BITS == number
+        assert (await new_number(InodeAllocator(again, report=reported))) >> EPOCH_BITS == number
         assert await read_counter(again.begin(), keys.TICK) == 0
     with pytest.raises(StrangeStore, match="older copy"):
         await world.service(engine).admit()
@@ -398,7 +398,7 @@ async def test_a_service_that_starts_beside_another_one_on_a_restored_store_leav
     async def late(method: Method[Any, Any], request: Any, *, timeout_s: float) -> Any:
         world.managers.call = call  # type: ignore[method-assign]
         await first.admit()
-        numbers.append(await InodeAllocator(backup, report=first.report_inode_numbers).allocate())
+        numbers.append(await new_number(InodeAllocator(backup, report=first.report_inode_numbers)))
         try:
             return await call(method, request, timeout_s=timeout_s)
         finally:
@@ -411,7 +411,7 @@ async def test_a_service_that_starts_beside_another_one_on_a_restored_store_leav
     await asyncio.wait([start])
     assert start.cancelled() is dies
     if not dies:
-        numbers.append(await InodeAllocator(backup, report=second.report_inode_numbers).allocate())
+        numbers.append(await new_number(InodeAllocator(backup, report=second.report_inode_numbers)))
         assert first.record == second.record
     await first.report_inode_numbers()
     await world.service(backup).admit()
@@ -446,7 +446,7 @@ async def test_services_that_start_at_once_on_a_restored_store_all_serve(seed: i
         service = world.service(backup)
         await service.admit()
         allocator = InodeAllocator(backup, report=service.report_inode_numbers)
-        numbers = [await allocator.allocate() for _ in range(BLOCK + 1)]
+        numbers = [await new_number(allocator) for _ in range(BLOCK + 1)]
         await service.report_inode_numbers()
         return numbers
 

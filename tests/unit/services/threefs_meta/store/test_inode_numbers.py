@@ -5,13 +5,14 @@ import asyncio
 import pytest
 from threefs_meta.store import keys
 from threefs_meta.store.counters import read_counter
-from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator
+from threefs_meta.store.inode_numbers import BLOCK, InodeAllocator, OutOfNumbers
 
 from tests.harness.clocks import SteppedClock
-from tests.harness.meta_harness import reported
+from tests.harness.meta_harness import MetaBench, new_number, reported
 from tests.harness.seeded_random import SeededRandom
 from threefs.env.eager import StartedCoroutine
 from threefs.errors import Unavailable
+from threefs.kv.engine_api import Transaction
 from threefs.kv.memory import MemoryEngine
 
 
@@ -21,7 +22,7 @@ async def test_no_number_twice_even_with_two_services_and_a_bad_store(seed: int)
     clock, random = SteppedClock(), SeededRandom(seed)
     engine = MemoryEngine(random=random, conflict_rate=0.3, unknown_rate=0.3, clock=clock)
     both = [InodeAllocator(engine, report=reported, clock=clock, random=random) for _ in range(2)]
-    takes = [allocator.allocate() for _ in range(BLOCK + 10) for allocator in both]
+    takes = [new_number(allocator) for _ in range(BLOCK + 10) for allocator in both]
     numbers = await asyncio.gather(*takes)
     assert len(set(numbers)) == len(numbers)
     assert min(numbers) > 1, "1 is the root"
@@ -29,14 +30,14 @@ async def test_no_number_twice_even_with_two_services_and_a_bad_store(seed: int)
 
 async def test_a_restart_goes_on_behind_the_block() -> None:
     engine = MemoryEngine()
-    assert await InodeAllocator(engine, report=reported).allocate() == 2
-    assert await InodeAllocator(engine, report=reported).allocate() == 2 + BLOCK
+    assert await new_number(InodeAllocator(engine, report=reported)) == 2
+    assert await new_number(InodeAllocator(engine, report=reported)) == 2 + BLOCK
 
 
 async def test_one_transaction_per_block() -> None:
     engine = MemoryEngine()
     allocator = InodeAllocator(engine, report=reported)
-    await asyncio.gather(*(allocator.allocate() for _ in range(BLOCK)))
+    await asyncio.gather(*(new_number(allocator) for _ in range(BLOCK)))
     assert engine._history.version == 1
 
 
@@ -50,9 +51,9 @@ async def test_no_number_is_given_out_before_the_manager_knows_its_block() -> No
 
     allocator = InodeAllocator(engine, report=report)
     with pytest.raises(Unavailable):
-        await allocator.allocate()
+        await new_number(allocator)
     assert allocator.left == 0
-    assert await allocator.allocate() == 2, "the block that was reserved is used"
+    assert await new_number(allocator) == 2, "the block that was reserved is used"
     assert told == [2 + BLOCK, 2 + BLOCK]
 
 
@@ -64,7 +65,7 @@ async def test_a_block_that_was_never_used_counts_as_removed() -> None:
 
     allocator = InodeAllocator(engine, report=report)
     with pytest.raises(Unavailable):
-        await allocator.allocate()
+        await new_number(allocator)
     await allocator.close()
     assert await read_counter(engine.begin(), keys.REMOVED_INODES) == BLOCK
 
@@ -81,7 +82,7 @@ async def test_a_call_that_no_task_has_begun_can_connect_to_the_manager() -> Non
             raise Unavailable("no manager answers")
 
     def begin() -> None:
-        call = allocator.allocate()
+        call = new_number(allocator)
         try:
             begun.set_result(asyncio.ensure_future(StartedCoroutine(call, call.send(None))))
         except RuntimeError as error:  # there is no task for its timeout
@@ -89,8 +90,43 @@ async def test_a_call_that_no_task_has_begun_can_connect_to_the_manager() -> Non
 
     allocator = InodeAllocator(MemoryEngine(), report=report)
     with pytest.raises(Unavailable):
-        await allocator.allocate()
+        await new_number(allocator)
     loop = asyncio.get_running_loop()
     begun: asyncio.Future[asyncio.Future[int]] = loop.create_future()
     loop.call_soon(begin)
     assert await (await begun) == 2
+
+
+async def test_no_transaction_waits_for_numbers(bench: MetaBench) -> None:
+    """With PostgreSQL each would keep its connection, and when all did so, none was left to get numbers by."""
+    allocator, running = bench.context.allocator, 0
+
+    async def report() -> None:
+        for _ in range(100):
+            if not running:
+                return
+            await asyncio.sleep(0)
+        raise AssertionError(f"{running} transactions wait")
+
+    async def work(tx: Transaction) -> int:
+        nonlocal running
+        running += 1
+        try:
+            await tx.get(keys.TICK)
+            return await allocator.allocate()
+        finally:
+            running -= 1
+
+    allocator._report = report
+    numbers = await asyncio.gather(*(bench.context.transact(work) for _ in range(30)))
+    assert len(set(numbers)) == 30
+
+
+async def test_a_block_is_got_before_the_last_one_is_used_up() -> None:
+    allocator = InodeAllocator(MemoryEngine(), report=reported)
+    await allocator.refill(BLOCK + 1)
+    assert allocator.left == 2 * BLOCK
+    numbers = [await allocator.allocate() for _ in range(2 * BLOCK)]
+    assert len(set(numbers)) == 2 * BLOCK and not allocator.left
+    with pytest.raises(OutOfNumbers):
+        await allocator.allocate()
