@@ -47,6 +47,7 @@ _OUT_S = (0.5, 6.0)
 _PAUSE_S = (0.5, 4.0)
 _TABLES = 0.3
 _INQUIRY_S = 8 * LEASE_S
+_ENDS_S = 2 * LEASE_S  # until a node that is in no plan has heard of it
 _CHAIN_NOTE = record_store._NOTES + kept_version._NAME.encode()
 
 
@@ -104,6 +105,11 @@ class MovingMembers:
             for host in joined:
                 if host not in world.fabric.down:
                     world.start(host)
+            until = world.loop.time() + _ENDS_S
+            while world.loop.time() < until:  # one may hear only now that it was not known, and end
+                for host in world.gave_up.intersection(joined) - world.fabric.down:
+                    world.start(host)
+                await asyncio.sleep(0.1)
 
         if joined:
             self._ask(join())

@@ -129,6 +129,7 @@ class World:
         self.manager_servers: dict[str, Server] = {}
         self.storages: dict[str, StorageNode] = {}
         self._mains: dict[str, asyncio.Task[None]] = {}
+        self.gave_up: set[str] = set()  # hosts whose process has ended by itself, and does not run again
         self.metas: dict[str, MetaNode] = {}
         self.restores = 0  # of the metadata, from a backup
         self.trace: list[str] = []
@@ -209,6 +210,7 @@ class World:
             return
         if host in self.gone:
             return
+        self.gave_up.discard(host)
         number = self._incarnations[host] = self._incarnations.get(host, 0) + 1
         process = self.processes[host] = Process(self.loop, f"{host}.{number}", host)
         self.tell(f"{host} starts")
@@ -227,6 +229,7 @@ class World:
         def died(name: str, error: BaseException | None) -> None:
             told = self.tell if isinstance(error, ThreefsError) else self.deaths.append
             told(f"{process.name}: the task {name!r} has died of {error!r}")
+            self.gave_up.add(process.host)
             self.loop.call_soon(process.kill)
 
         background.on_death(died)
@@ -236,6 +239,7 @@ class World:
             raise
         except ThreefsError as error:
             self.tell(f"{process.name} gives up: {error}")
+            self.gave_up.add(process.host)
             self.loop.call_soon(process.kill)
         except BaseException as error:
             self.deaths.append(f"{process.name} died of {error!r}")
