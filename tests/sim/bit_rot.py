@@ -7,7 +7,8 @@ from tests.sim.world import World
 
 def flip_all_but_one(world: World, dice: SeededRandom, host: str) -> bool:
     """Of one chunk of that host, in copies that are good, and where the chain is not whole, too: one copy that is good
-    is enough, wherever it is. Whether the host has any chunk."""
+    is enough, wherever it is. Where members move only in one of them: who has a member that is out removed gives up
+    what it has, and the good copy may be there. Whether the host has any chunk."""
     disks = world.disks
     mine = disks[host].copies()
     if not mine:
@@ -25,7 +26,8 @@ def flip_all_but_one(world: World, dice: SeededRandom, host: str) -> bool:
         and disk.is_good(path, chunk, other)
     ]
     world.rotted = True
-    for _ in range(dice.below(max(1, len(good)))):
+    flips = dice.below(max(1, len(good)))
+    for _ in range(min(flips, 1) if world.spare_hosts else flips):
         disk, path, other = good.pop(dice.below(len(good)))
         world.tell(f"-- {disk.flip(dice, path, chunk, other)} flips")
     return True
