@@ -267,15 +267,14 @@ class ChainController:
         self._follow()
         # Not only after the transaction that has put them out: if its answer was lost, another one may publish it.
         self._failure_detector.unfence(routing)
-        changes: list[tuple[Chain, Observed]] = []
+        changes: list[Chain] = []
         minimums = routing.minimums()
         self.links.update(routing, self._failure_detector.unreachable_peers(routing.lease_s))
         for chain_id in sorted(dirty):
             chain = routing.chains.get(chain_id)
             if chain is None:
                 continue
-            known = self._failure_detector.evaluate(chain, routing, routing.lease_s)
-            self._hold_back(chain, known)
+            known = self._observe(chain, routing)
             source = self._failure_detector.report(chain.tail) if chain.tail is not None else None
             stalled = self._progress.stalled_target(chain, known, source, routing.lease_s)
             removed = self.links.target_to_remove(chain, known)
@@ -286,16 +285,18 @@ class ChainController:
             self._failure_detector.withhold_lease(chain, yielding)
             self._steady.on_evaluation(chain, routing, known, yielding)
             if next_chain(chain, known) is not chain:
-                changes.append((chain, known))
+                changes.append(chain)
         for first in range(0, len(changes), _BATCH):
             await self._apply(changes[first : first + _BATCH])
 
-    def _hold_back(self, chain: Chain, known: dict[TargetId, LocalState | None]) -> None:
-        """A target that is out, lives, and has no link with the tail or is held by an administrator counts as unknown:
-        it stays out."""
-        for target in (*self.links.held_targets(chain), *held_out(chain, self._publisher.routing)):
+    def _observe(self, chain: Chain, routing: Routing) -> Observed:
+        """The word for each member. A target that is out, lives, and has no link with the tail or is held by an
+        administrator counts as unknown: it stays out."""
+        known = self._failure_detector.evaluate(chain, routing, routing.lease_s)
+        for target in (*self.links.held_targets(chain), *held_out(chain, routing)):
             if known[target] is not LocalState.OFFLINE:
                 known[target] = None
+        return known
 
     async def accept_loss(self, request: pb.AcceptLossRequest) -> Chain:
         """An administrator lets one target serve a lost chain with what it has. Raises NotFound, InvalidArgument."""
@@ -348,13 +349,16 @@ class ChainController:
         alive = {t for t in known if self._failure_detector.could_serve(t, routing.lease_s)}
         return accept_loss(chain, TargetId(request.target_id), known, alive)
 
-    async def _apply(self, changes: list[tuple[Chain, Observed]]) -> None:
+    async def _apply(self, changes: list[Chain]) -> None:
         async def write(writer: Writer) -> None:
-            for evaluated, known in changes:
+            for evaluated in changes:
                 chain = writer.routing.chains[evaluated.chain_id]
-                after = next_chain(chain, known)
-                if chain.version != evaluated.version or after is chain:
+                if chain.version != evaluated.version:
                     continue  # an earlier attempt of unknown outcome has done it
+                # Anew in each attempt: a target that lived may have come back without its disk while the store slept.
+                after = next_chain(chain, self._observe(chain, writer.routing))
+                if after is chain:
+                    continue
                 writer.put_chains([after])
                 for target in self._changed_targets(writer.routing, chain, after):
                     writer.put_target(target)

@@ -7,6 +7,7 @@ from threefs_manager.chains.resync_progress import STALLED_LEASES
 
 from tests.harness.beating_nodes import Bench, run
 from tests.harness.chain_harness import until
+from tests.harness.interrupted_engine import InterruptedEngine
 from tests.harness.silent_engine import SilentEngine
 from tests.harness.virtual_time import LOOP_CLOCK
 from threefs.background import cancel_and_wait
@@ -157,6 +158,32 @@ async def check_wiped(bench: Bench) -> None:
 
 def test_a_wiped_survivor_is_not_taken_for_one_that_has_its_data() -> None:
     run(check_wiped)
+
+
+def test_a_survivor_that_loses_its_disk_while_the_store_sleeps_does_not_serve() -> None:
+    """The manager had decided before that it serves the chain, and it did so alone, with an empty disk."""
+    engine = InterruptedEngine()
+
+    async def check(bench: Bench) -> None:
+        async def restart_without_disk() -> None:
+            bench.store_ids[3] = 6
+            bench.manager._failure_detector.mark_dead(3, 2)  # its connection has told
+            await bench.register(3, 3, store_id=6)
+
+        await asyncio.sleep(0.1)
+        bench.living.clear()
+        await until(lambda: set(bench.states().values()) == {LASTSRV})
+        engine.interrupted_at, engine.meanwhile = CHAIN, restart_without_disk
+        await bench.register(3, 2)
+        await until(lambda: bench.living.get(3) == 3)
+        await asyncio.sleep(0.2)
+        assert set(bench.states().values()) == {LASTSRV}
+        bench.store_ids[3] = 5
+        bench.manager._failure_detector.mark_dead(3, 3)
+        await bench.register(3, 4)
+        await until(lambda: bench.states() == {1: OFFLINE, 2: OFFLINE, 3: SERVING})
+
+    run(check, engine)
 
 
 async def check_forgotten_meta_services(bench: Bench) -> None:
