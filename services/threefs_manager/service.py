@@ -324,15 +324,15 @@ class Manager:
     async def admit_store(self, request: pb.AdmitStoreRequest) -> pb.AdmitStoreReply:
         """A meta service asks whether it may serve from its metadata store. Raises StrangeStore, NodeInUse."""
         store, _ = self._require_primary()
-        cluster_id = self._publisher.routing.cluster_id
-        await self._sole_service.check(request.sole_address, self._publisher.routing, self._failure_detector)
+        admit = partial(metadata_store.admit, cluster_id=self._publisher.routing.cluster_id, request=request)
         try:
-            reply = await store.run(lambda tx: metadata_store.admit(tx, cluster_id, request))
+            reply = await self._sole_service.admit(
+                request.sole_address, lambda: self._publisher.routing, self._failure_detector, lambda: store.run(admit)
+            )
         except StrangeStore as error:
             self._remarks.on_refusal(request.address, error.message)
             raise
         self._remarks.on_admission(request.address)
-        self._sole_service.on_admitted(request.sole_address)
         return reply
 
     async def report_backup(self, request: pb.ReportBackupRequest) -> pb.ReportBackupReply:

@@ -6,6 +6,10 @@ then its inode numbers get an epoch that no store of this cluster had before. Th
 store tells of it: a request of a restored store that was lost, or emptied, may come late, when another one is in use.
 """
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
 from threefs.cluster.manager_records import METADATA_KEY
 from threefs.env.clock import Clock
 from threefs.env.net import Net
@@ -17,6 +21,8 @@ from threefs.wire import manager_pb2 as pb
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.nodes.presence import nobody_listens
 from threefs_manager.store.restored_versions import wrong_store_message
+
+T = TypeVar("T")
 
 _RESTORE_HINT = (
     "mount its disk, or restore the newest backup with `threefs restore BACKUP` (docs/backup.md). A store that the "
@@ -135,14 +141,31 @@ class SoleService:
         self._net = net
         self._clock = clock
         self._admitted = ""  # the address of the service that was admitted last, by this process
+        self._turn = asyncio.Lock()
 
-    async def check(self, address: str, routing: Routing, detector: FailureDetector) -> None:
-        """Raises NodeInUse while another meta service lives than the one at `address`, which starts. An empty address:
-        the service has started before, or its store is for several."""
+    async def admit(
+        self,
+        address: str,
+        routing: Callable[[], Routing],
+        detector: FailureDetector,
+        admit: Callable[[], Awaitable[T]],
+    ) -> T:
+        """What `admit` returns, which admits the store of the service that starts at `address`. One after the other: a
+        transaction may sleep, and others must not be judged meanwhile without the service that it is for. An empty
+        address: the service has started before, or its store is for several. Raises NodeInUse."""
+        if not address:
+            return await admit()
+        async with self._turn:
+            await self._check(address, routing(), detector)
+            admitted = await admit()
+            self._admitted = address
+            return admitted
+
+    async def _check(self, address: str, routing: Routing, detector: FailureDetector) -> None:
+        """Raises NodeInUse while another meta service lives than the one at `address`."""
         for node in list(routing.nodes.values()):
             if (
-                address
-                and node.kind is NodeKind.META
+                node.kind is NodeKind.META
                 and node.address not in ("", address)
                 and self._admitted in ("", node.address)  # those that wait for their turn do not count
                 and not detector.is_silent(node.node_id, routing.lease_s)
@@ -153,6 +176,3 @@ class SoleService:
                     f"{address} is a copy; stop one of them. A service that has died is given up after "
                     f"{routing.lease_s:g} s of silence"
                 )
-
-    def on_admitted(self, address: str) -> None:
-        self._admitted = address or self._admitted

@@ -1,3 +1,6 @@
+import asyncio
+import dataclasses
+
 import pytest
 from threefs_manager.nodes.failure_detector import FailureDetector
 from threefs_manager.stale_stores.metadata_store import SoleService, admit, check_store
@@ -6,7 +9,9 @@ from tests.harness.clocks import SteppedClock
 from threefs import routing as routing_module
 from threefs.env.net import RealNet
 from threefs.errors import NodeInUse, StrangeStore, Unavailable
+from threefs.ids import NodeId
 from threefs.kv.memory import MemoryEngine
+from threefs.routing import Routing
 from threefs.wire import manager_pb2 as pb
 
 KNOWN = pb.MetadataStore(store_id="aa", epoch=2, generation=50)
@@ -160,21 +165,61 @@ async def test_it_is_kept_in_the_store_of_the_manager() -> None:
     await tx.commit()
 
 
-async def test_a_copy_of_a_store_for_one_process_is_not_served_beside_it() -> None:
-    clock, copy, another = SteppedClock(), "127.0.0.1:1", "127.0.0.1:2"
-    living = await RealNet().listen("127.0.0.1", 0, lambda stream: stream.close())
-    detector, service = FailureDetector(clock), SoleService(RealNet(), clock)
+def meta_services(*addresses: str) -> tuple[Routing, FailureDetector, SoleService]:
+    """All of them were heard of just now."""
+    clock = SteppedClock()
+    detector = FailureDetector(clock)
     nodes = [
         pb.Node(node_id=number, kind=pb.META, address=address, incarnation=1)
-        for number, address in enumerate((living.address, copy, another), 1000)
+        for number, address in enumerate(addresses, 1000)
     ]
     routing = routing_module.from_wire(pb.Routing(version=1, cluster_id="c", nodes=nodes, lease_ms=10_000))
     for node in nodes:
         detector.on_heartbeat(node.node_id, 1, (), routing)
-    service.on_admitted(living.address)
+    return routing, detector, SoleService(RealNet(), clock)
+
+
+async def at_once() -> None:
+    pass
+
+
+async def test_a_copy_of_a_store_for_one_process_is_not_served_beside_it() -> None:
+    living, copy = await RealNet().listen("127.0.0.1", 0, lambda stream: stream.close()), "127.0.0.1:1"
+    routing, detector, service = meta_services(living.address, copy, "127.0.0.1:2")
+    await service.admit(living.address, lambda: routing, detector, at_once)
     with pytest.raises(NodeInUse, match=f"lives at {living.address}.*is a copy"):
-        await service.check(copy, routing, detector)
-    await service.check(living.address, routing, detector)  # started again, while the copy waits
-    await service.check("", routing, detector)
+        await service.admit(copy, lambda: routing, detector, at_once)
+    # Started again, while the copy waits.
+    await service.admit(living.address, lambda: routing, detector, at_once)
+    await service.admit("", lambda: routing, detector, at_once)
     living.close()
-    await service.check(copy, routing, detector)  # at once, though the one before was heard of a moment ago
+    # At once, though the one before was heard of a moment ago.
+    await service.admit(copy, lambda: routing, detector, at_once)
+
+
+async def test_a_copy_is_not_served_beside_a_store_whose_admission_takes_its_time() -> None:
+    """The manager slept in its transaction, and the store was taken for one that waits: the copy was admitted too."""
+    listeners = [await RealNet().listen("127.0.0.1", 0, lambda stream: stream.close()) for _ in range(3)]
+    dead, slow, copy = (listener.address for listener in listeners)
+    routing, detector, service = meta_services(dead, slow, copy)
+    before = dataclasses.replace(routing, nodes={NodeId(1000): routing.nodes[NodeId(1000)]})
+    await service.admit(dead, lambda: before, detector, at_once)
+    listeners[0].close()
+    reached, go = asyncio.Event(), asyncio.Event()
+
+    async def sleep() -> None:
+        reached.set()
+        await go.wait()
+
+    first = asyncio.create_task(service.admit(slow, lambda: routing, detector, sleep))
+    await reached.wait()
+    second = asyncio.create_task(service.admit(copy, lambda: routing, detector, at_once))
+    await service.admit("", lambda: routing, detector, at_once)  # one that serves does not wait
+    await asyncio.sleep(0.01)
+    assert not second.done()
+    go.set()
+    await first
+    with pytest.raises(NodeInUse, match=f"lives at {slow}"):
+        await second
+    for listener in listeners[1:]:
+        listener.close()
