@@ -186,23 +186,28 @@ class RoutingWatcher:
             address = self._addresses[number]
             try:
                 reply = await call_manager(self._peers, address, GET_ROUTING, request, timeout_s=timeout_s)
+                await self._take(address, reply)
             except ThreefsError as error:
                 if not turn or not isinstance(error, STRANGE):  # it says nothing of the managers that were asked before
                     failure = error
                 continue
             self._last = number
-            if reply.HasField("configuration"):
-                self.configuration = configuration.from_wire(reply.configuration)
-                self.on_configuration(self.configuration)
-            if reply.HasField("routing"):
-                await self._adopt(address, routing_module.from_wire(reply.routing))
-                self._term = reply.term
-            elif reply.HasField("changes"):
-                await self._adopt(address, self._later(address, reply))
             return
         if failure.retry is not Retry.NEVER:  # nobody answers, or nobody is primary just now
             raise Unavailable(str(failure))
         raise failure
+
+    async def _take(self, address: str, reply: pb.GetRoutingReply) -> None:
+        """The routing first: a manager whose routing is not taken has no say about the configuration either. Raises
+        Unavailable, WrongCluster."""
+        if reply.HasField("routing"):
+            await self._adopt(address, routing_module.from_wire(reply.routing))
+            self._term = reply.term
+        elif reply.HasField("changes"):
+            await self._adopt(address, self._later(address, reply))
+        if reply.HasField("configuration"):
+            self.configuration = configuration.from_wire(reply.configuration)
+            self.on_configuration(self.configuration)
 
     def _later(self, address: str, reply: pb.GetRoutingReply) -> Routing:
         """The snapshot after the changes of an answer. Raises Unavailable for changes of another one than ours, after

@@ -264,6 +264,24 @@ def test_an_older_or_foreign_snapshot_is_not_taken_nor_asked_for_without_pause(a
     run({"a": snapshot(3)}, body)
 
 
+@pytest.mark.parametrize("answer", [snapshot(2), snapshot(9, "other")])
+def test_a_manager_whose_snapshot_is_not_taken_does_not_keep_the_others_from_being_asked(answer: Routing) -> None:
+    """It led on an older copy of the store, and was asked first from then on, and alone."""
+
+    async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
+        await cluster.start(5)
+        with capture_logs():
+            peers.configuration = Configuration(9, 99, {"log_level": "debug"})
+            peers.now(a=Unavailable("it is started anew"), b=answer)
+            await turns(200)
+            assert cluster.routing == snapshot(3) and cluster.configuration == NOTHING_SET
+            peers.now(a=snapshot(4))
+            assert await cluster.refresh(3, 5) == snapshot(4)
+        assert cluster.configuration == peers.configuration and cluster.manager == "a"
+
+    run({"a": snapshot(3), "b": Unavailable("not yet")}, body)
+
+
 def test_a_callback_that_fails_does_not_stop_the_others() -> None:
     async def body(peers: FakeManagers, cluster: RoutingWatcher) -> None:
         seen: list[int] = []
