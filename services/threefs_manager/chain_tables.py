@@ -19,7 +19,7 @@ from threefs.ids import ChainId, NodeId, TableId, TargetId
 from threefs.routing import NodeKind, PublicState, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains.move_executor import MoveExecutor, stored_moves
-from threefs_manager.chains.moves import Move
+from threefs_manager.chains.moves import Move, draining_nodes
 from threefs_manager.placement import chain_assignment, write_minimum
 from threefs_manager.placement.plan import MAX_REPLICAS, MAX_TARGETS_PER_DISK, Disk, check_plan
 from threefs_manager.routing_publisher import RoutingPublisher
@@ -162,8 +162,7 @@ async def set_replicas(
     _require_table(routing, table_id)
     _check_replicas(routing, table_id, replicas)
     wanted = dataclasses.replace(routing, replicas={**routing.replicas, table_id: replicas})
-    draining = {node.node_id for node in routing.nodes.values() if node.draining}
-    planned = executor.plan(wanted, draining, balance=False)
+    planned = executor.plan(wanted, draining_nodes(routing), balance=False)
     if request.dry_run:
         return planned
 

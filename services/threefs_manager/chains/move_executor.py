@@ -158,7 +158,7 @@ class MoveExecutor:
     def plans_more(self) -> bool:
         """Whether other moves are planned when those that there are have been done."""
         routing = self._publisher.routing
-        draining = {node.node_id for node in routing.nodes.values() if node.draining}
+        draining = moves.draining_nodes(routing)
         drains = any(t.node_id in draining and not routing.is_removed(t) for t in routing.targets.values())
         return self.balancing or drains or self._is_resizing(routing)
 
@@ -329,10 +329,7 @@ class MoveExecutor:
     async def _withdraw_futile(self) -> None:
         """Take back the moves that will not come to an end; the next plan finds other disks."""
         routing, now = self._publisher.routing, self._clock.monotonic()
-        offline = {
-            move.added for move in self.moves.values()
-            if self._is_away(move, routing)
-        }  # fmt: skip
+        offline = {move.added for move in self.moves.values() if self._is_away(move, routing)}
         # One that is offline again within T is as full as before: it has only looked what was removed.
         away = {target: times for target, times in self._offline.items() if now - times[1] < routing.lease_s}
         self._offline = away | {target: (away.get(target, (now, now))[0], now) for target in offline}
@@ -397,7 +394,7 @@ class MoveExecutor:
     async def _plan_next(self) -> None:
         """Plan what the plans before have left: disks that still drain, and disks that are still uneven."""
         routing = self._publisher.routing
-        draining = [node.node_id for node in routing.nodes.values() if node.draining]
+        draining = moves.draining_nodes(routing)
         if not (self.balancing or draining or self._is_resizing(routing)) or self._clock.monotonic() < self._plan_at:
             return
         if self.balancing and any(self._is_awaited(node, routing) for node in routing.nodes.values()):
@@ -410,11 +407,13 @@ class MoveExecutor:
         if not planned and (self.moves or not self.balancing):
             return
         is_level, seen_version = self.balancing and not planned and not self.moves, routing.version
+        wanted = routing.replicas, draining  # an administrator may want something else while the store sleeps
 
         async def write(writer: Writer) -> tuple[dict[ChainId, Move], bool]:
             if is_level and writer.routing.version == seen_version:  # else disks may have joined, and be asked to fill
                 writer.cluster.balancing = False
-            return await self.store_plan(planned, writer), writer.cluster.balancing
+            is_wanted = wanted == (writer.routing.replicas, moves.draining_nodes(writer.routing))
+            return await self.store_plan(planned if is_wanted else (), writer), writer.cluster.balancing
 
         (stored, balancing), routing = await self._store.change(write)
         self._publisher.publish(routing)

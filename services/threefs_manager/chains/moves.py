@@ -81,6 +81,11 @@ def is_sensible(move: Move, chain: Chain) -> bool:
     return all(member.state is PublicState.SERVING for member in chain.members)
 
 
+def draining_nodes(routing: Routing) -> set[NodeId]:
+    """The nodes whose targets are to go to others."""
+    return {node.node_id for node in routing.nodes.values() if node.draining}
+
+
 def reverted(move: Move, chain: Chain) -> Move | None:
     """The move that undoes this one, as long as it takes nothing away: None if nothing has changed for it. Call it only
     for a move that `can_revert`."""

@@ -9,7 +9,7 @@ from threefs.ids import ChainId, NodeId
 from threefs.routing import Node, NodeKind, Routing
 from threefs.wire import manager_pb2 as pb
 from threefs_manager.chains.move_executor import MoveExecutor, stored_moves
-from threefs_manager.chains.moves import Move
+from threefs_manager.chains.moves import Move, draining_nodes
 from threefs_manager.placement.plan import MAX_NAME_CHARS
 from threefs_manager.routing_publisher import RoutingPublisher
 from threefs_manager.store.cluster_store import Store, Writer
@@ -87,7 +87,7 @@ async def set_draining(
     """Mark the node; returns the moves that are planned first. Raises NotFound, InvalidArgument."""
     routing = publisher.routing
     node = _storage_node(request.node_id, routing)
-    draining = _draining(routing) - {node}
+    draining = draining_nodes(routing) - {node}
     if request.draining:
         draining.add(node)
         _check_room(routing, draining)
@@ -103,7 +103,7 @@ async def set_draining(
         _require_plan(writer.cluster.cluster_id)
         known = writer.routing.nodes[_storage_node(node, writer.routing)]
         if request.draining:  # again: other calls may have taken nodes that would have stayed, or asked for more copies
-            _check_room(writer.routing, _draining(writer.routing) | {node})
+            _check_room(writer.routing, draining_nodes(writer.routing) | {node})
         if known.draining != request.draining:
             writer.put_node(dataclasses.replace(known, draining=request.draining))
         return await executor.withdraw(writer, keeps_its_target), writer.cluster.balancing
@@ -113,10 +113,6 @@ async def set_draining(
     executor.take_over(left, published, balancing=balancing)
     executor.plan_soon()
     return planned
-
-
-def _draining(routing: Routing) -> set[NodeId]:
-    return {node.node_id for node in routing.nodes.values() if node.draining}
 
 
 def _check_room(routing: Routing, draining: set[NodeId]) -> None:
@@ -164,7 +160,7 @@ def _check_removable(node: NodeId, routing: Routing, filled: Sequence[int]) -> N
         )
     known = routing.nodes.get(node)  # none: an attempt of unknown outcome has removed it
     if known is not None and not known.draining:  # else it does not count already
-        _check_room(routing, _draining(routing) | {node})
+        _check_room(routing, draining_nodes(routing) | {node})
 
 
 async def rebalance(
@@ -172,7 +168,7 @@ async def rebalance(
 ) -> list[Move]:
     """Have moves planned until all disks carry equally many targets; returns those that are planned first."""
     routing = publisher.routing
-    planned = executor.plan(routing, _draining(routing), balance=True)
+    planned = executor.plan(routing, draining_nodes(routing), balance=True)
     if request.dry_run:
         return planned
 

@@ -8,7 +8,7 @@ import pytest
 from tests.harness.interrupted_engine import InterruptedEngine
 from tests.harness.moving_nodes import MovingNodes, run_moving
 from tests.harness.silent_engine import SilentEngine
-from threefs.cluster.manager_records import TABLE
+from threefs.cluster.manager_records import MOVE, TABLE
 from threefs.errors import InvalidArgument, NotFound, Unavailable
 from threefs.routing import PublicState, Routing
 from threefs.wire import manager_pb2 as pb
@@ -236,6 +236,24 @@ def test_another_number_in_the_middle_takes_back_what_is_not_done() -> None:
         assert sizes(nodes) == {(2, 2)}
 
     run_moving(body)
+
+
+def test_another_number_while_the_moves_for_the_first_one_are_stored_keeps_all_copies() -> None:
+    """Each chain lost a whole copy, and got an empty one for it."""
+    engine = InterruptedEngine()
+
+    async def body(nodes: MovingNodes) -> None:
+        more, fewer = (pb.SetReplicasRequest(table_id=1, replicas=number) for number in (3, 2))
+        await nodes.manager.set_replicas(more)
+        await nodes.until(lambda: settled(nodes))
+        engine.interrupted_at, engine.meanwhile = MOVE, lambda: nodes.manager.set_replicas(more)
+        await nodes.manager.set_replicas(fewer)
+        for _ in range(100):
+            await nodes.step()
+            assert sizes(nodes) == {(3, 3)}
+        assert engine.meanwhile is None and settled(nodes)
+
+    run_moving(body, engine)
 
 
 def test_the_copy_that_does_not_serve_goes() -> None:
