@@ -50,6 +50,29 @@ async def test_who_says_nothing_takes_no_place_of_the_reserve(token: str) -> Non
         assert len(server._connections) <= 16 + 4 + 4
 
 
+@pytest.mark.parametrize("token", ["", "a key of the cluster"])
+async def test_who_says_nothing_takes_no_place_of_a_client(token: str) -> None:
+    """Clients were refused although there were places, and lost connections, one for each peer that said nothing."""
+    limits, mine = Limits(connections=16), identity("c" * 32, token=token)
+    async with Served(limits=limits, mine=mine) as (server, _, address), AsyncExitStack() as stack:
+        server.serve(SPACE_INFO, space)
+        pools = [peer(token=token) for _ in range(16)]
+        for number, pool in enumerate(pools):
+            stack.push_async_callback(pool.close)
+            if number == 15:
+                for _ in range(8):
+                    await stack.enter_async_context(RawPeer(address))
+                while len(server._unidentified) < 4:
+                    await asyncio.sleep(0.005)
+            await pool.call(address, SPACE_INFO, pb.SpaceInfoRequest(), timeout_s=5)
+        for connection in server._connections:
+            connection.progress.idle_since -= 100.0 if connection.hello is not None else 0.0
+        for _ in range(8):
+            await stack.enter_async_context(RawPeer(address))
+        await asyncio.sleep(0.05)
+        assert all(pool.live(address) for pool in pools)
+
+
 async def test_calls_of_clients_that_wait_leave_room_for_those_of_services() -> None:
     """Some connections with thousands of calls each, which wait for the next routing, kept heartbeats out."""
     async with Served(limits=Limits(calls_bytes=MIB)) as (server, _, address), AsyncExitStack() as stack:

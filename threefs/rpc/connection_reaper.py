@@ -142,10 +142,17 @@ class ConnectionReaper:
         )
         return True
 
-    def free_connection(self, now: float) -> bool:
-        """Evict the connection that has been idle for longest, if it has been for a while. False: there is none."""
+    def idlest(self, now: float) -> Peer | None:
+        """The connection that has been idle for longest, if it has been for a while."""
         idlest = min(self._peers, key=lambda peer: peer.progress.idle_since, default=None)
         if idlest is None or idlest.busy or now - idlest.progress.idle_since < _SLOW_S:
+            return None
+        return idlest
+
+    def free_connection(self, now: float) -> bool:
+        """Evict the connection that has been idle for longest, if it has been for a while. False: there is none."""
+        idlest = self.idlest(now)
+        if idlest is None:
             return False
         idlest.evict(ConnectionIdle("this service has too many connections, and this one is idle: connect again"))
         return True

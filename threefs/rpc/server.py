@@ -120,22 +120,30 @@ class Server:
         if len(self._unidentified) >= self._max_unidentified:  # a good peer sends HELLO at once
             next(iter(self._unidentified)).stream.close(Overloaded("too many peers have not sent HELLO"))
         connection = ServerConnection(stream, self)
-        many = len(self._connections)
-        if many >= self._max_connections and not self._reaper.free_connection(self.clock.monotonic()):
-            connection.refusal = Overloaded(
-                f"{self.identity.program or 'this service'} has {self._max_connections} connections, its maximum; "
-                "close some, or try again later"
-            )
         self._connections[connection] = self._unidentified[connection] = None
 
-    def has_room_for_service(self) -> bool:
-        """Whether a service may have a place of the reserve. Those that have not sent HELLO take none of it."""
-        identified = len(self._connections) - len(self._unidentified)
-        return identified < self._max_connections + self._max_connections // _RESERVED
+    def check_place(self, *, is_service: bool) -> None:
+        """Raises Overloaded if there is no place for one more connection, and none that is idle."""
+        many, most = self._identified, self._max_connections
+        if many < most or (is_service and many < most + most // _RESERVED):
+            return
+        if self._reaper.idlest(self.clock.monotonic()) is None:
+            raise Overloaded(
+                f"{self.identity.program or 'this service'} has {most} connections, its maximum; close some, or try "
+                "again later"
+            )
 
-    def identified(self, connection: ServerConnection) -> None:
-        """The identity of the peer is certain."""
+    def identified(self, connection: ServerConnection, *, is_service: bool) -> None:
+        """The identity of the peer is certain. Raises Overloaded. Only now it takes a place, perhaps that of an idle
+        one: peers without the key would use up all."""
+        self.check_place(is_service=is_service)
+        if self._identified >= self._max_connections:
+            self._reaper.free_connection(self.clock.monotonic())
         self._unidentified.pop(connection, None)
+
+    @property
+    def _identified(self) -> int:
+        return len(self._connections) - len(self._unidentified)
 
     def check_takes_calls(self, now: float) -> None:
         """Raises Stopping; Unavailable before it has started, and after a suspension until the connections of before

@@ -251,7 +251,6 @@ class ServerConnection:
     def __init__(self, stream: Stream, server: "Server") -> None:
         self.server = server
         self.hello: Hello | None = None  # None until the identity of the peer is certain
-        self.refusal: ThreefsError | None = None  # the answer to its HELLO, unless a service has a place of the reserve
         self.traffic = TrafficClass.DATA  # until HELLO names another one
         self.counters = server.traffic[self.traffic]
         self._socket = stream
@@ -342,17 +341,17 @@ class ServerConnection:
     def _take_hello(self, header: Header, body: bytes) -> None:
         if header.kind != frames.HELLO:
             raise ProtocolError("the first frame of a connection must be HELLO")
-        if self.refusal is not None and not (handshake.is_of_service(body) and self.server.has_room_for_service()):
-            raise self.refusal
-        self.hello, answer = self._handshake.take(body, self.server.identity)
+        self.server.check_place(is_service=handshake.is_of_service(body))  # by its own word, until it has proven it
+        hello, answer = self._handshake.take(body, self.server.identity)
+        if hello is not None:
+            self._is_service = hello.program in handshake.SERVICES
+            self.server.identified(self, is_service=self._is_service)
+            self.hello = hello
+            self._hello_timer.cancel()
+            self._join_class(of_number(hello.traffic_class))
+            self.stream.limits = self.server.limits
         if answer:
             self.stream.send(handshake.frame(answer))
-        if self.hello is not None:
-            self._hello_timer.cancel()
-            self._is_service = self.hello.program in handshake.SERVICES
-            self._join_class(of_number(self.hello.traffic_class))
-            self.server.identified(self)
-            self.stream.limits = self.server.limits
 
     def _join_class(self, traffic: TrafficClass) -> None:
         self.traffic = traffic
