@@ -47,6 +47,8 @@ class LockOwner:
         self._unlocking: asyncio.Task[None] | None = None
         self._cancelling: asyncio.Task[None] | None = None
         self._is_queued = False  # the meta service has a record of the wait
+        #: By number, the requests that nobody has answered: a service that hangs may still carry them out.
+        self._unsettled: dict[int, Any] = {}
         self._lease = 0  # the number of the lease of the locks
         self._is_lost = False
 
@@ -198,9 +200,35 @@ class LockOwner:
         return pb.FileLock(kind=self._kind, type=kind, owner=self._owner, start=start, end=end, pid=self._pid)
 
     async def _send(self, lock: pb.FileLock, *, wait: bool = False, end_wait: bool = False) -> None:
+        await self._settle()
         request: Any = pb.LockRequest(
             mutation=self._context.meta.mutation(), inode=self._inode, lock=lock, wait=wait, end_wait=end_wait
         )
+        try:
+            blocked = await self._call(request)
+        except BaseException as error:
+            if not isinstance(error, ThreefsError) or error.retry is Retry.UNKNOWN:
+                self._unsettled[request.mutation.request] = request
+            raise
+        if blocked:
+            raise Locked(f"{self._name or f'inode {self._inode}'} is locked by another owner")
+        if wait:
+            self._is_queued = False  # the lock was granted
+
+    async def _settle(self) -> None:
+        """Repeat what was not answered, so that it was made, or never will be. An unlock that came late would take the
+        lock that is asked for now, and a lock that came after its unlock would stay."""
+        for number, request in list(self._unsettled.items()):
+            request.mutation.again = True
+            try:
+                await self._call(request)
+            except ThreefsError as error:
+                if error.retry is not Retry.NEVER:
+                    raise
+            self._unsettled.pop(number, None)
+
+    async def _call(self, request: Any) -> bool:
+        """Whether the meta service has a record that the owner waits."""
         self._calls += 1
         try:
             reply = await self._context.meta.call(methods.LOCK, request, timeout_s=self._context.options.timeout_s)
@@ -213,11 +241,8 @@ class LockOwner:
         finally:
             self._calls -= 1
         self._ranges = reply.held
-        if reply.blocked:
-            self._is_queued = True
-            raise Locked(f"{self._name or f'inode {self._inode}'} is locked by another owner")
-        if wait:
-            self._is_queued = False  # the lock was granted
+        self._is_queued = self._is_queued or reply.blocked
+        return bool(reply.blocked)
 
     def _release_lease(self) -> None:
         if self._has_lease and not self._ranges:

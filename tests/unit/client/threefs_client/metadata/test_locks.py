@@ -1,6 +1,7 @@
 """A client's locks: waiting, giving up, and what they mean for its lease."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -54,10 +55,47 @@ class LockMeta:
         return pb.LockReply(lease=self.lease if self.holder else 0, held=int(self.holder != 0))
 
 
-def play(scene: Callable[[MemoryFiles, LockMeta], Awaitable[None]]) -> None:
+class HangingMeta(LockMeta):
+    """It may hang with what it is asked for, and carry it out later. What it has carried out it does not do again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hangs = False  # with the next lock or unlock
+        self._hung: list[Any] = []
+        self._outcomes: dict[int, Any] = {}
+
+    async def answer(self, name: str, request: Any) -> Any:
+        if name == "Lock" and self.hangs:
+            self.hangs = False
+            self._hung.append(type(request).FromString(request.SerializeToString()))
+            await asyncio.Event().wait()
+        return await self._once(name, request)
+
+    async def _once(self, name: str, request: Any) -> Any:
+        if name != "Lock":
+            return await super().answer(name, request)
+        number = request.mutation.request
+        if number not in self._outcomes:
+            try:
+                self._outcomes[number] = await super().answer(name, request)
+            except Locked as error:
+                if not request.mutation.again:
+                    raise
+                self._outcomes[number] = error
+        if isinstance(self._outcomes[number], Locked):
+            raise self._outcomes[number]
+        return self._outcomes[number]
+
+    async def go_on(self) -> None:
+        for request in self._hung:
+            with contextlib.suppress(Locked):
+                await self._once("Lock", request)
+
+
+def play(scene: Callable[[MemoryFiles, Any], Awaitable[None]], kind: type[LockMeta] = LockMeta) -> None:
     async def run() -> None:
         files = MemoryFiles()
-        meta = LockMeta()
+        meta = kind()
         files.peers.meta = meta  # type: ignore[assignment]
         await scene(files, meta)
         assert files.context.lease._holders == 0, "what was entered was left"
@@ -272,3 +310,42 @@ def test_a_lock_that_was_asked_for_when_the_loss_of_others_was_noticed_is_unlock
         assert meta.holder == 0 and files.context.lease._holders == 0
 
     play(scene)
+
+
+async def given_up(meta: HangingMeta, call: Awaitable[None]) -> None:
+    """The service hangs with it, and its caller goes away."""
+    meta.hangs = True
+    task = asyncio.ensure_future(call)
+    await asyncio.sleep(0.01)
+    await cancel_and_wait(task)
+
+
+def test_a_lock_that_a_service_grants_after_it_was_given_up_is_unlocked() -> None:
+    """It stayed for as long as its client had a lease, and nobody knew of it."""
+
+    async def scene(files: MemoryFiles, meta: HangingMeta) -> None:
+        owner = LockOwner(files.context, 5, 1)
+        await given_up(meta, owner.acquire(exclusive=True))
+        while owner.unlocking is not None:
+            await asyncio.sleep(0.01)
+        await meta.go_on()
+        assert meta.holder == 0 and not owner.is_held
+
+    play(scene, HangingMeta)
+
+
+def test_an_unlock_that_a_service_makes_after_it_was_given_up_takes_no_later_lock() -> None:
+    """Two owners had the lock, and the first one did not know."""
+
+    async def scene(files: MemoryFiles, meta: HangingMeta) -> None:
+        owner = LockOwner(files.context, 5, 1)
+        await owner.acquire(exclusive=True)
+        await given_up(meta, owner.release())
+        await owner.acquire(exclusive=True)
+        await meta.go_on()
+        assert meta.holder == 1 and owner.is_held
+        await owner.release()
+        await meta.go_on()
+        assert meta.holder == 0
+
+    play(scene, HangingMeta)
