@@ -200,7 +200,11 @@ class Registration:
         """Register with a higher incarnation. Raises errors that waiting does not heal: another process is this node
         now."""
         self._fenced()
-        self._draw_incarnation()
+        try:
+            self._draw_incarnation()
+        except OSError as error:  # a full disk gets room again, and the next heartbeat is refused as well
+            _LOG.warning("no higher incarnation can be stored", error=str(error))
+            return
         await self._register()
         self._report_due.set()
 

@@ -97,6 +97,18 @@ def test_it_tells_the_newest_version_of_the_routing_that_it_ever_heard_of(tmp_pa
     run(body)
 
 
+async def test_a_full_disk_ends_no_process_that_has_to_register_again(tmp_path: Path) -> None:
+    manager, place = (known := Manager()), registration(known, tmp_path)
+    await place.start("h:1")
+    (tmp_path / "incarnation.new").mkdir()  # as on a full disk, nothing can be stored, also not by a new start
+    manager.errors = [NotFound("it was taken for dead")] * 3
+    await asyncio.sleep(0.05)
+    (tmp_path / "incarnation.new").rmdir()
+    before, manager.errors = place.incarnation, [NotFound("it was taken for dead")]
+    await asyncio.sleep(0.05)
+    assert place.incarnation > before and not manager.errors
+
+
 def test_a_full_disk_ends_no_process_that_hears_of_a_new_version(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", "64k") as disk:
         place = registration(Manager(), disk)
