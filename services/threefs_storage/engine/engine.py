@@ -62,7 +62,7 @@ class ChunkEngine:
         self._store, self._files = store, files
         self.committer = GroupCommit(store)
         self._ballast, self.disk_takes = ballast, ballast.takes
-        self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # blocks of records whose write failed with the table
+        self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # of records whose write failed with the table
         self._unreadable_blocks: set[Block] = set()
         reader = ChunkReader(files, memory, store.blob, self._note_unreadable)
         store.on_failure = self.fail
@@ -388,8 +388,8 @@ class ChunkEngine:
             assert (written.version.version, written.version.length) == (update.version, content.length), (
                 "a staged version is the one that the change describes"
             )
-            await self._make_durable(chunk, with_pending(record, written.version, update), written, update.check)
-            self._free_replaced(record)
+            after = with_pending(record, written.version, update)
+            await self._make_durable(chunk, record, after, written, update.check)
             return written.version
 
     async def _stage_lost(self, chunk: ChunkId, update: Update, record: Record) -> Version:
@@ -400,9 +400,8 @@ class ChunkEngine:
         version = dataclasses.replace(
             version, chain_version=update.chain_version, identity=update.identity, stamp=update.stamp
         )
-        await self._make_durable(chunk, with_pending(record, version, update), Written(version), update.check)
-        if record.pending is None or record.pending.block != version.block:
-            self._free_replaced(record)
+        after = with_pending(record, version, update)
+        await self._make_durable(chunk, record, after, Written(version), update.check)
         return version
 
     async def _restore(self, chunk: ChunkId, version: Version, content: memoryview) -> None:
@@ -413,8 +412,7 @@ class ChunkEngine:
             written = await self._writer.write(record.free_blob(chunk), None, update, plan(0, update), content)
             assert written.version.content[:3] == version.content[:3], "a repair changes neither version nor content"
             after = record.with_copy(version, dataclasses.replace(written.version, removed=version.removed))
-            await self._make_durable(chunk, after, written)
-            self._free_given_up(version, after)
+            await self._make_durable(chunk, record, after, written)
 
     async def _fold(self, chunk: ChunkId) -> bool:
         with self._changing(chunk):
@@ -429,20 +427,8 @@ class ChunkEngine:
         await self._store.flush()  # the commit of this version must not be undone: a fold may write in its block
         written = await self._folder.fold(record.free_blob(chunk), version, reserve=reserve)
         assert written.version.content == version.content, "folding changes neither version nor content"
-        after = record.with_copy(version, written.version)
-        await self._make_durable(chunk, after, written)
-        self._free_given_up(version, after)
+        await self._make_durable(chunk, record, record.with_copy(version, written.version), written)
         return written.version
-
-    def _free_given_up(self, version: Version, after: Record) -> None:
-        """Free the block of a version that another copy has replaced, unless the record names it still."""
-        block = version.block
-        if block is None or block in after.blocks:
-            return
-        if block in self._unreadable_blocks:
-            self._unreadable_blocks.discard(block)  # stays in use until the next start: no chunk gets it
-        else:
-            self._free(block, 0)
 
     def _base_record(self, chunk: ChunkId, update: Update) -> Record:
         """The record to which `update` applies. Raises VersionGap if it applies to another one."""
@@ -455,26 +441,28 @@ class ChunkEngine:
         check_order(chunk, record, update)
         return record
 
-    async def _make_durable(self, chunk: ChunkId, record: Record, written: Written, check: Check | None = None) -> None:
+    async def _make_durable(
+        self, chunk: ChunkId, before: Record, after: Record, written: Written, check: Check | None = None
+    ) -> None:
+        """Write the record `after` in the place of `before`."""
         try:
-            await self.committer.commit(chunk, record, written.file, written.writes, written.blobs, check)
+            await self.committer.commit(chunk, after, written.file, written.writes, written.blobs, check)
         except ThreefsError as error:
-            if self._store.failure is not None:
+            if self._store.failure is not None:  # either record may be there when the table is opened again
                 self.fail(self._store.failure)
-                if written.fresh is not None:  # the record may have been written: its block stays in use
-                    self._uncertain_blocks.append((chunk, written.fresh))
+                self._uncertain_blocks += ((chunk, block) for block in before.blocks ^ after.blocks)
             elif written.fresh is not None and not isinstance(error, DiskFailed):
                 self._free(written.fresh, 0)
             raise
+        self._free_given_up(before, after)
 
-    def _free_replaced(self, record: Record) -> None:
-        """Free the block of a pending version after a durable replace of it."""
-        block = record.pending.block if record.pending is not None else None
-        if block is None:
-            return
-        if record.committed is not None and record.committed.block == block:
-            return
-        self._free(block, 0)
+    def _free_given_up(self, before: Record, after: Record) -> None:
+        """Free the blocks of a record that the durable one in its place names no more."""
+        for block in before.blocks - after.blocks:
+            if block in self._unreadable_blocks:
+                self._unreadable_blocks.discard(block)  # stays in use until the next start: no chunk gets it
+            else:
+                self._free(block, 0)
 
     def _write(self, chunk: ChunkId, record: Record | None) -> int:
         try:

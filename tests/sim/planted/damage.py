@@ -44,7 +44,7 @@ def lost_replace_destroys_the_good_copy() -> None:
     async def stage_lost(self: ChunkEngine, chunk: Any, update: Any, record: Any) -> Any:
         version = lost_version(update)
         changed = dataclasses.replace(record, pending=version, incoming_entries=update.entries)
-        await self._make_durable(chunk, changed, Written(version))
+        await self._make_durable(chunk, record, changed, Written(version))
         return version
 
     async def no_content(self: copies.Copies, *args: Any) -> None:

@@ -125,7 +125,7 @@ def fold_frees_the_block_first() -> None:
         version = (self.record(chunk) or Record()).committed
         if version is not None and version.block is not None and self._store.should_fold(version):
             self._free(version.block, 0)
-            put(ChunkEngine, "_free_given_up", lambda self, version, after: None)
+            put(ChunkEngine, "_free_given_up", lambda self, before, after: None)
         return await fold(self, chunk)
 
     put(ChunkEngine, "_fold", hasty)

@@ -1,0 +1,52 @@
+"""An engine whose disk is full, or fails, while nobody changes a chunk."""
+
+import pytest
+from threefs_storage.engine.content_plan import Kind
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
+
+from tests.harness.chunk_engine import NO_OVERLAYS, change, put, read_all, update
+from tests.harness.simulated_disk import engine_on, new_disk, simulate
+from threefs.errors import NoSpace
+from threefs.ids import ChunkId
+
+CHUNK = ChunkId(7, 0)
+DATA = b"x" * 70_000
+
+
+async def refused(engine: ChunkEngine, what: str) -> None:
+    """A change whose record finds no room when it is to be made durable. The table has the record."""
+    table = engine._store._table
+
+    async def refuse(number: int | None = None) -> None:
+        table.failure = NoSpace("full")
+        raise NoSpace("full")
+
+    with pytest.MonkeyPatch.context() as patched:
+        version = await put(engine, CHUNK, DATA)
+        if what == "replace":
+            await engine.stage(CHUNK, update(engine, CHUNK, Kind.WRITE, DATA), payload=DATA)
+        await engine.flush()
+        patched.setattr(table, "flush", refuse)
+        with pytest.raises(NoSpace):
+            if what == "replace":
+                wanted = update(engine, CHUNK, Kind.REPLACE, DATA, version=3, chain_version=2)
+                await engine.stage(CHUNK, wanted, payload=DATA)
+            else:
+                await engine.restore(CHUNK, version, DATA)
+
+
+@pytest.mark.parametrize("what", ["replace", "restore"])
+def test_no_block_is_lost_when_the_new_record_finds_no_room(what: str) -> None:
+    """The table has it when it takes changes again, so the block that only the old record names is free."""
+
+    async def main() -> None:
+        engine = await engine_on(new_disk(), settings=EngineSettings(overlay=NO_OVERLAYS))
+        await refused(engine, what)
+        await engine.recover()
+        assert engine.failure is None and await read_all(engine, CHUNK) == DATA
+        engine.drop_pending(CHUNK)
+        await change(engine, CHUNK, Kind.REMOVE)
+        assert engine.space().used_bytes == 0
+
+    simulate(main())
