@@ -1,13 +1,16 @@
 """An engine whose disk is full, or fails, while nobody changes a chunk."""
 
+import asyncio
+
 import pytest
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.engine_settings import EngineSettings
 
 from tests.harness.chunk_engine import NO_OVERLAYS, change, put, read_all, update
+from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
-from threefs.errors import NoSpace
+from threefs.errors import DiskFailed, NoSpace, ThreefsError
 from threefs.ids import ChunkId
 
 CHUNK = ChunkId(7, 0)
@@ -50,3 +53,50 @@ def test_no_block_is_lost_when_the_new_record_finds_no_room(what: str) -> None:
         assert engine.space().used_bytes == 0
 
     simulate(main())
+
+
+async def full_engine(disk: SimDisk) -> ChunkEngine:
+    """Its table takes no more changes until it recovers."""
+    engine = await engine_on(disk, settings=EngineSettings(ballast_bytes=16 << 20))
+    await put(engine, CHUNK, DATA)
+    engine._store._table.failure = NoSpace("full")
+    engine.fail(NoSpace("full"))
+    return engine
+
+
+def test_a_disk_that_fails_while_room_is_looked_for_stays_failed() -> None:
+    """Another target on it may have met that. One that took changes again would return to its chain."""
+
+    async def main() -> None:
+        engine = await full_engine(new_disk())
+        recovering = asyncio.create_task(engine.recover())
+        await asyncio.sleep(0)
+        engine.fail(DiskFailed("a sync of another target has failed"))
+        await recovering
+        assert isinstance(engine.failure, DiskFailed)
+
+    simulate(main())
+
+
+@pytest.mark.parametrize("step", ["recovery", "limit of the log"])
+def test_a_disk_that_fails_in_upkeep_has_failed(step: str) -> None:
+    async def main() -> None:
+        disk = new_disk()
+        engine = await full_engine(disk)
+        if step != "recovery":
+            await engine.recover()
+        failures: list[ThreefsError] = []
+        engine.on_failure = failures.append
+        disk.failing.add("allocate")
+        with pytest.raises(DiskFailed), pytest.MonkeyPatch.context() as patched:
+            if step == "recovery":
+                await engine.recover()
+            patched.setattr(engine._store._table, "room_to_open", needs_much)
+            await engine.limit_log(is_nearly_full=False)
+        assert isinstance(engine.failure, DiskFailed) and failures == [engine.failure]
+
+    simulate(main())
+
+
+async def needs_much() -> int:
+    return 64 << 20

@@ -12,8 +12,8 @@ version is pinned.
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Set
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Set
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import islice
 from pathlib import Path
 
@@ -169,7 +169,7 @@ class ChunkEngine:
     async def recover(self) -> None:
         """Take changes again after a full disk if there is room. Call this now and then while it is `read_only`. Raises
         NoSpace if there is no room yet. After Unavailable or DiskFailed the engine takes no more changes."""
-        async with self._upkeep:
+        async with self._upkeeping():
             if self._closed:
                 return
             if isinstance(self.failure, NoSpace):
@@ -177,28 +177,40 @@ class ChunkEngine:
                 await self._ballast.release()
                 try:
                     await self._store.reopen()
-                except (Unavailable, DiskFailed) as error:
+                except Unavailable as error:
                     self.fail(error)
                     raise
                 for chunk, block in self._uncertain_blocks:
-                    if block not in (self.record(chunk) or Record()).blocks:
+                    record = self.stored_record(chunk)
+                    if record is not None and block not in record.blocks:  # else it may be one of a damaged record
                         self._free(block, 0)
                 self._uncertain_blocks.clear()
-                self.failure = None
+                if isinstance(self.failure, NoSpace):  # else the disk has failed meanwhile, for good
+                    self.failure = None
             if self.failure is None and not await self._ballast.allocate():
                 await self._release(self._files.release_free_blocks)
                 await self._ballast.allocate()
 
     async def release_unneeded(self) -> None:
         """Give room of free blocks that were not needed since the last call back to the disk. Raises as `recover`."""
-        async with self._upkeep:
+        async with self._upkeeping():
             await self._release(self._files.release_unneeded_blocks)
 
     async def release_free(self) -> None:
         """The same with all free blocks, unless other upkeep is under way, which may wait for the caller."""
         if not self._upkeep.locked():
-            async with self._upkeep:
+            async with self._upkeeping():
                 await self._release(self._files.release_free_blocks)
+
+    @asynccontextmanager
+    async def _upkeeping(self) -> AsyncIterator[None]:
+        """One step of upkeep at a time. A disk that fails in it takes no more changes."""
+        async with self._upkeep:
+            try:
+                yield
+            except DiskFailed as error:
+                self.fail(error)
+                raise
 
     async def _release(self, release: Callable[[int], Awaitable[None]]) -> None:
         if self._closed or self.failure is not None:
@@ -208,7 +220,7 @@ class ChunkEngine:
         await release(self._store.durable)
 
     async def limit_log(self, *, is_nearly_full: bool) -> None:  # raises as `recover`
-        async with self._upkeep:
+        async with self._upkeeping():
             if not self._closed and self.failure is None:
                 await self._ballast.limit_log(self._store, is_nearly_full=is_nearly_full)
 
