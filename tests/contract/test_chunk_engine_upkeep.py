@@ -100,3 +100,22 @@ def test_a_disk_that_fails_in_upkeep_has_failed(step: str) -> None:
 
 async def needs_much() -> int:
     return 64 << 20
+
+
+@pytest.mark.parametrize("asked", ["read_only", "room_bytes"])
+def test_a_disk_that_does_not_say_what_room_it_has_has_failed(asked: str) -> None:
+    """Heartbeats and the task that looks after full targets ask for it: an error would end their process."""
+
+    async def main() -> None:
+        disk = new_disk(64 << 20)
+        engine = await engine_on(disk, settings=EngineSettings(overlay=NO_OVERLAYS))
+        with pytest.raises(NoSpace):
+            for number in range(1000):
+                await put(engine, ChunkId(1, number), DATA)
+        assert engine.read_only is not None, "a block was refused"
+        disk.failing.add("space")
+        getattr(engine, asked)
+        assert isinstance(engine.failure, DiskFailed)
+        assert engine.read_only is None and engine.room_bytes == 0
+
+    simulate(main())

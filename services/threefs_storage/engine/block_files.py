@@ -1,11 +1,12 @@
 """The data files of a target: one per block size, a power of two from 64 KiB to 64 MiB."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from threefs.env.disk import Disk, DiskSpace, File
-from threefs.errors import NoSpace
+from threefs.errors import DiskFailed, NoSpace
 from threefs_storage.engine.block_allocator import BlockAllocator
 from threefs_storage.engine.chunk_record import Block
 
@@ -36,6 +37,7 @@ class BlockFiles:
         self._directory = directory
         self._disk = disk
         self.full_ratio = full_ratio
+        self.on_failure: Callable[[DiskFailed], None] = lambda error: None
         self._files: dict[int, File] = {}
         self._allocators = {bits: BlockAllocator() for bits in range(MIN_BLOCK_BITS, MAX_BLOCK_BITS + 1)}
         self._growing = asyncio.Lock()
@@ -126,8 +128,13 @@ class BlockFiles:
         return self._refused_bits is not None
 
     def room_bytes(self) -> int:
-        """Bytes that clients' writes may take; negative if a part of the reserve is in use."""
-        space = self._disk.space(self._directory)
+        """Bytes that clients' writes may take; negative if a part of the reserve is in use. On a disk that does not say
+        any more what it has, none: it has failed. Nobody who asks for room expects an error."""
+        try:
+            space = self._disk.space(self._directory)
+        except DiskFailed as error:
+            self.on_failure(error)
+            return 0
         return space.free_bytes + self.unused_bytes() + self._freed_bytes() - self._reserved_bytes(space)
 
     def has_room_beside(self, length: int, *, reserve: bool) -> bool:

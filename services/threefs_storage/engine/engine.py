@@ -65,7 +65,7 @@ class ChunkEngine:
         self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # of records whose write failed with the table
         self._unreadable_blocks: set[Block] = set()
         reader = ChunkReader(files, memory, store.blob, self._note_unreadable)
-        store.on_failure = self.fail
+        store.on_failure = files.on_failure = self.fail
         self.on_no_room: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # others may have free blocks
         self._writer = ChunkWriter(files, store, reader, memory, self.committer.work, lambda: self.on_no_room())
         self._folder = ChunkFolder(self._writer, files, store)
