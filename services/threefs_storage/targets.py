@@ -177,8 +177,7 @@ class Targets:
             await target.engine.close()
         directory = self._directory / f"target-{target.target_id}"
         await self._remove(directory)
-        if (quarantined := place_of(directory)).exists():  # nothing of its chain is lost, else no member would go
-            await self._remove(quarantined)
+        await self._remove(place_of(directory))  # nothing of its chain is lost, else no member would go
         del self._deleting[target.target_id]
         _LOG.info("a target that has moved away is deleted", target=target.target_id)
 
@@ -245,7 +244,7 @@ class Targets:
         except Corrupt as error:
             if not has_other_copy(chain, target_id):
                 raise
-            kept = quarantine(directory)
+            kept = await quarantine(directory, self._disk)
             _LOG.error("a damaged store is quarantined", target=target_id, directory=str(kept), error=error.message)
         return await self._open_engine(directory)
 

@@ -5,10 +5,10 @@ whose table is damaged goes to quarantine, and its target starts with an empty o
 disk. The quarantined store stays until the next one takes its place, the disk is full, or the target has moved away.
 """
 
-import shutil
 from pathlib import Path
 
-from threefs.errors import StrangeStore
+from threefs.env.disk import Disk
+from threefs.errors import DiskFailed, StrangeStore
 from threefs.ids import NodeId, TargetId
 from threefs.routing import Chain, PublicState, Routing
 
@@ -42,13 +42,20 @@ def check_disk(directory: Path, node_id: NodeId, routing: Routing, *, is_own: bo
     )
 
 
-def quarantine(directory: Path) -> Path:
+async def quarantine(directory: Path, disk: Disk) -> Path:
     """Move a store away, and return its new place. An earlier one there is removed, so that they do not fill the
-    disk."""
+    disk. Raises DiskFailed."""
     place = place_of(directory)
-    shutil.rmtree(place, ignore_errors=True)
-    directory.rename(place)
+    await disk.remove_directory(place)
+    _move(directory, place)
     return place
+
+
+def _move(directory: Path, place: Path) -> None:
+    try:
+        directory.rename(place)
+    except OSError as error:
+        raise DiskFailed(f"{directory} cannot be moved away: {error.strerror}") from error
 
 
 def place_of(directory: Path) -> Path:

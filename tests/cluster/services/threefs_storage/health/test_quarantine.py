@@ -1,6 +1,7 @@
 """A store whose table is damaged goes to quarantine, and its chain brings the target up to date."""
 
 import asyncio
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from tests.harness.chain_harness import (
     until,
 )
 from threefs.env.disk import RealDisk
-from threefs.errors import Corrupt, StrangeStore
+from threefs.errors import Corrupt, DiskFailed, StrangeStore
 from threefs.ids import NodeId
 from threefs.routing import LocalState, PublicState
 
@@ -80,13 +81,36 @@ async def test_a_store_that_was_set_aside_keeps_no_node_from_making_another_one(
     await disk.close()
 
 
-def test_only_the_newest_is_kept(tmp_path: Path) -> None:
+async def test_only_the_newest_is_kept(tmp_path: Path) -> None:
+    disk = RealDisk(threads=1)
     for content in ("first", "second"):
         (tmp_path / "target-7").mkdir()
         (tmp_path / "target-7" / "file").write_text(content)
-        aside = quarantine(tmp_path / "target-7")
+        aside = await quarantine(tmp_path / "target-7", disk)
     assert [path.name for path in tmp_path.iterdir()] == ["target-7.damaged"]
     assert (aside / "file").read_text() == "second"
+    await disk.close()
+
+
+@pytest.mark.parametrize("refused", ["rmdir", "rename"])
+async def test_a_disk_that_does_not_move_a_store_away_has_failed(
+    refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task that looks after damaged targets waits for it. Any other error would end its process, at each start."""
+    (tmp_path / "target-7").mkdir()
+    (tmp_path / "target-7.damaged" / "records").mkdir(parents=True)
+
+    def fail(*rest: Any, **more: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    disk = RealDisk(threads=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(*(("os.rmdir", fail) if refused == "rmdir" else (Path, "rename", fail)))
+        with pytest.raises(DiskFailed):
+            await quarantine(tmp_path / "target-7", disk)
+    await quarantine(tmp_path / "target-7", disk)
+    assert [path.name for path in tmp_path.iterdir()] == ["target-7.damaged"]
+    await disk.close()
 
 
 def damage(records: Path) -> None:
