@@ -19,6 +19,7 @@ from threefs_storage.engine.overlay import BlobKey, OverlayLimits, range_of_blob
 
 _PAGE = 512
 _LAST_PAGE = 8
+_LITTLE_BYTES = 4096  # of blobs, which are not worth a fold
 AFTER_ALL_CHUNKS = b"\xff" * 13  # no chunk has this key or a later one
 _NOTES = b"\xff" * 14  # after the keys of all blobs
 _IDENTITY_KEY = _NOTES + b"store"
@@ -57,7 +58,7 @@ class RecordStore:
     def __init__(self, table: RecordTable, cached_records: int, limits: OverlayLimits | None = None) -> None:
         self.limits = limits or OverlayLimits()
         self.blob_bytes = 0  # of all blobs
-        #: Chunks whose committed version is to be folded into a block, in the order of their last changes.
+        #: Chunks whose committed version is to be folded, in the order of their last changes.
         self.foldable: dict[ChunkId, None] = {}
         self.pending: set[ChunkId] = set()  # chunks that have a pending version
         self.lost: set[ChunkId] = set()  # chunks that have a lost version
@@ -148,10 +149,13 @@ class RecordStore:
         self.blob_bytes += sum(record.blobs.values())
 
     def should_fold(self, version: Version | None) -> bool:
-        """Whether the content of a version should be in a block of its own. Small content has none."""
+        """Whether the content of a version should be in a block of its own. Small content has none: it should be in one
+        blob if its blobs have much that no extent shows."""
         if version is None or version.overlay is None or version.lost:
             return False
-        return version.block is not None or version.length > self.limits.inline_bytes
+        if version.block is not None or version.length > self.limits.inline_bytes:
+            return True
+        return version.overlay.stored_bytes > 2 * max(version.length, _LITTLE_BYTES)
 
     async def load_identity(self, draw: Callable[[], int]) -> int:
         """The identity of this table, drawn when it is opened for the first time."""

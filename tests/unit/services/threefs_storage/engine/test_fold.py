@@ -9,7 +9,7 @@ from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.engine.overlay import OverlayLimits
 
-from tests.harness.chunk_engine import opened, put, read_all, read_range, update
+from tests.harness.chunk_engine import change, opened, put, read_all, read_range, update
 from threefs.ids import ChunkId
 
 CHUNK = ChunkId(7, 0)
@@ -120,3 +120,22 @@ async def test_a_change_of_a_predecessor_has_the_reserve_also_if_a_read_comes_be
         engine.commit(CHUNK, change.version, 1)
         content = await read_all(engine, CHUNK)
         assert content is not None and content[:4001] == (b"x" + bytes(999)) * 4 + b"y"
+
+
+@pytest.mark.parametrize("how", ["cut", "overwritten in part"])
+async def test_what_blobs_of_small_content_have_and_do_not_show_is_given_back(how: str, tmp_path: Path) -> None:
+    async with opened(tmp_path) as engine:
+        data = os.urandom(16 << 10)
+        await put(engine, CHUNK, data)
+        if how == "cut":
+            await change(engine, CHUNK, Kind.TRUNCATE, length=10)
+        else:
+            for begin in range(100, 3000, 100):
+                await put(engine, CHUNK, data[begin:], begin)
+        content = data[:10] if how == "cut" else data
+        assert await read_all(engine, CHUNK) == content and engine.space().used_bytes > len(content)
+        assert list(engine.foldable) == [CHUNK] and await engine.fold(CHUNK)
+        assert engine.space().used_bytes == len(content) and not engine.foldable
+        assert await read_all(engine, CHUNK) == content
+        await put(engine, CHUNK, b"x", 3)
+        assert not engine.foldable, "a little more is not worth a fold"
