@@ -182,14 +182,18 @@ class Targets:
         _LOG.info("a target that has moved away is deleted", target=target.target_id)
 
     async def drop_quarantined(self) -> None:
-        """Give the room of damaged stores back to the disk. Those stay that may have what no target that serves has.
-        Raises what the disk fails with."""
+        """Give the room of damaged stores back to the disk. Those stay that may have what no target that serves has,
+        and those that cannot be deleted. Raises what the disk fails with when it is looked at."""
         present = await self._disk.list_directory(self._directory)
         for target in list(self):
             place = place_of(self._directory / f"target-{target.target_id}")
             if place.name in present and len(target.chain.serving) > target.serving:
-                await self._disk.remove_directory(place)
-                _LOG.warning("a quarantined store is deleted, because the disk is full", directory=str(place))
+                try:
+                    await self._disk.remove_directory(place)
+                except ThreefsError as error:  # there may be room by other means
+                    _LOG.info("a quarantined store cannot be deleted", directory=str(place), error=str(error))
+                else:
+                    _LOG.warning("a quarantined store is deleted, because the disk is full", directory=str(place))
 
     async def _remove(self, directory: Path) -> None:
         """Try again while the disk fails: nobody else gives its room back, and the manager would not forget it."""

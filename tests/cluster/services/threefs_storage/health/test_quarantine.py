@@ -176,6 +176,27 @@ async def test_a_full_disk_gives_up_a_store_in_quarantine_if_others_serve(others
             assert kept.is_dir(), "nobody may have what is in it"
 
 
+async def test_a_store_in_quarantine_that_cannot_be_deleted_keeps_no_target_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be room again by other means: without its return the chain would lack a copy for ever."""
+    async with chain_of(tmp_path) as chain:
+        await fill(chain, 3)
+        kept = await quarantined(chain)
+        chain.change((1, SERVING), (2, SERVING), (3, SYNCING))
+        target, tried = chain[3].target, asyncio.Event()
+
+        async def refuse(path: Path) -> None:
+            tried.set()
+            raise DiskFailed(f"{path}: Input/output error")
+
+        monkeypatch.setattr(chain[3].targets._disk, "remove_directory", refuse)
+        target.full = True
+        await tried.wait()
+        await until(lambda: not target.full)
+        assert kept.is_dir()
+
+
 async def test_the_only_one_that_may_have_it_is_left_alone(tmp_path: Path) -> None:
     async with chain_of(tmp_path) as chain:
         await fill(chain, 3)
