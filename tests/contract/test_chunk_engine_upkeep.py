@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from threefs_storage.engine.chunk_record import Record
 from threefs_storage.engine.content_plan import Kind
 from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.engine_settings import EngineSettings
@@ -10,7 +11,7 @@ from threefs_storage.engine.engine_settings import EngineSettings
 from tests.harness.chunk_engine import NO_OVERLAYS, change, put, read_all, update
 from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated_disk import engine_on, new_disk, simulate
-from threefs.errors import DiskFailed, NoSpace, ThreefsError
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError
 from threefs.ids import ChunkId
 
 CHUNK = ChunkId(7, 0)
@@ -117,5 +118,25 @@ def test_a_disk_that_does_not_say_what_room_it_has_has_failed(asked: str) -> Non
         getattr(engine, asked)
         assert isinstance(engine.failure, DiskFailed)
         assert engine.read_only is None and engine.room_bytes == 0
+
+    simulate(main())
+
+
+def test_a_block_is_not_given_away_when_the_table_calls_itself_damaged_after_it_has_the_record() -> None:
+    """It takes reads and writes still, and nobody knows what it has on the disk."""
+
+    async def main() -> None:
+        engine = await engine_on(new_disk(), settings=EngineSettings(overlay=NO_OVERLAYS))
+
+        async def damaged(number: int | None = None) -> None:
+            raise Corrupt("a file of the table does not match its checksum")
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(engine._store._table, "flush", damaged)
+            with pytest.raises(Corrupt):
+                await put(engine, CHUNK, DATA)
+        assert isinstance(engine.failure, Corrupt)
+        named = (engine.record(CHUNK) or Record()).blocks
+        assert named and await engine._files.take(17, engine._store.durable, reserve=False) not in named
 
     simulate(main())

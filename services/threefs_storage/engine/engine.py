@@ -460,8 +460,8 @@ class ChunkEngine:
         try:
             await self.committer.commit(chunk, after, written.file, written.writes, written.blobs, check)
         except ThreefsError as error:
-            if self._store.failure is not None:  # either record may be there when the table is opened again
-                self.fail(self._store.failure)
+            if self._store.failure is not None or isinstance(error, Corrupt):  # either record may be in the table
+                self.fail(self._store.failure or error)
                 self._uncertain_blocks += ((chunk, block) for block in before.blocks ^ after.blocks)
             elif written.fresh is not None and not isinstance(error, DiskFailed):
                 self._free(written.fresh, 0)
