@@ -29,7 +29,7 @@ import structlog
 from threefs.background import BackgroundTasks
 from threefs.backoff import Backoff
 from threefs.env.clock import Clock
-from threefs.errors import Corrupt, NoSpace, ThreefsError
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError
 from threefs.ids import TargetId
 from threefs.routing import PublicState
 from threefs_storage.engine.block_files import Space
@@ -95,6 +95,8 @@ class TargetRecovery:
                     await self._recover_full(target)
                 except ThreefsError as error:
                     _LOG.info("a full target cannot return yet", target=target.target_id, error=str(error))
+                    if isinstance(error, DiskFailed):  # room was tried on it
+                        target.engine.fail(error)
             for target in self._damaged():
                 try:
                     await self._return(target)

@@ -21,7 +21,7 @@ from tests.harness.chain_harness import (
     until,
 )
 from threefs.backoff import Backoff
-from threefs.errors import NoSpace, ThreefsError
+from threefs.errors import DiskFailed, NoSpace, ThreefsError
 from threefs.routing import LocalState
 
 
@@ -306,3 +306,17 @@ async def test_one_whose_store_takes_changes_again_before_it_has_left_returns_to
         assert target.leaving
         chain.change((1, SERVING), (2, OFFLINE))
         await until(lambda: target.local_state is LocalState.ONLINE)
+
+
+async def test_a_disk_that_fails_when_room_is_tried_has_failed(tmp_path: Path) -> None:
+    """It would be tried twice a second for ever, and nobody would hear of it: a full target takes no writes."""
+    async with chain_of(tmp_path, 2) as chain:
+        target = chain[2].target
+
+        async def fail(length: int) -> bool:
+            raise DiskFailed("input/output error")
+
+        target.engine.disk_takes = fail
+        target.full = True
+        await until(lambda: target.has_failed)
+        assert target.leaving and chain[2].targets.reports()[0].failure == "input/output error"
