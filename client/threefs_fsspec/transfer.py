@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import aiofiles
-from threefs_client import AsyncFileSystem
+from threefs_client import AsyncFile, AsyncFileSystem
 
 from threefs.env.worker_threads import run_in_thread
 from threefs_fsspec import replacement
@@ -54,25 +54,21 @@ async def write_whole(
 
 
 async def get(core: AsyncFileSystem, path: str, local: str, set_size: Progress, progress: Progress) -> None:
-    """Copy a file out to the local disk."""
-    async with aiofiles.open(local, "wb") as target:
-        await _get(core, path, target.write, set_size, progress)
+    """Copy a file out to the local disk. What cannot be opened in the cluster leaves the local file as it is."""
+    async with await core.open(path) as source, aiofiles.open(local, "wb") as target:
+        await _get(source, target.write, set_size, progress)
 
 
 async def get_into(core: AsyncFileSystem, path: str, target: Any, set_size: Progress, progress: Progress) -> None:
     """Copy a file out into a binary file object."""
-    await _get(core, path, partial(run_in_thread, target.write), set_size, progress)
+    async with await core.open(path) as source:
+        await _get(source, partial(run_in_thread, target.write), set_size, progress)
 
 
 async def _get(
-    core: AsyncFileSystem,
-    path: str,
-    write: Callable[[bytes], Awaitable[Any]],
-    set_size: Progress,
-    progress: Progress,
+    source: AsyncFile, write: Callable[[bytes], Awaitable[Any]], set_size: Progress, progress: Progress
 ) -> None:
-    async with await core.open(path) as source:
-        set_size(source.length)
-        while piece := await source.read(PIECE_BYTES):
-            await write(piece)
-            progress(len(piece))
+    set_size(source.length)
+    while piece := await source.read(PIECE_BYTES):
+        await write(piece)
+        progress(len(piece))

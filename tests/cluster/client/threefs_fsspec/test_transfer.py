@@ -39,3 +39,11 @@ def test_a_tree_goes_in_and_out(threefs: ThreefsFileSystem, place: str, tmp_path
     found = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*")}
     assert found == {path.relative_to(tmp_path / "in") for path in (tmp_path / "in").rglob("*")}
     assert (tmp_path / "out" / "deep" / "42").read_text() == "42"
+
+
+def test_what_cannot_be_read_leaves_the_local_file(threefs: ThreefsFileSystem, place: str, tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("precious")
+    for name in ("kept", "new"):
+        with pytest.raises(FileNotFoundError):
+            threefs.get_file(f"{place}/none", str(tmp_path / name))
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"] and (tmp_path / "kept").read_text() == "precious"
