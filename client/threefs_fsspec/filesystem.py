@@ -1,6 +1,6 @@
 """The operations of the file system for fsspec. What they do with the connection is in the modules beside this one."""
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from glob import has_magic
 from typing import Any
@@ -9,7 +9,7 @@ import aiofiles.os
 from fsspec.asyn import sync, sync_wrapper
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.utils import isfilelike, stringify_path, tokenize
-from threefs_client import AsyncFileSystem, paths
+from threefs_client import AsyncFile, AsyncFileSystem, paths
 
 from threefs.errors import IsADirectory, NotADirectory, NotFound
 from threefs_fsspec import listing, ranges, renames, replacement, transfer
@@ -218,9 +218,7 @@ class ThreefsFileSystem(ConnectedFileSystem):
         """Write a whole file: it appears whole, also in place of another one. `mode` "create": only a new one."""
         stripped, exclusive = self._strip_protocol(path), mode == "create"
         if self._intrans:
-            file = await self._open_file(stripped, "xb" if exclusive else "wb", autocommit=False)
-            self.transaction.files.append(file)
-            await self._run(lambda _: file.threefs_file().write(value))
+            await self._stage(stripped, lambda _, file: file.write(value), exclusive=exclusive, permissions=permissions)
             return
         await self._run(
             lambda core: transfer.write_whole(
@@ -236,6 +234,13 @@ class ThreefsFileSystem(ConnectedFileSystem):
             await self._makedirs(path, exist_ok=True)
             return
         callback.set_size(await aiofiles.os.path.getsize(lpath))
+        if self._intrans:
+            await self._stage(
+                path,
+                lambda _, file: transfer.put_into(lpath, file, callback.relative_update),
+                exclusive=mode == "create",
+            )
+            return
         await self._run(
             lambda core: transfer.put(
                 core,
@@ -251,6 +256,12 @@ class ThreefsFileSystem(ConnectedFileSystem):
         source, target = self._strip_protocol(path1), self._strip_protocol(path2)
         if await self._isdir(source):
             await self._makedirs(target, exist_ok=True)
+            return
+        if self._intrans:
+            found = await self._run(lambda core: core.stat(source))
+            await self._stage(
+                target, lambda core, file: transfer.copy_into(core, source, file), permissions=found.mode & 0o777
+            )
             return
 
         async def copy(core: AsyncFileSystem) -> None:
@@ -332,7 +343,7 @@ class ThreefsFileSystem(ConnectedFileSystem):
     async def _touch(self, path: str, truncate: bool = True, **_: Any) -> None:
         """Make an empty file. One that exists is emptied, or keeps its content and gets new times."""
         stripped = self._strip_protocol(path)
-        if truncate:
+        if truncate or (self._intrans and not await self._exists(stripped)):
             await self._pipe_file(stripped, b"")
             return
 
@@ -345,6 +356,26 @@ class ThreefsFileSystem(ConnectedFileSystem):
         await self._run(update)
 
     touch = sync_wrapper(_touch)
+
+    async def _stage(
+        self,
+        path: str,
+        fill: Callable[[AsyncFileSystem, AsyncFile], Coroutine[Any, Any, object]],
+        *,
+        exclusive: bool = False,
+        permissions: int | None = None,
+    ) -> None:
+        """Write a file that takes its name at the end of the transaction. One that could not be filled never does, also
+        where the program goes on after the error."""
+        mode = "xb" if exclusive else "wb"
+        file = await self._open_file(path, mode, autocommit=False, permissions=permissions)
+        inner = file.threefs_file()
+        try:
+            await self._run(lambda core: fill(core, inner))
+        except BaseException:
+            await self._run(lambda _: inner.close())
+            raise
+        self.transaction.files.append(file)
 
     # ---- open files ----
 

@@ -32,13 +32,29 @@ async def put(
             return
         new = await replacement.begin(core, path, exclusive=exclusive, parents=parents)
         try:
-            while piece := await source.read(PIECE_BYTES):
-                await new.file.write(piece)
-                progress(len(piece))
+            await _put_pieces(source, new.file, progress)
         except BaseException:
             await new.discard()
             raise
         await new.publish()
+
+
+async def put_into(local: str, file: AsyncFile, progress: Progress) -> None:
+    """Copy a local file into an open one."""
+    async with aiofiles.open(local, "rb", buffering=0) as source:
+        await _put_pieces(source, file, progress)
+
+
+async def _put_pieces(source: Any, file: AsyncFile, progress: Progress) -> None:
+    while piece := await source.read(PIECE_BYTES):
+        await file.write(piece)
+        progress(len(piece))
+
+
+async def copy_into(core: AsyncFileSystem, path: str, file: AsyncFile) -> None:
+    """Copy a file of the cluster into an open one. Holes stay holes."""
+    async with await core.open(path) as source:
+        await core.copy_range(source, 0, file, 0, source.length)
 
 
 async def write_whole(

@@ -3,9 +3,10 @@
 import os
 import stat
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from threefs_fsspec import ThreefsFileSystem
+from threefs_fsspec import ThreefsFileSystem, transfer
 
 from tests.harness.children import in_child
 
@@ -103,3 +104,40 @@ def test_a_transaction_shows_its_files_at_its_end_or_never(threefs: ThreefsFileS
     assert threefs.cat_file(f"{place}/a") == b"new" and names(threefs, place) == ["a", "b", "c"]
     with threefs.transaction, pytest.raises(OSError, match="in place"):
         threefs.open(f"{place}/a", "ab")
+
+
+def test_a_transaction_defers_copies_too(threefs: ThreefsFileSystem, place: str, tmp_path: Path) -> None:
+    threefs.pipe_file(f"{place}/a", b"old")
+    (tmp_path / "small").write_bytes(b"small")
+    (tmp_path / "large").write_bytes(b"x" * (transfer.WHOLE_BYTES + 1))
+    wanted = {
+        "a": b"old",
+        "copy": b"old",
+        "large": b"x" * (transfer.WHOLE_BYTES + 1),
+        "small": b"small",
+        "touched": b"",
+    }
+
+    def copy_in() -> None:
+        for name in ("small", "large"):
+            threefs.put_file(str(tmp_path / name), f"{place}/{name}")
+        threefs.cp_file(f"{place}/a", f"{place}/copy")
+        threefs.touch(f"{place}/touched", truncate=False)
+        assert names(threefs, place) == ["a"]
+
+    with suppress(KeyError), threefs.transaction:
+        copy_in()
+        raise KeyError
+    assert names(threefs, place) == ["a"]
+    with threefs.transaction:
+        copy_in()
+    assert {name: threefs.cat_file(f"{place}/{name}") for name in names(threefs, place)} == wanted
+
+
+def test_what_could_not_be_written_is_no_part_of_a_transaction(threefs: ThreefsFileSystem, place: str) -> None:
+    with threefs.transaction:
+        with pytest.raises(FileNotFoundError):
+            threefs.cp_file(f"{place}/none", f"{place}/copy")
+        with pytest.raises(OSError, match="bytes-like"):
+            threefs.pipe_file(f"{place}/a", "text")
+    assert names(threefs, place) == []
