@@ -67,7 +67,13 @@ def requested(
     if known is None and replicas is None:
         given["replicas"] = min(base.replicas, storage or base.storage)
     _check_engine(known, managers or 1, metas or 1, engine)
-    return dataclasses.replace(base, **given)  # type: ignore[arg-type]
+    plan = dataclasses.replace(base, **given)  # type: ignore[arg-type]
+    if plan.min_replicas > plan.replicas and given.keys() & {"min_replicas", "replicas"}:
+        raise InvalidArgument(
+            f"a write cannot need {plan.min_replicas} copies of {plan.replicas}; give --min-replicas {plan.replicas} "
+            f"or --replicas {plan.min_replicas}"
+        )
+    return plan
 
 
 def _check_engine(known: Plan | None, managers: int, metas: int, engine: str | None) -> None:

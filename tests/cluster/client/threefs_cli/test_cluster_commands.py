@@ -57,6 +57,8 @@ def test_up_status_down(directory: str) -> None:
 def test_impossible_plans(directory: str) -> None:
     code, printed = run("up", "--dir", directory, "--storage", "2", "--replicas", "3")
     assert code == 2 and "3 replicas need" in printed
+    code, printed = run("up", "--dir", directory, "--min-replicas", "4")
+    assert code == 2 and "cannot need 4 copies of 3" in printed
     assert run("up", "--storage", "0")[0] == 2
     assert not Path(directory).exists()
 

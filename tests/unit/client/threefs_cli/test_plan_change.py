@@ -17,6 +17,19 @@ def test_fewer_storage_processes_bring_fewer_replicas() -> None:
     assert plan_change.requested(Plan(5, 2), storage=6) == Plan(6, 2)
 
 
+def test_a_write_needs_no_more_copies_than_there_are() -> None:
+    for known, options in (
+        (None, {"min_replicas": 5}),
+        (None, {"storage": 1, "min_replicas": 2}),
+        (Plan(3, 3, 3), {"replicas": 2}),
+    ):
+        with pytest.raises(InvalidArgument, match="a write cannot need"):
+            plan_change.requested(known, **options)  # type: ignore[arg-type]
+    assert plan_change.requested(None, min_replicas=3) == Plan(3, 3, 3)
+    kept = Plan(2, 2, 3)  # of a cluster that has been shrunk
+    assert plan_change.requested(kept, storage=3) == Plan(3, 2, 3)
+
+
 def test_options_that_are_missing_keep_what_the_cluster_has() -> None:
     assert plan_change.requested(SHARED, metas=3) == dataclasses.replace(SHARED, metas=3)
     assert plan_change.requested(None, managers=3, engine="etcd") == Plan(managers=3, engine="etcd")
