@@ -104,7 +104,7 @@ def up(
     )
     if dry_run:
         with with_filename(cluster.directory):
-            _show_planned(cluster.directory, known, cluster.planned(plan), as_json)
+            _show_planned(cluster.directory, known, cluster.planned(plan, port), as_json)
         return
 
     async def work() -> None:

@@ -84,13 +84,12 @@ class LocalCluster:
         other copies, or an administrator must decide about them, which needs a running manager.
         """
         with self._lock():
-            state = self._load_or_plan(plan)
+            state = self._load_or_plan(plan, port)
             self._ensure_key(state, progress)
             before = {program.name for program in state.programs if program.runs}
             initialized = self._is_initialized(state)
             new = [program.name for program in state.of(STORAGE) if not program.addresses]
             try:
-                _check_port(state, port)
                 self._check_manager_store(state)
                 state, failures = await self._start_engine(state, progress, new=not initialized)
                 state = await self._start(state, state.of(MANAGER), port, progress, failures, new=not initialized)
@@ -161,10 +160,8 @@ class LocalCluster:
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
         """Let one command at a time work on the directory."""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        except FileExistsError:
-            raise NotADirectory(f"{self.directory} is a file; name a directory, existing or new") from None
+        self._check_place()
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         mode = stat.S_IMODE(self.directory.stat().st_mode)
         if mode & _FORBIDDEN_MODE:
             self.directory.chmod(mode & ~_FORBIDDEN_MODE)
@@ -177,14 +174,17 @@ class LocalCluster:
                 raise Unavailable(f"another threefs command is at work in {self.directory}") from None
             yield
 
-    def planned(self, plan: Plan | None = None) -> ClusterFile:
-        """The cluster as `up` would start it. Nothing is changed. Raises InvalidArgument and AlreadyExists as `up`."""
+    def planned(self, plan: Plan | None = None, port: int = 0) -> ClusterFile:
+        """The cluster as `up` would start it. Nothing is changed. Raises InvalidArgument, AlreadyExists and
+        NotADirectory as `up`."""
         state = self.load()
         if state is None:
+            self._check_place()
             found = self.directory.iterdir() if self.directory.is_dir() else ()
             if any(entry.name != _LOCK_NAME for entry in found):
                 raise AlreadyExists(f"{self.directory} is not empty and holds no cluster; choose another directory")
             return cluster_file.fresh(plan or Plan())
+        _check_port(state, port)
         if plan is None or plan == state.plan:
             return state
         if self._is_initialized(state):
@@ -192,8 +192,14 @@ class LocalCluster:
             plan_change.check(state.plan, plan, runs=runs, where=str(self.directory))
         return state.replanned(plan)
 
-    def _load_or_plan(self, plan: Plan | None) -> ClusterFile:
-        before, state = self.load(), self.planned(plan)
+    def _check_place(self) -> None:
+        """Raises NotADirectory where a file lies at the directory or above it."""
+        there = next(path for path in (self.directory, *self.directory.parents) if path.exists())
+        if not there.is_dir():
+            raise NotADirectory(f"{there} is a file; name a directory, existing or new")
+
+    def _load_or_plan(self, plan: Plan | None, port: int) -> ClusterFile:
+        before, state = self.load(), self.planned(plan, port)
         if state != before:
             cluster_file.save(self.directory, state)
         return state

@@ -90,8 +90,11 @@ def test_of_managers_that_share_a_store_the_next_primary_is_waited_for(
 
 def test_a_file_is_no_place_for_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectory, match=f"{tmp_path}/file is a file; name a directory"):
-        asyncio.run(LocalCluster(tmp_path / "file").up(SMALL))
+    for place in ("file", "file/below"):
+        with pytest.raises(NotADirectory, match=f"{tmp_path}/file is a file; name a directory"):
+            asyncio.run(LocalCluster(tmp_path / place).up(SMALL))
+        with pytest.raises(NotADirectory, match=f"{tmp_path}/file is a file; name a directory"):
+            LocalCluster(tmp_path / place).planned(SMALL)
 
 
 def test_up_starts_only_what_is_missing(local: LocalCluster) -> None:
@@ -298,6 +301,8 @@ def test_the_port_of_the_first_start_stays_and_another_one_is_refused(local: Loc
     asyncio.run(local.down())
     with pytest.raises(InvalidArgument, match=f"serves at {address} since its first start; leave --port"):
         asyncio.run(local.up(port=port + 1))
+    with pytest.raises(InvalidArgument, match=f"serves at {address} since its first start; leave --port"):
+        local.planned(port=port + 1)
     assert names(local) == set()
     assert asyncio.run(local.up(port=port)).program("manager").addresses[0] == address
 
