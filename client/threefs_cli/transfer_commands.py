@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from typing import BinaryIO, cast
 
 import click
 from aiofiles.os import wrap
@@ -15,6 +16,7 @@ from threefs.env.clock import CLOCK
 from threefs.errors import IsADirectory, NotADirectory
 from threefs_cli import output, tree_copy
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+from threefs_cli.error_names import with_filename
 from threefs_cli.local_tree import LocalTree
 from threefs_cli.remote_tree import RemoteTree
 from threefs_cli.tree_copy import CopyProgress
@@ -102,10 +104,14 @@ def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
     An existing file is replaced in one step, when the new one is whole. Nothing below the destination is written
     through symbolic links. Permissions are those of the file less the umask; set-user-id bits are not copied.
     """
-    if destination == "-":
+    if not destination:
+        raise click.UsageError("an empty name is no place for a copy; . is the current directory")
+    descriptor = None if destination == "-" else standard_streams.descriptor_of(destination)
+    if destination == "-" or descriptor is not None:
         if recursive or selector.as_json:
-            raise click.UsageError("standard output (-) takes files only: leave -r and --json out")
-        selector.run(lambda fs: _write_out(fs, sources))
+            raise click.UsageError(f"standard output ({destination}) takes files only: leave -r and --json out")
+        with _opened(descriptor, destination) as out:
+            selector.run(lambda fs: _write_out(fs, sources, out))
         return
 
     into = os.path.isdir(destination)
@@ -118,6 +124,18 @@ def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
         await _copy(selector, tree, lambda moved: tree_copy.get(fs, tree, moved, named_in_full=not into))
 
     selector.run(work)
+
+
+@contextmanager
+def _opened(descriptor: int | None, name: str) -> Iterator[BinaryIO]:
+    """A descriptor that the command was started with, for writing; None: standard output."""
+    if descriptor is None:
+        yield sys.stdout.buffer
+        return
+    with with_filename(name):
+        copy = os.dup(descriptor)
+    with open(copy, "wb", buffering=0) as out:
+        yield cast(BinaryIO, out)
 
 
 async def _copy(
@@ -171,12 +189,11 @@ def cat(selector: ClusterSelector, paths: tuple[str, ...]) -> None:
     if selector.as_json:
         output.print_json(selector.run(whole))
     else:
-        selector.run(lambda fs: _write_out(fs, paths))
+        selector.run(lambda fs: _write_out(fs, paths, sys.stdout.buffer))
 
 
-async def _write_out(fs: AsyncFileSystem, paths: tuple[str, ...]) -> None:
-    """The content of files, to standard output."""
-    out = sys.stdout.buffer
+async def _write_out(fs: AsyncFileSystem, paths: tuple[str, ...], out: BinaryIO) -> None:
+    """The content of files, to a stream."""
     for path in paths:
         async with await fs.open(path) as file:
             while piece := await file.read(_CAT_BYTES):

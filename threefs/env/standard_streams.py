@@ -15,8 +15,25 @@ from typing import BinaryIO
 from aiofiles.os import wrap
 
 _PIECE_BYTES = 8 << 20
+_OWN_DESCRIPTORS = "/proc/self/fd"
+_MAX_LINKS = 40  # as the kernel
 #: A pipe that is ready takes that many bytes at once (pipe(7)).
 _READY_BYTES = select.PIPE_BUF
+
+
+def descriptor_of(path: str) -> int | None:
+    """The number of the descriptor of this process that a path names, as /dev/stdout and /dev/fd/3 do. None: it names a
+    file. One that leads to a file cannot be told from that file once it is opened."""
+    own = os.path.realpath(_OWN_DESCRIPTORS)
+    for _ in range(_MAX_LINKS):
+        parent, name = os.path.split(path)
+        if name.isdecimal() and os.path.realpath(parent) == own:
+            return int(name)
+        try:
+            path = os.path.join(parent, os.readlink(path))
+        except OSError:  # no link
+            break
+    return None
 
 
 async def pieces(source: BinaryIO) -> AsyncIterator[bytes]:

@@ -112,6 +112,31 @@ def test_standard_input_and_output(threefs: CommandLine, fs: FileSystem) -> None
     assert threefs.run("get", "-r", "/streams", "-").exit_code == 2
 
 
+def test_a_name_of_a_standard_stream_is_no_file_to_replace(
+    threefs: CommandLine, fs: FileSystem, tmp_path: Path
+) -> None:
+    """`/dev/stdout` leads to a file where the shell has redirected it to one."""
+    content = os.urandom(10 << 20)
+    fs.write_file("/named", content)
+    (tmp_path / "link").symlink_to("/dev/stdout")
+    for name in ("/dev/stdout", "/dev/fd/1", str(tmp_path / "link")):
+        (tmp_path / "out").write_bytes(b"before ")
+        command = [sys.executable, "-m", "threefs_cli", "get", "/named", name, "--address", threefs.address]
+        with (tmp_path / "out").open("ab") as out:
+            subprocess.run(command, stdout=out, env=environment(), check=True, timeout=100)
+        assert (tmp_path / "out").read_bytes() == b"before " + content
+        assert subprocess.run(command, capture_output=True, env=environment(), timeout=100).stdout == content
+    assert (tmp_path / "link").is_symlink() and os.path.islink("/dev/stdout")
+    assert "/dev/fd/9999: Bad file descriptor" in threefs.error("get", "/named", "/dev/fd/9999")
+    assert threefs.run("get", "-r", "/named", "/dev/stdout").exit_code == 2
+
+
+def test_no_name_is_no_destination(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.write_file("/one", b"1")
+    result = threefs.run("get", "/one", "")
+    assert result.exit_code == 2 and "an empty name is no place" in result.stderr
+
+
 def test_an_error_names_what_the_user_named(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
     (tmp_path / "a").write_text("x")
     said = threefs.error("put", str(tmp_path / "a"), "/no-such-directory/a")

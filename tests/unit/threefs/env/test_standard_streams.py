@@ -69,3 +69,12 @@ async def test_output_is_collected_in_memory() -> None:
     sink = io.BytesIO()
     await standard_streams.write(sink, CONTENT)
     assert sink.getvalue() == CONTENT
+
+
+def test_paths_that_name_a_descriptor(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/dev/stderr")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "1").touch()
+    found = {"/dev/stdout": 1, "/dev/fd/3": 3, "/proc/self/fd/0": 0, str(tmp_path / "link"): 2}
+    none = ["", "1", "/dev/null", "/dev/fd", "/dev/fd/x", str(tmp_path / "1"), str(tmp_path / "loop"), "/none/1"]
+    assert {path: standard_streams.descriptor_of(path) for path in [*found, *none]} == found | dict.fromkeys(none)
