@@ -44,14 +44,14 @@ class LocalTree:
 
     def add(self, source: str, destination: str, *, recursive: bool) -> None:
         """Raises OSError, IsADirectory without `recursive`, NotSupported for a source that is no file at all."""
-        found = os.stat(source)
+        named, found = source, os.stat(source)
         source = os.path.realpath(source)  # the user may name it through links
         if stat.S_ISREG(found.st_mode):
             self._add_file(source, destination, found, source)
         elif not stat.S_ISDIR(found.st_mode):
-            raise NotSupported(f"{source} is neither a file nor a directory")
+            raise NotSupported(f"{named} is neither a file nor a directory")
         elif not recursive:
-            raise IsADirectory(f"{source} is a directory; -r copies it with its content")
+            raise IsADirectory(f"{named} is a directory; -r copies it with its content")
         else:
             self._add_directory(source, destination)
 

@@ -153,6 +153,7 @@ async def _copy(
         "symlinks": len(tree.symlinks),
         "length_bytes": tree.length_bytes,
         "seconds": round(seconds, 3),
+        **({"skipped": tree.skipped} if isinstance(tree, LocalTree) else {}),
     }
     if selector.as_json:
         output.print_json(facts)

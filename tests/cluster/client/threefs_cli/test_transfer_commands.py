@@ -1,4 +1,5 @@
 import base64
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,10 @@ def test_a_directory_goes_under_a_new_name_or_into_one_that_is_there(threefs: Co
     os.mkfifo(tmp_path / "tree" / "pipe")
     result = threefs.run("put", "-r", str(tmp_path / "tree"), "/placed")
     assert result.exit_code == 1 and "skipped" in result.stderr and "1 file was not copied" in result.stderr
+    result = threefs.run("put", "-r", str(tmp_path / "tree"), "/placed-again", "--json")
+    assert result.exit_code == 1 and json.loads(result.stdout)["skipped"] == [str(tmp_path / "tree" / "pipe")]
+    said = threefs.error("put", str(tmp_path / "tree" / "pipe"), "/placed/pipe")
+    assert f"{tmp_path}/tree/pipe is neither a file" in said
     (tmp_path / "tree" / "pipe").unlink()
     threefs.ok("put", "-r", str(tmp_path / "tree"), "/placed")
     assert threefs.ok("ls", "/placed") == "below/\ntree/\n"
