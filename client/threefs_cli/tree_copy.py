@@ -217,7 +217,7 @@ def _open_local(file: LocalFile) -> Any:
 async def _put_piece(
     fs: AsyncFileSystem, remote: AsyncFile, local: int, offset: int, size: int, progress: CopyProgress
 ) -> None:
-    piece = await _to_its_end(os.pread, local, size, offset)
+    piece = await _to_its_end(_read_piece, local, size, offset)
     await fs.write_batch([(remote, offset, piece)])
     progress(0, len(piece))
 
@@ -325,6 +325,14 @@ def _write_all(file: int, view: memoryview, offset: int | None = None) -> None:
     while done < len(view):
         rest = view[done:]
         done += os.write(file, rest) if offset is None else os.pwrite(file, rest, offset + done)
+
+
+def _read_piece(file: int, size: int, offset: int) -> memoryview:
+    """Fewer bytes only at the end of the file: a file system may give a read less than there is."""
+    view, done = memoryview(bytearray(size)), 0
+    while done < size and (got := os.preadv(file, [view[done:]], offset + done)):
+        done += got
+    return view[:done]
 
 
 def _umask() -> int:

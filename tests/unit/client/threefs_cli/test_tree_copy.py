@@ -1,4 +1,5 @@
 import asyncio
+import os
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,14 @@ def test_a_file_that_was_cut_since_it_was_listed_does_not_end_in_zeros(tmp_path:
         assert (tmp_path / "a").read_bytes() == b"x" * 5
 
     asyncio.run(run())
+
+
+def test_a_local_file_system_that_gives_less_than_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some of those in user space do."""
+    (tmp_path / "file").write_bytes(bytes(range(200)))
+    whole = os.preadv
+    monkeypatch.setattr(os, "preadv", lambda file, views, offset: whole(file, [views[0][:7]], offset))
+    with (tmp_path / "file").open("rb") as file:
+        assert bytes(tree_copy._read_piece(file.fileno(), 100, 50)) == bytes(range(50, 150))
+        assert bytes(tree_copy._read_piece(file.fileno(), 100, 150)) == bytes(range(150, 200))
+        assert bytes(tree_copy._read_piece(file.fileno(), 100, 200)) == b""
