@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from threefs_client import AsyncFileSystem, Attributes
 
-from threefs.errors import Corrupt, IsADirectory
+from threefs.errors import Corrupt, IsADirectory, NotSupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class RemoteTree:
     modes: dict[str, int] = field(default_factory=dict)  # of the directories, by where they go
     files: list[RemoteFile] = field(default_factory=list)
     symlinks: list[tuple[str, str]] = field(default_factory=list)  # (what is in it, where it goes)
+    skipped: list[str] = field(default_factory=list)  # sockets, pipes, devices
     bases: set[str] = field(default_factory=set)  # the directory that all of it goes into
 
     @property
@@ -38,11 +39,13 @@ class RemoteTree:
         return sum(file.length_bytes for file in self.files)
 
     async def add(self, fs: AsyncFileSystem, source: str, destination: str, *, recursive: bool) -> None:
-        """Raises NotFound, IsADirectory without `recursive`."""
+        """Raises NotFound, IsADirectory without `recursive`, NotSupported for a source that is no file at all."""
         self.bases.add(os.path.dirname(destination.rstrip("/") or "/"))
         found = await fs.stat(source)
         if found.is_directory:
             destination = destination.rstrip("/") or "/"
+        elif not found.is_file:
+            raise NotSupported(f"{source} is neither a file nor a directory")
         else:
             self._add_entry(source, destination, found)
             return
@@ -64,6 +67,8 @@ class RemoteTree:
     def _add_entry(self, source: str, destination: str, found: Attributes) -> None:
         if found.is_symlink:
             self.symlinks.append((found.target, destination))
+        elif not found.is_file:
+            self.skipped.append(source)
         else:
             self.files.append(RemoteFile(source, destination, found.inode, found.length, found.mode))
 

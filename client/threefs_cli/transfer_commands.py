@@ -3,7 +3,7 @@
 import base64
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
@@ -60,11 +60,15 @@ def put(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
         await _copy(selector, tree, lambda moved: tree_copy.put(fs, tree, moved))
         return tree
 
-    tree = selector.run(work)
-    for path in tree.skipped[:_MAX_WARNINGS]:
+    _tell_skipped(selector.run(work).skipped)
+
+
+def _tell_skipped(skipped: Sequence[str]) -> None:
+    """Raises ClickException if there are any."""
+    for path in skipped[:_MAX_WARNINGS]:
         click.echo(f"skipped {output.printable(path)}: neither a file nor a directory", err=True)
-    if tree.skipped:
-        count = output.count_of(len(tree.skipped), "file was", "files were")
+    if skipped:
+        count = output.count_of(len(skipped), "file was", "files were")
         raise click.ClickException(f"{count} not copied, being neither files nor directories; all others were")
 
 
@@ -116,14 +120,15 @@ def get(selector: ClusterSelector, sources: tuple[str, ...], destination: str, r
 
     into = os.path.isdir(destination)
 
-    async def work(fs: AsyncFileSystem) -> None:
+    async def work(fs: AsyncFileSystem) -> RemoteTree:
         tree = RemoteTree()
         for source, target in tree_copy.destinations(sources, destination, into=into):
             await tree.add(fs, source, target, recursive=recursive)
         tree_copy.check_copies(tree)
         await _copy(selector, tree, lambda moved: tree_copy.get(fs, tree, moved, named_in_full=not into))
+        return tree
 
-    selector.run(work)
+    _tell_skipped(selector.run(work).skipped)
 
 
 @contextmanager
@@ -153,7 +158,7 @@ async def _copy(
         "symlinks": len(tree.symlinks),
         "length_bytes": tree.length_bytes,
         "seconds": round(seconds, 3),
-        **({"skipped": tree.skipped} if isinstance(tree, LocalTree) else {}),
+        "skipped": tree.skipped,
     }
     if selector.as_json:
         output.print_json(facts)

@@ -1,6 +1,7 @@
 import base64
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -140,6 +141,19 @@ def test_no_name_is_no_destination(threefs: CommandLine, fs: FileSystem) -> None
     fs.write_file("/one", b"1")
     result = threefs.run("get", "/one", "")
     assert result.exit_code == 2 and "an empty name is no place" in result.stderr
+
+
+def test_what_is_no_file_keeps_no_other_from_being_fetched(
+    threefs: CommandLine, fs: FileSystem, tmp_path: Path
+) -> None:
+    fs.write_file("/mixed/file", b"x", parents=True)
+    fs.mknod("/mixed/pipe", stat.S_IFIFO | 0o644)
+    result = threefs.run("get", "-r", "/mixed", str(tmp_path / "out"))
+    assert result.exit_code == 1 and "skipped /mixed/pipe" in result.stderr and "1 file was not" in result.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["file"]
+    result = threefs.run("get", "-r", "/mixed", str(tmp_path / "out"), "--json")
+    assert result.exit_code == 1 and json.loads(result.stdout)["skipped"] == ["/mixed/pipe"]
+    assert "/mixed/pipe is neither a file nor" in threefs.error("get", "/mixed/pipe", str(tmp_path / "x"))
 
 
 def test_an_error_names_what_the_user_named(threefs: CommandLine, fs: FileSystem, tmp_path: Path) -> None:
