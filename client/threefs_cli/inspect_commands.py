@@ -3,10 +3,13 @@
 from typing import Any
 
 import click
-from threefs_client import AsyncFileSystem, Attributes, Usage
+from threefs_client import AsyncFileSystem, Attributes, Usage, paths
 
 from threefs_cli import output
 from threefs_cli.cluster_selector import ClusterSelector, cluster_options
+
+#: (path, name as it is shown, attributes)
+_Row = tuple[str, str, Attributes]
 
 
 @click.command(
@@ -24,39 +27,35 @@ def ls(selector: ClusterSelector, paths: tuple[str, ...], long: bool) -> None:
     """List directories; a file lists itself. Without a path, the root."""
     listed = paths or ("/",)
 
-    async def work(fs: AsyncFileSystem) -> list[tuple[str, list[tuple[str, Attributes]]]]:
+    async def work(fs: AsyncFileSystem) -> list[tuple[str, list[_Row]]]:
         return [(path, await _entries(fs, path)) for path in listed]
 
     found = selector.run(work)
     if selector.as_json:
         rows = [
-            {"name": name, **output.attributes_json(_below(path, name), entry)}
-            for path, entries in found
-            for name, entry in entries
+            {"name": name, **output.attributes_json(path, entry)}
+            for _, entries in found
+            for path, name, entry in entries
         ]
         output.print_json(rows)
         return
     for number, (path, entries) in enumerate(found):
         if len(found) > 1:
             click.echo(("\n" if number else "") + f"{output.printable(path)}:")
-        for name, entry in entries:
+        for _, name, entry in entries:
             mark = "/" if entry.is_directory else ""
             click.echo(output.long_line(name + mark, entry) if long else output.printable(name) + mark)
 
 
-async def _entries(fs: AsyncFileSystem, path: str) -> list[tuple[str, Attributes]]:
+async def _entries(fs: AsyncFileSystem, path: str) -> list[_Row]:
     found = await fs.stat(path)
     if not found.is_directory:
-        return [(path, found)]
+        return [(path, path, found)]
     entries = []
     async for entry in fs.list(path, with_attributes=True):
         assert entry.attributes is not None, "they were asked for"
-        entries.append((entry.name, entry.attributes))
+        entries.append((paths.join(path, entry.name), entry.name, entry.attributes))
     return entries
-
-
-def _below(path: str, name: str) -> str:
-    return name if name == path else f"{path.rstrip('/')}/{name}"
 
 
 @click.command()

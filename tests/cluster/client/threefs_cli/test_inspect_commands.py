@@ -25,6 +25,7 @@ def test_ls(threefs: CommandLine) -> None:
         ("/look/below", "directory"),
         ("/look/z", "symlink"),
     ]
+    assert [row["path"] for row in threefs.json("ls", "/look/a", "look/below", "/")][:2] == ["/look/a", "look/below/b"]
     assert threefs.error("ls", "/look/none").startswith("Error: ")
 
 
@@ -44,3 +45,8 @@ def test_df(threefs: CommandLine) -> None:
     found = threefs.json("df")
     assert found["replicas"] == 3 and found["capacity_bytes"] >= found["free_bytes"] > 0
     assert "replicas" in threefs.ok("df")
+
+
+def test_an_entry_with_the_name_of_its_directory_lies_in_it(threefs: CommandLine, fs: FileSystem) -> None:
+    fs.mkdir("/twice/twice", parents=True)
+    assert [(row["name"], row["path"]) for row in threefs.json("ls", "twice")] == [("twice", "twice/twice")]
