@@ -373,12 +373,14 @@ class AsyncFile:
                 await self._write_behind.flush()
             finally:  # nothing is lost: what an earlier flush could not send, this one has sent, or raises
                 self._errors_seen = self._write_behind.errors.current
+        follows = self._position == self._write_buffer.end  # else the program has moved on since it has appended
         while len(self._write_buffer):
             offset, data = self._write_buffer.drain()
             sent = 0
             try:
                 if self._mode.append:
-                    sent, self._position = await self._append_retry.append(memoryview(data))
+                    sent, end = await self._append_retry.append(memoryview(data))
+                    self._position = end if follows else self._position
                 else:
                     await self.handle.write(offset, memoryview(data))
                     sent = len(data)

@@ -350,6 +350,27 @@ def _put(model: bytearray, at: int, data: bytes) -> None:
         model[at : at + len(data)] = data
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_seek_after_an_append_stays_when_the_append_is_sent(flushed: bool) -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        await fs.write_file("/a", b"0123")
+        async with await fs.open("/a", "ab+") as file, await fs.open("/a", "ab") as other:
+            await file.write(b"45")
+            file.seek(1)
+            if flushed:
+                await file.flush()
+            assert (file.tell(), await file.read(), file.tell()) == (1, b"12345", 6)
+            await file.write(b"78")
+            await other.write(b"6")
+            await other.flush()
+            await file.flush()
+            assert file.tell() == 9, "behind what it has appended, wherever that lies"
+            file.seek(0)
+            assert await file.readline() == b"012345678"
+
+    play(scene)
+
+
 def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
     async def run() -> None:
         files = MemoryFiles()
