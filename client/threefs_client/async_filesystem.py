@@ -279,7 +279,9 @@ class AsyncFileSystem(NamespaceApi):
         for index in holes:
             by_file.setdefault(rows[index][0], []).append(index)
         for key, indexes in by_file.items():
-            file, retry = files[key], HoleRetry(self.context, files[key])
+            opened = unwrap_file(key)
+            own = b"" if opened is None else opened.handle.session  # its appends may end with the next flush only
+            file, retry = files[key], HoleRetry(self.context, files[key], own)
             first = min(rows[index][1] for index in indexes)
             end = max(rows[index][1] + len(views[index]) for index in indexes)
             if not await retry.holes_are_final(first, end, changes[key]):

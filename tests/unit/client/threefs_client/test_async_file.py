@@ -371,6 +371,17 @@ def test_a_seek_after_an_append_stays_when_the_append_is_sent(flushed: bool) -> 
     play(scene)
 
 
+def test_a_batch_reads_holes_beside_the_appends_of_its_own_file() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async with await fs.open("/a", "ab+") as file:
+            await file.write(bytes(range(256)) * 20 * KIB)  # it is sent at once, and reported with the next flush
+            await file.truncate(6 * KIB * KIB)
+            (view,) = await fs.read_batch([(file, 5 * KIB * KIB - 2, 10)])
+            assert bytes(view) == b"\xfe\xff" + bytes(8)
+
+    play(scene, chunk_bytes=64 * KIB)
+
+
 def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
     async def run() -> None:
         files = MemoryFiles()
