@@ -302,9 +302,9 @@ class AsyncFile:
         """`write` without I/O, in any thread. False when I/O is needed."""
         if not self._stream.is_empty or self._write_behind.errors.current != self._errors_seen:
             return False
-        position = self.length if self._mode.append else self._position
+        position = self.length if self._mode.append and len(view) else self._position
         self.handle.check_write(position, len(view))
-        if len(view) >= self._write_buffer.room(position):
+        if len(view) and len(view) >= self._write_buffer.room(position):
             return False
         self._write_buffer.append(position, view)
         self._position = position + len(view)

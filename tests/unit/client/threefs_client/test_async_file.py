@@ -371,6 +371,19 @@ def test_a_seek_after_an_append_stays_when_the_append_is_sent(flushed: bool) -> 
     play(scene)
 
 
+def test_nothing_that_is_appended_moves_nothing() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async with await fs.open("/a", "ab+") as file:
+            await file.write(b"012")
+            for place in (1, 3, 7):
+                file.seek(place)
+                assert (await file.write(b""), file.tell()) == (0, place)
+            await file.write(b"3")
+        assert await fs.read_file("/a") == b"0123"
+
+    play(scene)
+
+
 def test_a_batch_reads_holes_beside_the_appends_of_its_own_file() -> None:
     async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
         async with await fs.open("/a", "ab+") as file:
