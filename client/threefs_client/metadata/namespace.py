@@ -174,14 +174,10 @@ class NamespaceApi:
         if not first.is_directory:
             return _usage_of([first])
         found: dict[int, Attributes] = {first.inode: first}
-        waiting = [paths.display(top)]
-        while waiting:
-            directory = waiting.pop()
-            async for entry in self.list(directory, with_attributes=True):
+        async for _, directories, others in self.walk(top):  # it leaves out what is removed meanwhile
+            for entry in (*directories, *others):
                 assert entry.attributes is not None, "attributes were asked for"
                 found[entry.inode] = entry.attributes
-                if entry.is_directory:
-                    waiting.append(paths.join(directory, entry.name))
         return _usage_of(found.values())
 
     async def readlink(self, path: Path) -> str:

@@ -276,3 +276,19 @@ def test_a_user_that_may_not_remove_all_of_a_tree_removes_nothing(denied: bytes)
 
     _, requests = go(answer, scene)
     assert not [request for request in requests if isinstance(request, pb.RemoveRequest)]
+
+
+def test_the_usage_of_a_tree_leaves_out_what_is_removed_meanwhile() -> None:
+    def answer(name: str, request: Any) -> Any:
+        if name == "Stat":
+            return one(name, request)
+        if request.place.path != b"/d":
+            raise NotFound("it is removed")
+        inodes = [pb.Inode(inode=6, type=pb.DIRECTORY), pb.Inode(inode=7, type=pb.FILE, length=3)]
+        entries = [pb.Entry(name=b"%d" % i.inode, inode=i.inode, type=i.type, attributes=i) for i in inodes]
+        return pb.ListReply(entries=entries)
+
+    usage, _ = go(answer, lambda fs: fs.usage("/d"))
+    assert (usage.files, usage.directories, usage.length) == (1, 2, 3)
+    with pytest.raises(NotFound):
+        go(answer, lambda fs: fs.usage("/e"))
