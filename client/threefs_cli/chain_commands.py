@@ -183,7 +183,8 @@ def min_replicas(selector: ClusterSelector, count: int, table_id: int, dry_run: 
     if dry_run:
         ready, chains = selector.run(lambda fs: _would_take_writes(fs, url, count, table_id))
         if selector.as_json:
-            output.print_json({"table_id": table_id, "min_replicas": count, "dry_run": True, "takes_writes": ready})
+            row = {"table_id": table_id, "min_replicas": count, "dry_run": True}
+            output.print_json(row | {"takes_writes": ready, "chains": chains})
         else:
             click.echo(f"{ready} of {output.count_of(chains, 'chain', 'chains')} of table {table_id} would take writes")
         return

@@ -211,9 +211,11 @@ def _set_draining(selector: ClusterSelector, node_id: int, draining: bool, dry_r
         return moves, *await _state_of(fs, url)
 
     moves, status, routing = selector.run(work)
+    left = targets_without_place(status, routing, node_id) if draining and not moves else 0
     if selector.as_json:
-        output.print_json({"node_id": node_id, "draining": draining, "dry_run": dry_run, "moves": _counts(moves)})
-    elif draining and not moves and (left := targets_without_place(status, routing, node_id)):
+        row = {"node_id": node_id, "draining": draining, "dry_run": dry_run, "moves": _counts(moves)}
+        output.print_json(row | {"targets_without_place": left})
+    elif left:
         click.echo(
             f"none of its {output.count_of(left, 'target', 'targets')} can move now: no other node has room for one or "
             "can take it; remove files or add nodes (`threefs health`)"

@@ -241,16 +241,16 @@ def set_replicas(selector: ClusterSelector, table_id: int, replicas: int, dry_ru
     moves, status = selector.run(work)
     added = sum(bool(move.added_target) for move in moves)
     removed = sum(not move.added_target for move in moves)
+    lacking = chains_without_place(status, table_id, replicas) if not moves else 0
     if selector.as_json:
-        output.print_json(
-            {"table_id": table_id, "replicas": replicas, "dry_run": dry_run, "added": added, "removed": removed}
-        )
+        row = {"table_id": table_id, "replicas": replicas, "dry_run": dry_run, "added": added, "removed": removed}
+        output.print_json(row | {"chains_without_place": lacking})
     elif moves:
         would = "would get" if dry_run else "get", "would lose" if dry_run else "lose"
         parts = [f"{output.count_of(count, 'chain', 'chains')} {verb} a copy"
                  for count, verb in zip((added, removed), would, strict=True) if count]  # fmt: skip
         click.echo("; ".join(parts) + (": `threefs node ls` shows how far they are" if not dry_run else ""))
-    elif lacking := chains_without_place(status, table_id, replicas):
+    elif lacking:
         verbs = ("chain lacks", "chains lack") if not dry_run else ("chain would lack", "chains would lack")
         click.echo(
             f"{output.count_of(lacking, *verbs)} a copy, and no node has room for it or can take it now: remove files "

@@ -1,5 +1,7 @@
 """What the commands say when targets should move, or be added, and no node can take them."""
 
+import json
+
 import pytest
 from click.testing import CliRunner
 from threefs_cli.cluster_selector import ClusterSelector
@@ -23,6 +25,8 @@ def test_set_replicas_says_that_copies_lack_a_place(monkeypatch: pytest.MonkeyPa
     assert said(monkeypatch, ([], status), *more).startswith("2 chains lack a copy, and no node has room for it")
     assert said(monkeypatch, ([], status), *more, "--dry-run").startswith("2 chains would lack a copy")
     assert said(monkeypatch, ([], status), *same) == "nothing has to be added or removed now\n"
+    assert json.loads(said(monkeypatch, ([], status), *more, "--json"))["chains_without_place"] == 2
+    assert json.loads(said(monkeypatch, ([], status), *same, "--json"))["chains_without_place"] == 0
     status.moves.add(chain_id=1, added_target=1_000_000_001, added_node=2)
     assert said(monkeypatch, ([], status), *more).startswith("1 chain lacks a copy")
 
@@ -31,6 +35,8 @@ def test_drain_says_that_targets_have_no_place(monkeypatch: pytest.MonkeyPatch) 
     status = sound()
     drain = ("node", "drain", "3")
     assert said(monkeypatch, ([], status, routing_of(status)), *drain).startswith("none of its 2 targets can move now")
+    row = json.loads(said(monkeypatch, ([], status, routing_of(status)), *drain, "--json"))
+    assert (row["moves"], row["targets_without_place"]) == ([], 2)
     for chain in status.chains:
         status.moves.add(chain_id=chain.chain_id, added_node=2, removed_target=chain.members[2].target_id)
     assert said(monkeypatch, ([], status, routing_of(status)), *drain) == "nothing has to move\n"

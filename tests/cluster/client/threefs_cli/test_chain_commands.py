@@ -6,7 +6,7 @@ from tests.harness.command_line import CommandLine
 def test_the_minimum_of_replicas_is_changed_and_shown(threefs: CommandLine) -> None:
     assert threefs.json("status")["tables"][0]["min_replicas"] == 2
     dry = threefs.json("chain", "min-replicas", "3", "--dry-run")
-    assert dry["takes_writes"] == len(threefs.json("status")["chains"])
+    assert dry["takes_writes"] == dry["chains"] == len(threefs.json("status")["chains"])
     assert threefs.json("status")["tables"][0]["min_replicas"] == 2
     assert "choose at most 3" in threefs.run("chain", "min-replicas", "4", "--dry-run").output
     try:
