@@ -436,6 +436,8 @@ class Handle:
     async def truncate(self, length: int) -> None:
         self.check_write(0, length)
         await self.end_unknown_writes()
+        if any(self._last_append):
+            await self.sync()  # or readers would take the hole of a longer file for a part of that append
         request = pb.TruncateRequest(
             mutation=self.context.meta.mutation(),
             place=paths.inode_place(self.inode),

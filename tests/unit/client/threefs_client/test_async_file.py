@@ -395,6 +395,16 @@ def test_a_batch_reads_holes_beside_the_appends_of_its_own_file() -> None:
     play(scene, chunk_bytes=64 * KIB)
 
 
+def test_a_file_that_was_appended_to_and_made_longer_is_read_by_others() -> None:
+    async def scene(files: MemoryFiles, fs: AsyncFileSystem) -> None:
+        async with await fs.open("/a", "ab+") as file:
+            await file.write(b"x" * 5 * KIB * KIB)
+            await file.truncate(6 * KIB * KIB)
+            assert await fs.read_file("/a") == b"x" * 5 * KIB * KIB + bytes(KIB * KIB)
+
+    play(scene, chunk_bytes=64 * KIB)
+
+
 def test_appends_of_several_writers_lie_one_behind_the_other() -> None:
     async def run() -> None:
         files = MemoryFiles()
