@@ -20,7 +20,7 @@ from tests.harness.chunk_engine import change, opened, put, read_all, update
 from tests.harness.small_disk import small_disk as mounted_disk
 from threefs.env.clock import CLOCK
 from threefs.env.disk import DiskSpace, RealDisk
-from threefs.errors import NoSpace, Unavailable
+from threefs.errors import Corrupt, NoSpace
 from threefs.ids import ChainId, ChunkId, NodeId, TargetId
 from threefs.kv import rocksdb_store
 from threefs.kv.table import Table
@@ -146,10 +146,13 @@ async def test_a_table_that_has_lost_something_takes_no_more_writes(small_disk: 
             return store.latest_sequence_number() + 1
 
     table._store = Ahead()  # type: ignore[assignment]
-    with pytest.raises(Unavailable, match="changes before the disk was full"):
+    with pytest.raises(Corrupt, match="changes before the disk was full"):
         await table.reopen()
-    with pytest.raises(Unavailable):
+    with pytest.raises(Corrupt):
         table.get(b"k")
+    await table.close()
+    table = await Table.open(small_disk / "table")  # as after a crash
+    table.write({b"k": b"again"})
     await table.close()
 
 

@@ -215,7 +215,8 @@ class Table:
         """After a full disk: take writes again if there is room now. All earlier writes are there, and durable. No view
         may be held. Nothing can be read until this returns.
 
-        Raises NoSpace: try again later. Raises Unavailable if an earlier write is lost; then the table has failed.
+        Raises NoSpace: try again later. Raises Unavailable, and Corrupt if an earlier write is lost. Then the table has
+        failed; with an earlier write lost it can be opened anew, as after a crash.
         """
         assert isinstance(self.failure, NoSpace), "only a table that has met a full disk is opened again in place"
         if self._flusher is not None:
@@ -230,9 +231,7 @@ class Table:
         found = store.latest_sequence_number()
         if found != self._sequence:
             await self._worker.run(store.close)
-            self.failure = Unavailable(
-                f"{_NAME} had {self._sequence} changes before the disk was full, but {found} now"
-            )
+            self.failure = Corrupt(f"{_NAME} had {self._sequence} changes before the disk was full, but {found} now")
             raise self.failure
         self._store = store
         self._merges_at_once = False

@@ -168,7 +168,7 @@ class ChunkEngine:
 
     async def recover(self) -> None:
         """Take changes again after a full disk if there is room. Call this now and then while it is `read_only`. Raises
-        NoSpace if there is no room yet. After Unavailable or DiskFailed the engine takes no more changes."""
+        NoSpace if there is no room yet. After Unavailable, DiskFailed or Corrupt the engine takes no more changes."""
         async with self._upkeeping():
             if self._closed:
                 return
@@ -177,7 +177,7 @@ class ChunkEngine:
                 await self._ballast.release()
                 try:
                     await self._store.reopen()
-                except Unavailable as error:
+                except (Unavailable, Corrupt) as error:
                     self.fail(error)
                     raise
                 for chunk, block in self._uncertain_blocks:

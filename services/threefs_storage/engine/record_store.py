@@ -236,7 +236,7 @@ class RecordStore:
         await self._table.shorten_log()
 
     async def reopen(self) -> None:
-        """Take writes again after a full disk. Raises NoSpace, Unavailable."""
+        """Take writes again after a full disk. Raises NoSpace, Unavailable, Corrupt."""
         await self._table.reopen()
         if self._unsaved_notes:
             await self._table.flush(self._table.write(self._unsaved_notes))

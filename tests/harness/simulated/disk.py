@@ -57,6 +57,7 @@ class SimDisk:
         self.random = random
         self.capacity_bytes = capacity_bytes
         self.quota_bytes: int | None = None  # with one, the disk takes less than it says that it has room for
+        self.full_found_late = 0.0  # the share of writes to tables that find room, though only the sync finds none
         self.delay_s = (0.00005, 0.0005)
         self.dragging: tuple[float, float] | None = None  # takes the place of that for a while
         self._held: list[tuple[_Operation, dict[_Operation, None]]] | None = None  # while it hangs: what would be done

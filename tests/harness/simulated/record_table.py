@@ -1,6 +1,7 @@
 """The record table of a target on a simulated disk: ordered, durable up to the last flush or a little more.
 
-It fails as threefs.kv.table does: after an error of the disk it refuses everything, after a full disk all writes.
+It fails as threefs.kv.table does: after an error of the disk it refuses everything, after a full disk all writes. That
+the disk is full may be found out only by the flush, when what was written can be read.
 """
 
 from collections.abc import Mapping
@@ -8,10 +9,11 @@ from pathlib import Path
 
 from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated.record_rows import Rows
-from threefs.errors import DiskFailed, NoSpace, ThreefsError, Unavailable
+from threefs.errors import Corrupt, DiskFailed, NoSpace, ThreefsError, Unavailable
 from threefs.kv.engine_api import Pair
 
 _ROOM_TO_OPEN_BYTES = 64 << 10
+_LOST = 0.1  # of the tables that a flush has found no room for
 
 
 class SimTable:
@@ -21,6 +23,7 @@ class SimTable:
         self.written = 0
         self.durable = 0
         self.failure: ThreefsError | None = None
+        self._lacking_bytes = 0  # of a write that the next flush finds no room for
         self._disk = disk
         self._rows = rows
         rows.owner = self
@@ -40,8 +43,11 @@ class SimTable:
         self._check(self.failure)
         if self._disk.fails("write"):
             self._check(self._fail(Unavailable("the disk of the table failed (write)")))
-        if sum(len(key) + len(value or b"") for key, value in changes.items()) > self._disk.room_bytes():
-            self._check(self._fail(NoSpace("the disk of the table is full")))
+        needed = sum(len(key) + len(value or b"") for key, value in changes.items())
+        if needed > self._disk.room_bytes():
+            if self._lacking_bytes or not self._disk.random.chance(self._disk.full_found_late):
+                self._check(self._fail(NoSpace("the disk of the table is full")))
+            self._lacking_bytes = needed
         self._rows.write(changes)
         self.written += 1
         return self.written
@@ -50,6 +56,9 @@ class SimTable:
         if (self.written if number is None else number) <= self.durable:
             return
         self._check(self.failure)
+        if self._lacking_bytes > self._disk.room_bytes():
+            raise self._fail(NoSpace("the disk of the table is full, and the log cannot be synced"))
+        self._lacking_bytes = 0
         reached = self.written
 
         def durable() -> None:
@@ -71,7 +80,7 @@ class SimTable:
         """It needs no room to be opened."""
 
     async def reopen(self) -> None:
-        """After a full disk: all that was written is there, and durable. Raises NoSpace, Unavailable."""
+        """After a full disk: all that was written is there, and durable; else Corrupt. Raises NoSpace, Unavailable."""
         assert isinstance(self.failure, NoSpace), "only a full disk can be waited for"
         await self._disk.wait()
         if self._disk.fails("read"):
@@ -79,6 +88,11 @@ class SimTable:
             raise self.failure
         if self._disk.room_bytes() < _ROOM_TO_OPEN_BYTES:
             raise NoSpace("the disk of the table is full")
+        if self._lacking_bytes and self._disk.random.chance(_LOST):
+            self._rows.forget_unsynced(self._disk.random)
+            self.failure = Corrupt("the table had more changes before the disk was full")
+            raise self.failure
+        self._lacking_bytes = 0
         self._rows.undo.clear()
         self.durable = self.written
         self.durable_change = self._rows.changes

@@ -11,7 +11,7 @@ from tests.harness.seeded_random import SeededRandom
 from tests.harness.simulated.disk import SimDisk
 from tests.harness.simulated.loop import Process, SimLoop
 from tests.harness.simulated.record_table import SimTable, open_table
-from threefs.errors import NoSpace, Unavailable
+from threefs.errors import Corrupt, NoSpace, Unavailable
 
 PATH = Path("/target/records")
 
@@ -192,6 +192,29 @@ def test_a_full_disk_refuses_writes_until_there_is_room_and_it_is_opened_again()
         assert numbers(table) == [0, 1]
 
     with_disk(body, capacity_bytes=1_000_000)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_flush_finds_that_the_disk_is_full(seed: int) -> None:
+    """And some of the changes since the last flush may be lost then: the table is not opened again."""
+
+    async def body(disk: SimDisk) -> None:
+        disk.full_found_late = 1.0
+        table = await open_table(disk, PATH)
+        table.write({b"0": b"x"})
+        await table.flush()
+        table.write({b"1": b"x" * 1_200_000})
+        with pytest.raises(NoSpace):
+            await table.flush()
+        assert numbers(table) == [0, 1], "reads go on"
+        disk.capacity_bytes = 4_000_000
+        try:
+            await table.reopen()
+            assert numbers(table) == [0, 1]
+        except Corrupt:
+            assert numbers(await open_table(disk, PATH)) in ([0], [0, 1])
+
+    with_disk(body, seed=seed, capacity_bytes=1_000_000)
 
 
 def test_an_older_opening_may_not_write() -> None:
