@@ -49,7 +49,6 @@ PORT = 7000
 #: Of the wall clocks of managers, which agree: numbers that two restores make from them are of different minutes.
 WALL_PACE = 240
 _START_S = 60.0
-_FULL_FOUND_LATE = 0.5
 _MOST_TRIES = 60  # to get in, while somebody pretends to be a manager
 
 
@@ -160,7 +159,6 @@ class World:
         self.gone: set[str] = set()  # those that have died for good
         for host in [*self.storage_hosts, *self.spare_hosts]:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
-            self.disks[host].full_found_late = _FULL_FOUND_LATE
             self.disks[host].delay_s = size.disk_delay_s
             self.disks[host].cold = size.cold
         for host in ("m1", "t1") if size.local_stores else ():
