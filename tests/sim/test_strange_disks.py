@@ -1,8 +1,11 @@
 """Disks that say something else than they do; and what is found where that goes wrong."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.harness.seeded_random import SeededRandom
+from tests.harness.simulated import record_table
 from tests.sim import run_shape
 from tests.sim.faults import parse
 from tests.sim.run import Outcome, run
@@ -30,6 +33,17 @@ def test_writes_go_on_while_a_disk_refuses_them_although_it_says_that_it_has_roo
 def test_a_disk_that_says_nothing_has_failed(host: str) -> None:
     outcome = played(f"1.0 mute {host} 8.0\n10.0 cut s1 c1")
     assert outcome.faults["mute"] and outcome.longest["write"] < LEASE_S / 2, outcome.longest
+
+
+@pytest.mark.parametrize("seed", [2, 5])
+def test_tables_that_lost_changes_are_opened_anew_also_where_no_other_target_serves(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_table, "_LOST", 1.0)
+    scenario = parse("1.0 full s1 3.0\n1.2 full s2 3.0\n1.1 full s3 3.0\n6.0 cut s1 c1")
+    outcome = run(seed, size=replace(_SIZE, full_found_late=0.5), load=_LARGE, scenario=scenario, logs=True)
+    assert not outcome.violations, outcome.violations
+    assert sum("had more changes before the disk was full" in line for line in outcome.trace) > 1
 
 
 def test_some_seeds_have_these_faults() -> None:

@@ -84,6 +84,7 @@ class Size:
     local_stores: bool = False  # of the one manager and the one meta service, on disks of their own
     deferred_bytes: int = 0  # the largest change that is kept in the record store; 0: none is
     ballast_bytes: int = 0  # of a disk, that are released when it is full
+    full_found_late: float = 0.0  # the share of writes to tables of which only the flush finds that the disk is full
     inline_bytes: int = 0  # the largest content without a block
     deferred_changes: int = 128  # of a chunk, before it is rewritten
     fold_s: float = 1.0  # from one visit to changed chunks to the next
@@ -159,6 +160,7 @@ class World:
         self.gone: set[str] = set()  # those that have died for good
         for host in [*self.storage_hosts, *self.spare_hosts]:
             self.disks[host] = SimDisk(self.loop, SeededRandom(seed, "disk", host), name=host)
+            self.disks[host].full_found_late = size.full_found_late
             self.disks[host].delay_s = size.disk_delay_s
             self.disks[host].cold = size.cold
         for host in ("m1", "t1") if size.local_stores else ():

@@ -68,6 +68,7 @@ class RecordStore:
         )  # called when the table cannot be read any more
         self._table = table
         self._unsaved_notes: dict[bytes, bytes] = {}  # notes that found no room yet
+        self._kept_notes: dict[bytes, bytes] = {}  # durable ones, which a table that has failed cannot tell any more
         self.set_cached_records(cached_records)
         self._young: dict[ChunkId, Record | None] = {}
         self._old: dict[ChunkId, Record | None] = {}
@@ -167,7 +168,10 @@ class RecordStore:
 
     def note(self, name: str) -> bytes | None:
         """The note with this name."""
-        return self._get(_NOTES + name.encode())
+        key = _NOTES + name.encode()
+        if self._table.failure is not None and key in self._kept_notes:
+            return self._kept_notes[key]
+        return self._get(key)
 
     def put_note(self, name: str, value: bytes | None) -> None:
         """Write a note; None removes it. Not durable at once. Raises NoSpace, Unavailable."""
@@ -179,6 +183,7 @@ class RecordStore:
         key = _NOTES + name.encode()
         self._unsaved_notes[key] = value
         await self._table.flush(self._write({key: value}))
+        self._kept_notes[key] = value
         if self._unsaved_notes.get(key) is value:
             del self._unsaved_notes[key]
 

@@ -22,6 +22,7 @@ quarantine: else the new store might never have room for all that the old one ha
 """
 
 import contextlib
+import math
 from collections.abc import Callable, Iterable
 
 import structlog
@@ -48,6 +49,7 @@ _AWAY = Backoff(20.0, 300.0)
 #: So long writes wait for removals to reach a target that is being brought up to date and has no room. In a chain that
 #: is written all the time it would leave at once, with no removal done.
 _GRACE_S = 2.0
+_ALONE_S = 5.0
 _IN_WRITE_PATH = (PublicState.SERVING, PublicState.SYNCING)
 
 _LOG = structlog.get_logger()
@@ -65,6 +67,7 @@ class TargetRecovery:
         self._on_return = on_return
         #: By target that has no room: how often it has returned so, and when it may again.
         self._returns: dict[TargetId, tuple[int, float]] = {}
+        self._tried_at: dict[TargetId, float] = {}  # when a damaged store was opened again last
         self._background = BackgroundTasks()
 
     def start(self) -> None:
@@ -98,6 +101,7 @@ class TargetRecovery:
                     if isinstance(error, DiskFailed):  # room was tried on it
                         target.engine.fail(error)
             for target in self._damaged():
+                self._tried_at[target.target_id] = self._clock.monotonic()
                 try:
                     await self._return(target)
                 except ThreefsError as error:
@@ -110,8 +114,15 @@ class TargetRecovery:
             _LOG.info("a log cannot be shortened now", target=target.target_id, error=str(error))
 
     def _damaged(self) -> Iterable[Target]:
+        """Those whose table has failed, though their disk has not. Where no other member may have what they have, a
+        table that is damaged stays as it is, but it may only have lost what was not durable: that is tried seldom."""
+        damaged = [target for target in self._targets if isinstance(target.engine.failure, Corrupt)]
+        tried_before = self._clock.monotonic() - _ALONE_S
         return [
-            t for t in self._targets if isinstance(t.engine.failure, Corrupt) and has_other_copy(t.chain, t.target_id)
+            target
+            for target in damaged
+            if has_other_copy(target.chain, target.target_id)
+            or self._tried_at.get(target.target_id, -math.inf) < tried_before
         ]
 
     def _full(self) -> Iterable[Target]:

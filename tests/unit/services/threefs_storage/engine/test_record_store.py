@@ -120,6 +120,20 @@ def test_what_found_no_room_is_kept_before_any_other_change_is_taken(monkeypatch
     simulate(main())
 
 
+def test_a_kept_note_is_told_also_when_the_table_has_failed() -> None:
+    """A manager whose store was restored waits for the version of its chain that each target keeps."""
+
+    async def main() -> None:
+        store = RecordStore(await open_table(new_disk(), Path("/records")), 4)
+        await store.keep_note("chain", b"one")
+        store._table.failure = Corrupt("lost changes")
+        assert store.note("chain") == b"one"
+        with pytest.raises(Corrupt):
+            store.note("another")
+
+    simulate(main())
+
+
 @pytest.mark.parametrize("what", ["record", "note", "kept note"])
 def test_a_full_disk_is_reported_whatever_is_written(what: str) -> None:
     """Otherwise nobody opens the table again when there is room, before a client's write has failed."""
