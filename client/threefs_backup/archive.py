@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from threefs.env.disk import sync_directory
 from threefs.errors import AlreadyExists, Corrupt, NotFound, Unavailable
 from threefs.kv import dump
 from threefs.kv.dump import Content, Writer, file_bytes
@@ -155,7 +156,7 @@ class SnapshotWriter:
         info = {name: value for name, value in asdict(snapshot).items() if name != "directory"}
         write_json(self._partial / "info.json", info)
         os.close(os.open(snapshot.log, os.O_WRONLY | os.O_CREAT, 0o600))
-        _sync(self._partial)
+        sync_directory(self._partial)
         return snapshot
 
     def publish(self, snapshot: Snapshot) -> Snapshot:
@@ -164,7 +165,7 @@ class SnapshotWriter:
         After an error only the directory says which snapshot is the newest.
         """
         self._partial.rename(self._final)
-        _sync(self._store)
+        sync_directory(self._store)
         for old in self._store.iterdir():
             if old.name != self._final.name:
                 shutil.rmtree(old)
@@ -184,7 +185,7 @@ def write_json(file: Path, content: dict[str, Any]) -> None:
         out.flush()
         os.fsync(out.fileno())
     fresh.replace(file)
-    _sync(file.parent)
+    sync_directory(file.parent)
 
 
 def _fresh_name(file: Path) -> Path:
@@ -206,12 +207,4 @@ def _make(directory: Path) -> None:
     is_new = not directory.exists()
     directory.mkdir(mode=0o700, exist_ok=True)
     if is_new:
-        _sync(directory.parent)
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_directory(directory.parent)

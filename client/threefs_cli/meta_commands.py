@@ -11,6 +11,7 @@ import uvloop
 from threefs_backup.follower import MetaServices, in_thread, pairs_of, snapshot_pages
 from threefs_client import AsyncFileSystem
 
+from threefs.env.disk import sync_directory
 from threefs.env.random import RANDOM
 from threefs.errors import AlreadyExists, Corrupt, NotFound
 from threefs.kv import dump as dumps
@@ -89,7 +90,7 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
             raise NotFound(f"the store {engine and engine_url.parse(engine)} is empty; nothing was written")
         _check_free(file)
         unfinished.rename(file)
-        _sync(file.absolute().parent)
+        sync_directory(file.absolute().parent)
     finally:
         unfinished.unlink(missing_ok=True)
     _done("dumped", content, file, selector.as_json)
@@ -98,15 +99,6 @@ def dump(selector: ClusterSelector, engine: str | None, file: Path) -> None:
 def _check_free(file: Path) -> None:
     if file.exists():
         raise AlreadyExists(f"{file} exists already; remove it, or choose another name")
-
-
-def _sync(directory: Path) -> None:
-    """Else a power cut could take the new name of the file."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

@@ -312,7 +312,7 @@ def _open(path: Path, run: _Run) -> RealFile:
         # Neighbours in the file are unrelated, so readahead would only fetch bytes that are not needed.
         os.posix_fadvise(cached, 0, 0, os.POSIX_FADV_RANDOM)
         if created:
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         try:
             direct: int | None = os.open(path, os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC)
         except OSError as error:
@@ -328,7 +328,7 @@ def _make_directory(path: Path) -> None:
         missing = [directory for directory in (path, *path.parents) if not directory.exists()]
         path.mkdir(parents=True, exist_ok=True)
         for directory in missing:
-            _sync_directory(directory.parent)
+            sync_directory(directory.parent)
 
 
 def _remove_directory(path: Path) -> None:
@@ -339,9 +339,9 @@ def _remove_directory(path: Path) -> None:
             shutil.rmtree(leaving)
         if path.exists():
             path.rename(leaving)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
             shutil.rmtree(leaving)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
 
 
 def _list_directory(path: Path) -> list[str]:
@@ -352,7 +352,8 @@ def _list_directory(path: Path) -> list[str]:
             return []
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Else a power cut could take the names that were made, or changed, in it."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

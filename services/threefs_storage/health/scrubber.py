@@ -96,6 +96,7 @@ class Scrubber:
         after = ChunkId.of_key(cursor) if cursor else None
         target.pass_chunks = int.from_bytes(engine.note(_COUNT) or b"", "big") if cursor else 0
         while page := target.inventory(after, _PAGE):
+            assert after is None or page[0][0] > after, "a page begins behind the one before"
             for chunk, _ in page:
                 async with self._scheduler.turn(Work.SCRUB, max(_length(engine, chunk), _MIN_BYTES)):
                     length = await self._verify(target, engine, chunk)
