@@ -67,10 +67,10 @@ proto-check: $(READY) ## Fail if threefs/wire is not what proto/ generates
 	echo "$(WIRE) matches proto/"
 
 sim: $(READY) ## Replay one simulated run and print it: make sim SEED=7
-	$(BIN)/python -m tests.sim --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.sim --seed $(or $(SEED),1) $(if $(DENSE),--dense)
 
-sim-many: $(READY) ## Simulate N seeds of faults on whole clusters (N=1000 FIRST=1 JSON=file)
-	$(BIN)/python -m tests.sim --many $(or $(N),1000) --first $(or $(FIRST),1) $(if $(JSON),--json $(JSON))
+sim-many: $(READY) ## Simulate N seeds of faults on whole clusters (N=1000 FIRST=1 DENSE=1 JSON=file)
+	$(BIN)/python -m tests.sim --many $(or $(N),1000) --first $(or $(FIRST),1) $(if $(DENSE),--dense) $(if $(JSON),--json $(JSON))
 
 planted: $(READY) ## Plant bugs, and see that the simulator catches each (JSON=file)
 	$(BIN)/python -m tests.sim.planted_bug_hunt $(if $(JSON),--json $(JSON))

@@ -8,12 +8,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tests.sim.run import Outcome, run
+from tests.sim.run_shape import DENSE, USUAL, Shares
 
 #: One history in so many may be too hard for the checker; more would hide what it should find.
 _UNDECIDED_PER = 1000
@@ -23,19 +25,21 @@ _UNDECIDED_PER = 1000
 @click.option("--seed", type=int, help="Run this one, and print its scenario and its trace.")
 @click.option("--many", type=int, help="Run so many seeds.")
 @click.option("--first", type=int, default=1, show_default=True, help="With --many: the first of them.")
+@click.option("--dense", is_flag=True, help="Most kinds of faults in each run: slower, and finds more in an hour.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the counts there.")
 @click.option("--jobs", type=int, default=0, help="Processes (default: one per core).")
-def main(seed: int | None, many: int | None, first: int, path: Path | None, jobs: int) -> None:
+def main(seed: int | None, many: int | None, first: int, dense: bool, path: Path | None, jobs: int) -> None:
     """Simulate whole clusters under faults, and check everything that they promise."""
+    shares = DENSE if dense else USUAL
     if seed is not None:
         gc.disable()  # as in many
-        _show(run(seed, logs=True))
+        _show(run(seed, logs=True, shares=shares))
         return
     if many is None:
         raise click.UsageError("give --seed or --many")
     began = time.monotonic()
     totals, bad, undecided = Counter[str](), [], []
-    for done, outcome in enumerate(_outcomes(range(first, first + many), jobs or os.cpu_count() or 1), 1):
+    for done, outcome in enumerate(_outcomes(range(first, first + many), shares, jobs or os.cpu_count() or 1), 1):
         totals.update(operations=outcome["operations"], virtual_ms=outcome["virtual_ms"], steps=outcome["steps"])
         totals.update(searched=outcome["searched"])
         totals.update({f"fault {name}": count for name, count in outcome["faults"].items()})
@@ -50,6 +54,7 @@ def main(seed: int | None, many: int | None, first: int, path: Path | None, jobs
     result = {
         "seeds": many,
         "first": first,
+        "dense": dense,
         "virtual_hours": round(totals["virtual_ms"] / 3_600_000, 3),
         "operations": totals["operations"],
         "faults": sum(faults.values()),
@@ -76,14 +81,14 @@ def _show(outcome: Outcome) -> None:
     sys.exit(1 if outcome.violations else 0)
 
 
-def _outcomes(seeds: range, jobs: int) -> Iterator[dict[str, Any]]:
+def _outcomes(seeds: range, shares: Shares, jobs: int) -> Iterator[dict[str, Any]]:
     # Each process runs a few seeds and ends: what a dead simulated process leaves behind goes with it.
     with multiprocessing.get_context("fork").Pool(jobs, initializer=gc.disable, maxtasksperchild=4) as pool:
-        yield from pool.imap_unordered(_summary, seeds, chunksize=1)
+        yield from pool.imap_unordered(partial(_summary, shares), seeds, chunksize=1)
 
 
-def _summary(seed: int) -> dict[str, Any]:
-    outcome = run(seed)
+def _summary(shares: Shares, seed: int) -> dict[str, Any]:
+    outcome = run(seed, shares=shares)
     return {
         "seed": seed,
         "violations": outcome.violations,

@@ -8,7 +8,7 @@ Each chain gets all its members back, and a client reads and writes in all chunk
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any
 
 from tests.harness.seeded_random import SeededRandom
@@ -59,6 +59,7 @@ class AcceptedLoss:
         self._chains: list[ChainId] = []  # that only the first one has then
         self._asked: set[ChainId] = set()  # those whose loss the administrator has accepted, or may have
         self._accepted: set[ChainId] = set()
+        self._kept: dict[ChainId, dict[ChunkId, State]] = {}  # what the first one has of them while it is out
         self._calls = 0
 
     async def run(self) -> None:
@@ -66,7 +67,7 @@ class AcceptedLoss:
         if not world.healthy() or not self._draw():
             return
         world.tell(f"-- {self._host} is out, then the disks of {self._lost} are lost")
-        kept = {chain: self._contents(chain) for chain in self._chains}
+        self._kept = {chain: self._contents(chain) for chain in self._chains}
         world.kill(self._host)
         if not await self._comes(lambda: not host_chains(world.routing(), self._host, PublicState.SERVING)):
             self.violations.append(f"I13: {self._host} is dead, and is taken to serve")
@@ -79,12 +80,13 @@ class AcceptedLoss:
         await self._comes(faults.done, self._accept)
         await self._comes(world.healthy, self._accept)
         await asyncio.sleep(_FAULT_S[1])  # the last fault ends
+        await self._accept()  # all serve: what came back without a loss is noted
         if world.healthy() and self._dice.chance(_OLDER_STORES):
             await self._older_store()
         if not await self._comes(world.healthy, self._accept):
             self.violations.append(f"I13: not healthy after the loss of chains {sorted(self._accepted)} was accepted")
         if not self.violations:
-            await self._judge(kept)
+            await self._judge()
 
     def _draw(self) -> bool:
         """Which host is out, and which disks are lost. Some host keeps each chain."""
@@ -125,12 +127,15 @@ class AcceptedLoss:
         world.loop.call_later(within_s + self._dice.uniform(0.0, _BACK_S), world.start, self._host)
 
     async def _accept(self) -> None:
+        """Where it is needed."""
         routing = self._world.routing()
         if routing is None:
             return
         for chain in [routing.chains[chain_id] for chain_id in self._chains]:
             own = next(m.target_id for m in chain.members if f"s{routing.targets[m.target_id].node_id}" == self._host)
             if chain.serving:
+                if own in chain.serving and chain.chain_id not in self._asked:
+                    self._kept[chain.chain_id] = self._contents(chain.chain_id)  # it came back before any loss
                 continue
             request = pb.AcceptLossRequest(
                 chain_id=chain.chain_id, chain_version=chain.version, target_id=own, dry_run=True
@@ -171,11 +176,11 @@ class AcceptedLoss:
 
     # ---- what there is then
 
-    async def _judge(self, kept: Mapping[ChainId, Mapping[ChunkId, State]]) -> None:
+    async def _judge(self) -> None:
         for chain in sorted(self._accepted):
             found = self._contents(chain)
-            for chunk in sorted({*kept[chain], *found}):
-                before, after = _seen(kept[chain].get(chunk)), _seen(found.get(chunk))
+            for chunk in sorted({*self._kept[chain], *found}):
+                before, after = _seen(self._kept[chain].get(chunk)), _seen(found.get(chunk))
                 if before != after:
                     self.violations.append(
                         f"{chunk} has {after!r} after a loss was accepted, and {self._host} had kept {before!r}"

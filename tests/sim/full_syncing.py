@@ -91,7 +91,7 @@ class FullSyncing:
     async def _write(self, host: str) -> None:
         link = await self._world.client(_FROM)
         for number in range(_ROUNDS):
-            for chain in host_chains_to_spare(self._world.routing(), host):
+            for chain in self._chains_with_room(host):
                 chunk = ChunkId(InodeId(_INODE + chain), 0)
                 content = f"{number}".encode() * 1000
                 update = ChunkUpdate(chain, chunk, pb.WRITE, CHUNK_BYTES, 0, len(content), content)
@@ -107,6 +107,12 @@ class FullSyncing:
                     )
                     return
             await asyncio.sleep(_PAUSE_S)
+
+    def _chains_with_room(self, host: str) -> list[ChainId]:
+        """Those with room at all other members: disks that are small are so until the faults end, and longer."""
+        routing = self._world.routing()
+        chains = host_chains_to_spare(routing, host)
+        return [chain for chain in chains if not (chain_hosts(routing, chain) - {host}) & self._disks.small_hosts()]
 
     def _is_cut(self, chain: ChainId) -> bool:
         """Whether a link has failed that writes to the chain need: it may outlast the calm."""

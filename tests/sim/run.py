@@ -92,12 +92,13 @@ def run(
     load: Load | None = None,
     scenario: Sequence[Step] | None = None,
     logs: bool = False,
+    shares: run_shape.Shares = run_shape.USUAL,
 ) -> Outcome:
-    """Everything follows from the seed; a scenario takes the place of the faults that it would draw. With `logs`, the
-    trace has what the processes log too."""
+    """Everything follows from the seed and the shares; a scenario takes the place of the faults that they would draw.
+    With `logs`, the trace has what the processes log too."""
     directory = Path(tempfile.mkdtemp(prefix="threefs-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
     dice = SeededRandom(seed, "run")
-    drawn_size, drawn_load = run_shape.draw(dice, seed)
+    drawn_size, drawn_load = run_shape.draw(dice, seed, shares)
     TURNS._steps = 0  # those of the runs before this one, in the same interpreter
     world = World(seed, size or drawn_size, directory)
     outcome = Outcome(seed)

@@ -4,7 +4,7 @@ Each run has a theme, which is what it has most of; half of them have none, and 
 everything may be in any of them.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from threefs_storage.engine.exactly_once import MAX_ENTRIES
 
@@ -35,71 +35,108 @@ THEMES = (
 #: What a run may have beside its theme. It is drawn apart, so that it changes nothing else of a seed.
 MORE = ("stores", "dozes", "local", "keys")
 _DOZES_S = 34.0
-_MORE_OF = 0.3
-_SCARCE = 0.12  # of all runs reach bounds of processes
-_MOVING = 0.2  # of all runs have members of chains that move
-_HELD = 0.2  # of all runs have targets that an administrator holds
-_LOST = 0.1  # of all runs lose stores of the managers and the metadata
-_REMOVED = 0.5  # of those with members that move lose a node for good
-_STALLS = 0.4  # of all runs have storage processes that fall silent while their disk hangs
 _STALL_S = (0.3, 3.0)
-_TUNED = 0.1  # of all runs have a configuration that changes
-_OTHER_LOCAL = 0.5  # of those with local stores have others in the place of these for a while
-_ABSENT = 0.1  # of all runs have disks that are missing
-_BRIMS = 0.05  # of all runs have a disk that is full while its targets are brought up to date
-_STRANGE = 0.1  # of all runs have disks that say something else than they do
-_SMALL = 0.05  # of all runs have disks that stay small until the files that fill them are removed
-_FULL_SCRUB_S, _FULL_MOVES_S = 10.0, 3.0  # at least: of these runs, whose files are large
-_SWOONS = 0.1  # of all runs have managers that fall asleep in their transactions
-_HUNGRY = 0.1  # of all runs have machines without memory for some buffers
-_LOSSES = 0.15  # of all runs end with a loss that is accepted
-_DOUBTED = 0.1  # of all runs lose many answers of the managers' store, ...
+_FULL_SCRUB_S, _FULL_MOVES_S = 10.0, 3.0  # at least: of runs with small disks, whose files are large
 _MANAGER_DOUBT = (0.03, 0.2)
-_LATE = 0.4  # ... of which so many are about commits that come late
-_OLD = 0.5  # of all runs have chains that are older than a run takes
+_LATE = 0.4  # of the lost answers of the managers' store are so many about commits that come late
+_LATE_FOUND = (0.1, 0.6)
 _MAX_AGE_MIN = 300
 
 
-def draw(dice: SeededRandom, seed: object) -> tuple[Size, Load]:
+@dataclass(frozen=True)
+class Shares:
+    """The shares of all runs that have something, unless it says otherwise."""
+
+    more: float = 0.3  # one of MORE
+    scarce: float = 0.12  # bounds of processes that are reached
+    moving: float = 0.2  # members of chains that move
+    held: float = 0.2  # targets that an administrator holds
+    lost: float = 0.1  # stores of the managers and the metadata that are lost
+    removed: float = 0.5  # of those with members that move: a node that is lost for good
+    stalls: float = 0.4  # storage processes that fall silent while their disk hangs
+    tuned: float = 0.1  # a configuration that changes
+    other_local: float = 0.5  # of those with local stores: others in the place of these for a while
+    absent: float = 0.1  # disks that are missing
+    brims: float = 0.05  # a disk that is full while its targets are brought up to date
+    strange: float = 0.1  # disks that say something else than they do
+    small: float = 0.05  # disks that stay small until the files that fill them are removed
+    late_found: float = 0.1  # tables of which only the flush finds that the disk is full
+    swoons: float = 0.1  # managers that fall asleep in their transactions
+    hungry: float = 0.1  # machines without memory for some buffers
+    losses: float = 0.15  # a loss at the end that is accepted
+    doubted: float = 0.1  # many answers of the managers' store that are lost
+    old: float = 0.5  # chains that are older than a run takes
+
+
+USUAL = Shares()
+#: A run has about half of them: slow, far from what a cluster meets, and the fastest way to find what nobody knew.
+DENSE = Shares(
+    more=0.6,
+    scarce=0.3,
+    moving=0.6,
+    held=0.5,
+    lost=0.5,
+    removed=0.6,
+    tuned=0.4,
+    stalls=0.5,
+    absent=0.4,
+    brims=0.3,
+    strange=0.6,
+    small=0.4,
+    late_found=0.5,
+    swoons=0.5,
+    hungry=0.4,
+    losses=0.5,
+    doubted=0.5,
+)
+
+
+def draw(dice: SeededRandom, seed: object, shares: Shares = USUAL) -> tuple[Size, Load]:
     theme = THEMES[dice.below(len(THEMES))]
     size, load = _size(dice, theme), _load(dice, theme)
-    size = replace(_deferring(SeededRandom(seed, "deferred"), size), age_min=_age_min(SeededRandom(seed, "age")))
-    size, load = _scarce(SeededRandom(seed, "scarce"), size, load)
-    size = _moving(SeededRandom(seed, "moving"), size)
-    size = _stalling(SeededRandom(seed, "stalls"), size)
-    size = replace(size, tuned=SeededRandom(seed, "tuned").chance(_TUNED))
-    load = replace(load, holds=SeededRandom(seed, "held").chance(_HELD))
+    size = _deferring(SeededRandom(seed, "deferred"), size)
+    size = replace(size, age_min=_age_min(SeededRandom(seed, "age"), shares.old))
+    size, load = _scarce(SeededRandom(seed, "scarce"), size, load, shares.scarce)
+    size = _moving(SeededRandom(seed, "moving"), size, shares.moving)
+    size = _stalling(SeededRandom(seed, "stalls"), size, shares.stalls)
+    size = _finding_late(SeededRandom(seed, "found late"), size, shares.late_found)
+    size = replace(size, tuned=SeededRandom(seed, "tuned").chance(shares.tuned))
+    load = replace(load, holds=SeededRandom(seed, "held").chance(shares.held))
     more = SeededRandom(seed, "added")
-    if more.chance(_MORE_OF):
+    if more.chance(shares.more):
         size, load = with_more(MORE[more.below(len(MORE))], size, load)
     load = replace(
         load,
-        absences=SeededRandom(seed, "absent").chance(_ABSENT),
-        brims=SeededRandom(seed, "brim").chance(_BRIMS),
-        restores=SeededRandom(seed, "restored").chance(_LOST),
-        removals=SeededRandom(seed, "removed").chance(_REMOVED),
-        strange_disks=SeededRandom(seed, "strange disks").chance(_STRANGE),
-        swoons=SeededRandom(seed, "swoons").chance(_SWOONS),
-        scarce_memory=SeededRandom(seed, "hungry").chance(_HUNGRY),
-        losses=SeededRandom(seed, "losses").chance(_LOSSES),
+        absences=SeededRandom(seed, "absent").chance(shares.absent),
+        brims=SeededRandom(seed, "brim").chance(shares.brims),
+        restores=SeededRandom(seed, "restored").chance(shares.lost),
+        removals=SeededRandom(seed, "removed").chance(shares.removed),
+        strange_disks=SeededRandom(seed, "strange disks").chance(shares.strange),
+        swoons=SeededRandom(seed, "swoons").chance(shares.swoons),
+        scarce_memory=SeededRandom(seed, "hungry").chance(shares.hungry),
+        losses=SeededRandom(seed, "losses").chance(shares.losses),
     )
-    if SeededRandom(seed, "small disks").chance(_SMALL):
+    if SeededRandom(seed, "small disks").chance(shares.small):
         size, load = with_more("small disks", size, load)
     if not size.lockers:
-        size = _doubted(SeededRandom(seed, "manager doubt"), size)
-    if size.local_stores and SeededRandom(seed, "other local stores").chance(_OTHER_LOCAL):
+        size = _doubted(SeededRandom(seed, "manager doubt"), size, shares.doubted)
+    if size.local_stores and SeededRandom(seed, "other local stores").chance(shares.other_local):
         size, load = with_more("stores", size, load)
     return size, load
 
 
-def _doubted(dice: SeededRandom, size: Size) -> Size:
+def _doubted(dice: SeededRandom, size: Size, share: float) -> Size:
     """Managers may not lead for a while, so leases of clients end: not where somebody counts under a lock."""
-    return replace(size, manager_doubt=dice.uniform(*_MANAGER_DOUBT), late=_LATE) if dice.chance(_DOUBTED) else size
+    return replace(size, manager_doubt=dice.uniform(*_MANAGER_DOUBT), late=_LATE) if dice.chance(share) else size
 
 
-def _age_min(dice: SeededRandom) -> int:
+def _finding_late(dice: SeededRandom, size: Size, share: float) -> Size:
+    return replace(size, full_found_late=dice.uniform(*_LATE_FOUND)) if dice.chance(share) else size
+
+
+def _age_min(dice: SeededRandom, share: float) -> int:
     """Drawn apart, too."""
-    return 1 + dice.below(_MAX_AGE_MIN) if dice.chance(_OLD) else 0
+    return 1 + dice.below(_MAX_AGE_MIN) if dice.chance(share) else 0
 
 
 def with_more(what: str, size: Size, load: Load) -> tuple[Size, Load]:
@@ -165,20 +202,20 @@ def _deferring(dice: SeededRandom, size: Size) -> Size:
     )
 
 
-def _stalling(dice: SeededRandom, size: Size) -> Size:
+def _stalling(dice: SeededRandom, size: Size, share: float) -> Size:
     """Runs in which the shortest time that a disk stands still counts as a stall, drawn apart."""
-    return replace(size, stall_s=dice.uniform(*_STALL_S)) if dice.chance(_STALLS) else size
+    return replace(size, stall_s=dice.uniform(*_STALL_S)) if dice.chance(share) else size
 
 
-def _moving(dice: SeededRandom, size: Size) -> Size:
+def _moving(dice: SeededRandom, size: Size, share: float) -> Size:
     """Runs in which members of chains move, drawn apart."""
-    return replace(size, spares=1 + dice.below(2)) if dice.chance(_MOVING) else size
+    return replace(size, spares=1 + dice.below(2)) if dice.chance(share) else size
 
 
-def _scarce(dice: SeededRandom, size: Size, load: Load) -> tuple[Size, Load]:
+def _scarce(dice: SeededRandom, size: Size, load: Load, share: float) -> tuple[Size, Load]:
     """Runs in which the bounds of processes and hosts are reached, drawn apart. Small answers need no grant, so content
     is large."""
-    if not dice.chance(_SCARCE):
+    if not dice.chance(share):
         return size, load
     if dice.chance(0.5):
         size = replace(

@@ -46,6 +46,10 @@ class TightDisks:
         self._begin_to_look()
         return lambda: self._filled.discard(host)
 
+    def small_hosts(self) -> set[str]:
+        """Those that were made small, also when the files that filled them are gone."""
+        return set(self._sizes)
+
     def _small(self) -> set[str]:
         """Those that may be full. Files that fill one are at other members of its chains, too, so all of these may be
         full until all such files are gone."""
