@@ -58,8 +58,7 @@ class ChunkEngine:
         self.store_id = store_id  # drawn when the store was made: another one means a new, empty store
         self.newest_stamp = 0  # in minutes of the chain's logical time: no record has a later one
         self.damaged: list[ChunkId] = []  # chunks whose records were damaged when the engine was opened
-        self._directory, self._buffers = directory, memory.buffers
-        self._store, self._files = store, files
+        self._directory, self._buffers, self._store, self._files = directory, memory.buffers, store, files
         self.committer = GroupCommit(store)
         self._ballast, self.disk_takes = ballast, ballast.takes
         self._uncertain_blocks: list[tuple[ChunkId, Block]] = []  # of records whose write failed with the table
@@ -69,8 +68,7 @@ class ChunkEngine:
         self.on_no_room: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0)  # others may have free blocks
         self._writer = ChunkWriter(files, store, reader, memory, self.committer.work, lambda: self.on_no_room())
         self._folder = ChunkFolder(self._writer, files, store)
-        self._staging: set[ChunkId] = set()
-        self._chunks, self._closing, self._closed = 0, False, False
+        self._staging, self._chunks, self._closing, self._closed = set[ChunkId](), 0, False, False
         self._upkeep = asyncio.Lock()  # a step of it waits for the disk, and must not go on in a store that is closed
         # `read` and `read_cold` fill a buffer with a range of a version and return its CRC32C; `read` returns None if
         # it would have to wait. `stored_record` is what the table has. Every read calls them: they have no wrappers.
@@ -175,6 +173,7 @@ class ChunkEngine:
             if isinstance(self.failure, NoSpace):
                 await self._files.release_free_blocks(self._store.durable)
                 await self._ballast.release()
+                await self.on_no_room()
                 try:
                     await self._store.reopen()
                 except (Unavailable, Corrupt) as error:
@@ -189,6 +188,7 @@ class ChunkEngine:
                     self.failure = None
             if self.failure is None and not await self._ballast.allocate():
                 await self._release(self._files.release_free_blocks)
+                await self.on_no_room()
                 await self._ballast.allocate()
 
     async def release_unneeded(self) -> None:

@@ -3,28 +3,22 @@
 import asyncio
 import dataclasses
 import math
-from functools import partial
 from pathlib import Path
 
 import pytest
 from threefs_storage.chain import admission
-from threefs_storage.engine.content_plan import Kind
-from threefs_storage.engine.engine import ChunkEngine
 from threefs_storage.engine.engine_settings import EngineSettings
 from threefs_storage.health import unknown_stores
 from threefs_storage.targets import Targets
 
 from tests.harness.chain_harness import CHAIN, CHUNK, OFFLINE, SERVING, SYNCING, TestChain, chain_of, target_of, until
-from tests.harness.chunk_engine import change, put
+from tests.harness.chunk_engine import put
 from tests.harness.clocks import SteppedClock
-from tests.harness.simulated.record_table import open_table
-from tests.harness.simulated_disk import new_disk, simulate
-from tests.harness.virtual_time import LOOP_CLOCK
 from threefs.env.disk import RealDisk
-from threefs.errors import DiskFailed, NoSpace, NotServing, ThreefsError, Unavailable
-from threefs.ids import ChainId, ChunkId, NodeId, TableId, TargetId
+from threefs.errors import DiskFailed, NotServing, ThreefsError, Unavailable
+from threefs.ids import NodeId, TableId, TargetId
 from threefs.kv.table import Table
-from threefs.routing import Chain, ChainMember, Hold, LocalState, Routing, Target
+from threefs.routing import Chain, ChainMember, Hold, LocalState, Routing
 from threefs.wire import manager_pb2 as pb
 
 
@@ -467,34 +461,3 @@ async def test_a_closed_store_is_told_that_its_chain_goes_on_without_it(tmp_path
     assert there.get(201).was_unknown and there.get(201).state is None
     await there.close()
     await disk.close()
-
-
-def test_a_target_gets_the_free_blocks_of_the_others_of_its_disk_at_once() -> None:
-    """They came back after a minute or two: until then a chain was full, though files of the others were removed."""
-
-    async def fill_and_remove(engine: ChunkEngine) -> None:
-        number = 0
-        with pytest.raises(NoSpace):
-            while True:
-                await put(engine, ChunkId(7, number), bytes(256 << 10))
-                number += 1
-        for each in range(number):
-            await change(engine, ChunkId(7, each), Kind.REMOVE)
-
-    async def main() -> None:
-        disk = new_disk(capacity_bytes=64 << 20)
-        targets = Targets(
-            NodeId(1), Path("/s"), disk, EngineSettings(), clock=LOOP_CLOCK, open_table=partial(open_table, disk)
-        )
-        members = {ChainId(chain): ChainMember(TargetId(100 + chain), SERVING) for chain in (1, 2)}
-        named = {m.target_id: Target(m.target_id, NodeId(1), chain) for chain, m in members.items()}
-        routing = Routing(1, "c", {}, named, {chain: Chain(chain, 1, (m,)) for chain, m in members.items()}, {})
-        await targets.open(routing)
-        one, other = (target.engine for target in targets)
-        for _ in range(3):
-            await fill_and_remove(one)
-            await put(other, CHUNK, bytes(256 << 10))
-            await fill_and_remove(other)
-        await targets.close()
-
-    simulate(main())

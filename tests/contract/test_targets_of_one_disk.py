@@ -1,0 +1,108 @@
+"""Targets of one disk: what one of them does not need any more is there for the others at once."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+from threefs_storage.engine.content_plan import Kind
+from threefs_storage.engine.engine import ChunkEngine
+from threefs_storage.engine.engine_settings import EngineSettings
+from threefs_storage.targets import Targets
+
+from tests.harness.chain_harness import CHUNK, SERVING
+from tests.harness.chunk_engine import change, put
+from tests.harness.simulated.disk import SimDisk
+from tests.harness.simulated.record_table import open_table
+from tests.harness.simulated_disk import new_disk, simulate
+from tests.harness.virtual_time import LOOP_CLOCK
+from threefs.errors import NoSpace
+from threefs.ids import ChainId, ChunkId, NodeId, TargetId
+from threefs.routing import Chain, ChainMember, Routing, Target
+
+_KIB, _MIB = 1 << 10, 1 << 20
+_BLOCK = bytes(256 * _KIB)
+
+
+def routing_of(*chains: int) -> Routing:
+    members = {ChainId(chain): ChainMember(TargetId(100 + chain), SERVING) for chain in chains}
+    named = {m.target_id: Target(m.target_id, NodeId(1), chain) for chain, m in members.items()}
+    return Routing(1, "c", {}, named, {chain: Chain(chain, 1, (m,)) for chain, m in members.items()}, {})
+
+
+@asynccontextmanager
+async def opened(disk: SimDisk, settings: EngineSettings) -> AsyncIterator[Targets]:
+    targets = Targets(NodeId(1), Path("/s"), disk, settings, clock=LOOP_CLOCK, open_table=partial(open_table, disk))
+    yield targets
+    await targets.close()
+
+
+async def fill(engine: ChunkEngine) -> int:
+    number = 0
+    with pytest.raises(NoSpace):
+        while True:
+            await put(engine, ChunkId(7, number), _BLOCK)
+            number += 1
+    return number
+
+
+async def remove(engine: ChunkEngine, count: int) -> None:
+    for number in range(count):
+        await change(engine, ChunkId(7, number), Kind.REMOVE)
+
+
+def test_a_target_gets_the_free_blocks_of_the_others_of_its_disk_at_once() -> None:
+    """They came back after a minute or two: until then a chain was full, though files of the others were removed."""
+
+    async def main() -> None:
+        async with opened(new_disk(capacity_bytes=64 * _MIB), EngineSettings()) as targets:
+            await targets.open(routing_of(1, 2))
+            one, other = (target.engine for target in targets)
+            for _ in range(3):
+                await remove(one, await fill(one))
+                await put(other, CHUNK, _BLOCK)
+                await remove(other, await fill(other))
+
+    simulate(main())
+
+
+def test_a_target_that_came_to_a_full_disk_takes_writes_as_soon_as_another_has_free_blocks() -> None:
+    """It has no ballast yet, and found room for one after a minute or two. Dense seed 6575 has found it."""
+
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=64 * _MIB)
+        async with opened(disk, EngineSettings(ballast_bytes=_MIB)) as targets:
+            await targets.open(routing_of(1))
+            one = targets.get(TargetId(101)).engine
+            filled = await fill(one)
+            await targets.open(routing_of(1, 2))
+            other = targets.get(TargetId(102)).engine
+            await other.recover()
+            assert other.read_only is not None
+            await remove(one, filled)
+            await other.recover()
+            assert other.read_only is None
+            await put(other, CHUNK, _BLOCK)
+
+    simulate(main())
+
+
+def test_a_table_is_opened_again_in_the_room_of_free_blocks_of_others() -> None:
+    async def main() -> None:
+        disk = new_disk(capacity_bytes=64 * _MIB)
+        async with opened(disk, EngineSettings(ballast_bytes=0)) as targets:
+            await targets.open(routing_of(1, 2))
+            one, other = (target.engine for target in targets)
+            await put(other, CHUNK, b"small")
+            filled = await fill(one)
+            disk.capacity_bytes -= disk.free_bytes()
+            with pytest.raises(NoSpace):
+                await change(other, CHUNK, Kind.REMOVE)
+            assert isinstance(other.failure, NoSpace)
+            disk.capacity_bytes += 8 * _KIB  # less than a table needs to be opened
+            await remove(one, filled // 2)
+            await other.recover()
+            assert other.failure is None
+
+    simulate(main())
