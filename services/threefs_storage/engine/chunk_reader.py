@@ -4,6 +4,8 @@ The checksums of a version are those of its content, wherever the bytes lie: a c
 and partly in blobs is put together, then verified as one.
 """
 
+import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import google_crc32c
@@ -12,12 +14,13 @@ import numpy as np
 from threefs.checksums import crc32c
 from threefs.env.disk import DIRECT_BYTES, is_aligned
 from threefs.errors import ChunkLost, Corrupt, CorruptChunk, DiskFailed, InvalidArgument
+from threefs.ids import ChunkId
 from threefs_storage.engine.block_files import BlockFiles
 from threefs_storage.engine.chunk_record import Block, Version
 from threefs_storage.engine.content_plan import covering, expected_checksum
 from threefs_storage.engine.disk_work import DiskWork
 from threefs_storage.engine.ghost_cache import GhostCache
-from threefs_storage.engine.overlay import BlobKey
+from threefs_storage.engine.overlay import BlobKey, Extent
 from threefs_storage.engine.working_memory import WorkingMemory
 
 #: Transfers of at least this many bytes go past the page cache.
@@ -29,6 +32,9 @@ _U8 = np.dtype(np.uint8)
 
 #: Where bytes of a blob lie in a range, and the bytes.
 _Piece = tuple[int, memoryview]
+
+#: Ranges of the content that lie together on the disk: in the block, or in one blob.
+Part = list[tuple[int, int]]
 
 
 class ChunkReader:
@@ -113,24 +119,29 @@ class ChunkReader:
                 self._scratch.give(scratch)
         return checksum if exact else crc32c(into)
 
-    async def read_raw(self, version: Version, into: memoryview) -> list[tuple[int, int]]:
-        """Fill `into` with all bytes of a version, not verified. Returns the ranges that come from the block: the other
-        bytes are good. Raises CorruptChunk, DiskFailed."""
-        size = len(into)
-        pieces = _copied(self._pieces(version, 0, size))
-        base = _base_needed(version, 0, size)
-        block = version.block
+    async def read_raw(self, version: Version, into: memoryview) -> list[Part]:
+        """Fill `into` with all bytes of a version that can be read, not verified. Returns where those of the block are,
+        and those of each blob: bytes that lie together may be damaged together."""
+        size, overlay = len(into), version.overlay
+        extents = tuple(overlay.within(0, size)) if overlay is not None else ()
+        pieces, blobs = list[_Piece](), defaultdict[int, Part](list)
+        for extent in extents:
+            assert overlay is not None
+            with contextlib.suppress(CorruptChunk):
+                pieces.append((extent.offset, memoryview(bytes(self._piece(version, overlay.chunk, extent)))))
+            blobs[extent.blob].append((extent.offset, extent.end))
+        base, block = _base_needed(version, 0, size), version.block
         if base and block is not None:
             self._files.pin(block)
             try:
-                await self._read_block(version, block, 0, into[:base], base, direct=False)
+                with contextlib.suppress(CorruptChunk, DiskFailed):
+                    await self._read_block(version, block, 0, into[:base], base, direct=False)
             finally:
                 self._files.unpin(block)
         _lay(into, base, size, pieces)
-        gaps = zip(
-            (0, *(place + len(data) for place, data in pieces)), (*(place for place, _ in pieces), size), strict=True
-        )
-        return [(begin, min(end, base)) for begin, end in gaps if begin < min(end, base)]
+        begins, ends = (0, *(extent.end for extent in extents)), (*(extent.offset for extent in extents), size)
+        of_block = [(begin, min(end, base)) for begin, end in zip(begins, ends, strict=True) if begin < min(end, base)]
+        return [of_block, *blobs.values()]
 
     async def _read_block(
         self, version: Version, block: Block, begin: int, into: memoryview, length: int, direct: bool
@@ -182,17 +193,19 @@ class ChunkReader:
         overlay = version.overlay
         if overlay is None:
             return []
-        pieces = []
-        for extent in overlay.within(begin, end):
-            try:
-                data = self._blob(BlobKey(overlay.chunk, extent.blob))
-            except Corrupt as error:
-                raise CorruptChunk(error.message) from error
-            if data is None or len(data) != extent.blob_bytes:
-                raise _corrupt(version, extent.offset, extent.end)
-            part = memoryview(data)[extent.blob_offset : extent.blob_offset + extent.length]
-            pieces.append((extent.offset - begin, part))
-        return pieces
+        return [
+            (extent.offset - begin, self._piece(version, overlay.chunk, extent))
+            for extent in overlay.within(begin, end)
+        ]
+
+    def _piece(self, version: Version, chunk: ChunkId, extent: Extent) -> memoryview:
+        try:
+            data = self._blob(BlobKey(chunk, extent.blob))
+        except Corrupt as error:
+            raise CorruptChunk(error.message) from error
+        if data is None or len(data) != extent.blob_bytes:
+            raise _corrupt(version, extent.offset, extent.end)
+        return memoryview(data)[extent.blob_offset : extent.blob_offset + extent.length]
 
 
 def _copied(pieces: Sequence[_Piece]) -> list[_Piece]:

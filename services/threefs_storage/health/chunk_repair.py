@@ -155,12 +155,9 @@ class Repair:
         if not version.has_bytes:
             return None
         raw = bytearray(version.length)
-        try:
-            from_block = await target.engine.read_raw(version, memoryview(raw))
-        except (CorruptChunk, DiskFailed):
-            return None
+        parts = await target.engine.read_raw(version, memoryview(raw))
         async for older in self._copies.other_versions(target, chunk):
-            if (content := salvage(version, raw, from_block, older)) is not None:
+            if (content := salvage(version, raw, parts, older)) is not None:
                 return content
         return None
 

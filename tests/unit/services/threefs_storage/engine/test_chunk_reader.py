@@ -151,6 +151,7 @@ async def test_raw_bytes_are_as_they_are_and_say_what_the_block_has(tmp_path: Pa
         version = await put(engine, CHUNK, b"behind the end", len(data))
         assert version.overlay is not None and version.block is not None
         into = memoryview(bytearray(version.length))
-        ranges = await engine.read_raw(version, into)
+        ranges, *blobs = await engine.read_raw(version, into)
         assert into == data[:5000] + b"change" + data[5006:] + b"behind the end"
         assert ranges[0] == (0, 5000) and ranges[1][0] == 5006 and ranges[1][1] in (len(data), version.length)
+        assert blobs == [[(5000, 5006)], [(len(data), version.length)]]
