@@ -18,7 +18,7 @@ class TightDisks:
         self._sizes: dict[str, int] = {}  # of small disks
         self._filled: set[str] = set()  # those whose user has files
         self._looking = False
-        self._routing: Routing | None = None  # the newest of a manager
+        self._routing: Routing | None = None  # the newest
         world.is_full = self._is_full
 
     def begin(self, host: str, left_bytes: int | None = None) -> Callable[[], None]:
@@ -88,13 +88,14 @@ class TightDisks:
         self._world.loop.call_later(_LOOK_S, self._look)
 
     def _is_full(self) -> bool:
-        self._routing = self._world.routing() or self._routing
-        routing = self._routing or self._of_storage()
+        self._routing = self._world.routing() or self._known()
+        routing = self._routing
         return routing is not None and any(self._has_no_room(routing, chain) for chain in routing.chains.values())
 
-    def _of_storage(self) -> Routing | None:
+    def _known(self) -> Routing | None:
         """Storage goes on with what it knows while no manager leads."""
         known = [node.storage._cluster.routing for node in self._world.storages.values()]
+        known += [] if self._routing is None else [self._routing]
         return max(known, key=lambda routing: routing.version, default=None)
 
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:
