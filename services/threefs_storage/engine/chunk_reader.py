@@ -126,7 +126,7 @@ class ChunkReader:
         extents = tuple(overlay.within(0, size)) if overlay is not None else ()
         pieces, blobs = list[_Piece](), defaultdict[int, Part](list)
         for extent in extents:
-            assert overlay is not None
+            assert overlay is not None, "extents are those of an overlay"
             with contextlib.suppress(CorruptChunk):
                 pieces.append((extent.offset, memoryview(bytes(self._piece(version, overlay.chunk, extent)))))
             blobs[extent.blob].append((extent.offset, extent.end))
