@@ -4,7 +4,7 @@ small, and when a chain may refuse writes because of them."""
 from collections.abc import Callable
 
 from tests.harness.simulated.disk import DISK_BYTES
-from tests.sim.world import World
+from tests.sim.world import LEASE_S, World
 from threefs.routing import Chain, PublicState, Routing
 
 _LOOK_S = 0.02
@@ -17,6 +17,7 @@ class TightDisks:
         self._refusing: set[str] = set()  # disks that say that they have room
         self._sizes: dict[str, int] = {}  # of small disks
         self._filled: set[str] = set()  # those whose user has files
+        self._ended: dict[str, float] = {}  # when that was over
         self._looking = False
         self._routing: Routing | None = None  # the newest
         world.is_full = self._is_full
@@ -32,6 +33,7 @@ class TightDisks:
 
         def end() -> None:
             self._hosts.discard(host)
+            self._ended[host] = self._world.loop.time()
             disk.capacity_bytes = self._size(host)
 
         return end
@@ -69,6 +71,7 @@ class TightDisks:
 
         def end() -> None:
             self._refusing.discard(host)
+            self._ended[host] = self._world.loop.time()
             disk.quota_bytes = None
 
         return end
@@ -80,7 +83,7 @@ class TightDisks:
     def _look(self) -> None:
         """A head without room gives way to a member that has some. Writes may be refused only if all members that are
         not out of their chain have such disks."""
-        self._looking = bool(self._hosts or self._refusing or self._filled)
+        self._looking = bool(self._tight())
         if not self._looking:
             return
         if self._is_full():
@@ -101,4 +104,9 @@ class TightDisks:
     def _has_no_room(self, routing: Routing, chain: Chain) -> bool:
         present = [member.target_id for member in chain.members if member.state is not PublicState.OFFLINE]
         hosts = {f"s{routing.targets[target].node_id}" for target in present}
-        return bool(present) and hosts <= self._hosts | self._refusing | self._small()
+        return bool(present) and hosts <= self._tight()
+
+    def _tight(self) -> set[str]:
+        """Those that have no room, or had none a moment ago: a target finds out a little later that it has some."""
+        since = self._world.loop.time() - LEASE_S
+        return self._hosts | self._refusing | self._small() | {host for host, at in self._ended.items() if at >= since}
