@@ -91,7 +91,7 @@ def mv(selector: ClusterSelector, source: str, destination: str, no_replace: boo
 
     async def work(fs: AsyncFileSystem) -> str:
         target = await _destination_in(fs, source, destination, moves=True)
-        await fs.rename(source, target, replace=not no_replace)
+        await fs.rename(source, target, replace=not no_replace, always_moves=True)
         return target
 
     _print_json_facts(selector, source=source, destination=selector.run(work))

@@ -60,7 +60,7 @@ async def make(core: AsyncFileSystem, renames: Renames, *, recursive: bool, pare
     for source, target in renames.pairs:
         if parents and paths.parent(target) != "/":
             await core.mkdir(paths.parent(target), parents=True)
-        await core.rename(source, target)
+        await core.rename(source, target, always_moves=True)
     if renames.emptied:
         await core.rmdir(renames.emptied)
 

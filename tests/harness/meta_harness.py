@@ -274,7 +274,13 @@ class MetaBench:
         )
 
     async def rename(
-        self, source: str, destination: str, *, no_replace: bool = False, exchange: bool = False
+        self,
+        source: str,
+        destination: str,
+        *,
+        no_replace: bool = False,
+        exchange: bool = False,
+        always_moves: bool = False,
     ) -> pb.Inode:
         request = pb.RenameRequest(
             caller=self.caller,
@@ -283,6 +289,7 @@ class MetaBench:
             destination=at(destination),
             no_replace=no_replace,
             exchange=exchange,
+            always_moves=always_moves,
         )
         return (await rename(self.context, request)).inode
 

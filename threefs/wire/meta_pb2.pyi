@@ -736,7 +736,7 @@ class Changed(_message.Message):
     def __init__(self, code: _Optional[int] = ..., message: _Optional[str] = ..., create: _Optional[_Union[CreateReply, _Mapping]] = ..., request: _Optional[int] = ..., retry_alone: bool = ..., file: _Optional[_Union[InodeReply, _Mapping]] = ..., remove: _Optional[_Union[RemoveReply, _Mapping]] = ...) -> None: ...
 
 class RenameRequest(_message.Message):
-    __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange", "whiteout")
+    __slots__ = ("mutation", "source", "destination", "no_replace", "caller", "exchange", "whiteout", "always_moves")
     MUTATION_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     DESTINATION_FIELD_NUMBER: _ClassVar[int]
@@ -744,6 +744,7 @@ class RenameRequest(_message.Message):
     CALLER_FIELD_NUMBER: _ClassVar[int]
     EXCHANGE_FIELD_NUMBER: _ClassVar[int]
     WHITEOUT_FIELD_NUMBER: _ClassVar[int]
+    ALWAYS_MOVES_FIELD_NUMBER: _ClassVar[int]
     mutation: Mutation
     source: Place
     destination: Place
@@ -751,7 +752,8 @@ class RenameRequest(_message.Message):
     caller: Caller
     exchange: bool
     whiteout: bool
-    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., exchange: bool = ..., whiteout: bool = ...) -> None: ...
+    always_moves: bool
+    def __init__(self, mutation: _Optional[_Union[Mutation, _Mapping]] = ..., source: _Optional[_Union[Place, _Mapping]] = ..., destination: _Optional[_Union[Place, _Mapping]] = ..., no_replace: bool = ..., caller: _Optional[_Union[Caller, _Mapping]] = ..., exchange: bool = ..., whiteout: bool = ..., always_moves: bool = ...) -> None: ...
 
 class SymlinkRequest(_message.Message):
     __slots__ = ("mutation", "place", "target", "uid", "gid", "caller")

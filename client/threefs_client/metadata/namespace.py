@@ -294,13 +294,17 @@ class NamespaceApi:
         )
         await self._call(methods.RENAME, request)
 
-    async def rename(self, source: Path, destination: Path, *, replace: bool = True) -> Attributes:
-        """Rename, atomically. An existing destination is replaced, unless `replace` is false (then AlreadyExists)."""
+    async def rename(
+        self, source: Path, destination: Path, *, replace: bool = True, always_moves: bool = False
+    ) -> Attributes:
+        """Rename, atomically. An existing destination is replaced, unless `replace` is false (then AlreadyExists). Of
+        two names of one file both stay, as with `os.rename`; with `always_moves` the source goes, as with `mv`."""
         request = pb.RenameRequest(
             mutation=self.context.meta.mutation(),
             source=paths.place(source),
             destination=paths.place(destination),
             no_replace=not replace,
+            always_moves=always_moves,
         )
         return Attributes((await self._call(methods.RENAME, request)).inode)
 

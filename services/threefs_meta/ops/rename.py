@@ -24,8 +24,10 @@ MAX_LEVELS = MAX_TRANSACTION_KEYS
 
 
 async def rename(context: Context, request: pb.RenameRequest) -> pb.InodeReply:
-    if request.exchange and (request.no_replace or request.whiteout):
-        raise InvalidArgument("a rename cannot both exchange two entries and keep the other one or leave a whiteout")
+    if request.exchange and (request.no_replace or request.whiteout or request.always_moves):
+        raise InvalidArgument(
+            "a rename cannot both exchange two entries and keep the other one, leave a whiteout, or remove a name"
+        )
     work = rename_transaction(context, request, actor_of(request))
     return await run_mutation(context, methods.RENAME, request.mutation, work, request.source, request.destination)
 
@@ -48,8 +50,8 @@ def rename_transaction(
         if target.entry is not None:
             if request.no_replace:
                 raise AlreadyExists(f"{paths.shown_place(request.destination)} exists already")
-            if target.entry.inode == inode.inode:  # the same entry, or two names of one file: POSIX asks for no change
-                return pb.InodeReply(inode=await ns.with_times(inode))
+            if target.entry.inode == inode.inode:
+                return await _rename_to_itself(context, ns, source, target, inode, actor, request)
         elif request.exchange:
             raise not_found(request.destination)
         await check_movable(ns, source, inode, target, actor, request.source)
@@ -76,6 +78,27 @@ def rename_transaction(
         return pb.InodeReply(inode=await ns.with_times(inode), replaced=replaced)
 
     return work
+
+
+async def _rename_to_itself(
+    context: Context,
+    ns: Namespace,
+    source: Resolution,
+    target: Resolution,
+    inode: pb.Inode,
+    actor: Credentials,
+    request: pb.RenameRequest,
+) -> pb.InodeReply:
+    """Both are the same entry, which stays, or two names of one file: POSIX asks for no change, and users of `mv` for
+    one name."""
+    is_same_entry = (source.parent, source.name) == (target.parent, target.name)
+    if request.always_moves and not is_same_entry and inode.nlink > 1:  # a damaged store may count one
+        await check_removable(ns, source, inode, actor, request.source)
+        now_ns = context.clock.wall_ns()
+        await inherit_quota(ns, inode, await ns.directory(target.parent))
+        ns.unlink(inode, now_ns)
+        ns.clear_entry(source.parent, source.name, inode, now_ns)
+    return pb.InodeReply(inode=await ns.with_times(inode))
 
 
 async def _put(ns: Namespace, inode: pb.Inode, resolved: Resolution, now_ns: int) -> None:

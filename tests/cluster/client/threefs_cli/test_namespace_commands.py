@@ -43,6 +43,9 @@ def test_mv(threefs: CommandLine, fs: FileSystem) -> None:
     assert "exists" in threefs.error("mv", "-n", "/mv/b", "/mv/into/a")
     threefs.ok("mv", "/mv/b", "/mv/into/a")
     assert fs.read_file("/mv/into/a") == b"b"
+    threefs.ok("ln", "/mv/into/a", "/mv/same")
+    threefs.ok("mv", "/mv/same", "/mv/into/a")
+    assert not fs.exists("/mv/same") and fs.stat("/mv/into/a").nlink == 1
 
 
 def test_ln(threefs: CommandLine, fs: FileSystem) -> None:

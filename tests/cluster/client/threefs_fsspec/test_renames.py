@@ -58,6 +58,14 @@ def test_the_content_of_a_directory_moves_into_another_one(
     assert tree() == {"/one": b"a", "/f/b": b"b", "/f/s/c": b"c"}
 
 
+def test_of_two_names_of_one_file_the_source_goes(
+    threefs: ThreefsFileSystem, place: str, tree: Callable[[], Any]
+) -> None:
+    threefs.client.hard_link(f"{place}/d/a", f"{place}/same")
+    threefs.mv(f"{place}/d/a", f"{place}/same")
+    assert tree() == {"/same": b"a", "/d/b": b"b", "/d/s/c": b"c"}
+
+
 def test_of_two_files_none_replaces_the_other(threefs: ThreefsFileSystem, place: str, tree: Callable[[], Any]) -> None:
     threefs.pipe_file(f"{place}/d/s/a", b"another")
     with pytest.raises(OSError, match="the same name"):

@@ -10,6 +10,7 @@ from threefs_meta.store import keys
 from tests.harness import damage
 from tests.harness.meta_harness import SESSION, MetaBench, at
 from threefs.errors import (
+    AccessDenied,
     AlreadyExists,
     Corrupt,
     InvalidArgument,
@@ -157,6 +158,31 @@ async def test_a_whiteout_takes_the_place_that_becomes_free(bench: MetaBench) ->
     request = pb.RenameRequest(mutation=bench.mutation(), source=at("/d"), destination=at("/e"), whiteout=True)
     assert (await rename(bench.context, request)).inode.inode == (await bench.stat("/e")).inode
     assert (await bench.stat("/d")).type == pb.CHARACTER_DEVICE
+
+
+async def test_of_two_names_of_one_file_the_source_goes_if_that_is_asked_for(bench: MetaBench) -> None:
+    """`mv` does so. `rename(2)` leaves both."""
+    await bench.mkdir("/d", mode=0o755)
+    made = (await bench.create("/d/a")).inode
+    for name in ("/d/b", "/c"):
+        await bench.link("/d/a", name)
+    await bench.rename("/d/a", "/d/b")
+    assert await bench.names("/d") == ["a", "b"]
+    for other in ("/d/a", "/d/../d/a"):  # no other name
+        assert (await bench.rename("/d/a", other, always_moves=True)).nlink == 3
+    with bench.user(1000, 1000), pytest.raises(AccessDenied):
+        await bench.rename("/d/a", "/d/b", always_moves=True)
+    with pytest.raises(InvalidArgument):
+        await bench.rename("/d/a", "/d/b", always_moves=True, exchange=True)
+    found = await bench.rename("/d/a", "/d/b", always_moves=True)
+    assert (found.inode, found.nlink) == (made.inode, 2) and await bench.names("/d") == ["b"]
+    await bench.set_quota("/d", limit_inodes=10)
+    await bench.link("/d/b", "/d/e")
+    await bench.rename("/d/e", "/c", always_moves=True)
+    await bench.rename("/d/b", "/c", always_moves=True)
+    await bench.count_all()
+    quota = await bench.quota("/d")
+    assert quota is not None and quota.used_inodes == 1 == (await bench.stat("/c")).nlink, "it counts where its name is"
 
 
 async def test_an_exchange_makes_no_loop_either(bench: MetaBench) -> None:
