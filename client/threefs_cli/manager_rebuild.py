@@ -87,7 +87,7 @@ class RebuildPlan:
 
 
 def plan(copies: Sequence[Copy]) -> RebuildPlan:
-    """Raises NotFound without a copy, InvalidArgument for copies of several clusters."""
+    """Raises NotFound without a copy, InvalidArgument for copies of several clusters, and for one of no use."""
     if not copies:
         raise NotFound("no copy of the routing was found; name the data_dir of each storage service")
     clusters = {copy.routing.cluster_id: copy for copy in copies}
@@ -96,6 +96,8 @@ def plan(copies: Sequence[Copy]) -> RebuildPlan:
         raise InvalidArgument(f"the copies belong to several clusters: {shown}; name those of one")
     # A restored manager may have given an older routing a higher version; but no table is ever removed.
     newest = max(copies, key=lambda copy: (len(copy.routing.tables), copy.routing.version))
+    if not newest.routing.tables:
+        raise InvalidArgument(f"{newest.file} is no copy of a cluster in use: it has no chain table")
     read = {copy.node_id for copy in copies}
     storage = {node.node_id for node in newest.routing.nodes if node.kind == pb.STORAGE}
     return RebuildPlan(newest, tuple(sorted(read)), tuple(sorted(storage - read)), _unsettled(newest.routing))

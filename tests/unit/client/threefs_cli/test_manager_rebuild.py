@@ -64,6 +64,11 @@ def test_copies_of_several_clusters_or_none_are_refused() -> None:
         manager_rebuild.plan([])
 
 
+def test_a_copy_without_a_table_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"/1/routing is no copy of a cluster in use: it has no chain table"):
+        manager_rebuild.plan([copy(1, pb.Routing(version=9, cluster_id="c"))])
+
+
 async def test_the_manager_reads_what_was_written() -> None:
     known = routing(third=ADDED)
     engine = MemoryEngine()
