@@ -13,7 +13,7 @@ from typing import TypeVar
 from threefs.cluster.manager_records import METADATA_KEY
 from threefs.env.clock import Clock
 from threefs.env.net import Net
-from threefs.errors import NodeInUse, StrangeStore, Unavailable
+from threefs.errors import InvalidArgument, NodeInUse, StrangeStore, Unavailable
 from threefs.kv import records
 from threefs.kv.engine_api import Transaction
 from threefs.routing import NodeKind, Routing
@@ -23,6 +23,8 @@ from threefs_manager.nodes.presence import nobody_listens
 from threefs_manager.store.restored_versions import wrong_store_message
 
 T = TypeVar("T")
+
+_EPOCHS = 1 << 24  # that inode numbers have room for
 
 _RESTORE_HINT = (
     "mount its disk, or restore the newest backup with `threefs restore BACKUP` (docs/backup.md). A store that the "
@@ -46,7 +48,7 @@ async def admit(tx: Transaction, cluster_id: str, request: pb.AdmitStoreRequest)
 
 
 def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStoreRequest) -> pb.MetadataStore:
-    """The record of the metadata store after the request. Raises StrangeStore, Unavailable."""
+    """The record of the metadata store after the request. Raises StrangeStore, Unavailable, InvalidArgument."""
     if request.cluster_id and not cluster_id:  # the manager's store is the strange one: it is to be restored
         raise Unavailable(wrong_store_message(request.cluster_id, ""))
     if request.cluster_id != cluster_id:
@@ -71,6 +73,8 @@ def check_store(known: pb.MetadataStore, cluster_id: str, request: pb.AdmitStore
             f"this is the metadata store {request.store_id}, but cluster {cluster_id} keeps its metadata in store "
             f"{known.store_id}: {_RESTORE_HINT}"
         )
+    if request.epoch + 1 >= _EPOCHS:  # a restore needs one more, and the record would keep it for ever
+        raise InvalidArgument(f"the metadata store says epoch {request.epoch}, of {_EPOCHS} that there are")
     if request.restored:
         if _has_epoch(known, request):
             _check_settled(known, request)

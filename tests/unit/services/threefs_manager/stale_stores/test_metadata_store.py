@@ -8,7 +8,7 @@ from threefs_manager.stale_stores.metadata_store import SoleService, admit, chec
 from tests.harness.clocks import SteppedClock
 from threefs import routing as routing_module
 from threefs.env.net import RealNet
-from threefs.errors import NodeInUse, StrangeStore, Unavailable
+from threefs.errors import InvalidArgument, NodeInUse, StrangeStore, Unavailable
 from threefs.ids import NodeId
 from threefs.kv.memory import MemoryEngine
 from threefs.routing import Routing
@@ -79,6 +79,13 @@ def test_a_store_that_would_give_out_inode_numbers_again_is_refused() -> None:
 def inodes(request: pb.AdmitStoreRequest, next_inode: int) -> pb.AdmitStoreRequest:
     request.next_inode = next_inode
     return request
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_an_epoch_that_no_inode_number_has_is_refused(restored: bool) -> None:
+    for epoch in ((1 << 64) - 1, (1 << 24) - 1):
+        with pytest.raises(InvalidArgument, match=f"epoch {epoch}, of 16777216"):
+            check_store(KNOWN, "c", asked(epoch=epoch, restored=restored))
 
 
 def test_what_goes_on_is_remembered() -> None:
